@@ -1,0 +1,1 @@
+"""Adapters to the engines that make sandboxes."""

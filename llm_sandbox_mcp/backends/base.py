@@ -1,0 +1,160 @@
+"""What a backend is: it makes sandboxes on one engine; all that can be derived from `spawn` is derived here, once."""
+
+import signal
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Literal
+
+import anyio
+from anyio.abc import AsyncResource, ByteReceiveStream, ByteSendStream
+
+from ..errors import SandboxLost
+from ..policy import Policy
+
+WORKDIR = "/sandbox"
+"""Where code starts and where its files are, in every sandbox of every backend."""
+
+HANDLERS = "/opt/handlers"
+"""Where a sandbox sees the handler folders, read-only."""
+
+_COMMAND_OUTPUT = 1 << 20
+"""Bytes kept of what a tool of ours prints inside a sandbox; the rest is dropped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One row of `doctor`: something that works, works partly, or does not."""
+
+    name: str
+    state: Literal["ok", "degraded", "missing"]
+    detail: str
+    mend: str = ""
+    """The command or the step that mends it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """How often a sandbox ran into its limits since it was made, counted by the engine, outside the sandbox."""
+
+    oom_kills: int = 0
+    pids_refused: int = 0
+    disk_full: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """A command that ended inside a sandbox."""
+
+    exit_code: int
+    stdout: bytes
+    stderr: bytes
+
+
+class Process(AsyncResource):
+    """A process in a sandbox: three byte streams, an end, and signals to its process group.
+
+    `stdout` and `stderr` end with `anyio.EndOfStream`; a cancelled `receive` or `wait` loses nothing. Closing kills.
+    """
+
+    stdin: ByteSendStream
+    stdout: ByteReceiveStream
+    stderr: ByteReceiveStream
+
+    @abstractmethod
+    async def wait(self) -> int:
+        """The exit code, 128 + N after signal N; raises `SandboxLost` when the sandbox is gone."""
+
+    @abstractmethod
+    async def signal(self, number: signal.Signals) -> None:
+        """Sends a signal to the process group; nothing happens when it is gone already."""
+
+    async def kill(self) -> None:
+        """Ends the process group at once."""
+        await self.signal(signal.SIGKILL)
+
+
+class Sandbox(ABC):
+    """One isolated file system and process space, owned by the scope that opened it."""
+
+    id: str
+    policy: Policy
+
+    @abstractmethod
+    async def spawn(self, argv: Sequence[str], env: Mapping[str, str], cwd: str = WORKDIR) -> Process:
+        """Starts a process; `env` is its whole environment.
+
+        Raises `StartFailed` when the program cannot be started and `SandboxLost` when the sandbox is gone.
+        """
+
+    @abstractmethod
+    async def usage(self) -> Usage:
+        """The limits that were hit so far."""
+
+    @abstractmethod
+    async def kill(self) -> None:
+        """Ends every process of the sandbox; the sandbox is of no use afterwards."""
+
+    @property
+    @abstractmethod
+    def alive(self) -> bool:
+        """Whether processes can still be started in it."""
+
+    async def run(self, argv: Sequence[str], env: Mapping[str, str], *, stdin: AsyncIterator[bytes] | None = None) -> Completed:
+        """Runs a command to its end, its input fed and both its outputs drained at once, up to 1 MiB kept of each."""
+        async with await self.spawn(argv, env) as process, anyio.create_task_group() as tasks:
+            outputs = bytearray(), bytearray()
+            tasks.start_soon(_drain, process.stdout, outputs[0])
+            tasks.start_soon(_drain, process.stderr, outputs[1])
+            await feed(process.stdin, stdin)
+            exit_code = await process.wait()
+        return Completed(exit_code, *map(bytes, outputs))
+
+
+async def feed(stdin: ByteSendStream, chunks: AsyncIterator[bytes] | None) -> None:
+    """Writes all chunks and closes; a reader that went away ends it early."""
+    try:
+        if chunks is not None:
+            async for chunk in chunks:
+                await stdin.send(chunk)
+    except anyio.BrokenResourceError:
+        pass
+    finally:
+        await stdin.aclose()
+
+
+async def _drain(stream: ByteReceiveStream, kept: bytearray) -> None:
+    try:
+        async for chunk in stream:
+            kept += chunk[: max(0, _COMMAND_OUTPUT - len(kept))]
+    except SandboxLost:
+        pass
+
+
+class Backend(ABC):
+    """Makes sandboxes on one engine. Used as an async context manager: the engine's own resources live in that scope."""
+
+    name: str
+
+    @abstractmethod
+    async def probe(self) -> list[Check]:
+        """What works here, what is degraded and what is missing; never raises for a missing engine."""
+
+    @abstractmethod
+    def sandbox(self, policy: Policy) -> AbstractAsyncContextManager[Sandbox]:
+        """Opens a sandbox that lives as long as the scope.
+
+        Raises `EngineUnavailable` or `StartFailed`; leaving the scope ends every process and frees everything, shielded
+        and bounded.
+        """
+
+    @abstractmethod
+    async def sweep(self) -> int:
+        """Removes what servers that are gone left behind, and returns how many things that were."""
+
+    @abstractmethod
+    async def __aenter__(self) -> "Backend": ...
+
+    @abstractmethod
+    async def __aexit__(self, *exc_info: object) -> None: ...

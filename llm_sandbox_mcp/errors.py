@@ -1,0 +1,65 @@
+"""What can go wrong, sorted by who must act.
+
+A non-zero exit, an exception in user code, a timeout, exhausted memory and cut output are not here: they are values of an
+`Execution`. Messages are one line: the cause, then the next step.
+"""
+
+
+class SandboxError(Exception):
+    """Any error that this package raises on purpose."""
+
+
+class ProfileError(SandboxError):
+    """The operator's profile, or a handler folder, has a mistake; raised at start only, with file and key."""
+
+
+class RequestError(SandboxError):
+    """The caller asked for something that cannot be; nothing was started, nothing was lost."""
+
+
+class InvalidArgument(RequestError):
+    """An argument is out of its range or malformed."""
+
+
+class UnknownLanguage(RequestError):
+    """No handler has that name."""
+
+
+class UnknownSession(RequestError):
+    """The session never existed, expired, or was closed."""
+
+
+class UnknownArtifact(RequestError):
+    """The session's store has no artifact of that name."""
+
+
+class BadPath(RequestError):
+    """A path leaves the place it must stay in."""
+
+
+class PolicyDenied(RequestError):
+    """The operator's policy does not allow it; a caller can only narrow the policy."""
+
+
+class InstallFailed(RequestError):
+    """The package manager refused or failed; the message ends with its last lines."""
+
+
+class Unavailable(SandboxError):
+    """The code provably never ran; trying again is safe."""
+
+
+class EngineUnavailable(Unavailable):
+    """The engine cannot make sandboxes here; the message says why and what mends it."""
+
+
+class StartFailed(Unavailable):
+    """The engine was there but the sandbox, or the runner in it, did not start."""
+
+
+class CapacityReached(Unavailable):
+    """All sessions the profile allows are busy."""
+
+
+class SandboxLost(SandboxError):
+    """The sandbox died after the code was sent; its outcome is unknown and it is never run again for the caller."""

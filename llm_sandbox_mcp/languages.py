@@ -1,0 +1,149 @@
+"""Languages, read from `handlers/*/handler.toml`. A folder is the whole definition: nothing else knows a language."""
+
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from .errors import ProfileError, UnknownLanguage
+from .folders import HANDLERS
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Runner(_Section):
+    """How the runner is started."""
+
+    argv: tuple[str, ...] = Field(min_length=1)
+
+
+class Environment(_Section):
+    """Libraries that are prepared once on the host and mounted read-only."""
+
+    manager: str
+    python: str
+
+
+class Requires(_Section):
+    """Programs the host, or the image, must have."""
+
+    commands: tuple[str, ...] = ()
+    install: str = ""
+    """What a person runs to get them."""
+
+
+class Libraries(_Section):
+    """How libraries come into a session. Every argument is a word of its own; nothing passes through a shell."""
+
+    manager: str
+    requires: tuple[str, ...] = ()
+    name: str
+    """The regular expression that one library must match whole."""
+    install: tuple[str, ...]
+    """The command; the names are appended."""
+    installed: tuple[str, ...]
+    """The command that prints what is installed."""
+    installed_pattern: str
+    """Applied to each printed line, with the groups `name` and `version`."""
+    index: str = ""
+    """The package index; empty means that `default_index` is asked."""
+    default_index: tuple[str, ...] = ()
+    """A command on the host that prints the package manager's own index."""
+    default_index_pattern: str = ""
+
+    @field_validator("name", "installed_pattern", "default_index_pattern")
+    @classmethod
+    def _compiles(cls, pattern: str) -> str:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise ValueError(f"not a regular expression: {error}") from error
+        return pattern
+
+
+class Example(_Section):
+    """A program that shows a model how the language is used here."""
+
+    title: str
+    code: str
+
+
+class Handler(_Section):
+    """`handler.toml` of one language."""
+
+    name: str = Field(pattern="^[a-z][a-z0-9_+#-]*$")
+    title: str
+    aliases: tuple[str, ...] = ()
+    extension: str = Field(pattern=r"^\.[A-Za-z0-9]+$")
+    version: tuple[str, ...] = Field(min_length=1)
+    stateful: bool
+    runner: Runner
+    env: Mapping[str, str] = {}
+    environment: Environment | None = None
+    requires: Requires = Requires()
+    libraries: Libraries | None = None
+    examples: tuple[Example, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Language:
+    """One handler folder, parsed."""
+
+    folder: Path
+    handler: Handler
+
+    @property
+    def name(self) -> str:
+        return self.handler.name
+
+
+class Languages(Mapping[str, Language]):
+    """The languages of this server, by name; aliases find them too."""
+
+    def __init__(self, languages: Iterable[Language]) -> None:
+        self._by_name = {language.name: language for language in languages}
+        self._aliases = {alias: name for name, found in self._by_name.items() for alias in found.handler.aliases}
+
+    def __getitem__(self, name: str) -> Language:
+        key = name.strip().lower()
+        try:
+            return self._by_name[self._aliases.get(key, key)]
+        except KeyError:
+            raise UnknownLanguage(f"language {name[:40]!r} is not known; there are: {', '.join(self)}") from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_name)
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+
+def load_languages(folders: Iterable[str] = ()) -> Languages:
+    """Reads the languages that come along, then those of further folders, where a name that is there already replaces it.
+
+    Raises `ProfileError` with file and key for any mistake: a language is never dropped silently.
+    """
+    found: dict[str, Language] = {}
+    for root in (HANDLERS, *map(Path, folders)):
+        if not root.is_dir():
+            raise ProfileError(f"{root}: no such folder of handlers; see handlers.folders in the profile")
+        for path in sorted(root.glob("*/handler.toml")):
+            language = Language(path.parent, _read(path))
+            found[language.name] = language
+    return Languages(found.values())
+
+
+def _read(path: Path) -> Handler:
+    try:
+        return Handler.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ProfileError(f"{path}: {error}") from error
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        key = ".".join(str(part) for part in first["loc"])
+        raise ProfileError(f"{path}: {key}: {first['msg']}") from error

@@ -1,0 +1,92 @@
+"""What callers get back. Everything here is data: nothing in it decides what the server does next."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Literal
+
+Status = Literal["ok", "error", "timeout", "out_of_memory", "output_limit", "disk_limit", "cancelled"]
+"""How a run ended, judged from outside the sandbox."""
+
+SessionState = Literal["kept", "fresh", "ended"]
+"""`kept`: the next run finds the variables and files. `fresh`: state was lost, the next run starts anew. `ended`: closed."""
+
+StreamName = Literal["stdout", "stderr"]
+
+OnOutput = Callable[[StreamName, str], Awaitable[None]]
+"""Receives what code prints while it runs, as it appears, whole characters only."""
+
+OnProgress = Callable[[str], Awaitable[None]]
+"""Receives one line at a time about long work of our own, such as preparing libraries."""
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A file that a run left behind, kept in the server's store."""
+
+    name: str
+    """Path below the working directory, or the name of a figure; unique in its session."""
+    mime_type: str
+    size: int
+    """Bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One stream of a run: head and tail of the text, and how much between them was left out."""
+
+    text: str
+    omitted: int = 0
+    """Bytes left out of `text`."""
+    replaced: bool = False
+    """Whether bytes that are not UTF-8 were replaced by U+FFFD."""
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """The result of one run."""
+
+    status: Status
+    exit_code: int
+    stdout: Output
+    stderr: Output
+    result: str | None
+    """The value of the last expression, as the language prints it."""
+    duration: float
+    """Seconds from sending the code to its end."""
+    session_id: str
+    session_state: SessionState
+    artifacts: tuple[Artifact, ...] = ()
+    """New or changed in this run."""
+    notes: tuple[str, ...] = ()
+    """One line each: what was cut, lost, or hit, and what to do about it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """An installed library."""
+
+    name: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """What a session's libraries are after an installation."""
+
+    session_id: str
+    libraries: tuple[Library, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionInfo:
+    """A live session as its owner sees it."""
+
+    id: str
+    running: bool
+    languages: tuple[str, ...]
+    """Those with a live runner."""
+    runs: int
+    age: float
+    """Seconds since it was opened."""
+    expires_in: float
+    """Seconds until it is closed if nothing runs in it."""
