@@ -16,7 +16,8 @@ from ...errors import EngineUnavailable, StartFailed
 from ...policy import Policy
 from ...runtime import is_alive, sweep
 from ..base import Backend, Check, Sandbox, Surroundings
-from . import bubblewrap, cgroups, probe
+from . import bubblewrap, probe
+from .cgroup_detect import detect
 from .launching import Launched, Launcher, open_launcher
 from .sandbox import EmbeddedSandbox
 from .staging import Stage, write_stage
@@ -57,7 +58,7 @@ class EmbeddedBackend(Backend):
     async def probe(self) -> list[Check]:
         await self._ready.wait()
         launcher = self._launcher
-        cgroups = (launcher.cgroups, launcher.reason) if launcher else ("none", "the launcher did not start")
+        cgroups = (launcher.cgroups, launcher.reason) if launcher else (0, "the launcher did not start")
         return await probe.checks(self._bwrap, *cgroups)
 
     async def sweep(self) -> int:
@@ -123,7 +124,7 @@ class EmbeddedBackend(Backend):
             tools=self._surroundings.tools,
             init=stage.init,
         )
-        enforced = self._launcher is not None and self._launcher.cgroups != "none"
+        enforced = self._launcher is not None and self._launcher.cgroups > 0
         program = shutil.which(self._bwrap) or self._bwrap
         return bubblewrap.command(program, mounts, policy, interpreter=probe.INTERPRETER, enforced=enforced)
 
@@ -150,5 +151,5 @@ async def _end(launcher: Launcher, name: str, launched: Launched | None) -> None
 
 
 def _sweep(root: Path) -> int:
-    removed = cgroups.sweep(lambda server_id: is_alive(root, server_id))
-    return len(removed) + sweep(root)
+    detect().sweep(lambda server_id: is_alive(root, server_id))
+    return sweep(root)

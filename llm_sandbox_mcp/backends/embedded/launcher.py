@@ -4,7 +4,7 @@ bubblewrap ties a sandbox's life to the thread that started it, forking a large 
 and dropping privileges must happen between fork and exec. So the server starts this process once, as
 `python -m llm_sandbox_mcp.backends.embedded.launcher CONTROL_FD`, and asks it by JSON packets:
 
-    {"op": "start", "server": ..., "seccomp": ..., "runtime": ...}            ->  {"event": "ready", "cgroups": ..., "reason": ...}
+    {"op": "start", "server": ..., "seccomp": ..., "runtime": ...}            ->  {"event": "ready", "cgroups": version, "reason": ...}
     {"op": "launch", "id": ..., "argv": [...], "uid": ..., "limits": {...}}   + the control socket of the sandbox
     {"op": "usage", "id": ...}                                                ->  {"event": "usage", "id": ..., ...}
     {"op": "kill", "id": ...}                                                 later, always:  {"event": "exited", "id": ..., "log": ...}
@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from . import cgroups
+from .cgroup_detect import detect
 
 CONTROL_FD = 3
 SECCOMP_FD = 4
@@ -120,14 +121,14 @@ class Launcher:
 
     def _start(self, request: dict[str, Any]) -> None:
         self._seccomp, self._runtime = request["seccomp"], request["runtime"]
-        self._hierarchy = cgroups.detect(request["server"])
-        self._send(event="ready", cgroups=self._hierarchy.kind, reason=self._hierarchy.reason)
+        self._hierarchy = detect(family=[os.getppid()]).claim(request["server"])
+        self._send(event="ready", cgroups=self._hierarchy.version, reason=self._hierarchy.reason)
 
     def _launch(self, request: dict[str, Any], control: int) -> None:
         log = os.memfd_create("log")
         group = None
         try:
-            if self._hierarchy is not None and self._hierarchy.kind != "none":
+            if self._hierarchy is not None and self._hierarchy.version:
                 group = self._hierarchy.create(request["id"], cgroups.Limits(**request["limits"]))
             pid = os.fork()
         except OSError as error:

@@ -36,8 +36,8 @@ class Launcher:
         self._launched: dict[str, Launched] = {}
         self._usages: dict[str, list[tuple[anyio.Event, list[int]]]] = {}
         self._ready = anyio.Event()
-        self.cgroups = "none"
-        """`v2`, `v1`, or `none` where limits are only those of single processes."""
+        self.cgroups = 0
+        """Version of the control groups in use; 0 where limits are only those of single processes."""
         self.reason = ""
         self.gone = False
 

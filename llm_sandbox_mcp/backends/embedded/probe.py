@@ -28,18 +28,15 @@ def obstacle(bwrap: str) -> str | None:
     return next((f"{check.detail}; {check.mend}" for check in _essentials(bwrap) if check.state == "missing"), None)
 
 
-async def checks(bwrap: str, cgroups: str, reason: str) -> list[Check]:
+async def checks(bwrap: str, cgroups: int, reason: str) -> list[Check]:
     """Each layer of isolation, and whether it is on."""
     rows = await anyio.to_thread.run_sync(_essentials, bwrap)
     rows.append(_uids())
-    if cgroups == "none":
-        rows.append(Check("control groups", "degraded", f"limits hold for single processes only: {reason}", _DELEGATE))
+    if not cgroups:
+        rows.append(Check("control groups", "degraded", f"limits hold for single processes only: {reason}", "the step named there"))
     else:
-        rows.append(Check("control groups", "ok", f"{cgroups}: memory, processes and processors of a sandbox together"))
+        rows.append(Check("control groups", "ok", f"version {cgroups}: memory, processes and processors of a sandbox together"))
     return rows
-
-
-_DELEGATE = "systemd-run --user --scope -p Delegate=yes llm-sandbox-mcp"
 
 
 def _essentials(bwrap: str) -> list[Check]:
