@@ -28,7 +28,11 @@ def inner_path(path: str) -> str:
 
     Raises `BadPath` for one that leaves it, is empty, or cannot be a file name.
     """
-    if "\0" in path or len(path.encode(errors="surrogatepass")) > _PATH_MAX or any("\ud800" <= c <= "\udfff" for c in path):
+    if (
+        "\0" in path
+        or len(path.encode(errors="surrogatepass")) > _PATH_MAX
+        or any("\ud800" <= c <= "\udfff" for c in path)
+    ):
         raise BadPath(f"path must be valid text without NUL, at most {_PATH_MAX} bytes")
     below = path.removeprefix(WORKDIR + "/")
     normal = posixpath.normpath(below)
@@ -111,7 +115,11 @@ class ArtifactStore:
         omitted = report.files_omitted + max(0, len(files) + len(figures) - self._limits.files)
         figures = figures[: self._limits.files]
         files = files[: self._limits.files - len(figures)]
-        notes = [f"{omitted} more files were changed and not kept; at most {self._limits.files} are per run"] if omitted else []
+        notes = (
+            [f"{omitted} more files were changed and not kept; at most {self._limits.files} are per run"]
+            if omitted
+            else []
+        )
         found: list[Artifact] = []
         try:
             for folder, names in ((FIGURES, figures), (WORKDIR, files)):
@@ -121,7 +129,13 @@ class ArtifactStore:
         return found, notes
 
     async def _take(
-        self, session_id: str, sandbox: Sandbox, folder: str, names: Sequence[str], found: list[Artifact], notes: list[str]
+        self,
+        session_id: str,
+        sandbox: Sandbox,
+        folder: str,
+        names: Sequence[str],
+        found: list[Artifact],
+        notes: list[str],
     ) -> None:
         if not names:
             return
@@ -131,7 +145,9 @@ class ArtifactStore:
                 continue
             expected.discard(member.name)
             if member.size > self._limits.file_size:
-                notes.append(f"{member.name} ({format_size(member.size)}) was not kept; the limit is {format_size(self._limits.file_size)}")
+                notes.append(
+                    f"{member.name} ({format_size(member.size)}) was not kept; the limit is {format_size(self._limits.file_size)}"
+                )
             else:
                 found.append(await self.put(session_id, member.name, bytes(member.content)))
 

@@ -43,7 +43,9 @@ class Outcome:
 class Run:
     """One request to a runner under way. `stop` ends it from outside."""
 
-    def __init__(self, process: Process, request: bytes, nonce: str, *, output: int, on_output: OnOutput | None = None) -> None:
+    def __init__(
+        self, process: Process, request: bytes, nonce: str, *, output: int, on_output: OnOutput | None = None
+    ) -> None:
         self._process = process
         self._request = memoryview(request)
         self._streams = _Stream("stdout", process.stdout, nonce), _Stream("stderr", process.stderr, nonce)
@@ -141,7 +143,11 @@ class Run:
         stream.dropped += len(data) - len(kept)
         if len(kept) < len(data):
             self.stop("output_limit")
-        if self._on_output is not None and self._callback_error is None and (text := stream.decoder.decode(kept, final)):
+        if (
+            self._on_output is not None
+            and self._callback_error is None
+            and (text := stream.decoder.decode(kept, final))
+        ):
             try:
                 await self._on_output(stream.name, text)
             except Exception as error:

@@ -94,7 +94,9 @@ class Service:
                         artifacts.append(await self._store.put(session.id, f"run-{session.runs}-{name}.txt", data))
                 lost = session.loss is not None or not outcome.alive
                 if outcome.ending == "lost" and status == "error":
-                    raise SandboxLost("the sandbox ended while the code ran; what it did is unknown; run again to start fresh")
+                    raise SandboxLost(
+                        "the sandbox ended while the code ran; what it did is unknown; run again to start fresh"
+                    )
         except BaseException:
             if not keep_session or (not session_id and not session.runs):
                 self._close(session)
@@ -253,7 +255,9 @@ def _readable(code: str, limit: int) -> tuple[str, list[str]]:
     if not code.strip():
         raise InvalidArgument("code is empty; give the source to run")
     if size > limit:
-        raise InvalidArgument(f"code has {format_size(size)}; the limit is {format_size(limit)}: put data into a file with copy_file")
+        raise InvalidArgument(
+            f"code has {format_size(size)}; the limit is {format_size(limit)}: put data into a file with copy_file"
+        )
     clean = code.encode(errors="replace").decode() if any("\ud800" <= char <= "\udfff" for char in code) else code
     return clean, [] if clean == code else ["characters of the code that are not valid Unicode were replaced by '?'"]
 
@@ -262,13 +266,17 @@ def _checked(variables: Mapping[str, object]) -> Mapping[str, object]:
     """Variables as they can be sent: plain names, JSON values, valid Unicode."""
     for name in variables:
         if not name.isidentifier() or not name.isascii() or name.startswith("__"):
-            raise InvalidArgument(f"variables: {name[:40]!r} is not a plain identifier; use ASCII letters, digits and underscores")
+            raise InvalidArgument(
+                f"variables: {name[:40]!r} is not a plain identifier; use ASCII letters, digits and underscores"
+            )
     try:
         text = json.dumps(dict(variables), ensure_ascii=False, allow_nan=False).encode(errors="replace")
     except (TypeError, ValueError) as error:
         raise InvalidArgument(f"variables must be JSON values: {error}") from error
     if len(text) > _VARIABLES_MAX:
-        raise InvalidArgument(f"variables have {format_size(len(text))}; the limit is {format_size(_VARIABLES_MAX)}: use copy_file")
+        raise InvalidArgument(
+            f"variables have {format_size(len(text))}; the limit is {format_size(_VARIABLES_MAX)}: use copy_file"
+        )
     clean: dict[str, object] = json.loads(text)
     return clean
 

@@ -77,7 +77,12 @@ class Session:
         self.runs += 1
         try:
             outcome = await kernel.run(
-                code, cell=self.runs, variables=variables, timeout=timeout, output=self.policy.output, on_output=on_output
+                code,
+                cell=self.runs,
+                variables=variables,
+                timeout=timeout,
+                output=self.policy.output,
+                on_output=on_output,
             )
         except BaseException:
             if not kernel.alive:
@@ -172,7 +177,8 @@ class Sessions:
                 if not session.busy and session.used_at + self._limits.idle_timeout <= now:
                     self.close(session.id)
             deadlines = [
-                (now if session.busy else session.used_at) + self._limits.idle_timeout for session in self._live.values()
+                (now if session.busy else session.used_at) + self._limits.idle_timeout
+                for session in self._live.values()
             ]
             self._changed = anyio.Event()
             with anyio.CancelScope(deadline=min(deadlines, default=float("inf"))):
@@ -185,5 +191,3 @@ def _unknown(session_id: str, idle_timeout: float | None = None) -> str:
         f"session {session_id[:40]!r} is not open: it was closed, expired{after}, or never existed; "
         "call without session_id to open a new one"
     )
-
-

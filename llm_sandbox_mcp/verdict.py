@@ -48,7 +48,9 @@ def notes_of(outcome: Outcome, usage: Usage, status: Status, policy: Policy, tim
         case "disk_limit":
             notes.append(f"the disk limit of {format_size(policy.disk)} was reached; delete files or write less")
     if usage.oom_kills and status != "out_of_memory":
-        notes.append(f"{usage.oom_kills} processes of the code were killed at the memory limit of {format_size(policy.memory)}")
+        notes.append(
+            f"{usage.oom_kills} processes of the code were killed at the memory limit of {format_size(policy.memory)}"
+        )
     if usage.pids_refused:
         notes.append(f"the limit of {policy.pids} processes and threads was reached; starting more was refused")
     if outcome.ending == "exited":

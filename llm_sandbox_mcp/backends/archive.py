@@ -96,7 +96,12 @@ class ArchiveReader:
         regular = info.type in _REGULAR
         self._member = Member(name, size) if regular or self._collect_name else None
         # Links and devices have no content, whatever size they claim.
-        self._left = 0 if info.type in (tarfile.LNKTYPE, tarfile.SYMTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE, tarfile.DIRTYPE) else size
+        self._left = (
+            0
+            if info.type
+            in (tarfile.LNKTYPE, tarfile.SYMTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE, tarfile.DIRTYPE)
+            else size
+        )
         self._pad = -self._left % _BLOCK
         if regular and not size and self._member is not None:
             yield self._member

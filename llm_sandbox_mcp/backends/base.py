@@ -148,7 +148,9 @@ class Sandbox(ABC):
                 yield chunk
             yield padding(size) + END
 
-        done = await self.run(("tar", "-x", "-f", "-", "-C", WORKDIR, "--no-same-owner"), {"PATH": PATH}, stdin=archive())
+        done = await self.run(
+            ("tar", "-x", "-f", "-", "-C", WORKDIR, "--no-same-owner"), {"PATH": PATH}, stdin=archive()
+        )
         if done.exit_code != 0:
             raise BadPath(f"cannot write {path!r} in the sandbox: {_last_line(done.stderr)}")
 

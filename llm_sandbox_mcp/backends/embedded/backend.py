@@ -73,7 +73,9 @@ class EmbeddedBackend(Backend):
         launched: Launched | None = None
         try:
             with theirs:
-                launched = await launcher.launch(name, self._command(stage, policy), self._uid(), _limits(policy), theirs)
+                launched = await launcher.launch(
+                    name, self._command(stage, policy), self._uid(), _limits(policy), theirs
+                )
             self._tasks.start_soon(sandbox.serve)
             await self._await_start(sandbox, launched)
             yield sandbox
@@ -87,7 +89,9 @@ class EmbeddedBackend(Backend):
             obstacle = await anyio.to_thread.run_sync(probe.obstacle, self._bwrap)
             if obstacle is not None:
                 raise EngineUnavailable(obstacle)
-            stage = await anyio.to_thread.run_sync(write_stage, self._surroundings.runtime / "stage", self._surroundings.handlers)
+            stage = await anyio.to_thread.run_sync(
+                write_stage, self._surroundings.runtime / "stage", self._surroundings.handlers
+            )
         except EngineUnavailable as error:
             self._failure = error
             self._ready.set()
@@ -114,7 +118,9 @@ class EmbeddedBackend(Backend):
             await launched.exited.wait()
         if deadline.cancelled_caught:
             raise StartFailed(f"the sandbox did not start within {_START:g} s; is the machine overloaded?")
-        raise StartFailed(f"the sandbox did not start: {launched.log or 'no reason given'}; `llm-sandbox-mcp doctor` tells more")
+        raise StartFailed(
+            f"the sandbox did not start: {launched.log or 'no reason given'}; `llm-sandbox-mcp doctor` tells more"
+        )
 
     def _command(self, stage: Stage, policy: Policy) -> list[str]:
         mounts = bubblewrap.Mounts(

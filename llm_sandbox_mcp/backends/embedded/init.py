@@ -36,7 +36,9 @@ class Init:
         self._ids = {}
 
     def send(self, *fields, descriptors=()):
-        rights = [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, b"".join(fd.to_bytes(4, sys.byteorder) for fd in descriptors))]
+        rights = [
+            (_socket.SOL_SOCKET, _socket.SCM_RIGHTS, b"".join(fd.to_bytes(4, sys.byteorder) for fd in descriptors))
+        ]
         self._control.sendmsg([b"\0".join(fields)], rights if descriptors else [])
 
     def ready(self):

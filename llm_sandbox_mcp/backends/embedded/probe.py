@@ -33,9 +33,15 @@ async def checks(bwrap: str, cgroups: int, reason: str) -> list[Check]:
     rows = await anyio.to_thread.run_sync(_essentials, bwrap)
     rows.append(_uids())
     if not cgroups:
-        rows.append(Check("control groups", "degraded", f"limits hold for single processes only: {reason}", "the step named there"))
+        rows.append(
+            Check(
+                "control groups", "degraded", f"limits hold for single processes only: {reason}", "the step named there"
+            )
+        )
     else:
-        rows.append(Check("control groups", "ok", f"version {cgroups}: memory, processes and processors of a sandbox together"))
+        rows.append(
+            Check("control groups", "ok", f"version {cgroups}: memory, processes and processors of a sandbox together")
+        )
     return rows
 
 
@@ -51,7 +57,10 @@ def _essentials(bwrap: str) -> list[Check]:
 def _platform() -> Check:
     if sys.platform != "linux":
         return Check(
-            "platform", "missing", f"bubblewrap needs Linux, this is {sys.platform}", "run the server in a Linux virtual machine"
+            "platform",
+            "missing",
+            f"bubblewrap needs Linux, this is {sys.platform}",
+            "run the server in a Linux virtual machine",
         )
     machine = platform.machine()
     try:
@@ -65,22 +74,43 @@ def _program(bwrap: str) -> Check:
     found = shutil.which(bwrap)
     if found is None:
         return Check("bubblewrap", "missing", f"{bwrap} is not on PATH", _install("bubblewrap"))
-    version = subprocess.run([found, "--version"], capture_output=True, text=True, timeout=_TRIAL_SECONDS, env={}, check=False)
+    version = subprocess.run(
+        [found, "--version"], capture_output=True, text=True, timeout=_TRIAL_SECONDS, env={}, check=False
+    )
     return Check("bubblewrap", "ok", f"{version.stdout.strip()} at {found}")
 
 
 def _interpreter() -> Check:
     if not os.access(INTERPRETER, os.X_OK):
-        return Check("interpreter", "missing", f"{INTERPRETER} is missing; it runs PID 1 of each sandbox", _install("python3"))
+        return Check(
+            "interpreter", "missing", f"{INTERPRETER} is missing; it runs PID 1 of each sandbox", _install("python3")
+        )
     return Check("interpreter", "ok", f"{INTERPRETER} runs PID 1 of each sandbox")
 
 
 def _trial(bwrap: str) -> Check:
-    argv = [shutil.which(bwrap) or bwrap, "--unshare-all", "--ro-bind", "/", "/", "--proc", "/proc", "--", "/usr/bin/env"]
+    argv = [
+        shutil.which(bwrap) or bwrap,
+        "--unshare-all",
+        "--ro-bind",
+        "/",
+        "/",
+        "--proc",
+        "/proc",
+        "--",
+        "/usr/bin/env",
+    ]
     unprivileged = {"user": _TRIAL_UID, "group": _TRIAL_UID, "extra_groups": []} if os.geteuid() == 0 else {}
     try:
         trial = subprocess.run(
-            argv, capture_output=True, text=True, errors="replace", timeout=_TRIAL_SECONDS, env={}, check=False, **unprivileged
+            argv,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_TRIAL_SECONDS,
+            env={},
+            check=False,
+            **unprivileged,
         )
     except (OSError, subprocess.SubprocessError) as error:
         return Check("namespaces", "missing", f"bubblewrap cannot be started: {error}", _remedy())
@@ -117,7 +147,12 @@ def _reads(switch: Path) -> str | None:
 
 
 def _install(package: str) -> str:
-    for manager, command in (("apt-get", "apt-get install"), ("dnf", "dnf install"), ("pacman", "pacman -S"), ("apk", "apk add")):
+    for manager, command in (
+        ("apt-get", "apt-get install"),
+        ("dnf", "dnf install"),
+        ("pacman", "pacman -S"),
+        ("apk", "apk add"),
+    ):
         if shutil.which(manager):
             return f"sudo {command} {package}"
     return f"install the package {package}"

@@ -205,7 +205,9 @@ def _pipes() -> tuple[tuple[int, ...], tuple[int, int, int]]:
     except OSError as error:
         for descriptor in made:
             os.close(descriptor)
-        raise StartFailed(f"cannot start a process: {error.strerror}; raise the open files limit (ulimit -n)") from error
+        raise StartFailed(
+            f"cannot start a process: {error.strerror}; raise the open files limit (ulimit -n)"
+        ) from error
     return (made[0], made[3], made[5]), (made[1], made[2], made[4])
 
 
