@@ -111,14 +111,18 @@ class _Etc:
     def copy(self, name: str, to: str | None = None) -> bool:
         """Copies the file that a name leads to; False when there is none, or it is not for everyone to read."""
         try:
-            file = open(f"{self._source}/{name}", "rb", opener=_without_waiting)
+            # Not to wait where a FIFO has the name.
+            descriptor = os.open(f"{self._source}/{name}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError:
             return False
-        with file:
-            mode = os.fstat(file.fileno()).st_mode
+        try:
+            mode = os.fstat(descriptor).st_mode
             if not (stat.S_ISREG(mode) and mode & stat.S_IROTH):
                 return False
-            self.write(to or name, file.read())
+            with open(descriptor, "rb", closefd=False) as file:
+                self.write(to or name, file.read())
+        finally:
+            os.close(descriptor)
         return True
 
     def link(self, name: str, leads_to: str) -> None:
@@ -128,8 +132,9 @@ class _Etc:
     def copy_tree(self, name: str) -> None:
         """Copies a directory with its links as links.
 
-        A link stays when it leads into what the sandbox sees too, existing or not: that answers as on the host and needs
-        no look at its target. Any other would only tell about the host's other directories.
+        A link stays when it leads into what the sandbox sees too, existing or not: that answers as on the host and
+        needs no look at its target. Any other would only tell about the host's other directories. Manual pages, five in
+        six of Debian's alternatives, do not stay: each link costs a write to the disk.
         """
         try:
             entries = list(os.scandir(f"{self._source}/{name}"))
@@ -149,7 +154,7 @@ class _Etc:
 
     def _stays(self, name: str, leads_to: str) -> bool:
         end = os.path.normpath(os.path.join("/etc", os.path.dirname(name), leads_to))
-        return end.startswith((*_SHARED, f"/etc/{name.split('/')[0]}/"))
+        return "/man/" not in end and end.startswith((*_SHARED, f"/etc/{name.split('/')[0]}/"))
 
     def _directory(self, name: str) -> None:
         if name in self._made:
@@ -161,8 +166,3 @@ class _Etc:
             os.mkdir(path)
         os.chmod(path, 0o755)
         self._made.add(name)
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    """A FIFO in the place of a file must not stop the server."""
-    return os.open(path, flags | os.O_NONBLOCK)
