@@ -139,7 +139,8 @@ def _set_limits(limits: str) -> None:
 
 def _hide() -> None:
     """Makes this process untraceable and its /proc entries unreadable for the code, which has the same uid."""
-    prctl = _ctypes.dlsym(_ctypes.dlopen(None, 0)  # type: ignore[arg-type]  # None is the program itself, "prctl")
+    program = _ctypes.dlopen(None, 0)  # type: ignore[arg-type]  # None is this program itself
+    prctl = _ctypes.dlsym(program, "prctl")
     if _ctypes.call_function(prctl, (_PR_SET_DUMPABLE, 0, 0, 0, 0)) != 0:
         raise SystemExit("init: PR_SET_DUMPABLE was refused")
 
