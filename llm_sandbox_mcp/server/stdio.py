@@ -47,9 +47,10 @@ async def stdio_streams() -> AsyncIterator[tuple[Incoming, Outgoing]]:
                     await in_send.send(SessionMessage(message))
 
     async def write() -> None:
-        async for message in out_receive:
-            text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
-            await _write(sink, text.encode() + b"\n")
+        with out_receive:  # once this task is gone, those who still send must not wait for it
+            async for message in out_receive:
+                text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
+                await _write(sink, text.encode() + b"\n")
         written.set()
 
     with ExitStack() as claimed:

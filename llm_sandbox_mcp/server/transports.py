@@ -1,6 +1,7 @@
 """The ways to reach the server: stdio, streamable HTTP, SSE. Each serves until it is asked to end, then returns."""
 
 import ipaddress
+import logging
 import signal
 import socket
 import sys
@@ -43,8 +44,9 @@ async def serve_http(server: Server[Any], host: str, port: int) -> None:
 
     log_to_stderr()
     listener = _listen(host, port)
+    stopping = anyio.Event()
     config = uvicorn.Config(
-        _application(server),
+        _application(server, stopping),
         log_config=None,
         access_log=False,
         server_header=False,
@@ -64,7 +66,10 @@ async def serve_http(server: Server[Any], host: str, port: int) -> None:
         with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             task_status.started()
             async for _ in signals:
+                stopping.set()
                 serving.should_exit = True
+                # Each stream that is cancelled from here on would be reported as an error, with a traceback.
+                logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
 
     address = listener.getsockname()
     name = f"[{address[0]}]" if listener.family == socket.AF_INET6 else address[0]
@@ -104,7 +109,7 @@ def _listen(host: str, port: int) -> socket.socket:
         ) from error
 
 
-def _application(server: Server[Any]) -> "Starlette":
+def _application(server: Server[Any], stopping: anyio.Event) -> "Starlette":
     from mcp.server.sse import SseServerTransport
     from mcp.server.transport_security import TransportSecurityMiddleware, TransportSecuritySettings
     from starlette.requests import Request
@@ -121,12 +126,21 @@ def _application(server: Server[Any]) -> "Starlette":
 
     class ServeSSE:
         async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+            async def end_input() -> None:
+                await stopping.wait()
+                await incoming.aclose()
+
             # `connect_sse` checks the headers too, but a refusal there ends in an exception after the answer.
             if refusal := await security.validate_request(Request(scope, receive)):
                 await refusal(scope, receive, send)
                 return
-            async with sse.connect_sse(scope, receive, send) as (incoming, outgoing):
+            async with (
+                sse.connect_sse(scope, receive, send) as (incoming, outgoing),
+                anyio.create_task_group() as tasks,
+            ):
+                tasks.start_soon(end_input)
                 await server.run(incoming, outgoing, server.create_initialization_options())
+                tasks.cancel_scope.cancel()
 
     application = server.streamable_http_app(transport_security=settings)
     application.router.routes += [
