@@ -18,22 +18,22 @@ builtin source "${BASH_SOURCE[0]%/*}/request.sh"
 builtin source "${BASH_SOURCE[0]%/*}/files.sh"
 
 __sandbox_relay() {
-  builtin local LC_ALL=C line nonce frame
+  builtin local LC_ALL=C line nonce frame kind
   builtin trap '' INT
   # In a stream that has been written to, bash writes text that ends with a newline at once, and a frame must be one write.
   builtin echo >/dev/null
   while IFS= builtin read -r line <&250; do
     nonce=${line:10:32}
-    # A short line is a frame of its own; bash's buffer has room for it.
     builtin printf '%s\n' "${line:44}"
-    line=
-    while IFS= builtin read -r line || line='.{"status":"error","exit_code":1,"result":null,"interrupted":false,"files":[],"files_omitted":0,"figures":[]}'; do
-      frame=${line:1}
-      builtin printf -v frame '\x1e%s%s%d\n%s\n' "$nonce" "${line:0:1}" $((${#frame} + 1)) "$frame"
+    # Each line of the answer is a frame: + when more follow, ! when it is the last that this shell gives.
+    while IFS= builtin read -r line || line='!{"status":"error","exit_code":1,"result":null,"interrupted":false,"files":[],"files_omitted":0,"figures":[]}'; do
+      kind=${line:0:1} frame=${line:1}
+      builtin printf -v frame '\x1e%s%s%d\n%s\n' "$nonce" "${kind/'!'/.}" $((${#frame} + 1)) "$frame"
       builtin echo -nE "$frame" >&251
-      [[ $line == .* ]] && break
+      [[ $kind == + ]] || break
     done
     builtin printf '\x1e%s.0\n' "$nonce" >&252
+    [[ $kind == '!' ]] && break
   done
 }
 
@@ -82,7 +82,7 @@ __sandbox_report() {
   __sandbox_append "${__sandbox_made[@]}"
   text+="],\"files_omitted\":$__sandbox_omitted,\"figures\":["
   __sandbox_append "${__sandbox_drawn[@]}"
-  builtin echo -E ".${text:1}]}" >&"$__sandbox_out"
+  builtin echo -E "${2:-.}${text:1}]}" >&"$__sandbox_out"
 }
 
 # Adds names to the report's text, and sends what would not fit in a frame with more.
@@ -100,7 +100,7 @@ __sandbox_append() {
 __sandbox_leave() {
   builtin local status=$?
   builtin trap '' INT
-  [[ $__sandbox_running ]] && __sandbox_report "${__sandbox_stopped:-$status}"
+  [[ $__sandbox_running ]] && __sandbox_report "${__sandbox_stopped:-$status}" '!'
 }
 
 builtin trap '' INT

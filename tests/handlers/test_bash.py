@@ -76,7 +76,7 @@ def test_a_shell_that_is_gone_is_reported_as_an_error(bash: Runner, code: str) -
 
 
 def test_every_character_of_the_code_arrives(bash: Runner) -> None:
-    text = "é漢🙂 \\ \\\\ \" ' % $ ` \t & \\n \x01 \x7f ]} {\","
+    text = 'é漢🙂 \\ \\\\ " \' % $ ` \t & \\n \x01 \x7f ]} {",'
     run = bash.run(f"cat <<'END'\n{text}\nEND")
     assert run.out == text + "\n"
 
@@ -136,7 +136,9 @@ def test_an_interrupt_between_runs_is_ignored(bash: Runner) -> None:
 
 def test_files_created_and_changed_are_reported_once(bash: Runner) -> None:
     bash.run("true")
-    run = bash.run("mkdir -p d node_modules; echo 1 >a; echo 1 >d/b; echo 1 >.hidden; echo 1 >node_modules/c; ln -s a link")
+    run = bash.run(
+        "mkdir -p d node_modules; echo 1 >a; echo 1 >d/b; echo 1 >.hidden; echo 1 >node_modules/c; ln -s a link"
+    )
     assert run.files == ["a", "d/b"]
     assert bash.run("true").files == []
     assert bash.run("echo 2 >>a").files == ["a"]
@@ -191,12 +193,12 @@ def test_code_that_redirects_its_streams_is_answered(bash: Runner, code: str) ->
 
 
 def test_code_that_closes_every_descriptor_gets_an_end(bash: Runner) -> None:
-    assert bash.run("for i in {0..255}; do eval \"exec $i>&-\"; done").status == "error"
+    assert bash.run('for i in {0..255}; do eval "exec $i>&-"; done').status == "error"
 
 
 def test_redefined_builtins_do_not_reach_the_protocol(bash: Runner) -> None:
     names = "printf read eval echo source trap shopt set unset declare disown local return"
-    run = bash.run(f"for name in {names}; do builtin eval \"$name() {{ :; }}\"; done; builtin echo ok")
+    run = bash.run(f'for name in {names}; do builtin eval "$name() {{ :; }}"; done; builtin echo ok')
     assert run.out == "ok\n"
     assert bash.run("builtin echo still").out == "still\n"
 
