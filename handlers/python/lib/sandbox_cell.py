@@ -60,12 +60,16 @@ class Session:
 
     def _wait(self, coroutine):
         """Runs a coroutine on the session's event loop; an interrupt cancels it first, so that it can clean up."""
-        import asyncio
+        try:
+            import asyncio
 
-        if self._loop is None or self._loop.is_closed():
-            self._loop = asyncio.new_event_loop()
-            asyncio.set_event_loop(self._loop)
-        task = self._loop.create_task(coroutine)
+            if self._loop is None or self._loop.is_closed():
+                self._loop = asyncio.new_event_loop()
+                asyncio.set_event_loop(self._loop)
+            task = self._loop.create_task(coroutine)
+        except BaseException:
+            coroutine.close()  # or Python would complain that it was never awaited
+            raise
         try:
             return self._loop.run_until_complete(task)
         except BaseException as error:
