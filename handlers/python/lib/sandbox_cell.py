@@ -84,8 +84,9 @@ class Session:
         try:
             self._loop.run_until_complete(task)
         except asyncio.CancelledError as cancelled:
-            # Says where the code was waiting, not where the loop was.
-            raise KeyboardInterrupt().with_traceback(cancelled.__traceback__) from None
+            # Says where the code was waiting, not where the loop was. Before 3.11 the context knows it.
+            waiting = cancelled.__context__ or cancelled
+            raise KeyboardInterrupt().with_traceback(waiting.__traceback__) from None
         raise KeyboardInterrupt
 
 
