@@ -1,26 +1,54 @@
 """What a backend is: it makes sandboxes on one engine; all that can be derived from `spawn` is derived here, once."""
 
+import os
 import signal
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import anyio
 from anyio.abc import AsyncResource, ByteReceiveStream, ByteSendStream
 
-from ..errors import SandboxLost
+from ..errors import BadPath
 from ..policy import Policy
+from .archive import END, ArchiveReader, Member, header, padding
 
 WORKDIR = "/sandbox"
 """Where code starts and where its files are, in every sandbox of every backend."""
 
+HOME = "/home"
+"""Writable, and not where the code's own files are."""
+
+FIGURES = f"{HOME}/figures"
+LIBRARIES = f"{HOME}/libraries"
+"""Where runners write figures, and where each language's libraries are installed, in a folder of its own."""
+
 HANDLERS = "/opt/handlers"
-"""Where a sandbox sees the handler folders, read-only."""
+ENVIRONMENTS = "/opt/environments"
+TOOLS = "/opt/tools"
+"""Where a sandbox sees the handler folders, the prepared environments and our own tools, read-only."""
+
+PATH = "/usr/local/bin:/usr/bin:/bin"
+
+TakeMember = Callable[[Member], Awaitable[None]]
 
 _COMMAND_OUTPUT = 1 << 20
 """Bytes kept of what a tool of ours prints inside a sandbox; the rest is dropped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """The folders of the host that a backend works with."""
+
+    runtime: Path
+    """The server's own, gone with it; its name is the server's id."""
+    handlers: Mapping[str, Path]
+    """The handler folder of each language."""
+    environments: Path
+    tools: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,18 +129,60 @@ class Sandbox(ABC):
     def alive(self) -> bool:
         """Whether processes can still be started in it."""
 
-    async def run(self, argv: Sequence[str], env: Mapping[str, str], *, stdin: AsyncIterator[bytes] | None = None) -> Completed:
+    async def run(
+        self, argv: Sequence[str], env: Mapping[str, str], *, stdin: AsyncIterator[bytes] | None = None
+    ) -> Completed:
         """Runs a command to its end, its input fed and both its outputs drained at once, up to 1 MiB kept of each."""
-        async with await self.spawn(argv, env) as process, anyio.create_task_group() as tasks:
-            outputs = bytearray(), bytearray()
-            tasks.start_soon(_drain, process.stdout, outputs[0])
-            tasks.start_soon(_drain, process.stderr, outputs[1])
-            await feed(process.stdin, stdin)
+        outputs = bytearray(), bytearray()
+        async with await self.spawn(argv, env) as process:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(_drain, process.stdout, outputs[0])
+                tasks.start_soon(_drain, process.stderr, outputs[1])
+                await _feed(process.stdin, stdin)
             exit_code = await process.wait()
         return Completed(exit_code, *map(bytes, outputs))
 
+    async def copy_in(self, path: str, size: int, content: AsyncIterator[bytes]) -> None:
+        """Writes one file below the working directory, its folders made as needed; no symbolic link is followed.
 
-async def feed(stdin: ByteSendStream, chunks: AsyncIterator[bytes] | None) -> None:
+        Raises `BadPath` with the reason when it cannot be written, such as a full disk.
+        """
+
+        async def archive() -> AsyncIterator[bytes]:
+            yield header(path, size)
+            async for chunk in content:
+                yield chunk
+            yield padding(size) + END
+
+        done = await self.run(
+            ("tar", "-x", "-f", "-", "-C", WORKDIR, "--no-same-owner"), {"PATH": PATH}, stdin=archive()
+        )
+        if done.exit_code != 0:
+            raise BadPath(f"cannot write {path!r} in the sandbox: {_last_line(done.stderr)}")
+
+    async def copy_out(self, folder: str, names: Sequence[str], limit: int, take: TakeMember) -> None:
+        """Gives each regular file below a folder to `take`; of one over `limit` bytes only name and size.
+
+        What is not there, or not a regular file, is left out: the archive comes from inside and promises nothing.
+        """
+        argv = ("tar", "-c", "-f", "-", "--format=gnu", "-C", folder, "--no-recursion", "--null", "-T", "-")
+        reader = ArchiveReader(limit)
+        async with await self.spawn(argv, {"PATH": PATH}) as process, anyio.create_task_group() as tasks:
+            tasks.start_soon(_drain, process.stderr, bytearray())
+            tasks.start_soon(_feed, process.stdin, _once(b"".join(os.fsencode(name) + b"\0" for name in names)))
+            async for chunk in process.stdout:
+                for member in reader.feed(chunk):
+                    await take(member)
+                if reader.malformed:
+                    break
+            tasks.cancel_scope.cancel()
+
+
+async def _once(data: bytes) -> AsyncIterator[bytes]:
+    yield data
+
+
+async def _feed(stdin: ByteSendStream, chunks: AsyncIterator[bytes] | None) -> None:
     """Writes all chunks and closes; a reader that went away ends it early."""
     try:
         if chunks is not None:
@@ -125,15 +195,17 @@ async def feed(stdin: ByteSendStream, chunks: AsyncIterator[bytes] | None) -> No
 
 
 async def _drain(stream: ByteReceiveStream, kept: bytearray) -> None:
-    try:
-        async for chunk in stream:
-            kept += chunk[: max(0, _COMMAND_OUTPUT - len(kept))]
-    except SandboxLost:
-        pass
+    async for chunk in stream:
+        kept += chunk[: max(0, _COMMAND_OUTPUT - len(kept))]
+
+
+def _last_line(text: bytes) -> str:
+    lines = text.decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else "no reason given"
 
 
 class Backend(ABC):
-    """Makes sandboxes on one engine. Used as an async context manager: the engine's own resources live in that scope."""
+    """Makes sandboxes on one engine; an async context manager in whose scope the engine's own resources live."""
 
     name: str
 

@@ -1,0 +1,1 @@
+"""The embedded backend: bubblewrap on this machine, no daemon, no image."""

@@ -1,0 +1,50 @@
+'use strict';
+
+// Which regular files appeared or changed below a folder, told by inode, size and time of change.
+
+const fs = require('fs');
+const path = require('path');
+
+const { lstatSync, readdirSync } = fs;
+const { join } = path;
+const ENTRIES = 10000;
+const QUIET = { throwIfNoEntry: false };
+const LISTING = { withFileTypes: true };
+
+function snapshot(root) {
+  const seen = Object.create(null);
+  const folders = [''];
+  let visited = 0;
+  for (let i = 0; i < folders.length; i++) {
+    const folder = folders[i];
+    let entries;
+    try {
+      entries = readdirSync(join(root, folder), LISTING);
+    } catch {
+      continue;
+    }
+    for (let k = 0; k < entries.length; k++) {
+      if (++visited > ENTRIES) return { root, seen };
+      const entry = entries[k];
+      const { name } = entry;
+      if (name[0] === '.' || name === 'node_modules' || name === '__pycache__') continue;
+      const relative = folder ? `${folder}/${name}` : name;
+      if (entry.isDirectory()) folders[folders.length] = relative;
+      else if (entry.isFile()) {
+        const stat = lstatSync(join(root, relative), QUIET);
+        if (stat) seen[relative] = `${stat.ino} ${stat.size} ${stat.mtimeMs}`;
+      }
+    }
+  }
+  return { root, seen };
+}
+
+/** Names of the files that differ from the snapshot, as it was and as it is now. */
+function changes({ root, seen: before }) {
+  const { seen: after } = snapshot(root);
+  const names = [];
+  for (const name in after) if (after[name] !== before[name]) names[names.length] = name;
+  return names;
+}
+
+module.exports = { snapshot, changes };

@@ -1,0 +1,81 @@
+'use strict';
+
+// SIGINT for a thread that may be busy. A thread waits inside a script that SIGINT breaks; it tells the main thread, and
+// when that does not answer, it terminates what runs there. This also stops loops that run after an `await` or in a timer,
+// which vm's own `breakOnSigint` cannot.
+
+const { Worker, isMainThread, parentPort, workerData } = require('worker_threads');
+
+const RUN = 0; // Number of the run that may be interrupted, or 0.
+const READY = 1;
+const NEVER = 2;
+const PATIENCE = 20;
+
+class Watch {
+  constructor(stop) {
+    this.cells = new Int32Array(new SharedArrayBuffer(12));
+    this.count = 0;
+    this.ready = false;
+    // The worker also keeps the process alive while a run waits for nothing but its own promise.
+    const worker = new Worker(__filename, { workerData: this.cells });
+    worker.on('message', (number) => {
+      if (number === load(this.cells, RUN)) stop();
+    });
+  }
+
+  begin() {
+    if (!this.ready) wait(this.cells, READY, 0);
+    this.ready = true;
+    this.count = (this.count % 0x7ffffff0) + 1;
+    store(this.cells, RUN, this.count);
+  }
+
+  end() {
+    store(this.cells, RUN, 0);
+    notify(this.cells, RUN);
+  }
+}
+
+const { load, notify, store, wait } = Atomics;
+
+function interrupt(cells) {
+  const number = load(cells, RUN);
+  if (number === 0) return;
+  parentPort.postMessage(number);
+  while (wait(cells, RUN, number, PATIENCE) === 'timed-out') {
+    const { Session } = require('inspector');
+    const session = new Session();
+    session.connectToMainThread();
+    session.post('Runtime.terminateExecution');
+    session.disconnect();
+  }
+}
+
+function watch(cells) {
+  const vm = require('vm');
+  const breakable = (source) => {
+    const script = new vm.Script(source);
+    return () => {
+      try {
+        script.runInThisContext({ breakOnSigint: true });
+      } catch {
+        return true;
+      }
+    };
+  };
+  globalThis.wait = () => {
+    store(cells, READY, 1);
+    notify(cells, READY);
+    wait(cells, NEVER, 0);
+  };
+  const inner = breakable('wait()');
+  globalThis.loop = () => {
+    for (;;) if (inner()) interrupt(cells);
+  };
+  // Node gives SIGINT its deadly default back when the last breakable script ends: the outer one never does.
+  const outer = breakable('loop()');
+  for (;;) outer();
+}
+
+if (isMainThread) module.exports = { Watch };
+else watch(workerData);

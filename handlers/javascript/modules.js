@@ -1,0 +1,51 @@
+'use strict';
+
+// `require` and `import()` as if the code were a file in the working directory. `require` finds the installed libraries by
+// NODE_PATH, which `import()` ignores: it asks a second time from the folder of the libraries.
+
+const Module = require('module');
+const path = require('path');
+
+const { join } = path;
+const libraries = process.env.SANDBOX_LIBRARIES;
+const cwd = process.cwd.bind(process);
+
+function moduleIn(folder) {
+  const filename = join(folder, '[code]');
+  const module = new Module(filename);
+  module.filename = filename;
+  module.paths = Module._nodeModulePaths(folder);
+  return module;
+}
+
+const importers = Object.create(null);
+
+/** The `import()` that a module in the folder would have. */
+function importerIn(folder) {
+  if (!importers[folder]) {
+    const module = moduleIn(folder);
+    module._compile('module.exports = (name, options) => import(name, options)', module.filename);
+    importers[folder] = module.exports;
+  }
+  return importers[folder];
+}
+
+async function importModule(name, script, attributes) {
+  const options = attributes && Object.keys(attributes).length ? { with: attributes } : undefined;
+  try {
+    return await importerIn(cwd())(name, options);
+  } catch (error) {
+    if (!libraries || error.code !== 'ERR_MODULE_NOT_FOUND' || /^([./]|\w+:)/.test(name)) throw error;
+    return importerIn(libraries)(name, options);
+  }
+}
+
+/** Gives the code the names that a CommonJS file has. */
+function defineModuleGlobals(folder) {
+  const module = moduleIn(folder);
+  const require = Module.createRequire(module.filename);
+  require.main = module; // So that `if (require.main === module)` runs.
+  Object.assign(globalThis, { require, module, exports: module.exports, __filename: module.filename, __dirname: folder });
+}
+
+module.exports = { defineModuleGlobals, importModule };

@@ -1,0 +1,49 @@
+'use strict';
+
+// A run ends as a script does: when the work that it started is done. Servers that listen do not hold it, and neither does
+// what an earlier run left behind.
+
+const { immediateQueue, timerListMap } = require('internal/timers');
+
+const { clearImmediate, clearTimeout } = globalThis;
+const resources = process.getActiveResourcesInfo.bind(process);
+const LASTING = Object.assign(Object.create(null), {
+  TCPServerWrap: true,
+  PipeServerWrap: true,
+  UDPWrap: true,
+  FSEventWrap: true,
+  StatWatcher: true,
+  MessagePort: true,
+});
+
+function count() {
+  const names = resources();
+  let held = 0;
+  for (let i = 0; i < names.length; i++) if (!LASTING[names[i]]) held++;
+  return held;
+}
+
+/** Called when a run starts; returns a function that tells whether everything it started is done. */
+function settled() {
+  const before = count();
+  return () => count() <= before;
+}
+
+/** Stops the timers of code that was ended, or its loops would go on printing into later runs. */
+function clearTimers() {
+  for (const duration in timerListMap) {
+    const list = timerListMap[duration];
+    for (let timer = list._idlePrev; timer && timer !== list; ) {
+      const newer = timer._idlePrev;
+      if (timer.hasRef && timer.hasRef()) clearTimeout(timer); // Node's own timers hold nothing.
+      timer = newer;
+    }
+  }
+  for (let immediate = immediateQueue.head; immediate; ) {
+    const newer = immediate._idleNext;
+    clearImmediate(immediate);
+    immediate = newer;
+  }
+}
+
+module.exports = { clearTimers, settled };

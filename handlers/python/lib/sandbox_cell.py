@@ -1,0 +1,119 @@
+"""The user's `__main__`: compiles and runs cells in it, and keeps their source for tracebacks."""
+
+from __future__ import annotations
+
+import builtins
+import sys
+
+# `ast` would load `re` and more; compiling needs its C core only.
+from _ast import Expr, Expression, PyCF_ALLOW_TOP_LEVEL_AWAIT, PyCF_ONLY_AST
+from itertools import islice
+
+_COROUTINE = 0x80
+"""`inspect.CO_COROUTINE`"""
+RESULT_LIMIT = 20_000
+"""Characters of a result that are reported."""
+
+
+class Session:
+    """The state that lasts from one cell to the next."""
+
+    def __init__(self) -> None:
+        self._main = type(sys)("__main__")
+        self._main.__builtins__ = builtins
+        sys.modules["__main__"] = self._main
+        self._sources: dict[str, tuple] = {}
+        self._loop = None
+        self.result: str | None = None
+        """What the last cell's last expression gave, as text."""
+
+    def run(self, number: int, source: str, variables: dict) -> None:
+        """Runs one cell; its errors are raised as they are."""
+        self.result = None
+        name = f"<cell {number}>"
+        self._remember(name, source)
+        names = self._main.__dict__
+        names.update(variables)
+        statements, expression = _compile(source, name)
+        if statements is not None:
+            self._evaluate(statements, names)
+        if expression is not None:
+            value = self._evaluate(expression, names)
+            if value is not None:
+                builtins._ = value
+                self.result = show(value)
+
+    def fill_linecache(self, linecache) -> None:
+        """Gives Python's line cache the source of every cell."""
+        linecache.cache.update(self._sources)
+
+    def _remember(self, name: str, source: str) -> None:
+        # Split as the compiler counts lines: str.splitlines would also split at form feeds and more.
+        lines = [line + "\n" for line in source.replace("\r\n", "\n").replace("\r", "\n").split("\n")]
+        self._sources[name] = (len(source), None, lines, name)
+        if "linecache" in sys.modules:
+            self.fill_linecache(sys.modules["linecache"])
+
+    def _evaluate(self, code, names: dict):
+        value = eval(code, names)
+        return self._wait(value) if code.co_flags & _COROUTINE else value
+
+    def _wait(self, coroutine):
+        """Runs a coroutine on the session's event loop; an interrupt cancels it first, so that it can clean up."""
+        import asyncio
+
+        if self._loop is None or self._loop.is_closed():
+            self._loop = asyncio.new_event_loop()
+            asyncio.set_event_loop(self._loop)
+        task = self._loop.create_task(coroutine)
+        try:
+            return self._loop.run_until_complete(task)
+        except BaseException as error:
+            if task.done():
+                if not task.cancelled():
+                    task.exception()  # retrieved, or asyncio would complain about it later
+                raise
+            if not isinstance(error, KeyboardInterrupt):
+                task.cancel()
+                raise
+        task.cancel()
+        try:
+            self._loop.run_until_complete(task)
+        except asyncio.CancelledError as cancelled:
+            # Says where the code was waiting, not where the loop was.
+            raise KeyboardInterrupt().with_traceback(cancelled.__traceback__) from None
+        raise KeyboardInterrupt
+
+
+def show(value: object) -> str:
+    """Gives the `repr` of a value, cut to `RESULT_LIMIT` characters."""
+    # A container's element or a string's character is at least one character of its repr, so what is cut off here could
+    # not be shown anyway, and 100 million elements are never turned into text.
+    kind = type(value)
+    if kind in (str, bytes, bytearray, list, tuple):
+        value = value[: RESULT_LIMIT + 1]
+    elif kind is dict and len(value) > RESULT_LIMIT:
+        value = dict(islice(value.items(), RESULT_LIMIT + 1))
+    # Through the base class: __repr__ may return a str subclass with methods of its own.
+    text = str.__getitem__(repr(value), slice(RESULT_LIMIT + 1))
+    return text if len(text) <= RESULT_LIMIT else text[: RESULT_LIMIT - 1] + "…"
+
+
+def _compile(source: str, name: str) -> tuple:
+    """Compiles a cell into its statements and its last expression; either may be None."""
+
+    def build(tree, mode: str, flags: int = PyCF_ALLOW_TOP_LEVEL_AWAIT):
+        return compile(tree, name, mode, flags, dont_inherit=True)
+
+    try:
+        tree = build(source, "exec", PyCF_ONLY_AST | PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        last = tree.body.pop() if tree.body and isinstance(tree.body[-1], Expr) else None
+        return (
+            build(tree, "exec") if tree.body else None,
+            build(Expression(last.value), "eval") if last else None,
+        )
+    except SyntaxError as error:
+        # Errors found after parsing carry no source line, because the compiler looks for a file.
+        if error.text is None and error.filename == name and error.lineno:
+            error.text = "".join(source.splitlines(True)[error.lineno - 1 : error.lineno])
+        raise

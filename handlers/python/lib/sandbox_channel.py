@@ -1,0 +1,120 @@
+"""The runner's ends of the pipes: requests in, frames out, and standard streams that outlive what code does to them."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+# `json` would load `re` and its dependencies, half of the interpreter's whole start; its C core needs none of that.
+from _json import encode_basestring, make_scanner
+
+_FRAME = 4096
+_FRAME_HEAD = 1 + 32 + 1 + 4 + 1
+# High, because code that tidies up closes low ones (`os.closerange(0, 1000)`), and below the usual limit of 1024.
+_PRIVATE = (1000, 200)
+_NAMES = ("stdin", "stdout", "stderr")
+
+
+class _JsonOptions:
+    strict = True
+    object_hook = None
+    object_pairs_hook = None
+    parse_float = float
+    parse_int = int
+    parse_constant = float
+
+
+_scan = make_scanner(_JsonOptions)
+
+
+def quote(text: str) -> str:
+    """Gives the JSON string of any text; lone surrogates, which no UTF-8 can carry, become visible escapes."""
+    return encode_basestring(str.encode(text, "utf-8", "backslashreplace").decode())
+
+
+class Channel:
+    """Private duplicates of the three standard descriptors, and the streams of the code on the public ones."""
+
+    def __init__(self) -> None:
+        self._pending = bytearray()
+        null = os.open(os.devnull, os.O_RDWR)
+        self._input, self._out, self._err, self._null = _move_high(0, 1, 2, null)
+        os.close(null)
+        # Nothing has been read yet, so the stream objects of the interpreter are as good as new ones.
+        self._streams = [sys.stdin, sys.stdout, sys.stderr]
+        self.restore()
+
+    def read(self) -> dict | None:
+        """Waits for the next request; None at the end of the input."""
+        searched = 0
+        while (end := self._pending.find(b"\n", searched)) < 0:
+            searched = len(self._pending)
+            try:
+                chunk = os.read(self._input, 1 << 16)
+            except BaseException as error:
+                if getattr(error, "errno", None):
+                    raise
+                continue  # raised by a signal handler that the code left behind
+            if not chunk:
+                return None
+            self._pending += chunk
+        line = self._pending[:end].decode()
+        del self._pending[: end + 1]
+        return _scan(line, 0)[0]
+
+    def restore(self) -> None:
+        """Puts descriptors 0, 1, 2 and `sys.stdin`, `stdout`, `stderr` back to what the server gave."""
+        for public, private in enumerate((self._null, self._out, self._err)):
+            os.dup2(private, public)
+            if public:
+                # The flag belongs to the pipe, not to the descriptor: asyncio's pipe transports set it.
+                os.set_blocking(private, True)
+            if not _settle(self._streams[public]):
+                self._streams[public] = _open(public)
+                _settle(self._streams[public])
+            name = _NAMES[public]
+            setattr(sys, name, self._streams[public])
+            setattr(sys, f"__{name}__", self._streams[public])
+
+    def end(self, nonce: str, report: str) -> None:
+        """Ends the run on both streams."""
+        start = f"\x1e{nonce}"
+        _write(self._err, f"{start}.0\n".encode())
+        payload = report.encode()
+        size = _FRAME - _FRAME_HEAD
+        for at in range(0, len(payload), size):
+            part = payload[at : at + size]
+            kind = "+" if at + size < len(payload) else "."
+            _write(self._out, f"{start}{kind}{len(part)}\n".encode() + part)
+
+
+def _move_high(*descriptors: int) -> list[int]:
+    for base in _PRIVATE:
+        try:
+            return [os.dup2(descriptor, base + at, False) for at, descriptor in enumerate(descriptors)]
+        except OSError:
+            if base == _PRIVATE[-1]:
+                raise
+    raise AssertionError
+
+
+def _open(descriptor: int):
+    return open(descriptor, "w" if descriptor else "r", encoding="utf-8", closefd=False)
+
+
+def _settle(stream) -> bool:
+    """Gives a stream the settings that every run starts with, and flushes it; False when it was closed or detached."""
+    try:
+        if stream.readable():
+            return True
+        # Lines leave at once, for those who watch and for a kill that gives no time to flush. backslashreplace, because
+        # a print must never fail over its characters, and lone surrogates stay visible.
+        stream.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)
+        return True
+    except (OSError, ValueError):
+        return False
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]

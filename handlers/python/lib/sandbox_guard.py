@@ -1,0 +1,61 @@
+"""Runs user code so that neither its exceptions nor a signal at any instant can end the runner."""
+
+from __future__ import annotations
+
+import sys
+
+# The `signal` module would load `enum` and `functools`.
+from _signal import ITIMER_REAL, SIGINT, setitimer, signal
+
+
+class Guard:
+    """Turns SIGINT into KeyboardInterrupt while guarded work runs, and ignores it at any other time."""
+
+    def __init__(self) -> None:
+        self.interrupted = False
+        """Whether a SIGINT has arrived since this was last set to False."""
+        self._armed = False
+        signal(SIGINT, self._on_interrupt)
+
+    def run(self, work, *args) -> BaseException | None:
+        """Calls `work` and returns what it raised; raises nothing."""
+        error: BaseException | None = None
+        done = False
+        # Two layers, because an interrupt may arrive inside the first one's handler. There is no third: an interrupt
+        # that finds this very frame on top disarms before it raises.
+        try:
+            try:
+                self._armed = True
+                work(*args)
+                done = True
+            except BaseException as caught:
+                error = caught
+            self._armed = False
+            self._take_back()
+        except BaseException as late:
+            self._armed = False
+            self._take_back()
+            if error is None and not done:
+                error = late
+        try:
+            return error
+        finally:
+            error = None  # or this frame, which is in its traceback, would keep alive what the code's frames hold
+
+    def _on_interrupt(self, number: int, frame) -> None:
+        self.interrupted = True
+        if not self._armed:
+            return
+        if frame is None or frame.f_code is _RUN:
+            self._armed = False
+        raise KeyboardInterrupt
+
+    def _take_back(self) -> None:
+        """Undoes what would run user code between two runs: its handlers, alarms and trace functions."""
+        setitimer(ITIMER_REAL, 0)
+        signal(SIGINT, self._on_interrupt)
+        sys.settrace(None)
+        sys.setprofile(None)
+
+
+_RUN = Guard.run.__code__

@@ -1,0 +1,137 @@
+"""The runner's start-up, its loop, and what one run consists of. The protocol is in `handlers/README.md`."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from sandbox_cell import Session
+from sandbox_channel import Channel, quote
+from sandbox_files import Scan, changed
+from sandbox_guard import Guard
+from sandbox_imports import AfterImport
+
+DESCRIPTORS_LOST = 71
+"""The runner's exit status when the code has closed the descriptors that tie it to the server."""
+
+
+def set_up() -> tuple[Guard, Session]:
+    """Makes this interpreter ready for user code; touches no descriptor, so that it can be forked afterwards."""
+    guard = Guard()
+    session = Session()
+    sys.meta_path.insert(
+        0,
+        AfterImport({"linecache": session.fill_linecache, "matplotlib.backend_bases": _note_saved_figures}),
+    )
+    sys.argv[:] = [""]
+    sys.path.append(os.environ["SANDBOX_WORKDIR"])  # last: a `code.py` of the user shadows nothing
+    return guard, session
+
+
+def serve(guard: Guard, session: Session) -> None:
+    """Answers requests until the input ends; does not return."""
+    status = 0
+    try:
+        runs = Runs(guard, session, Channel())
+        while runs.serve_one():
+            pass
+    except OSError:
+        status = DESCRIPTORS_LOST
+    # Not sys.exit: it would wait for the code's threads.
+    os._exit(status)
+
+
+class Runs:
+    """The runs of one session."""
+
+    def __init__(self, guard: Guard, session: Session, channel: Channel) -> None:
+        self._guard = guard
+        self._session = session
+        self._channel = channel
+        self._process = os.getpid()
+        self._workdir = os.environ["SANDBOX_WORKDIR"]
+        self._figures = os.environ["SANDBOX_FIGURES"]
+        self._searched = (os.environ.get("SANDBOX_LIBRARIES", ""), self._workdir)
+        self._exit_code = 0
+
+    def serve_one(self) -> bool:
+        """Answers one request; False at the end of the input."""
+        request = self._channel.read()
+        if request is None:
+            return False
+        guard, session = self._guard, self._session
+        guard.interrupted = False
+        self._forget_missing_modules()
+        files, figures = Scan(self._workdir), Scan(self._figures)
+
+        error = guard.run(self._execute, request)
+        forked = os.getpid() != self._process
+        drawing = None if forked else guard.run(_write_figures)
+        if error is None:
+            error = drawing
+        self._finish(error)
+        interrupted = guard.interrupted and isinstance(error, KeyboardInterrupt)
+        error = drawing = None  # as in Guard.run: this frame is one of its callers
+        if forked:
+            os._exit(self._exit_code)  # a child of the code ends where the code does
+
+        names, omitted = changed(files, Scan(self._workdir))
+        drawn, _ = changed(figures, Scan(self._figures))
+        report = (
+            f'{{"status":"{"error" if self._exit_code else "ok"}","exit_code":{self._exit_code},'
+            f'"result":{"null" if session.result is None else quote(session.result)},'
+            f'"interrupted":{"true" if interrupted else "false"},'
+            f'"files":[{",".join(map(quote, names))}],"files_omitted":{omitted},'
+            f'"figures":[{",".join(map(quote, drawn))}]}}'
+        )
+        self._channel.end(request["nonce"], report)
+        return True
+
+    def _execute(self, request: dict) -> None:
+        if self._guard.interrupted:
+            raise KeyboardInterrupt  # it came between the request and this moment
+        self._session.run(request["cell"], request["code"], request["variables"])
+
+    def _finish(self, error: BaseException | None) -> None:
+        """Brings the streams back and prints the error; every step may run code of the user, so each is guarded."""
+        self._flush()
+        self._channel.restore()
+        self._exit_code = 0
+        if error is not None:
+            self._exit_code = 1
+            self._guard.run(self._tell, error)
+            self._flush()
+
+    def _flush(self) -> None:
+        # They may be objects of the code: closed, broken or None, when there is nothing left to flush.
+        for stream in (sys.stdout, sys.stderr):
+            self._guard.run(lambda stream=stream: stream.flush())
+
+    def _tell(self, error: BaseException) -> None:
+        from sandbox_errors import exit_code, print_error
+
+        self._exit_code = exit_code(error)
+        print_error(error, self._session)
+
+    def _forget_missing_modules(self) -> None:
+        """Lets the import system see what was installed or copied in since the last run, for two folders only."""
+        for folder in self._searched:
+            finder = sys.path_importer_cache.get(folder)
+            if finder is None:
+                sys.path_importer_cache.pop(folder, None)  # the folder was not there when it was first looked for
+            else:
+                finder.invalidate_caches()
+
+
+def _note_saved_figures(backend_bases) -> None:
+    from sandbox_saved import watch
+
+    watch(backend_bases)
+
+
+def _write_figures() -> None:
+    helpers = sys.modules.get("matplotlib._pylab_helpers")
+    if helpers is not None and helpers.Gcf.figs:
+        from sandbox_figures import write_open
+
+        write_open()

@@ -1,0 +1,161 @@
+"""Files that runs left behind: taken out of the sandbox, bounded, and kept beyond its end."""
+
+import itertools
+import mimetypes
+import posixpath
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+
+from .backends.archive import Member
+from .backends.base import FIGURES, WORKDIR, Sandbox
+from .errors import BadPath, SandboxLost, StartFailed, Unavailable, UnknownArtifact
+from .profile import ArtifactLimits
+from .protocol import Report
+from .results import Artifact
+from .units import format_size
+
+_TEXT_TYPES = {".csv": "text/csv", ".json": "application/json", ".md": "text/markdown", ".svg": "image/svg+xml"}
+_PATH_MAX = 1024
+
+
+def inner_path(path: str) -> str:
+    """A path below the working directory, relative and normalized, as callers may name it.
+
+    Raises `BadPath` for one that leaves it, is empty, or cannot be a file name.
+    """
+    if (
+        "\0" in path
+        or len(path.encode(errors="surrogatepass")) > _PATH_MAX
+        or any("\ud800" <= c <= "\udfff" for c in path)
+    ):
+        raise BadPath(f"path must be valid text without NUL, at most {_PATH_MAX} bytes")
+    below = path.removeprefix(WORKDIR + "/")
+    normal = posixpath.normpath(below)
+    if not path or below.endswith("/") or posixpath.isabs(below) or normal in (".", "..") or normal.startswith("../"):
+        raise BadPath(f"path {path!r} must name a file below {WORKDIR}; use a relative path such as data/table.csv")
+    return normal
+
+
+def mime_type(name: str) -> str:
+    """The media type that a file's name suggests."""
+    known = _TEXT_TYPES.get(posixpath.splitext(name)[1].lower())
+    return known or mimetypes.guess_type(name)[0] or "application/octet-stream"
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    artifact: Artifact
+    file: Path
+
+
+class ArtifactStore:
+    """Artifacts by session and name, on disk, up to a number of bytes; the oldest make room.
+
+    Names come from inside sandboxes, so that files are stored under numbers, never under their names.
+    """
+
+    def __init__(self, folder: Path, limits: ArtifactLimits) -> None:
+        self._folder = folder
+        self._limits = limits
+        self._kept: OrderedDict[tuple[str, str], _Kept] = OrderedDict()
+        self._size = 0
+        self._numbers = itertools.count(1)
+        self._listeners: list[Callable[[str, tuple[str, ...]], None]] = []
+
+    def listen(self, listener: Callable[[str, tuple[str, ...]], None]) -> None:
+        """Calls back with session id and names whenever artifacts are added, changed or dropped."""
+        self._listeners.append(listener)
+
+    def of_session(self, session_id: str) -> tuple[Artifact, ...]:
+        """What is kept of a session, oldest first."""
+        return tuple(kept.artifact for (owner, _), kept in self._kept.items() if owner == session_id)
+
+    async def read(self, session_id: str, name: str) -> tuple[Artifact, bytes]:
+        """An artifact and its content; `UnknownArtifact` when it is not kept."""
+        kept = self._kept.get((session_id, name))
+        if kept is None:
+            names = ", ".join(artifact.name for artifact in self.of_session(session_id)) or "none"
+            raise UnknownArtifact(f"no artifact {name[:200]!r} in this session; there are: {names[:1000]}")
+        return kept.artifact, await anyio.Path(kept.file).read_bytes()
+
+    async def put(self, session_id: str, name: str, content: bytes) -> Artifact:
+        """Keeps a file; an older one of the same name is replaced. Raises `Unavailable` when the disk is full."""
+        artifact = Artifact(name, mime_type(name), len(content))
+        file = self._folder / str(next(self._numbers))
+        try:
+            await anyio.Path(self._folder).mkdir(mode=0o700, exist_ok=True)
+            await anyio.Path(file).write_bytes(content)
+        except OSError as error:
+            await anyio.Path(file).unlink(missing_ok=True)
+            raise Unavailable(f"cannot keep {name!r}: {error.strerror}; free disk space on the server") from error
+        await self._drop((session_id, name))
+        self._kept[session_id, name] = _Kept(artifact, file)
+        self._size += artifact.size
+        while self._size > self._limits.store and len(self._kept) > 1:
+            await self._drop(next(iter(self._kept)))
+        for listener in self._listeners:
+            listener(session_id, (name,))
+        return artifact
+
+    async def _drop(self, key: tuple[str, str]) -> None:
+        kept = self._kept.pop(key, None)
+        if kept is not None:
+            self._size -= kept.artifact.size
+            await anyio.Path(kept.file).unlink(missing_ok=True)
+
+    async def collect(self, session_id: str, sandbox: Sandbox, report: Report) -> tuple[list[Artifact], list[str]]:
+        """Takes the files and figures of a report out of the sandbox; also gives a note for each thing left out."""
+        files = [name for name in report.files if _is_inner(name)]
+        figures = [name for name in report.figures if _is_inner(name)]
+        omitted = report.files_omitted + max(0, len(files) + len(figures) - self._limits.files)
+        figures = figures[: self._limits.files]
+        files = files[: self._limits.files - len(figures)]
+        notes = (
+            [f"{omitted} more files were changed and not kept; at most {self._limits.files} are per run"]
+            if omitted
+            else []
+        )
+        found: list[Artifact] = []
+        try:
+            for folder, names in ((FIGURES, figures), (WORKDIR, files)):
+                await self._take(session_id, sandbox, folder, names, found, notes)
+        except (SandboxLost, StartFailed, Unavailable) as error:
+            notes.append(f"some files were not kept: {error}")
+        return found, notes
+
+    async def _take(
+        self,
+        session_id: str,
+        sandbox: Sandbox,
+        folder: str,
+        names: Sequence[str],
+        found: list[Artifact],
+        notes: list[str],
+    ) -> None:
+        if not names:
+            return
+        expected = set(names)
+        limit = self._limits.file_size
+
+        async def take(member: Member) -> None:
+            if member.name not in expected:
+                return
+            expected.discard(member.name)
+            if member.size > limit:
+                size = format_size(member.size)
+                notes.append(f"{member.name} ({size}) was not kept; the limit is {format_size(limit)}")
+            else:
+                found.append(await self.put(session_id, member.name, bytes(member.content)))
+
+        await sandbox.copy_out(folder, names, limit, take)
+
+
+def _is_inner(name: str) -> bool:
+    try:
+        return inner_path(name) == name
+    except BadPath:
+        return False

@@ -1,0 +1,161 @@
+"""The embedded backend: sandboxes on bubblewrap, with no daemon."""
+
+import itertools
+import os
+import secrets
+import shutil
+import socket
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+
+from ...errors import EngineUnavailable, StartFailed
+from ...policy import Policy
+from ...runtime import is_alive, sweep
+from ..base import Backend, Check, Sandbox, Surroundings
+from . import bubblewrap, probe
+from .cgroup_detect import detect
+from .launching import Launched, Launcher, open_launcher
+from .sandbox import EmbeddedSandbox
+from .staging import Stage, write_stage
+
+_START = 20.0
+"""Seconds for a sandbox to come up; 15 ms on an idle machine."""
+_END = 2.0
+"""Seconds for a sandbox to be gone; the launcher goes on trying after that."""
+_FIRST_UID = 200_000
+_UIDS = 65_536
+
+
+class EmbeddedBackend(Backend):
+    """Sandboxes on bubblewrap; they see the handlers, environments and tools of the host read-only."""
+
+    name = "embedded"
+
+    def __init__(self, bwrap: str, surroundings: Surroundings) -> None:
+        self._bwrap = bwrap
+        self._surroundings = surroundings
+        self._scope = AsyncExitStack()
+        self._ready = anyio.Event()
+        self._failure: EngineUnavailable | None = None
+        self._launcher: Launcher | None = None
+        self._stage: Stage | None = None
+        self._uids = itertools.count(secrets.randbelow(_UIDS))
+
+    async def __aenter__(self) -> "EmbeddedBackend":
+        self._tasks = await self._scope.enter_async_context(anyio.create_task_group())
+        # Not waited for: a server answers its client before its engine is up.
+        self._tasks.start_soon(self._serve)
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        self._tasks.cancel_scope.cancel()
+        await self._scope.aclose()
+
+    async def probe(self) -> list[Check]:
+        await self._ready.wait()
+        launcher = self._launcher
+        cgroups = (launcher.cgroups, launcher.reason) if launcher else (0, "the launcher did not start")
+        return await probe.checks(self._bwrap, *cgroups)
+
+    async def sweep(self) -> int:
+        return await anyio.to_thread.run_sync(_sweep, self._surroundings.runtime.parent)
+
+    @asynccontextmanager
+    async def sandbox(self, policy: Policy) -> AsyncIterator[Sandbox]:
+        launcher, stage = await self._engine()
+        name = secrets.token_hex(8)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        sandbox = EmbeddedSandbox(name, policy, ours, lambda: launcher.usage(name), lambda: launcher.kill(name))
+        launched: Launched | None = None
+        try:
+            with theirs:
+                launched = await launcher.launch(
+                    name, self._command(stage, policy), self._uid(), _limits(policy), theirs
+                )
+            self._tasks.start_soon(sandbox.serve)
+            await self._await_start(sandbox, launched)
+            yield sandbox
+        finally:
+            with anyio.CancelScope(shield=True), anyio.move_on_after(_END):
+                await _end(launcher, name, launched)
+            sandbox.close()
+
+    async def _serve(self) -> None:
+        try:
+            obstacle = await anyio.to_thread.run_sync(probe.obstacle, self._bwrap)
+            if obstacle is not None:
+                raise EngineUnavailable(obstacle)
+            stage = await anyio.to_thread.run_sync(
+                write_stage, self._surroundings.runtime / "stage", self._surroundings.handlers
+            )
+        except EngineUnavailable as error:
+            self._failure = error
+            self._ready.set()
+            return
+        async with open_launcher() as launcher, anyio.create_task_group() as tasks:
+            tasks.start_soon(launcher.serve)
+            await launcher.start(self._surroundings.runtime.name, stage.seccomp, self._surroundings.runtime)
+            self._launcher, self._stage = launcher, stage
+            self._ready.set()
+
+    async def _engine(self) -> tuple[Launcher, Stage]:
+        await self._ready.wait()
+        if self._failure is not None:
+            raise self._failure
+        if self._launcher is None or self._stage is None or self._launcher.gone:
+            raise EngineUnavailable("the launcher of sandboxes has ended; restart the server")
+        return self._launcher, self._stage
+
+    async def _await_start(self, sandbox: EmbeddedSandbox, launched: Launched) -> None:
+        with anyio.move_on_after(_START) as deadline:
+            await sandbox.up.wait()
+            if sandbox.alive:
+                return
+            await launched.exited.wait()
+        if deadline.cancelled_caught:
+            raise StartFailed(f"the sandbox did not start within {_START:g} s; is the machine overloaded?")
+        raise StartFailed(
+            f"the sandbox did not start: {launched.log or 'no reason given'}; `llm-sandbox-mcp doctor` tells more"
+        )
+
+    def _command(self, stage: Stage, policy: Policy) -> list[str]:
+        mounts = bubblewrap.Mounts(
+            etc=stage.etc,
+            handlers=stage.handlers,
+            environments=self._surroundings.environments,
+            tools=self._surroundings.tools,
+            init=stage.init,
+        )
+        enforced = self._launcher is not None and self._launcher.cgroups > 0
+        program = shutil.which(self._bwrap) or self._bwrap
+        return bubblewrap.command(program, mounts, policy, interpreter=probe.INTERPRETER, enforced=enforced)
+
+    def _uid(self) -> int | None:
+        """A uid that no other sandbox of this server has, so that per-uid limits and signals never cross; root only."""
+        return _FIRST_UID + next(self._uids) % _UIDS if os.geteuid() == 0 else None
+
+
+def _limits(policy: Policy) -> dict[str, float]:
+    return {"memory": policy.memory, "pids": policy.pids, "cpus": policy.cpus}
+
+
+def create(settings: Mapping[str, str], surroundings: Surroundings) -> EmbeddedBackend:
+    """The backend, from its section of the profile."""
+    for folder in (surroundings.environments, surroundings.tools):
+        folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+    return EmbeddedBackend(settings["bwrap"], surroundings)
+
+
+async def _end(launcher: Launcher, name: str, launched: Launched | None) -> None:
+    if launched is not None and not launched.exited.is_set():
+        await launcher.kill(name)
+        await launched.exited.wait()
+
+
+def _sweep(root: Path) -> int:
+    detect().sweep(lambda server_id: is_alive(root, server_id))
+    return sweep(root)

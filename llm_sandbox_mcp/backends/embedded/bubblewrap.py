@@ -1,0 +1,82 @@
+"""The command line of one sandbox: pure, so that what is mounted where is read in one place and tested alone."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...policy import Policy
+from ..base import ENVIRONMENTS, FIGURES, HANDLERS, HOME, LIBRARIES, TOOLS, WORKDIR
+from .launcher import CONTROL_FD, SECCOMP_FD
+
+UID = 1000
+"""The uid inside; outside it is the server's own, or one of its own per sandbox when the server is root."""
+
+_SHM = 64 << 20
+_MASKED = ("kallsyms", "kcore", "interrupts", "cmdline", "config.gz", "keys", "key-users", "sched_debug", "timer_list")
+_ROOT_LINKS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+_NOFILE = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Mounts:
+    """Folders of the host that every sandbox sees, read-only."""
+
+    etc: Path
+    handlers: Path
+    environments: Path
+    tools: Path
+    init: Path
+
+
+def command(bwrap: str, mounts: Mounts, policy: Policy, *, interpreter: str, enforced: bool) -> list[str]:
+    """The argv that starts one sandbox; `enforced` says whether control groups hold memory and processes."""
+    return [
+        bwrap,
+        *("--unshare-user", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
+        *("--uid", str(UID), "--gid", str(UID), "--hostname", "sandbox", "--cap-drop", "ALL", "--clearenv"),
+        *("--die-with-parent", "--new-session", "--as-pid-1", "--seccomp", str(SECCOMP_FD)),
+        *_system(),
+        *("--ro-bind", str(mounts.etc), "/etc"),
+        *("--ro-bind", str(mounts.handlers), HANDLERS),
+        *("--ro-bind", str(mounts.environments), ENVIRONMENTS),
+        *("--ro-bind", str(mounts.tools), TOOLS),
+        *("--ro-bind", str(mounts.init), "/opt/init.py"),
+        *_proc(),
+        *("--dev", "/dev", *_tmpfs("/dev/shm", _SHM, "1777"), "--remount-ro", "/dev"),
+        *_tmpfs(WORKDIR, policy.disk, "0700"),
+        *_tmpfs(HOME, policy.disk, "0700"),
+        *("--dir", FIGURES, "--dir", LIBRARIES),
+        *_tmpfs("/tmp", policy.disk, "1777"),
+        *("--remount-ro", "/", "--chdir", "/"),
+        *(interpreter, "-I", "-S", "/opt/init.py", str(CONTROL_FD), _limits(policy, enforced)),
+    ]
+
+
+def _system() -> Iterator[str]:
+    yield from ("--ro-bind", "/usr", "/usr")
+    for path in _ROOT_LINKS:
+        if os.path.islink(path):
+            yield from ("--symlink", os.readlink(path), path)
+        elif os.path.isdir(path):
+            yield from ("--ro-bind", path, path)
+
+
+def _proc() -> Iterator[str]:
+    # The processes of /proc are those of the new namespace; these other files still tell of the host.
+    yield from ("--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys")
+    for name in _MASKED:
+        if os.path.exists(f"/proc/{name}"):
+            yield from ("--ro-bind", "/dev/null", f"/proc/{name}")
+
+
+def _tmpfs(path: str, size: int, mode: str) -> tuple[str, ...]:
+    return ("--perms", mode, "--size", str(size), "--tmpfs", path)
+
+
+def _limits(policy: Policy, enforced: bool) -> str:
+    limits = {"CORE": 0, "NOFILE": _NOFILE, "FSIZE": policy.disk, "MSGQUEUE": 1 << 20}
+    if not enforced:
+        # Per process and per user namespace: less than a control group gives, and `doctor` says so.
+        limits |= {"DATA": policy.memory, "NPROC": policy.pids}
+    return ",".join(f"{name}={value}" for name, value in limits.items())

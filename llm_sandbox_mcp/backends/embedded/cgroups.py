@@ -1,0 +1,343 @@
+"""Limits on memory, processes and CPU by control groups: version 2, version 1, or none with the reason.
+
+    hierarchy = detect().claim(server_id)
+    group = hierarchy.create(sandbox_id, Limits(memory=2**29, pids=64, cpus=1.0))
+    join(group.join_paths)   # in the child, before it gives its privileges up
+
+Groups lie below the server's own: `llm-sandbox-mcp-<server id>/<sandbox id>`. The kernel's interface is described in
+https://docs.kernel.org/admin-guide/cgroup-v2.html and https://docs.kernel.org/admin-guide/cgroup-v1/. Imported by a
+process that must start at once: `os` only.
+"""
+
+from __future__ import annotations
+
+import os
+
+from llm_sandbox_mcp.backends.embedded import cgroup_files as files
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+PREFIX = "llm-sandbox-mcp-"
+LEAF = "llm-sandbox-mcp:server"
+"""Where a server on version 2 moves itself; the colon keeps it apart from every `PREFIX` group."""
+
+_PERIOD = 100_000
+_SMALLEST_QUOTA = 1_000
+"""Microseconds: the kernel refuses a CPU quota below 1 ms."""
+_SWAP_FILES = ("memory.swap.max", "memory.memsw.limit_in_bytes")
+
+
+class Limits:
+    """What one sandbox may use at most; None is no limit of its own."""
+
+    __slots__ = ("cpus", "memory", "pids")
+
+    def __init__(self, memory: int | None = None, pids: int | None = None, cpus: float | None = None) -> None:
+        self.memory = memory
+        """Bytes, of memory alone: swap is not used."""
+        self.pids = pids
+        """Processes and threads together."""
+        self.cpus = cpus
+        """CPUs' worth of time, such as 0.5."""
+
+
+class Group:
+    """The control group of one sandbox: one directory on version 2, one for each controller on version 1."""
+
+    __slots__ = ("_directories", "_refused", "by_controller", "degraded", "join_paths", "version")
+
+    def __init__(self, version: int, by_controller: dict[str, str]) -> None:
+        self.version = version
+        self.by_controller = by_controller
+        """The directory in which each controller's files are."""
+        self.degraded: list[str] = []
+        """The limits that are not in force, each with its reason."""
+        self._directories = list(dict.fromkeys(by_controller.values()))
+        self.join_paths = [f"{directory}/cgroup.procs" for directory in self._directories]
+        """Files into which a process writes "0" to enter."""
+        self._refused: int | None = None
+
+    def make(self) -> None:
+        """Makes the directories, all or none. OSError, for a name that is taken as well."""
+        for position, directory in enumerate(self._directories):
+            try:
+                os.mkdir(directory)
+            except OSError:
+                files.remove(self._directories[:position])
+                raise
+
+    def oom_kills(self) -> int:
+        """How many processes the kernel has killed for want of memory."""
+        return self._count("memory", "memory.events" if self.version == 2 else "memory.oom_control", "oom_kill")
+
+    def pids_refused(self) -> int:
+        """How often the limit on processes has refused a fork."""
+        return self._count("pids", "pids.events", "max") if self._refused is None else self._refused
+
+    def cpu_usage(self) -> float | None:
+        """Seconds of CPU time; None where it is not counted."""
+        try:
+            if self.version == 2:
+                return files.counter(files.read(f"{self._directories[0]}/cpu.stat"), "usage_usec") / 1e6
+            return int(files.read(f"{self.by_controller['cpu']}/cpuacct.usage")) / 1e9
+        except (KeyError, FileNotFoundError):
+            return None
+
+    def processes(self) -> list[int]:
+        """The processes inside, by ids of the reader's namespace."""
+        return sorted(set[int]().union(*map(files.processes, self._directories)))
+
+    def kill(self) -> bool:
+        """Sends SIGKILL to everything inside and lets nothing fork; True when nothing is left.
+
+        Killed processes take a moment to end: until `remove` is True, call again.
+        """
+        if not self._kill_at_once():
+            # A limit of 0 keeps forks from outrunning the signals; the refusals it causes are not the sandbox's doing.
+            if (pids := self.by_controller.get("pids")) is not None and self._refused is None:
+                try:
+                    self._refused = self.pids_refused()
+                    files.write(f"{pids}/pids.max", "0")
+                except OSError:
+                    pass
+            for process in self.processes():
+                self._kill_one(process)
+        return not self.processes()
+
+    def remove(self) -> bool:
+        """Removes the group; False while something inside has yet to end."""
+        return files.remove(self._directories)
+
+    def _kill_at_once(self) -> bool:
+        if self.version == 2:
+            try:
+                files.write(f"{self._directories[0]}/cgroup.kill", "1")
+                return True
+            except OSError:
+                pass  # before Linux 5.14, or gone
+        return False
+
+    def _kill_one(self, process: int) -> None:
+        """The id may have gone to a stranger since it was read: once a descriptor pins it, it must still be ours."""
+        import signal  # its enumerations would cost a starting process more than the rest of this module
+
+        descriptor = None
+        try:
+            descriptor = os.pidfd_open(process)
+        except ProcessLookupError:
+            return
+        except OSError:  # before Linux 5.3
+            pass
+        try:
+            groups = files.read(f"/proc/{process}/cgroup").splitlines()
+            if not any(group.endswith(self._own_path()) for group in groups):
+                return
+            if descriptor is None:
+                os.kill(process, signal.SIGKILL)
+            else:
+                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+        except (FileNotFoundError, ProcessLookupError):
+            pass
+        finally:
+            if descriptor is not None:
+                os.close(descriptor)
+
+    def _own_path(self) -> str:
+        return "/" + "/".join(self._directories[0].split("/")[-2:])
+
+    def _count(self, controller: str, file: str, key: str) -> int:
+        directory = self.by_controller.get(controller)
+        return 0 if directory is None else files.counter(files.read(f"{directory}/{file}"), key)
+
+
+class Hierarchy:
+    """Where groups can be made: one of Version2, Version1, Unlimited."""
+
+    version = 0
+    reason = ""
+    """Why there are no limits, and what to do about it; empty where there are."""
+
+    def __init__(self, bases: dict[str, str]) -> None:
+        self.bases = bases
+        """The server's own group, by controller."""
+        self._server = ""
+
+    def claim(self, server: str) -> Hierarchy:
+        """Makes the server's group; gives back self, or Unlimited where the kernel refused it."""
+        raise NotImplementedError
+
+    def create(self, name: str, limits: Limits) -> Group:
+        """Makes a group below the claimed one. OSError when it cannot be made, for a name that is taken as well."""
+        if not self._server:
+            raise RuntimeError("claim(server_id) comes before create()")
+        group = self._group(self._server, plain(name))
+        group.make()
+        for limit, controller, settings in self._settings(limits):
+            if getattr(limits, limit) is None:
+                continue
+            if (directory := group.by_controller.get(controller)) is None:
+                group.degraded.append(f"{limit}: {self.reason or f'there is no {controller} controller'}")
+            else:
+                group.degraded += [f"{limit}: {failure}" for failure in _apply(directory, settings)]
+        return group
+
+    def close(self) -> bool:
+        """Removes the server's group; False while sandboxes are left in it."""
+        return files.remove(self._own(self._server))
+
+    def sweep(self, is_alive: Callable[[str], bool]) -> list[str]:
+        """Ends and removes what servers that are gone left beside this one's group.
+
+        Gives the server ids that still have processes ending: call again for those.
+        """
+        left: dict[str, set[str]] = {}
+        for base in set(self.bases.values()):
+            for entry in files.subgroups(base):
+                if entry.startswith(PREFIX):
+                    left.setdefault(entry.removeprefix(PREFIX), set()).update(files.subgroups(f"{base}/{entry}"))
+        return [
+            server
+            for server, names in left.items()
+            if server != self._server and not is_alive(server) and not self._end(server, names)
+        ]
+
+    def _end(self, server: str, names: Iterable[str]) -> bool:
+        groups = [self._group(server, name) for name in names]
+        for group in groups:
+            group.kill()
+        busy = [group for group in groups if not group.remove()]
+        return not busy and files.remove(self._own(server))
+
+    def _own(self, server: str) -> list[str]:
+        return [f"{base}/{PREFIX}{server}" for base in dict.fromkeys(self.bases.values())]
+
+    def _group(self, server: str, name: str) -> Group:
+        bases = self.bases.items()
+        return Group(self.version, {controller: f"{base}/{PREFIX}{server}/{name}" for controller, base in bases})
+
+    def _settings(self, limits: Limits) -> list[tuple[str, str, dict[str, str]]]:
+        """For each limit its controller and the files that set it, in order."""
+        raise NotImplementedError
+
+
+class Version2(Hierarchy):
+    """One tree. Only a group without processes of its own may hand controllers on, so the server moves to a leaf."""
+
+    version = 2
+
+    def __init__(self, base: str, controllers: Iterable[str], movable: Iterable[int] = ()) -> None:
+        # The one without a name: a group gathers and kills whether or not it has a controller.
+        super().__init__(dict.fromkeys((*controllers, ""), base))
+        self._base = base
+        self._movable = set(movable)
+
+    def claim(self, server: str) -> Hierarchy:
+        own = f"{self._base}/{PREFIX}{plain(server)}"
+        controllers = set(self.bases) - {""}
+        try:
+            if movable := self._movable & files.processes(self._base):
+                leaf = f"{self._base}/{LEAF}"
+                files.make(leaf)
+                for process in movable:
+                    files.write(f"{leaf}/cgroup.procs", str(process))
+            controllers = files.hand_on(self._base, controllers)
+            files.make(own)
+            controllers = files.hand_on(own, controllers)
+        except OSError as exc:
+            return Unlimited(f"{exc.filename}: {exc.strerror}; {own_group_hint()}")
+        self.bases = dict.fromkeys((*controllers, ""), self._base)
+        self._server = server
+        return self
+
+    def _settings(self, limits: Limits) -> list[tuple[str, str, dict[str, str]]]:
+        return [
+            ("memory", "memory", {"memory.max": str(limits.memory), "memory.swap.max": "0"}),
+            ("pids", "pids", {"pids.max": str(limits.pids)}),
+            ("cpus", "cpu", {"cpu.max": f"{_quota(limits)} {_PERIOD}"}),
+        ]
+
+
+class Version1(Hierarchy):
+    """A tree for each controller."""
+
+    version = 1
+
+    def claim(self, server: str) -> Hierarchy:
+        refusals = []
+        for controller, base in list(self.bases.items()):
+            try:
+                files.make(f"{base}/{PREFIX}{plain(server)}")
+            except OSError as exc:
+                refusals.append(f"{exc.filename}: {exc.strerror}")
+                del self.bases[controller]
+        if not self.bases:
+            return Unlimited(f"{'; '.join(refusals)}; {OWN_TREES_HINT}")
+        self._server = server
+        return self
+
+    def _settings(self, limits: Limits) -> list[tuple[str, str, dict[str, str]]]:
+        # memsw is memory and swap together: never less than the first, which is therefore set before it.
+        memory = {"memory.limit_in_bytes": str(limits.memory), "memory.memsw.limit_in_bytes": str(limits.memory)}
+        return [
+            ("memory", "memory", memory),
+            ("pids", "pids", {"pids.max": str(limits.pids)}),
+            ("cpus", "cpu", {"cpu.cfs_period_us": str(_PERIOD), "cpu.cfs_quota_us": str(_quota(limits))}),
+        ]
+
+
+class Unlimited(Hierarchy):
+    """No control groups: every group is empty, and says that its limits are not in force."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__({})
+        self.reason = reason
+
+    def claim(self, server: str) -> Hierarchy:
+        self._server = plain(server)
+        return self
+
+    def _settings(self, limits: Limits) -> list[tuple[str, str, dict[str, str]]]:
+        return [("memory", "memory", {}), ("pids", "pids", {}), ("cpus", "cpu", {})]
+
+
+OWN_TREES_HINT = "start the server as root, or give its user a writable group in each tree"
+
+
+def own_group_hint() -> str:
+    """The next step on version 2: a group that is the server's alone."""
+    user = "--user " if os.getuid() else ""
+    return f"start the server with: systemd-run {user}--scope --quiet -p Delegate=yes COMMAND"
+
+
+def plain(name: str) -> str:
+    """The name, when it is one path component that nobody else uses; else ValueError."""
+    if not name or "/" in name or "\0" in name or name.startswith("."):
+        raise ValueError(f"not a name for a control group: {name!r}")
+    return name
+
+
+def _apply(directory: str, settings: dict[str, str]) -> list[str]:
+    failures = []
+    for file, value in settings.items():
+        try:
+            files.write(f"{directory}/{file}", value)
+        except FileNotFoundError:
+            # Without swap accounting the file is missing, which matters only where there is swap.
+            if file not in _SWAP_FILES or _has_swap():
+                failures.append(f"{directory}/{file} does not exist")
+        except OSError as exc:
+            failures.append(f"{exc.filename}: {exc.strerror}")
+    return failures
+
+
+def _has_swap() -> bool:
+    try:
+        return len(files.read("/proc/swaps").splitlines()) > 1
+    except OSError:
+        return True
+
+
+def _quota(limits: Limits) -> int:
+    return max(_SMALLEST_QUOTA, int((limits.cpus or 0) * _PERIOD))

@@ -1,0 +1,114 @@
+"""Pipes and packet sockets as anyio streams: no thread, no task and no poll while nothing moves."""
+
+import os
+import socket
+
+import anyio
+import anyio.lowlevel
+from anyio.abc import ByteReceiveStream, ByteSendStream
+
+_READ = 1 << 16
+_PACKET = 1 << 18
+
+
+class _Descriptor:
+    """A non-blocking descriptor, closed once; waiters are woken when it closes."""
+
+    def __init__(self, descriptor: int) -> None:
+        os.set_blocking(descriptor, False)
+        self._descriptor = descriptor
+
+    def _open(self) -> int:
+        if self._descriptor < 0:
+            raise anyio.ClosedResourceError
+        return self._descriptor
+
+    async def aclose(self) -> None:
+        """Closes the descriptor; nothing happens the second time."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            anyio.notify_closing(descriptor)
+            os.close(descriptor)
+
+
+class PipeReader(_Descriptor, ByteReceiveStream):
+    """The reading end of a pipe; a cancelled `receive` loses nothing."""
+
+    async def receive(self, max_bytes: int = _READ) -> bytes:
+        await anyio.lowlevel.checkpoint()
+        while True:
+            try:
+                data = os.read(self._open(), max_bytes)
+            except BlockingIOError:
+                await anyio.wait_readable(self._open())
+                continue
+            if not data:
+                raise anyio.EndOfStream
+            return data
+
+    def receive_nowait(self, max_bytes: int = _READ) -> bytes:
+        """What is there already; `anyio.WouldBlock` when nothing is."""
+        try:
+            data = os.read(self._open(), max_bytes)
+        except BlockingIOError:
+            raise anyio.WouldBlock from None
+        if not data:
+            raise anyio.EndOfStream
+        return data
+
+
+class PipeWriter(_Descriptor, ByteSendStream):
+    """The writing end of a pipe; `anyio.BrokenResourceError` when nobody reads any more."""
+
+    async def send(self, item: bytes) -> None:
+        await anyio.lowlevel.checkpoint()
+        rest = memoryview(item)
+        while rest:
+            try:
+                rest = rest[os.write(self._open(), rest) :]
+            except BlockingIOError:
+                await anyio.wait_writable(self._open())
+            except BrokenPipeError:
+                raise anyio.BrokenResourceError from None
+
+
+class PacketSocket:
+    """One end of a `SOCK_SEQPACKET` pair: packets with descriptors, in both directions."""
+
+    def __init__(self, packets: socket.socket) -> None:
+        packets.setblocking(False)
+        self._socket = packets
+
+    async def send(self, packet: bytes, descriptors: tuple[int, ...] = ()) -> None:
+        """Sends one packet whole; `anyio.BrokenResourceError` when the other end is gone."""
+        while True:
+            try:
+                socket.send_fds(self._socket, [packet], descriptors)
+            except BlockingIOError:
+                await anyio.wait_writable(self._socket)
+            except OSError as error:
+                raise anyio.BrokenResourceError from error
+            else:
+                return
+
+    async def receive(self) -> tuple[bytes, list[int]]:
+        """The next packet and its descriptors; `anyio.EndOfStream` when the other end is gone."""
+        while True:
+            try:
+                packet, descriptors, _, _ = socket.recv_fds(self._socket, _PACKET, 8)
+            except BlockingIOError:
+                await anyio.wait_readable(self._socket)
+                continue
+            except OSError as error:
+                raise anyio.EndOfStream from error
+            for descriptor in descriptors:
+                os.set_inheritable(descriptor, False)
+            if not packet:
+                raise anyio.EndOfStream
+            return packet, descriptors
+
+    def close(self) -> None:
+        """Closes the socket; a waiting `receive` or `send` ends."""
+        if self._socket.fileno() >= 0:
+            anyio.notify_closing(self._socket)
+            self._socket.close()

@@ -1,0 +1,238 @@
+"""The parent of every sandbox: a small single-threaded process that lets none of them outlive the server.
+
+bubblewrap ties a sandbox's life to the thread that started it, forking a large server is slow, and joining a control
+group and dropping privileges must happen between fork and exec. So the server starts this process once, as
+`python -m llm_sandbox_mcp.backends.embedded.launcher CONTROL_FD`, and asks it by JSON packets:
+
+    {"op": "start", "server", "seccomp", "runtime"}   ->  {"event": "ready", "cgroups": version, "reason"}
+    {"op": "launch", "id", "argv", "uid", "limits"}   + the control socket of the sandbox
+    {"op": "usage", "id"}                             ->  {"event": "usage", "id", "oom_kills", "pids_refused"}
+    {"op": "kill", "id"}                              later, always:  {"event": "exited", "id", "log"}
+
+When the server is gone, however it went, the control socket ends: this process then ends every sandbox and removes the
+server's control groups and its runtime folder.
+"""
+
+import contextlib
+import ctypes
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import sys
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from . import cgroups
+from .cgroup_detect import detect
+
+CONTROL_FD = 3
+SECCOMP_FD = 4
+"""The two descriptors that bubblewrap finds open, beside its standard streams."""
+
+_PACKET = 1 << 18
+_LOG_BYTES = 2000
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_NO_NEW_PRIVS = 38
+_REMOVAL_RETRY_MS = 20
+"""A control group can stay busy for a moment after its last process was reaped."""
+_FAREWELL_ROUNDS = 100
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(slots=True)
+class _Child:
+    pid: int
+    log: int
+    group: cgroups.Group | None
+    running: bool = True
+
+
+class Launcher:
+    """The sandboxes of one server."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._children: dict[str, _Child] = {}
+        self._hierarchy: cgroups.Hierarchy | None = None
+        self._seccomp = ""
+        self._runtime = ""
+
+    def answer(self) -> bool:
+        """Handles one packet; false once the server is gone."""
+        packet, descriptors, _, _ = socket.recv_fds(self._control, _PACKET, 1)
+        try:
+            if not packet:
+                return False
+            request = json.loads(packet)
+            handle = {"start": self._start, "usage": self._usage, "kill": self._kill}.get(request["op"])
+            if handle is not None:
+                handle(request)
+            else:
+                self._launch(request, descriptors[0])
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+        return True
+
+    def reap(self) -> None:
+        """Collects what ended: bubblewraps, and the PID 1 of each sandbox whose bubblewrap went first."""
+        while True:
+            try:
+                pid, _ = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                break
+            if not pid:
+                break
+            for child in self._children.values():
+                if child.pid == pid:
+                    child.running = False
+        self.settle()
+
+    def settle(self) -> None:
+        """Reports the sandboxes that have ended, once their control groups are gone too."""
+        for name, child in list(self._children.items()):
+            if not child.running and (child.group is None or child.group.remove()):
+                del self._children[name]
+                self._send(event="exited", id=name, log=_tail(child.log))
+                os.close(child.log)
+
+    @property
+    def unsettled(self) -> bool:
+        return any(not child.running for child in self._children.values())
+
+    def farewell(self) -> None:
+        """Ends every sandbox and removes what the server would have removed."""
+        for child in self._children.values():
+            self._end(child)
+        for _ in range(_FAREWELL_ROUNDS):
+            if not self._children:
+                break
+            select.poll().poll(_REMOVAL_RETRY_MS)
+            self.reap()
+        if self._hierarchy is not None:
+            self._hierarchy.close()
+        if self._runtime:
+            shutil.rmtree(self._runtime, ignore_errors=True)
+
+    def _start(self, request: dict[str, Any]) -> None:
+        self._seccomp, self._runtime = request["seccomp"], request["runtime"]
+        self._hierarchy = detect(family=[os.getppid()]).claim(request["server"])
+        self._send(event="ready", cgroups=self._hierarchy.version, reason=self._hierarchy.reason)
+
+    def _launch(self, request: dict[str, Any], control: int) -> None:
+        log = os.memfd_create("log")
+        group = None
+        try:
+            if self._hierarchy is not None and self._hierarchy.version:
+                group = self._hierarchy.create(request["id"], cgroups.Limits(**request["limits"]))
+            pid = os.fork()
+        except OSError as error:
+            if group is not None:
+                group.remove()
+            os.close(log)
+            self._send(event="exited", id=request["id"], log=f"cannot start: {error}")
+            return
+        if pid == 0:
+            self._become(request, control, log, group)
+        self._children[request["id"]] = _Child(pid, log, group)
+
+    def _become(self, request: dict[str, Any], control: int, log: int, group: cgroups.Group | None) -> NoReturn:
+        """In the forked child: joins the group, drops all privileges, and becomes bubblewrap."""
+        try:
+            os.dup2(log, 1)
+            os.dup2(log, 2)
+            for path in group.join_paths if group else ():
+                with open(path, "wb", buffering=0) as file:
+                    file.write(b"0")
+            if request["uid"] is not None:
+                os.setgroups([])
+                os.setresgid(request["uid"], request["uid"], request["uid"])
+                os.setresuid(request["uid"], request["uid"], request["uid"])
+            if 0 in os.getresuid() + os.getresgid():
+                raise PermissionError("refusing to start bubblewrap with the rights of root")
+            _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+            # Setting the uid cleared it, and bubblewrap sets its own only after its start.
+            _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            control = os.dup(control)
+            seccomp = os.open(self._seccomp, os.O_RDONLY)
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            os.dup2(seccomp, SECCOMP_FD)
+            os.dup2(control, CONTROL_FD)
+            os.closerange(max(CONTROL_FD, SECCOMP_FD) + 1, os.sysconf("SC_OPEN_MAX"))
+            os.umask(0o022)
+            # Python ignores SIGPIPE and handles SIGINT; programs inside must find the defaults.
+            for number in (signal.SIGPIPE, signal.SIGINT, signal.SIGCHLD):
+                signal.signal(number, signal.SIG_DFL)
+            os.execve(request["argv"][0], request["argv"], {})
+        except BaseException as error:
+            os.write(2, f"cannot start: {error}".encode())
+        finally:
+            os._exit(127)
+
+    def _usage(self, request: dict[str, Any]) -> None:
+        child = self._children.get(request["id"])
+        group = child.group if child else None
+        oom_kills, pids_refused = (group.oom_kills(), group.pids_refused()) if group else (0, 0)
+        self._send(event="usage", id=request["id"], oom_kills=oom_kills, pids_refused=pids_refused)
+
+    def _kill(self, request: dict[str, Any]) -> None:
+        child = self._children.get(request["id"])
+        if child is not None:
+            self._end(child)
+
+    def _end(self, child: _Child) -> None:
+        if child.running:
+            os.kill(child.pid, signal.SIGKILL)
+        if child.group is not None:
+            child.group.kill()
+
+    def _send(self, **event: Any) -> None:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self._control.send(json.dumps(event).encode())
+
+
+def _tail(log: int) -> str:
+    size = os.fstat(log).st_size
+    return os.pread(log, _LOG_BYTES, max(0, size - _LOG_BYTES)).decode(errors="replace").strip()
+
+
+def _prctl(option: int, value: int) -> None:
+    if _libc.prctl(option, value, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl {option} was refused")
+
+
+def main() -> None:
+    """Serves the control socket until the server is gone."""
+    control = socket.socket(fileno=int(sys.argv[1]))
+    # A person's Ctrl-C reaches the whole terminal group; the server decides what it means, and its end ends us.
+    os.setsid()
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    woken, wake = os.pipe()
+    os.set_blocking(woken, False)
+    os.set_blocking(wake, False)
+    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    launcher = Launcher(control)
+    poll = select.poll()
+    poll.register(control.fileno(), select.POLLIN)
+    poll.register(woken, select.POLLIN)
+    serving = True
+    while serving:
+        for descriptor, _ in poll.poll(_REMOVAL_RETRY_MS if launcher.unsettled else None):
+            if descriptor == woken:
+                os.read(woken, 4096)
+                launcher.reap()
+            elif not launcher.answer():
+                serving = False
+        if launcher.unsettled:
+            launcher.settle()
+    launcher.farewell()
+
+
+if __name__ == "__main__":
+    main()

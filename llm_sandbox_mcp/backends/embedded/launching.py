@@ -1,0 +1,152 @@
+"""The server's side of the launcher: starts it, asks it, and learns from it how sandboxes ended."""
+
+import json
+import os
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from ...errors import EngineUnavailable
+from .descriptors import PacketSocket
+
+_FAREWELL = 1.5
+"""Seconds for the launcher to end all sandboxes at the server's end; what it leaves then, its own death ends."""
+
+
+@dataclass(slots=True)
+class Launched:
+    """A sandbox as the launcher knows it."""
+
+    exited: anyio.Event = field(default_factory=anyio.Event)
+    log: str = ""
+    """The last words of bubblewrap, once it exited."""
+
+
+class Launcher:
+    """One launcher process."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self._control = PacketSocket(control)
+        self._launched: dict[str, Launched] = {}
+        self._usages: dict[str, list[tuple[anyio.Event, list[int]]]] = {}
+        self._ready = anyio.Event()
+        self.cgroups = 0
+        """Version of the control groups in use; 0 where limits are only those of single processes."""
+        self.reason = ""
+        self.gone = False
+
+    async def start(self, server: str, seccomp: Path, runtime: Path) -> None:
+        """Tells the launcher whose it is; returns when it is ready."""
+        await self._send({"op": "start", "server": server, "seccomp": str(seccomp), "runtime": str(runtime)})
+        await self._ready.wait()
+
+    async def launch(
+        self, name: str, argv: list[str], uid: int | None, limits: dict[str, float], control: socket.socket
+    ) -> Launched:
+        """Has a sandbox started; whether it came up is for its own control socket to say."""
+        launched = self._launched[name] = Launched()
+        request = {"op": "launch", "id": name, "argv": argv, "uid": uid, "limits": limits}
+        try:
+            await self._send(request, (control.fileno(),))
+        except BaseException:
+            del self._launched[name]
+            raise
+        return launched
+
+    async def kill(self, name: str) -> None:
+        """Ends a sandbox; nothing happens when it has ended."""
+        if name in self._launched:
+            await self._send({"op": "kill", "id": name})
+
+    async def usage(self, name: str) -> tuple[int, int]:
+        """How often the kernel killed for memory, and refused a process, in a sandbox so far."""
+        if name not in self._launched:
+            return 0, 0
+        event, counts = anyio.Event(), [0, 0]
+        self._usages.setdefault(name, []).append((event, counts))
+        await self._send({"op": "usage", "id": name})
+        await event.wait()
+        return counts[0], counts[1]
+
+    async def serve(self) -> None:
+        """Takes the launcher's reports until it is gone."""
+        try:
+            while True:
+                packet, _ = await self._control.receive()
+                self._take(json.loads(packet))
+        except anyio.EndOfStream:
+            self.gone = True
+            self._ready.set()
+            for launched in self._launched.values():
+                launched.exited.set()
+            for waiting in self._usages.values():
+                for event, _ in waiting:
+                    event.set()
+
+    def close(self) -> None:
+        """Lets go of the control socket, which ends the launcher and all its sandboxes."""
+        self._control.close()
+
+    def _take(self, event: dict[str, Any]) -> None:
+        match event["event"]:
+            case "ready":
+                self.cgroups, self.reason = event["cgroups"], event["reason"]
+                self._ready.set()
+            case "exited":
+                launched = self._launched.pop(event["id"])
+                launched.log = event["log"]
+                launched.exited.set()
+            case "usage":
+                waiting = self._usages.get(event["id"], [])
+                if waiting:
+                    answered, counts = waiting.pop(0)
+                    counts[:] = event["oom_kills"], event["pids_refused"]
+                    answered.set()
+                if not waiting:
+                    self._usages.pop(event["id"], None)
+
+    async def _send(self, request: dict[str, Any], descriptors: tuple[int, ...] = ()) -> None:
+        if self.gone:
+            raise _launcher_gone()
+        try:
+            await self._control.send(json.dumps(request).encode(), descriptors)
+        except anyio.BrokenResourceError:
+            raise _launcher_gone() from None
+
+
+@asynccontextmanager
+async def open_launcher() -> AsyncIterator[Launcher]:
+    """Starts a launcher that lives as long as the scope; its end is shielded and bounded."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    package_parent = Path(__file__).parents[3]
+    with theirs:
+        process = await anyio.open_process(
+            [sys.executable, "-m", f"{__package__}.launcher", str(theirs.fileno())],
+            stdin=None,
+            stdout=None,
+            stderr=None,
+            env={"PYTHONPATH": str(package_parent), "PATH": os.defpath},
+            cwd="/",
+            pass_fds=(theirs.fileno(),),
+        )
+    launcher = Launcher(ours)
+    try:
+        yield launcher
+    finally:
+        launcher.close()
+        with anyio.CancelScope(shield=True):
+            with anyio.move_on_after(_FAREWELL):
+                await process.wait()
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+
+
+def _launcher_gone() -> EngineUnavailable:
+    return EngineUnavailable("the launcher of sandboxes has ended; restart the server")

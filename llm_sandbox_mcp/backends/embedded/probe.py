@@ -1,0 +1,162 @@
+"""Whether bubblewrap can make sandboxes here, and if not, why, and what mends it."""
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import anyio.to_thread
+
+from ..base import Check
+from . import seccomp
+
+INTERPRETER = "/usr/bin/python3"
+"""Runs PID 1 of every sandbox; it must be below /usr, which sandboxes see."""
+
+_TRIAL_SECONDS = 10
+_TRIAL_UID = 200_000
+_UNPRIVILEGED = Path("/proc/sys/kernel/unprivileged_userns_clone")
+_APPARMOR = Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
+_APPARMOR_PROFILE = "/etc/apparmor.d/bwrap-userns-restrict"
+_MAXIMUM = Path("/proc/sys/user/max_user_namespaces")
+_CONTAINER_MARKS = (Path("/.dockerenv"), Path("/run/.containerenv"))
+
+
+def obstacle(bwrap: str) -> str | None:
+    """The first thing that keeps sandboxes from starting, with the step that mends it; nothing where they start."""
+    return next((f"{check.detail}; {check.mend}" for check in _essentials(bwrap) if check.state == "missing"), None)
+
+
+async def checks(bwrap: str, cgroups: int, reason: str) -> list[Check]:
+    """Each layer of isolation, and whether it is on."""
+    rows = await anyio.to_thread.run_sync(_essentials, bwrap)
+    rows.append(_uids())
+    if not cgroups:
+        rows.append(
+            Check(
+                "control groups", "degraded", f"limits hold for single processes only: {reason}", "the step named there"
+            )
+        )
+    else:
+        rows.append(
+            Check("control groups", "ok", f"version {cgroups}: memory, processes and processors of a sandbox together")
+        )
+    return rows
+
+
+def _essentials(bwrap: str) -> list[Check]:
+    rows = [_platform()]
+    if rows[0].state == "ok":
+        rows += [_program(bwrap), _interpreter()]
+    if all(row.state == "ok" for row in rows):
+        rows.append(_trial(bwrap))
+    return rows
+
+
+def _platform() -> Check:
+    if sys.platform != "linux":
+        return Check(
+            "platform",
+            "missing",
+            f"bubblewrap needs Linux, this is {sys.platform}",
+            "run the server in a Linux virtual machine",
+        )
+    machine = platform.machine()
+    try:
+        size = len(seccomp.program(machine)) // 8
+    except ValueError as error:
+        return Check("platform", "missing", str(error), "run on x86_64 or aarch64")
+    return Check("platform", "ok", f"Linux {platform.release()} on {machine}, seccomp program of {size} instructions")
+
+
+def _program(bwrap: str) -> Check:
+    found = shutil.which(bwrap)
+    if found is None:
+        return Check("bubblewrap", "missing", f"{bwrap} is not on PATH", _install("bubblewrap"))
+    version = subprocess.run(
+        [found, "--version"], capture_output=True, text=True, timeout=_TRIAL_SECONDS, env={}, check=False
+    )
+    return Check("bubblewrap", "ok", f"{version.stdout.strip()} at {found}")
+
+
+def _interpreter() -> Check:
+    if not os.access(INTERPRETER, os.X_OK):
+        return Check(
+            "interpreter", "missing", f"{INTERPRETER} is missing; it runs PID 1 of each sandbox", _install("python3")
+        )
+    return Check("interpreter", "ok", f"{INTERPRETER} runs PID 1 of each sandbox")
+
+
+def _trial(bwrap: str) -> Check:
+    argv = [
+        shutil.which(bwrap) or bwrap,
+        "--unshare-all",
+        "--ro-bind",
+        "/",
+        "/",
+        "--proc",
+        "/proc",
+        "--",
+        "/usr/bin/env",
+    ]
+    unprivileged: dict[str, Any] = {}
+    if os.geteuid() == 0:
+        unprivileged = {"user": _TRIAL_UID, "group": _TRIAL_UID, "extra_groups": []}
+    try:
+        trial = subprocess.run(
+            argv,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_TRIAL_SECONDS,
+            env={},
+            check=False,
+            **unprivileged,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        return Check("namespaces", "missing", f"bubblewrap cannot be started: {error}", _remedy())
+    if trial.returncode != 0:
+        said = " ".join(trial.stderr.split())[:300]
+        return Check("namespaces", "missing", f"bubblewrap cannot make a sandbox: {said}", _remedy())
+    return Check("namespaces", "ok", "user, mount, process, network, ipc, host name and control group")
+
+
+def _remedy() -> str:
+    """The likeliest cause, read from the kernel's own switches."""
+    if any(mark.exists() for mark in _CONTAINER_MARKS):
+        return "inside a container: start it with --security-opt seccomp=unconfined, or run the server on the host"
+    if _reads(_APPARMOR) == "1":
+        return f"AppArmor forbids it: sudo apt-get install apparmor-profiles && sudo apparmor_parser -r {_APPARMOR_PROFILE}"
+    if _reads(_UNPRIVILEGED) == "0":
+        return "sudo sysctl kernel.unprivileged_userns_clone=1"
+    if _reads(_MAXIMUM) == "0":
+        return "sudo sysctl user.max_user_namespaces=15000"
+    return "see whether `bwrap --unshare-all --ro-bind / / true` works for an ordinary user"
+
+
+def _uids() -> Check:
+    if os.geteuid() == 0:
+        return Check("uids", "ok", "each sandbox has an unprivileged uid of its own")
+    return Check("uids", "ok", f"sandboxes have no more rights than uid {os.geteuid()}, which runs the server")
+
+
+def _reads(switch: Path) -> str | None:
+    try:
+        return switch.read_text().strip()
+    except OSError:
+        return None
+
+
+def _install(package: str) -> str:
+    for manager, command in (
+        ("apt-get", "apt-get install"),
+        ("dnf", "dnf install"),
+        ("pacman", "pacman -S"),
+        ("apk", "apk add"),
+    ):
+        if shutil.which(manager):
+            return f"sudo {command} {package}"
+    return f"install the package {package}"

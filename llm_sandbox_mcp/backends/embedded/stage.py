@@ -1,0 +1,168 @@
+"""The `/etc` that a sandbox sees: small, made for it, and the same for every user of the machine.
+
+The host's own shows accounts, password hashes, keys and the names of everything installed. Copied are only files that
+programs under /usr cannot do without or that answer the same on every host.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+_WRITTEN = {
+    "passwd": (
+        "root:x:0:0:root:/:/usr/sbin/nologin\n"
+        "sandbox:x:1000:1000:sandbox:/home:/bin/sh\n"
+        "nobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n"
+    ),
+    "group": "root:x:0:\nsandbox:x:1000:\nnogroup:x:65534:\n",
+    "hostname": "sandbox\n",
+    "hosts": "127.0.0.1 localhost sandbox\n::1 localhost ip6-localhost ip6-loopback sandbox\n",
+    "nsswitch.conf": "".join(
+        f"{database}: files\n"
+        for database in ("passwd", "group", "shadow", "hosts", "networks", "protocols", "services", "ethers", "rpc")
+    ),
+    # Empty and not absent: without the file some resolvers fail to start instead of finding no server.
+    "resolv.conf": "",
+}
+
+_FILES = (
+    # Without the cache, libraries in directories that only ld.so.conf names are not found.
+    "ld.so.cache",
+    "ld.so.conf",
+    # Often links, copied as the files they lead to: what they lead to may not be mounted.
+    "localtime",
+    "timezone",
+    "os-release",
+    "mime.types",
+    "protocols",
+    "services",
+    "ssl/openssl.cnf",
+    # Java's own trust store.
+    "ssl/certs/java/cacerts",
+)
+
+_TREES = (
+    "ld.so.conf.d",
+    # Debian's /usr/bin/awk, java and R's libraries go through it.
+    "alternatives",
+    "fonts",
+    # Debian keeps here what the JVM and R read at their start, and links to it from /usr/lib.
+    "java-*-openjdk",
+    "R",
+)
+
+_BUNDLES = (
+    "ssl/certs/ca-certificates.crt",  # Debian, Arch, Alpine
+    "pki/tls/certs/ca-bundle.crt",  # Fedora
+    "ssl/ca-bundle.pem",  # openSUSE
+    "ssl/cert.pem",
+)
+"""Where distributions keep the certificates of authorities; each has them in one file, and the first found is taken."""
+
+_BUNDLE = "ssl/certs/ca-certificates.crt"
+_BUNDLE_LINKS = {
+    "ssl/cert.pem": "certs/ca-certificates.crt",
+    "pki/tls/cert.pem": "../../ssl/certs/ca-certificates.crt",
+    "pki/tls/certs/ca-bundle.crt": "../../../ssl/certs/ca-certificates.crt",
+}
+"""What the OpenSSL of Debian and of Fedora opens, wherever the certificates came from."""
+
+_SHARED = ("/usr/", "/bin/", "/sbin/", "/lib/", "/lib64/")
+"""What a sandbox sees of the host; on most hosts the last four are links into the first."""
+
+
+def write_etc(target: Path, source: Path = Path("/etc")) -> None:
+    """Fills `target`, which must be empty or not there, with an `/etc` that any user may read.
+
+    Only files that every user of the host may read are copied from `source`; those that are missing are left out.
+    FileExistsError when something is in the way, other OSErrors as they come.
+    """
+    etc = _Etc(str(target), str(source))
+    for name, text in _WRITTEN.items():
+        etc.write(name, text.encode())
+    for name in _FILES:
+        etc.copy(name)
+    if any(etc.copy(bundle, _BUNDLE) for bundle in _BUNDLES):
+        for name, leads_to in _BUNDLE_LINKS.items():
+            etc.link(name, leads_to)
+    for pattern in _TREES:
+        for tree in sorted(source.glob(pattern)):
+            etc.copy_tree(tree.name)
+
+
+class _Etc:
+    """A directory that is being filled. Modes are set on the open file: the umask is the whole process's."""
+
+    def __init__(self, target: str, source: str) -> None:
+        self._target = target
+        self._source = source
+        self._made: set[str] = set()
+        self._directory("")
+
+    def write(self, name: str, content: bytes) -> None:
+        self._directory(os.path.dirname(name))
+        descriptor = os.open(f"{self._target}/{name}", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with open(descriptor, "wb") as file:
+            file.write(content)
+            os.fchmod(descriptor, 0o644)
+
+    def copy(self, name: str, to: str | None = None) -> bool:
+        """Copies the file that a name leads to; False when there is none, or it is not for everyone to read."""
+        try:
+            # Not to wait where a FIFO has the name.
+            descriptor = os.open(f"{self._source}/{name}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            mode = os.fstat(descriptor).st_mode
+            if not (stat.S_ISREG(mode) and mode & stat.S_IROTH):
+                return False
+            with open(descriptor, "rb", closefd=False) as file:
+                self.write(to or name, file.read())
+        finally:
+            os.close(descriptor)
+        return True
+
+    def link(self, name: str, leads_to: str) -> None:
+        self._directory(os.path.dirname(name))
+        os.symlink(leads_to, f"{self._target}/{name}")
+
+    def copy_tree(self, name: str) -> None:
+        """Copies a directory with its links as links.
+
+        A link stays when it leads into what the sandbox sees too, existing or not: that answers as on the host and
+        needs no look at its target. Any other would only tell about the host's other directories. Manual pages, five in
+        six of Debian's alternatives, do not stay: each link costs a write to the disk.
+        """
+        try:
+            entries = list(os.scandir(f"{self._source}/{name}"))
+        except (FileNotFoundError, NotADirectoryError, PermissionError):
+            return
+        self._directory(name)
+        for entry in entries:
+            inner = f"{name}/{entry.name}"
+            if entry.is_symlink():
+                leads_to = os.readlink(entry.path)
+                if self._stays(inner, leads_to):
+                    self.link(inner, leads_to)
+            elif entry.is_dir():
+                self.copy_tree(inner)
+            else:
+                self.copy(inner)
+
+    def _stays(self, name: str, leads_to: str) -> bool:
+        end = os.path.normpath(os.path.join("/etc", os.path.dirname(name), leads_to))
+        return "/man/" not in end and end.startswith((*_SHARED, f"/etc/{name.split('/')[0]}/"))
+
+    def _directory(self, name: str) -> None:
+        if name in self._made:
+            return
+        if name:
+            self._directory(os.path.dirname(name))
+        path = f"{self._target}/{name}" if name else self._target
+        if name or not os.path.isdir(path):
+            os.mkdir(path)
+        os.chmod(path, 0o755)
+        self._made.add(name)

@@ -1,0 +1,178 @@
+"""One run, from the request to its end: drained, bounded, interrupted, once for all backends."""
+
+import codecs
+import signal
+from dataclasses import dataclass
+from typing import Literal
+
+import anyio
+from anyio.abc import ByteReceiveStream
+
+from .backends.base import Process
+from .errors import SandboxLost
+from .protocol import FrameParser, Report, decode_report
+from .results import OnOutput, StreamName
+
+GRACE = 0.25
+"""Seconds that code has to answer an interrupt before it is killed."""
+
+_LINGER = 0.05
+"""Seconds to wait for the streams' end after the process ended: a child of the code can hold them open for ever."""
+
+Ending = Literal["answered", "exited", "lost", "timeout", "output_limit", "cancelled"]
+"""`answered`: the runner reported. `exited`: its process ended instead. `lost`: the whole sandbox did."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How one run ended, as seen from outside the sandbox."""
+
+    ending: Ending
+    report: Report | None
+    exit_code: int | None
+    """Of the runner's process, where that ended."""
+    alive: bool
+    """Whether the runner is ready for another request: it answered, be it to an interrupt."""
+    stdout: bytes
+    stderr: bytes
+    dropped: int
+    """Bytes printed past the limit, while the code was being stopped."""
+    duration: float
+
+
+class Run:
+    """One request to a runner under way. `stop` ends it from outside."""
+
+    def __init__(
+        self, process: Process, request: bytes, nonce: str, *, output: int, on_output: OnOutput | None = None
+    ) -> None:
+        self._process = process
+        self._request = memoryview(request)
+        self._streams = _Stream("stdout", process.stdout, nonce), _Stream("stderr", process.stderr, nonce)
+        self._budget = output
+        self._on_output = on_output
+        self._scope = anyio.CancelScope()
+        self._stopped: Ending | None = None
+        self._callback_error: Exception | None = None
+        self._exit_code: int | None = None
+        self._ended: Ending | None = None
+
+    def stop(self, reason: Ending = "cancelled") -> None:
+        """Interrupts the code, then kills it if it does not answer; `finish` returns with that reason."""
+        self._stopped = self._stopped or reason
+        self._scope.cancel()
+
+    async def finish(self, timeout: float) -> Outcome:
+        """Drives the run to its end, at most `timeout` seconds and the grace.
+
+        Cancelled from outside, it first stops the code in the same way. An exception of the output callback stops the
+        run and is raised.
+        """
+        start = anyio.current_time()
+        self._scope.deadline = start + timeout
+        try:
+            with self._scope:
+                await self._converse()
+        except anyio.get_cancelled_exc_class():
+            await self._interrupt()
+            raise
+        if self._ended is None:
+            self._stopped = self._stopped or "timeout"
+            await self._interrupt()
+        if self._callback_error is not None:
+            raise self._callback_error
+        return self._outcome(anyio.current_time() - start)
+
+    @property
+    def answered(self) -> bool:
+        """Whether the runner said that it is done, so that it can be asked again."""
+        return all(stream.parser.done for stream in self._streams)
+
+    async def _interrupt(self) -> None:
+        with anyio.CancelScope(shield=True, deadline=anyio.current_time() + GRACE):
+            try:
+                await self._process.signal(signal.SIGINT)
+                await self._converse()
+            except SandboxLost:
+                self._ended = "lost"
+
+    async def _converse(self) -> None:
+        """Goes on with the exchange; cancelled, it can be called again and nothing is lost."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._send)
+            tasks.start_soon(self._await_exit, tasks.cancel_scope)
+            async with anyio.create_task_group() as readers:
+                for stream in self._streams:
+                    readers.start_soon(self._read, stream)
+            if self.answered:
+                self._ended = "answered"
+                tasks.cancel_scope.cancel()
+
+    async def _send(self) -> None:
+        try:
+            while self._request:
+                portion = self._request[:4096]
+                await self._process.stdin.send(bytes(portion))
+                self._request = self._request[len(portion) :]
+        except anyio.BrokenResourceError:
+            pass  # the process has ended, which another task reports
+
+    async def _await_exit(self, scope: anyio.CancelScope) -> None:
+        try:
+            self._exit_code = await self._process.wait()
+            ended: Ending = "exited"
+        except SandboxLost:
+            ended = "lost"
+        await anyio.sleep(_LINGER)
+        self._ended = self._ended or ended
+        scope.cancel()
+
+    async def _read(self, stream: "_Stream") -> None:
+        while not stream.parser.done:
+            try:
+                data = await stream.source.receive()
+            except anyio.EndOfStream:
+                await self._keep(stream, stream.parser.flush(), final=True)
+                return
+            await self._keep(stream, stream.parser.feed(data), final=False)
+
+    async def _keep(self, stream: "_Stream", data: bytes, *, final: bool) -> None:
+        kept = data[: self._budget]
+        self._budget -= len(kept)
+        stream.kept += kept
+        stream.dropped += len(data) - len(kept)
+        if len(kept) < len(data):
+            self.stop("output_limit")
+        if (
+            self._on_output is not None
+            and self._callback_error is None
+            and (text := stream.decoder.decode(kept, final))
+        ):
+            try:
+                await self._on_output(stream.name, text)
+            except Exception as error:
+                self._callback_error = error
+                self.stop()
+
+    def _outcome(self, duration: float) -> Outcome:
+        stdout, stderr = self._streams
+        return Outcome(
+            ending=self._stopped or self._ended or "lost",
+            report=decode_report(bytes(stdout.parser.payload)) if self.answered else None,
+            exit_code=self._exit_code,
+            alive=self.answered,
+            stdout=bytes(stdout.kept),
+            stderr=bytes(stderr.kept),
+            dropped=stdout.dropped + stderr.dropped,
+            duration=duration,
+        )
+
+
+class _Stream:
+    def __init__(self, name: StreamName, source: ByteReceiveStream, nonce: str) -> None:
+        self.name: StreamName = name
+        self.source = source
+        self.parser = FrameParser(nonce)
+        self.kept = bytearray()
+        self.dropped = 0
+        self.decoder = codecs.getincrementaldecoder("utf-8")("replace")

@@ -1,0 +1,110 @@
+"""The conversation with one runner: the live interpreter of one language in one sandbox."""
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from .backends.base import ENVIRONMENTS, FIGURES, HANDLERS, HOME, LIBRARIES, PATH, TOOLS, WORKDIR, Process, Sandbox
+from .errors import SandboxLost
+from .execution import Ending, Outcome, Run
+from .languages import Language
+from .protocol import encode_request, new_nonce
+from .results import OnOutput
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where a language finds its things inside a sandbox; the placeholders of `handler.toml`."""
+
+    language: Language
+    environment: str = ""
+    """Name of the prepared environment, where the language has one."""
+    tools: str = ""
+    """Name of the folder of our own tools."""
+    index: str = ""
+    """URL of the package index, during an installation."""
+
+    @property
+    def libraries(self) -> str:
+        return f"{LIBRARIES}/{self.language.name}"
+
+    def expand(self, text: str) -> str:
+        """Fills the placeholders in one word; any other brace stays as it is."""
+        places = {
+            "handler": f"{HANDLERS}/{self.language.name}",
+            "environment": f"{ENVIRONMENTS}/{self.environment}",
+            "libraries": self.libraries,
+            "workdir": WORKDIR,
+            "tools": f"{TOOLS}/{self.tools}",
+            "index": self.index,
+        }
+        for name, place in places.items():
+            text = text.replace("{" + name + "}", place)
+        return text
+
+    def argv(self, words: tuple[str, ...]) -> list[str]:
+        """A command of the handler, its placeholders filled."""
+        return [self.expand(word) for word in words]
+
+    def env(self) -> dict[str, str]:
+        """The whole environment of the language's processes."""
+        path = f"{ENVIRONMENTS}/{self.environment}/bin:{PATH}" if self.environment else PATH
+        common = {
+            "PATH": path,
+            "HOME": HOME,
+            "LANG": "C.UTF-8",
+            "SANDBOX_WORKDIR": WORKDIR,
+            "SANDBOX_FIGURES": FIGURES,
+            "SANDBOX_LIBRARIES": self.libraries,
+        }
+        return common | {key: self.expand(value) for key, value in self.language.handler.env.items()}
+
+
+class Kernel:
+    """A live runner, and what it is doing now."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._run: Run | None = None
+        self.alive = True
+        """Whether it can take another request."""
+
+    @classmethod
+    async def start(cls, sandbox: Sandbox, places: Places) -> "Kernel":
+        """Starts the runner; it need not be up yet when its first request is sent."""
+        return cls(await sandbox.spawn(places.argv(places.language.handler.runner.argv), places.env()))
+
+    async def run(
+        self,
+        code: str,
+        *,
+        cell: int,
+        variables: Mapping[str, object],
+        timeout: float,
+        output: int,
+        on_output: OnOutput | None = None,
+    ) -> Outcome:
+        """Runs code to its end; one run at a time.
+
+        When this is cancelled, or raises, `alive` still says whether the runner answered the interrupt.
+        """
+        nonce = new_nonce()
+        request = encode_request(nonce, cell, variables, code)
+        self._run = run = Run(self._process, request, nonce, output=output, on_output=on_output)
+        try:
+            return await run.finish(timeout)
+        finally:
+            self._run = None
+            self.alive = run.answered
+
+    def stop(self, reason: Ending = "cancelled") -> bool:
+        """Stops what runs now; false when nothing does."""
+        if self._run is None:
+            return False
+        self._run.stop(reason)
+        return True
+
+    async def close(self) -> None:
+        """Ends the runner; a sandbox that is gone has ended it already."""
+        with contextlib.suppress(SandboxLost):
+            await self._process.aclose()

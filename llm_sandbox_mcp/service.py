@@ -1,0 +1,317 @@
+"""The use cases: execute, install, copy, artifacts, manage. Everything a caller can do, in any transport's words."""
+
+import json
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+
+import anyio
+
+from . import hostfiles
+from .artifacts import ArtifactStore, inner_path, mime_type
+from .backends import open_backend
+from .backends.archive import Member
+from .backends.base import WORKDIR, Backend, Surroundings
+from .errors import BadPath, InvalidArgument, SandboxLost
+from .folders import HostFolders, host_folders
+from .installing import Installer
+from .languages import Languages, load_languages
+from .policy import narrow
+from .pool import Pool
+from .preparing import Preparer
+from .profile import Profile
+from .results import Artifact, Execution, Installation, OnOutput, OnProgress, SessionInfo
+from .runtime import open_runtime
+from .sessions import Session, Sessions
+from .units import format_size
+from .verdict import exit_code_of, notes_of, shown, status_of
+
+_VARIABLES_MAX = 1 << 20
+"""Bytes of all variables of one run as JSON."""
+
+
+class Service:
+    """What one server offers. Made by `open_service`."""
+
+    def __init__(
+        self,
+        profile: Profile,
+        languages: Languages,
+        backend: Backend,
+        sessions: Sessions,
+        store: ArtifactStore,
+        preparer: Preparer,
+    ) -> None:
+        self.profile = profile
+        self.languages = languages
+        self.backend = backend
+        self._sessions = sessions
+        self._store = store
+        self._preparer = preparer
+        self._installer = Installer(profile)
+
+    async def execute(
+        self,
+        code: str,
+        *,
+        language: str = "python",
+        session_id: str = "",
+        libraries: Sequence[str] = (),
+        timeout: float = 30.0,
+        variables: Mapping[str, object] | None = None,
+        keep_session: bool = True,
+        on_output: OnOutput | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> Execution:
+        """Runs code in a session, opened where none is named; `libraries` are installed into it first.
+
+        Every request error is raised before anything starts. Cancelled, it interrupts the code and keeps the session.
+        """
+        chosen = self.languages[language]
+        code, notes = _readable(code, self.profile.limits.code)
+        limits = narrow(self.profile.limits.policy(), timeout=timeout)
+        values = _checked(variables or {})
+        self._installer.check(chosen, libraries)
+        session = self._session(session_id)
+        try:
+            async with session.exclusive():
+                places = await self._preparer.places(chosen, on_progress)
+                if libraries:
+                    await self._installer.install(await session.sandbox(), places, libraries, on_progress)
+                if session.loss is not None:
+                    notes.append(f"started fresh: in an earlier run {session.loss}; variables and files are lost")
+                    session.loss = None
+                outcome, usage = await session.run(
+                    places, code, variables=values, timeout=limits.timeout, on_output=on_output
+                )
+                status = status_of(outcome, usage)
+                notes += notes_of(outcome, usage, status, limits, timeout)
+                artifacts: list[Artifact] = []
+                if outcome.report is not None and session.loss is None:
+                    artifacts, left_out = await self._store.collect(session.id, await session.sandbox(), outcome.report)
+                    notes += left_out
+                for name, data in (("stdout", outcome.stdout), ("stderr", outcome.stderr)):
+                    if len(data) > self.profile.limits.shown:
+                        artifacts.append(await self._store.put(session.id, f"run-{session.runs}-{name}.txt", data))
+                lost = session.loss is not None or not outcome.alive
+                if outcome.ending == "lost" and status == "error":
+                    raise SandboxLost(
+                        "the sandbox ended while the code ran; what it did is unknown; run again to start fresh"
+                    )
+        except BaseException:
+            if not keep_session or (not session_id and not session.runs):
+                self._close(session)
+            raise
+        if not keep_session:
+            self._close(session)
+        return Execution(
+            status=status,
+            exit_code=exit_code_of(outcome),
+            stdout=shown(outcome.stdout, self.profile.limits.shown),
+            stderr=shown(outcome.stderr, self.profile.limits.shown),
+            result=outcome.report.result if outcome.report is not None else None,
+            duration=outcome.duration,
+            session_id=session.id,
+            session_state="ended" if session.closed else "fresh" if lost else "kept",
+            artifacts=tuple(artifacts),
+            notes=tuple(notes),
+        )
+
+    async def install(
+        self,
+        libraries: Sequence[str],
+        *,
+        language: str = "python",
+        session_id: str = "",
+        on_progress: OnProgress | None = None,
+    ) -> Installation:
+        """Installs libraries into a session, opened where none is named; `InstallFailed` has the tool's last lines."""
+        chosen = self.languages[language]
+        if not libraries:
+            raise InvalidArgument("libraries must name at least one library, such as requests or numpy==2.1")
+        self._installer.check(chosen, libraries)
+        session = self._session(session_id)
+        try:
+            async with session.exclusive():
+                places = await self._preparer.places(chosen, on_progress)
+                sandbox = await session.sandbox()
+                session.loss = None
+                installed = await self._installer.install(sandbox, places, libraries, on_progress)
+        except BaseException:
+            if not session_id:
+                self._close(session)
+            raise
+        return Installation(session.id, installed)
+
+    async def copy_in(self, session_id: str, path: str, data: bytes) -> Artifact:
+        """Writes a file below the working directory of a session."""
+
+        async def content() -> AsyncIterator[bytes]:
+            yield data
+
+        return await self._copy_in(session_id, path, len(data), content())
+
+    async def copy_in_from_host(self, session_id: str, path: str, host_path: str) -> Artifact:
+        """Copies a file of this machine, below one of the profile's roots, into a session."""
+        async with hostfiles.open_source(host_path, self.profile.files.roots) as (size, content):
+            return await self._copy_in(session_id, path, size, content)
+
+    async def copy_out(self, session_id: str, path: str) -> Artifact:
+        """Takes a file out of a session into its artifacts."""
+        name, content = await self._copy_out(session_id, path)
+        return await self._store.put(session_id, name, content)
+
+    async def copy_out_to_host(self, session_id: str, path: str, host_path: str) -> Artifact:
+        """Copies a file of a session to this machine, below one of the profile's roots."""
+        target = hostfiles.checked_target(host_path, self.profile.files.roots)
+        name, content = await self._copy_out(session_id, path)
+        await hostfiles.write(target, content)
+        return Artifact(name, mime_type(name), len(content))
+
+    def artifacts(self, session_id: str) -> tuple[Artifact, ...]:
+        """What runs of a session left behind; of a session that ended too, while the store has it."""
+        kept = self._store.of_session(session_id)
+        if not kept:
+            self._sessions.get(session_id)
+        return kept
+
+    async def read_artifact(self, session_id: str, name: str) -> tuple[Artifact, bytes]:
+        """An artifact and its content."""
+        self.artifacts(session_id)
+        return await self._store.read(session_id, name)
+
+    def on_artifacts_changed(self, listener: Callable[[str, tuple[str, ...]], None]) -> None:
+        """Calls back with session id and names whenever artifacts change."""
+        self._store.listen(listener)
+
+    def list_sessions(self) -> tuple[SessionInfo, ...]:
+        """All live sessions, oldest first."""
+        return self._sessions.infos()
+
+    async def interrupt_session(self, session_id: str) -> None:
+        """Stops what runs in a session; its state is kept if the code answers the interrupt."""
+        self._sessions.get(session_id).stop()
+
+    async def reset_session(self, session_id: str) -> None:
+        """Drops all state of a session, stopping what runs in it; its id stays."""
+        session = self._sessions.get(session_id)
+        session.stop()
+        async with session.exclusive():
+            session.drop("it was reset")
+            session.loss = None
+
+    async def close_session(self, session_id: str) -> None:
+        """Ends a session; its artifacts stay."""
+        self._sessions.close(session_id)
+
+    async def describe_language(self, name: str) -> dict[str, object]:
+        """What a model needs to know to write code in a language here."""
+        language = self.languages[name]
+        handler = language.handler
+        return {
+            "name": handler.name,
+            "title": handler.title,
+            "aliases": list(handler.aliases),
+            "file_extension": handler.extension,
+            "version": await self._preparer.version(language),
+            "keeps_state": handler.stateful,
+            "working_directory": WORKDIR,
+            "libraries": list(self.profile.language(handler.name).libraries),
+            "package_manager": handler.libraries.manager if handler.libraries else None,
+            "examples": [example.model_dump() for example in handler.examples],
+        }
+
+    def _session(self, session_id: str) -> Session:
+        return self._sessions.get(session_id) if session_id else self._sessions.open()
+
+    def _close(self, session: Session) -> None:
+        if not session.closed:
+            self._sessions.close(session.id)
+
+    async def _copy_in(self, session_id: str, path: str, size: int, content: AsyncIterator[bytes]) -> Artifact:
+        name = inner_path(path)
+        if size > self.profile.limits.disk:
+            raise BadPath(f"{path!r} has {format_size(size)}; the limit is {format_size(self.profile.limits.disk)}")
+        session = self._sessions.get(session_id)
+        async with session.exclusive():
+            await (await session.sandbox()).copy_in(name, size, content)
+        return Artifact(name, mime_type(name), size)
+
+    async def _copy_out(self, session_id: str, path: str) -> tuple[str, bytes]:
+        name = inner_path(path)
+        limit = self.profile.artifacts.file_size
+        session = self._sessions.get(session_id)
+        found: list[Member] = []
+
+        async def take(member: Member) -> None:
+            if member.name == name:
+                found.append(member)
+
+        async with session.exclusive():
+            await (await session.sandbox()).copy_out(WORKDIR, [name], limit, take)
+        if not found:
+            raise BadPath(f"no regular file {path!r} in the session's working directory")
+        if found[0].size > limit:
+            raise BadPath(f"{path!r} has {format_size(found[0].size)}; the limit is {format_size(limit)}")
+        return name, bytes(found[0].content)
+
+
+def _readable(code: str, limit: int) -> tuple[str, list[str]]:
+    """Code as it can be sent, with a note where characters had to be replaced."""
+    size = len(code.encode(errors="surrogatepass"))
+    if not code.strip():
+        raise InvalidArgument("code is empty; give the source to run")
+    if size > limit:
+        raise InvalidArgument(
+            f"code has {format_size(size)}; the limit is {format_size(limit)}: put data into a file with copy_file"
+        )
+    clean = code.encode(errors="replace").decode() if any("\ud800" <= char <= "\udfff" for char in code) else code
+    return clean, [] if clean == code else ["characters of the code that are not valid Unicode were replaced by '?'"]
+
+
+def _checked(variables: Mapping[str, object]) -> Mapping[str, object]:
+    """Variables as they can be sent: plain names, JSON values, valid Unicode."""
+    for name in variables:
+        if not name.isidentifier() or not name.isascii() or name.startswith("__"):
+            raise InvalidArgument(
+                f"variables: {name[:40]!r} is not a plain identifier; use ASCII letters, digits and underscores"
+            )
+    try:
+        text = json.dumps(dict(variables), ensure_ascii=False, allow_nan=False).encode(errors="replace")
+    except (TypeError, ValueError) as error:
+        raise InvalidArgument(f"variables must be JSON values: {error}") from error
+    if len(text) > _VARIABLES_MAX:
+        raise InvalidArgument(
+            f"variables have {format_size(len(text))}; the limit is {format_size(_VARIABLES_MAX)}: use copy_file"
+        )
+    clean: dict[str, object] = json.loads(text)
+    return clean
+
+
+@asynccontextmanager
+async def open_service(profile: Profile, folders: HostFolders | None = None) -> AsyncIterator[Service]:
+    """Opens everything a server needs, for as long as the scope; the engine starts beside it and is awaited when used.
+
+    Raises `ProfileError` for a handler folder with a mistake or a folder that cannot be made.
+    """
+    folders = folders or host_folders(profile.embedded.cache, profile.embedded.runtime)
+    languages = load_languages(profile.handlers.folders)
+    with open_runtime(folders.runtime) as runtime:
+        surroundings = Surroundings(
+            runtime=runtime.path,
+            handlers={name: language.folder for name, language in languages.items()},
+            environments=folders.cache / "environments",
+            tools=folders.cache / "tools",
+        )
+        async with (
+            anyio.create_task_group() as tasks,
+            open_backend(profile, surroundings) as backend,
+            Preparer(profile, languages, folders.cache) as preparer,
+            anyio.create_task_group() as owners,
+        ):
+            sessions = Sessions(Pool(backend, owners), profile.sessions, profile.limits.policy(), tasks)
+            store = ArtifactStore(runtime.path / "artifacts", profile.artifacts)
+            try:
+                yield Service(profile, languages, backend, sessions, store, preparer)
+            finally:
+                sessions.close_all()
+                tasks.cancel_scope.cancel()

@@ -1,0 +1,122 @@
+"""What a run comes to: its status, exit code and notes, decided by what was seen from outside the sandbox."""
+
+import signal
+
+from .backends.base import Usage
+from .execution import Outcome
+from .policy import Policy
+from .results import Output, Status
+from .units import format_duration, format_size
+
+_INTERRUPTED = 128 + signal.SIGINT
+_KILLED = 128 + signal.SIGKILL
+
+
+def status_of(outcome: Outcome, usage: Usage) -> Status:
+    """The status of a run."""
+    if usage.oom_kills and not _succeeded(outcome):
+        return "out_of_memory"
+    match outcome.ending:
+        case "timeout" | "output_limit" | "cancelled":
+            return outcome.ending
+        case "answered" if _succeeded(outcome):
+            return "ok"
+        case "exited" if outcome.exit_code == 0:
+            return "ok"
+    return "disk_limit" if usage.disk_full else "error"
+
+
+def exit_code_of(outcome: Outcome) -> int:
+    """The exit code of a run: what the code asked for, or 128 and the number of the signal that ended it."""
+    if outcome.ending in ("timeout", "output_limit", "cancelled"):
+        return _INTERRUPTED if outcome.alive else _KILLED
+    if outcome.report is not None:
+        return outcome.report.exit_code
+    return _KILLED if outcome.exit_code is None else outcome.exit_code
+
+
+def notes_of(outcome: Outcome, usage: Usage, status: Status, policy: Policy, timeout: float) -> list[str]:
+    """One line for each limit that was hit and for state that was lost, with the next step."""
+    notes = []
+    match status:
+        case "timeout":
+            notes.append(f"stopped after {format_duration(timeout)}; give a larger timeout_seconds or do less per call")
+        case "out_of_memory":
+            notes.append(f"the memory limit of {format_size(policy.memory)} was reached; use less data at once")
+        case "output_limit":
+            notes.append(f"stopped after printing {format_size(policy.output)}; write to a file instead")
+        case "disk_limit":
+            notes.append(f"the disk limit of {format_size(policy.disk)} was reached; delete files or write less")
+    if usage.oom_kills and status != "out_of_memory":
+        notes.append(
+            f"{usage.oom_kills} processes of the code were killed at the memory limit of {format_size(policy.memory)}"
+        )
+    if usage.pids_refused:
+        notes.append(f"the limit of {policy.pids} processes and threads was reached; starting more was refused")
+    if status == "out_of_memory" and not outcome.alive:
+        notes.append("variables and files are lost")
+    elif outcome.ending == "exited":
+        notes.append(f"the interpreter ended with {_ending(outcome.exit_code)}; variables are lost, files are kept")
+    elif outcome.ending == "answered" and outcome.report is None:
+        notes.append("the runner's report was not readable; its status and result are unknown")
+    elif not outcome.alive:
+        notes.append("the code did not answer an interrupt and was killed; variables and files are lost")
+    return notes
+
+
+def shown(data: bytes, limit: int) -> Output:
+    """The text of one stream: head and tail, as much as may be shown, and how much between them was left out.
+
+    Bytes that are not UTF-8, and NUL, become U+FFFD.
+    """
+    omitted = max(0, len(data) - limit)
+    if omitted:
+        half = limit // 2
+        head, tail = _whole_end(data[:half]), _whole_start(data[-half:])
+        omitted = len(data) - len(head) - len(tail)
+        text, replaced = _decode(head)
+        rest, also = _decode(tail)
+        return Output(f"{text}\n[... {format_size(omitted)} left out ...]\n{rest}", omitted, replaced or also)
+    text, replaced = _decode(data)
+    return Output(text, 0, replaced)
+
+
+def _succeeded(outcome: Outcome) -> bool:
+    return outcome.ending == "answered" and outcome.report is not None and outcome.report.status == "ok"
+
+
+def _decode(data: bytes) -> tuple[str, bool]:
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return data.decode(errors="replace").replace("\0", "\ufffd"), True
+    return text.replace("\0", "\ufffd"), "\0" in text
+
+
+def _whole_end(data: bytes) -> bytes:
+    """Without the character that the cut at the end split."""
+    for back in range(1, min(4, len(data)) + 1):
+        byte = data[-back]
+        if byte < 0x80:
+            break
+        if byte >= 0xC0:
+            needed = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
+            return data if back >= needed else data[:-back]
+    return data
+
+
+def _whole_start(data: bytes) -> bytes:
+    """Without the rest of the character that the cut at the start split."""
+    start = 0
+    while start < min(3, len(data)) and data[start] & 0xC0 == 0x80:
+        start += 1
+    return data[start:]
+
+
+def _ending(exit_code: int | None) -> str:
+    if exit_code is not None and exit_code > 128:
+        try:
+            return f"signal {signal.Signals(exit_code - 128).name}"
+        except ValueError:
+            pass
+    return f"exit code {exit_code}"
