@@ -13,11 +13,11 @@ from .backends.archive import Member
 from .backends.base import WORKDIR, Backend, Surroundings
 from .errors import BadPath, InvalidArgument, SandboxError, SandboxLost
 from .folders import HostFolders, host_folders
-from .installing import Installer
 from .languages import Language, Languages, load_languages
+from .libraries.installing import Installer
+from .libraries.preparing import Preparer
 from .policy import narrow
 from .pool import Pool
-from .preparing import Preparer
 from .profile import Profile
 from .results import Artifact, Execution, Installation, OnOutput, OnProgress, SessionInfo
 from .runtime import open_runtime
@@ -327,16 +327,16 @@ async def open_service(profile: Profile, folders: HostFolders | None = None) -> 
             tools=folders.cache / "tools",
         )
         async with (
-            anyio.create_task_group() as tasks,
             open_backend(profile, surroundings) as backend,
             Preparer(profile, folders.cache) as preparer,
             anyio.create_task_group() as owners,
+            anyio.create_task_group() as timers,
         ):
             pool = Pool(backend, owners)
-            sessions = Sessions(pool, profile.sessions, profile.limits.policy(), tasks)
+            sessions = Sessions(pool, profile.sessions, profile.limits.policy(), timers)
             store = ArtifactStore(runtime.path / "artifacts", profile.artifacts)
             try:
                 yield Service(profile, languages, backend, pool, sessions, store, preparer)
             finally:
                 sessions.close_all()
-                tasks.cancel_scope.cancel()
+                timers.cancel_scope.cancel()
