@@ -296,16 +296,23 @@ async def open_service(profile: Profile, folders: HostFolders | None = None) -> 
             environments=folders.cache / "environments",
             tools=folders.cache / "tools",
         )
+        failure: Exception | None = None
         async with (
-            anyio.create_task_group() as tasks,
             open_backend(profile, surroundings) as backend,
             Preparer(profile, languages, folders.cache) as preparer,
             anyio.create_task_group() as owners,
+            # Innermost: cancelling a group that others are inside of would replace their errors by the cancellation.
+            anyio.create_task_group() as tasks,
         ):
             sessions = Sessions(Pool(backend, owners), profile.sessions, profile.limits.policy(), tasks)
             store = ArtifactStore(runtime.path / "artifacts", profile.artifacts)
             try:
                 yield Service(profile, languages, backend, sessions, store, preparer)
+            except Exception as error:
+                failure = error
             finally:
                 sessions.close_all()
                 tasks.cancel_scope.cancel()
+        if failure is not None:
+            # Outside of the task groups, which would wrap it.
+            raise failure
