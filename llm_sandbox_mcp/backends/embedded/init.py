@@ -34,6 +34,10 @@ class Init:
     def __init__(self, control):
         self._control = control
         self._ids = {}
+        # Opened before it is too late: `_hide` makes this process' files unwritable.
+        self._oom_score = os.open("/proc/self/oom_score_adj", os.O_RDWR)
+        self._own_score = os.read(self._oom_score, 8)
+        self._expendable = b"%d" % min(int(self._own_score) + 500, 1000)
 
     def send(self, *fields, descriptors=()):
         rights = [
@@ -90,6 +94,8 @@ class Init:
         environment = dict(entry.split(b"=", 1) for entry in env)
         actions = [(os.POSIX_SPAWN_DUP2, fd, target) for target, fd in enumerate(descriptors)]
         try:
+            # Inherited: when memory runs out, the kernel ends what the code started and not the whole sandbox.
+            os.write(self._oom_score, self._expendable)
             os.chdir(cwd)
             program = _find(argv[0], environment.get(b"PATH", b""))
             self._ids[name] = os.posix_spawn(
@@ -99,6 +105,8 @@ class Init:
             self.send(b"F", name, b"%d" % error.errno)
         else:
             self.send(b"P", name)
+        finally:
+            os.write(self._oom_score, self._own_score)
 
     def _kill(self, name, number):
         pid = self._ids.get(name)
@@ -147,6 +155,7 @@ def main():
     control = _socket.socket(fileno=int(sys.argv[1]))
     os.set_inheritable(control.fileno(), False)
     os.closerange(control.fileno() + 1, 64)
+    init = Init(control)
     _hide()
     _set_limits(sys.argv[2])
     for number in (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP, _signal.SIGPIPE):
@@ -156,7 +165,6 @@ def main():
     os.set_blocking(wake, False)
     _signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     _signal.signal(_signal.SIGCHLD, lambda number, frame: None)
-    init = Init(control)
     init.ready()
     poll = select.poll()
     poll.register(control.fileno(), select.POLLIN)
