@@ -326,10 +326,12 @@ async def open_service(profile: Profile, folders: HostFolders | None = None) -> 
             environments=folders.cache / "environments",
             tools=folders.cache / "tools",
         )
+        failure: Exception | None = None
         async with (
             open_backend(profile, surroundings) as backend,
             Preparer(profile, folders.cache) as preparer,
             anyio.create_task_group() as owners,
+            # Innermost: cancelling a group that others are inside of would replace their errors by the cancellation.
             anyio.create_task_group() as timers,
         ):
             pool = Pool(backend, owners)
@@ -337,6 +339,11 @@ async def open_service(profile: Profile, folders: HostFolders | None = None) -> 
             store = ArtifactStore(runtime.path / "artifacts", profile.artifacts)
             try:
                 yield Service(profile, languages, backend, pool, sessions, store, preparer)
+            except Exception as error:
+                failure = error
             finally:
                 sessions.close_all()
                 timers.cancel_scope.cancel()
+        if failure is not None:
+            # Outside of the task groups, which would wrap it.
+            raise failure

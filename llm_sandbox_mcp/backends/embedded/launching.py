@@ -29,6 +29,8 @@ class Launched:
     exited: anyio.Event = field(default_factory=anyio.Event)
     log: str = ""
     """The last words of bubblewrap, once it exited."""
+    counts: tuple[int, int] = (0, 0)
+    """What `Launcher.usage` gave at the end."""
 
 
 class Launcher:
@@ -68,7 +70,10 @@ class Launcher:
             await self._send({"op": "kill", "id": name})
 
     async def usage(self, name: str) -> tuple[int, int]:
-        """How often the kernel killed for memory, and refused a process, in a sandbox so far."""
+        """How often the kernel killed for memory, and refused a process, in a sandbox so far.
+
+        Of one that has ended `Launched.counts` tells.
+        """
         if name not in self._launched:
             return 0, 0
         event, counts = anyio.Event(), [0, 0]
@@ -107,6 +112,7 @@ class Launcher:
             case "exited":
                 launched = self._launched.pop(event["id"])
                 launched.log = event["log"]
+                launched.counts = event["oom_kills"], event["pids_refused"]
                 launched.exited.set()
             case "usage":
                 waiting = self._usages.get(event["id"], [])
