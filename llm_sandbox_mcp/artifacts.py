@@ -10,14 +10,13 @@ from pathlib import Path
 
 import anyio
 
-from .backends.base import HOME, WORKDIR, Sandbox
-from .errors import BadPath, SandboxLost, StartFailed, UnknownArtifact, Unavailable
+from .backends.archive import Member
+from .backends.base import FIGURES, WORKDIR, Sandbox
+from .errors import BadPath, SandboxLost, StartFailed, Unavailable, UnknownArtifact
 from .profile import ArtifactLimits
 from .protocol import Report
 from .results import Artifact
 from .units import format_size
-
-FIGURES = f"{HOME}/figures"
 
 _TEXT_TYPES = {".csv": "text/csv", ".json": "application/json", ".md": "text/markdown", ".svg": "image/svg+xml"}
 _PATH_MAX = 1024
@@ -140,16 +139,19 @@ class ArtifactStore:
         if not names:
             return
         expected = set(names)
-        async for member in sandbox.copy_out(folder, names, self._limits.file_size):
+        limit = self._limits.file_size
+
+        async def take(member: Member) -> None:
             if member.name not in expected:
-                continue
+                return
             expected.discard(member.name)
-            if member.size > self._limits.file_size:
-                notes.append(
-                    f"{member.name} ({format_size(member.size)}) was not kept; the limit is {format_size(self._limits.file_size)}"
-                )
+            if member.size > limit:
+                size = format_size(member.size)
+                notes.append(f"{member.name} ({size}) was not kept; the limit is {format_size(limit)}")
             else:
                 found.append(await self.put(session_id, member.name, bytes(member.content)))
+
+        await sandbox.copy_out(folder, names, limit, take)
 
 
 def _is_inner(name: str) -> bool:

@@ -1,7 +1,7 @@
 """What can go wrong, sorted by who must act.
 
-A non-zero exit, an exception in user code, a timeout, exhausted memory and cut output are not here: they are values of an
-`Execution`. Messages are one line: the cause, then the next step.
+A non-zero exit, an exception in user code, a timeout, exhausted memory and cut output are not here: they are values of
+an `Execution`. Messages are one line: the cause, then the next step.
 """
 
 

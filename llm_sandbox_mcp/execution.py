@@ -65,8 +65,8 @@ class Run:
     async def finish(self, timeout: float) -> Outcome:
         """Drives the run to its end, at most `timeout` seconds and the grace.
 
-        Cancelled from outside, it first stops the code in the same way. An exception of the output callback stops the run
-        and is raised.
+        Cancelled from outside, it first stops the code in the same way. An exception of the output callback stops the
+        run and is raised.
         """
         start = anyio.current_time()
         self._scope.deadline = start + timeout

@@ -1,4 +1,4 @@
-"""Files of this machine that callers may name: only below the roots of the profile, and never through a symbolic link out."""
+"""Files of this machine that callers may name: only below the roots of the profile, and through no link out."""
 
 import os
 import stat

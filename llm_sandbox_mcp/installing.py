@@ -1,9 +1,10 @@
 """Libraries for one session: checked here, fetched through a gateway to one index, installed inside the sandbox."""
 
 from collections.abc import Sequence
+
 from .errors import PolicyDenied
-from .profile import Profile
 from .languages import Language
+from .profile import Profile
 
 
 class Installer:

@@ -1,9 +1,10 @@
 """The conversation with one runner: the live interpreter of one language in one sandbox."""
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .backends.base import ENVIRONMENTS, HANDLERS, HOME, PATH, TOOLS, WORKDIR, Process, Sandbox
+from .backends.base import ENVIRONMENTS, FIGURES, HANDLERS, HOME, LIBRARIES, PATH, TOOLS, WORKDIR, Process, Sandbox
 from .errors import SandboxLost
 from .execution import Ending, Outcome, Run
 from .languages import Language
@@ -25,7 +26,7 @@ class Places:
 
     @property
     def libraries(self) -> str:
-        return f"{HOME}/libraries/{self.language.name}"
+        return f"{LIBRARIES}/{self.language.name}"
 
     def expand(self, text: str) -> str:
         """Fills the placeholders in one word; any other brace stays as it is."""
@@ -53,7 +54,7 @@ class Places:
             "HOME": HOME,
             "LANG": "C.UTF-8",
             "SANDBOX_WORKDIR": WORKDIR,
-            "SANDBOX_FIGURES": f"{HOME}/figures",
+            "SANDBOX_FIGURES": FIGURES,
             "SANDBOX_LIBRARIES": self.libraries,
         }
         return common | {key: self.expand(value) for key, value in self.language.handler.env.items()}
@@ -105,7 +106,5 @@ class Kernel:
 
     async def close(self) -> None:
         """Ends the runner; a sandbox that is gone has ended it already."""
-        try:
+        with contextlib.suppress(SandboxLost):
             await self._process.aclose()
-        except SandboxLost:
-            pass

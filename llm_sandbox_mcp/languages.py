@@ -124,7 +124,7 @@ class Languages(Mapping[str, Language]):
 
 
 def load_languages(folders: Iterable[str] = ()) -> Languages:
-    """Reads the languages that come along, then those of further folders, where a name that is there already replaces it.
+    """Reads the languages that come along, then those of further folders; a name that is there already is replaced.
 
     Raises `ProfileError` with file and key for any mistake: a language is never dropped silently.
     """

@@ -27,7 +27,7 @@ class Policy(BaseModel):
 def narrow(policy: Policy, **lower: float | None) -> Policy:
     """Returns the policy with some limits lowered.
 
-    Raises `PolicyDenied` for a value above the policy's own and for one that is not above zero; `None` leaves a limit as it is.
+    Raises `PolicyDenied` for a value above the policy's own or not above zero; `None` leaves a limit as it is.
     """
     changed: dict[str, float] = {}
     for name, value in lower.items():

@@ -12,7 +12,7 @@ class Preparer:
         pass
 
     async def places(self, language, on_progress):
-        return Places(language)
+        return Places(language, "tmpx")
 
     async def version(self, language):
         return ""

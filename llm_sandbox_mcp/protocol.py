@@ -1,4 +1,4 @@
-"""What crosses the control channel between server and runner, without any I/O. `handlers/README.md` is its definition."""
+"""What crosses the control channel between server and runner, without any I/O. `handlers/README.md` defines it."""
 
 import json
 import re

@@ -8,7 +8,7 @@ Status = Literal["ok", "error", "timeout", "out_of_memory", "output_limit", "dis
 """How a run ended, judged from outside the sandbox."""
 
 SessionState = Literal["kept", "fresh", "ended"]
-"""`kept`: the next run finds the variables and files. `fresh`: state was lost, the next run starts anew. `ended`: closed."""
+"""`kept`: the next run finds variables and files. `fresh`: state was lost, the next starts anew. `ended`: closed."""
 
 StreamName = Literal["stdout", "stderr"]
 

@@ -9,12 +9,12 @@ import anyio
 from . import hostfiles
 from .artifacts import ArtifactStore, inner_path, mime_type
 from .backends import open_backend
+from .backends.archive import Member
 from .backends.base import WORKDIR, Backend, Surroundings
 from .errors import BadPath, InvalidArgument, SandboxLost
 from .folders import HostFolders, host_folders
 from .installing import Installer
-from .kernel import Places
-from .languages import Language, Languages, load_languages
+from .languages import Languages, load_languages
 from .policy import narrow
 from .pool import Pool
 from .preparing import Preparer
@@ -124,7 +124,7 @@ class Service:
         session_id: str = "",
         on_progress: OnProgress | None = None,
     ) -> Installation:
-        """Installs libraries into a session, opened where none is named; raises `InstallFailed` with the tool's last lines."""
+        """Installs libraries into a session, opened where none is named; `InstallFailed` has the tool's last lines."""
         chosen = self.languages[language]
         if not libraries:
             raise InvalidArgument("libraries must name at least one library, such as requests or numpy==2.1")
@@ -240,13 +240,19 @@ class Service:
         name = inner_path(path)
         limit = self.profile.artifacts.file_size
         session = self._sessions.get(session_id)
+        found: list[Member] = []
+
+        async def take(member: Member) -> None:
+            if member.name == name:
+                found.append(member)
+
         async with session.exclusive():
-            async for member in (await session.sandbox()).copy_out(WORKDIR, [name], limit):
-                if member.name == name:
-                    if member.size > limit:
-                        raise BadPath(f"{path!r} has {format_size(member.size)}; the limit is {format_size(limit)}")
-                    return name, bytes(member.content)
-        raise BadPath(f"no regular file {path!r} in the session's working directory")
+            await (await session.sandbox()).copy_out(WORKDIR, [name], limit, take)
+        if not found:
+            raise BadPath(f"no regular file {path!r} in the session's working directory")
+        if found[0].size > limit:
+            raise BadPath(f"{path!r} has {format_size(found[0].size)}; the limit is {format_size(limit)}")
+        return name, bytes(found[0].content)
 
 
 def _readable(code: str, limit: int) -> tuple[str, list[str]]:

@@ -100,7 +100,7 @@ class Session:
 
     def stop(self) -> bool:
         """Interrupts what runs now; false when nothing does."""
-        return any([kernel.stop() for kernel in self._kernels.values()])
+        return any(kernel.stop() for kernel in self._kernels.values())  # one at most runs
 
     def drop(self, reason: str) -> None:
         """Lets the sandbox go with all state in it; the next run starts fresh and says why."""
@@ -137,7 +137,7 @@ class Sessions:
             idle = [session for session in self._live.values() if not session.busy]
             if not idle:
                 raise CapacityReached(
-                    f"all {self._limits.max} sessions are busy; wait for one to end, or raise sessions.max in the profile"
+                    f"all {self._limits.max} sessions are busy; wait for one, or raise sessions.max in the profile"
                 )
             self.close(min(idle, key=lambda session: session.used_at).id)
         session = Session(self._pool, self._policy)

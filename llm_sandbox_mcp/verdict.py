@@ -53,7 +53,9 @@ def notes_of(outcome: Outcome, usage: Usage, status: Status, policy: Policy, tim
         )
     if usage.pids_refused:
         notes.append(f"the limit of {policy.pids} processes and threads was reached; starting more was refused")
-    if outcome.ending == "exited":
+    if status == "out_of_memory" and not outcome.alive:
+        notes.append("variables and files are lost")
+    elif outcome.ending == "exited":
         notes.append(f"the interpreter ended with {_ending(outcome.exit_code)}; variables are lost, files are kept")
     elif outcome.ending == "answered" and outcome.report is None:
         notes.append("the runner's report was not readable; its status and result are unknown")

@@ -3,7 +3,7 @@
 import os
 import signal
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,12 +22,18 @@ WORKDIR = "/sandbox"
 HOME = "/home"
 """Writable, and not where the code's own files are."""
 
+FIGURES = f"{HOME}/figures"
+LIBRARIES = f"{HOME}/libraries"
+"""Where runners write figures, and where each language's libraries are installed, in a folder of its own."""
+
 HANDLERS = "/opt/handlers"
 ENVIRONMENTS = "/opt/environments"
 TOOLS = "/opt/tools"
 """Where a sandbox sees the handler folders, the prepared environments and our own tools, read-only."""
 
 PATH = "/usr/local/bin:/usr/bin:/bin"
+
+TakeMember = Callable[[Member], Awaitable[None]]
 
 _COMMAND_OUTPUT = 1 << 20
 """Bytes kept of what a tool of ours prints inside a sandbox; the rest is dropped."""
@@ -154,23 +160,22 @@ class Sandbox(ABC):
         if done.exit_code != 0:
             raise BadPath(f"cannot write {path!r} in the sandbox: {_last_line(done.stderr)}")
 
-    async def copy_out(self, folder: str, names: Sequence[str], limit: int) -> AsyncIterator[Member]:
-        """Reads regular files below a folder; of one over `limit` bytes only name and size come.
+    async def copy_out(self, folder: str, names: Sequence[str], limit: int, take: TakeMember) -> None:
+        """Gives each regular file below a folder to `take`; of one over `limit` bytes only name and size.
 
         What is not there, or not a regular file, is left out: the archive comes from inside and promises nothing.
         """
         argv = ("tar", "-c", "-f", "-", "--format=gnu", "-C", folder, "--no-recursion", "--null", "-T", "-")
         reader = ArchiveReader(limit)
-        async with await self.spawn(argv, {"PATH": PATH}) as process:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(_drain, process.stderr, bytearray())
-                tasks.start_soon(_feed, process.stdin, _once(b"".join(os.fsencode(name) + b"\0" for name in names)))
-                async for chunk in process.stdout:
-                    for member in reader.feed(chunk):
-                        yield member
-                    if reader.malformed:
-                        tasks.cancel_scope.cancel()
-                        break
+        async with await self.spawn(argv, {"PATH": PATH}) as process, anyio.create_task_group() as tasks:
+            tasks.start_soon(_drain, process.stderr, bytearray())
+            tasks.start_soon(_feed, process.stdin, _once(b"".join(os.fsencode(name) + b"\0" for name in names)))
+            async for chunk in process.stdout:
+                for member in reader.feed(chunk):
+                    await take(member)
+                if reader.malformed:
+                    break
+            tasks.cancel_scope.cancel()
 
 
 async def _once(data: bytes) -> AsyncIterator[bytes]:
@@ -200,7 +205,7 @@ def _last_line(text: bytes) -> str:
 
 
 class Backend(ABC):
-    """Makes sandboxes on one engine. Used as an async context manager: the engine's own resources live in that scope."""
+    """Makes sandboxes on one engine; an async context manager in whose scope the engine's own resources live."""
 
     name: str
 

@@ -1,4 +1,4 @@
-"""The command line of one sandbox: pure, so that what is mounted where can be read in one place and tested without a run."""
+"""The command line of one sandbox: pure, so that what is mounted where is read in one place and tested alone."""
 
 import os
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...policy import Policy
-from ..base import ENVIRONMENTS, HANDLERS, HOME, TOOLS, WORKDIR
+from ..base import ENVIRONMENTS, FIGURES, HANDLERS, HOME, LIBRARIES, TOOLS, WORKDIR
 from .launcher import CONTROL_FD, SECCOMP_FD
 
 UID = 1000
@@ -46,6 +46,7 @@ def command(bwrap: str, mounts: Mounts, policy: Policy, *, interpreter: str, enf
         *("--dev", "/dev", *_tmpfs("/dev/shm", _SHM, "1777"), "--remount-ro", "/dev"),
         *_tmpfs(WORKDIR, policy.disk, "0700"),
         *_tmpfs(HOME, policy.disk, "0700"),
+        *("--dir", FIGURES, "--dir", LIBRARIES),
         *_tmpfs("/tmp", policy.disk, "1777"),
         *("--remount-ro", "/", "--chdir", "/"),
         *(interpreter, "-I", "-S", "/opt/init.py", str(CONTROL_FD), _limits(policy, enforced)),

@@ -1,26 +1,27 @@
 """PID 1 of a sandbox: starts processes on request, reports how they ended, and ends with its server.
 
-It runs inside the sandbox on the sandbox's own interpreter, as `python3 -I -S init.py CONTROL_FD LIMITS`. Each request and
-each answer is one packet on the control socket, its fields divided by NUL, descriptors passed along:
+It runs inside the sandbox on the sandbox's own interpreter, as `python3 -I -S init.py CONTROL_FD LIMITS`. Each request
+and each answer is one packet on the control socket, its fields divided by NUL, descriptors passed along:
 
-    S id cwd argc argv... env...  + stdin, stdout, stderr   ->  P id    or  F id errno     later  X id exit-code
+    S id cwd argc argv... env...  + stdin, stdout, stderr   ->  P id, or F id errno; later X id exit-code
     K id signal                                             ->  nothing: the signal goes to the process group
     L id                                                    ->  L id  + a TCP socket that listens on loopback
-                                                                R  + the writable directories, once, when it is up
+                                                                R  + the writable directories, once it is up
 
-Code in the sandbox can neither signal nor trace it (PID 1, not dumpable) and shares no descriptor with it. What it reports
-about exit codes is still only the sandbox's own word about itself.
+Code in the sandbox can neither signal nor trace it (PID 1, not dumpable) and shares no descriptor with it. What it
+reports about exit codes is still only the sandbox's own word about itself.
 """
 
-# Only modules in C are imported: `socket`, `signal` and `json` would double the time to start, and every sandbox pays it.
-import os
-import sys
+# Only modules in C are imported: `socket`, `signal`, `json` would double the time to start, and every sandbox pays it.
+from __future__ import annotations
 
 import _ctypes
-import _signal
+import _signal  # type: ignore[import-not-found]  # typeshed has only `signal`
 import _socket
+import os
 import resource
 import select
+import sys
 
 _PACKET = 1 << 18
 _PR_SET_DUMPABLE = 4
@@ -31,24 +32,24 @@ _DEFAULTED = tuple(n for n in range(1, 65) if n not in (_signal.SIGKILL, _signal
 class Init:
     """The control socket and the processes started for it."""
 
-    def __init__(self, control):
+    def __init__(self, control: _socket.socket) -> None:
         self._control = control
-        self._ids = {}
+        self._ids: dict[bytes, int] = {}
 
-    def send(self, *fields, descriptors=()):
+    def send(self, *fields: bytes, descriptors: list[int] | tuple[int, ...] = ()) -> None:
         rights = [
             (_socket.SOL_SOCKET, _socket.SCM_RIGHTS, b"".join(fd.to_bytes(4, sys.byteorder) for fd in descriptors))
         ]
         self._control.sendmsg([b"\0".join(fields)], rights if descriptors else [])
 
-    def ready(self):
+    def ready(self) -> None:
         """Hands out the writable directories, so that the server can see when they are full."""
         directories = [os.open(path, os.O_RDONLY | os.O_DIRECTORY) for path in _WRITABLE]
         self.send(b"R", descriptors=directories)
         for directory in directories:
             os.close(directory)
 
-    def receive(self):
+    def receive(self) -> bool:
         """Answers one request; False once the server is gone."""
         packet, ancillary, _, _ = self._control.recvmsg(_PACKET, _socket.CMSG_SPACE(12), _socket.MSG_CMSG_CLOEXEC)
         if not packet:
@@ -69,7 +70,7 @@ class Init:
                 os.close(descriptor)
         return True
 
-    def reap(self):
+    def reap(self) -> None:
         """Reports every process of ours that ended; the orphans of others are only collected."""
         while True:
             try:
@@ -84,7 +85,7 @@ class Init:
                 code = os.waitstatus_to_exitcode(status)
                 self.send(b"X", name, b"%d" % (code if code >= 0 else 128 - code))
 
-    def _spawn(self, name, fields, descriptors):
+    def _spawn(self, name: bytes, fields: list[bytes], descriptors: list[int]) -> None:
         cwd, count, *words = fields
         argv, env = words[: int(count)], words[int(count) :]
         environment = dict(entry.split(b"=", 1) for entry in env)
@@ -96,19 +97,19 @@ class Init:
                 program, argv, environment, file_actions=actions, setsid=True, setsigmask=(), setsigdef=_DEFAULTED
             )
         except OSError as error:
-            self.send(b"F", name, b"%d" % error.errno)
+            self.send(b"F", name, b"%d" % (error.errno or 0))
         else:
             self.send(b"P", name)
 
-    def _kill(self, name, number):
+    def _kill(self, name: bytes, number: int) -> None:
         pid = self._ids.get(name)
         if pid is not None:
-            try:
+            try:  # noqa: SIM105 - contextlib is one of the modules that would cost
                 os.killpg(pid, number)
             except ProcessLookupError:
                 pass
 
-    def _listen(self, name):
+    def _listen(self, name: bytes) -> None:
         listener = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM | _socket.SOCK_CLOEXEC)
         listener.bind(("127.0.0.1", 0))
         listener.listen(64)
@@ -116,7 +117,7 @@ class Init:
         listener.close()
 
 
-def _find(program, path):
+def _find(program: bytes, path: bytes) -> bytes:
     if b"/" in program:
         return program
     for folder in path.split(b":"):
@@ -126,7 +127,7 @@ def _find(program, path):
     raise FileNotFoundError(2, "not found on PATH")
 
 
-def _set_limits(limits):
+def _set_limits(limits: str) -> None:
     """Sets limits such as `CORE=0,NOFILE=4096`, soft and hard; a lower one that holds already stays."""
     for limit in filter(None, limits.split(",")):
         name, text = limit.split("=")
@@ -136,14 +137,15 @@ def _set_limits(limits):
         resource.setrlimit(number, (value, value))
 
 
-def _hide():
+def _hide() -> None:
     """Makes this process untraceable and its /proc entries unreadable for the code, which has the same uid."""
-    prctl = _ctypes.dlsym(_ctypes.dlopen(None, 0), "prctl")
+    program = _ctypes.dlopen(None, 0)  # type: ignore[arg-type]  # None is this program itself
+    prctl = _ctypes.dlsym(program, "prctl")
     if _ctypes.call_function(prctl, (_PR_SET_DUMPABLE, 0, 0, 0, 0)) != 0:
         raise SystemExit("init: PR_SET_DUMPABLE was refused")
 
 
-def main():
+def main() -> None:
     control = _socket.socket(fileno=int(sys.argv[1]))
     os.set_inheritable(control.fileno(), False)
     os.closerange(control.fileno() + 1, 64)

@@ -1,13 +1,13 @@
-"""The parent of every sandbox: a small single-threaded process that outlives none of them.
+"""The parent of every sandbox: a small single-threaded process that lets none of them outlive the server.
 
-bubblewrap ties a sandbox's life to the thread that started it, forking a large server is slow, and joining a control group
-and dropping privileges must happen between fork and exec. So the server starts this process once, as
+bubblewrap ties a sandbox's life to the thread that started it, forking a large server is slow, and joining a control
+group and dropping privileges must happen between fork and exec. So the server starts this process once, as
 `python -m llm_sandbox_mcp.backends.embedded.launcher CONTROL_FD`, and asks it by JSON packets:
 
-    {"op": "start", "server": ..., "seccomp": ..., "runtime": ...}            ->  {"event": "ready", "cgroups": version, "reason": ...}
-    {"op": "launch", "id": ..., "argv": [...], "uid": ..., "limits": {...}}   + the control socket of the sandbox
-    {"op": "usage", "id": ...}                                                ->  {"event": "usage", "id": ..., ...}
-    {"op": "kill", "id": ...}                                                 later, always:  {"event": "exited", "id": ..., "log": ...}
+    {"op": "start", "server", "seccomp", "runtime"}   ->  {"event": "ready", "cgroups": version, "reason"}
+    {"op": "launch", "id", "argv", "uid", "limits"}   + the control socket of the sandbox
+    {"op": "usage", "id"}                             ->  {"event": "usage", "id", "oom_kills", "pids_refused"}
+    {"op": "kill", "id"}                              later, always:  {"event": "exited", "id", "log"}
 
 When the server is gone, however it went, the control socket ends: this process then ends every sandbox and removes the
 server's control groups and its runtime folder.

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import anyio.to_thread
 
@@ -19,6 +20,7 @@ _TRIAL_SECONDS = 10
 _TRIAL_UID = 200_000
 _UNPRIVILEGED = Path("/proc/sys/kernel/unprivileged_userns_clone")
 _APPARMOR = Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
+_APPARMOR_PROFILE = "/etc/apparmor.d/bwrap-userns-restrict"
 _MAXIMUM = Path("/proc/sys/user/max_user_namespaces")
 _CONTAINER_MARKS = (Path("/.dockerenv"), Path("/run/.containerenv"))
 
@@ -100,7 +102,9 @@ def _trial(bwrap: str) -> Check:
         "--",
         "/usr/bin/env",
     ]
-    unprivileged = {"user": _TRIAL_UID, "group": _TRIAL_UID, "extra_groups": []} if os.geteuid() == 0 else {}
+    unprivileged: dict[str, Any] = {}
+    if os.geteuid() == 0:
+        unprivileged = {"user": _TRIAL_UID, "group": _TRIAL_UID, "extra_groups": []}
     try:
         trial = subprocess.run(
             argv,
@@ -125,7 +129,7 @@ def _remedy() -> str:
     if any(mark.exists() for mark in _CONTAINER_MARKS):
         return "inside a container: start it with --security-opt seccomp=unconfined, or run the server on the host"
     if _reads(_APPARMOR) == "1":
-        return "AppArmor forbids it: sudo apt-get install apparmor-profiles && sudo apparmor_parser -r /etc/apparmor.d/bwrap-userns-restrict"
+        return f"AppArmor forbids it: sudo apt-get install apparmor-profiles && sudo apparmor_parser -r {_APPARMOR_PROFILE}"
     if _reads(_UNPRIVILEGED) == "0":
         return "sudo sysctl kernel.unprivileged_userns_clone=1"
     if _reads(_MAXIMUM) == "0":

@@ -122,7 +122,7 @@ class EmbeddedSandbox(Sandbox):
                 raise self._gone() from None
 
     async def listen(self) -> socket.socket:
-        """A TCP socket that listens on the sandbox's own loopback; who holds it is the sandbox's whole outside world."""
+        """A TCP socket that listens on the sandbox's own loopback; who accepts on it is all the sandbox can reach."""
         name = b"%d" % next(self._names)
         answer = self._listeners[name] = _Answer()
         try:

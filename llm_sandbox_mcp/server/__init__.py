@@ -1,0 +1,92 @@
+"""The MCP server: tools and resources over the service. Nothing else in this project imports `mcp`."""
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.server.lowlevel.server import NotificationOptions, Server
+from mcp.server.models import InitializationOptions
+from mcp.shared.exceptions import MCPError
+from mcp.types import INTERNAL_ERROR
+from pydantic import ValidationError
+
+from .. import __version__
+from ..service import Service
+from .audience import Audience
+from .resources import Resources
+from .tools import UNFORESEEN, Tools
+
+_INSTRUCTIONS = """\
+Runs code in isolated sandboxes. execute_code returns a session_id: pass it to go on with the variables and files of \
+that session, and to the other tools. Code has no network; install_libraries fetches libraries into a session. Save \
+files and figures in the working directory: they come back as artifacts, and images can be seen at once."""
+
+_log = logging.getLogger(__name__)
+
+
+class SandboxServer(Server[Audience]):
+    """The low-level server, which says in both protocols that its resources change."""
+
+    def create_initialization_options(
+        self,
+        notification_options: NotificationOptions | None = None,
+        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
+        extensions: dict[str, dict[str, Any]] | None = None,
+    ) -> InitializationOptions:
+        options = notification_options or NotificationOptions(resources_changed=True)
+        return super().create_initialization_options(options, experimental_capabilities, extensions)
+
+
+def build_server(service: Service, *, host_files: bool) -> SandboxServer:
+    """The server over an open service. `host_files`: the one client is this machine's user, on stdio."""
+    tools = Tools(service, host_files=host_files)
+    resources = Resources(service, host_files=host_files)
+    audiences: set[Audience] = set()
+
+    def tell(session_id: str, names: tuple[str, ...]) -> None:
+        for audience in audiences:
+            audience.tell(session_id, names)
+
+    @asynccontextmanager
+    async def serve_audience(_server: Server[Audience]) -> AsyncIterator[Audience]:
+        audience = Audience()
+        async with audience.open():
+            audiences.add(audience)
+            try:
+                yield audience
+            finally:
+                audiences.discard(audience)
+
+    service.on_artifacts_changed(tell)
+    server = SandboxServer(
+        "llm-sandbox-mcp",
+        version=__version__,
+        title="LLM Sandbox",
+        instructions=_INSTRUCTIONS,
+        lifespan=serve_audience,
+        get_tool_input_schema=lambda name: tools.definitions[name].input_schema if name in tools.definitions else None,
+        on_list_tools=tools.list_tools,
+        on_call_tool=tools.call,
+        on_list_resources=resources.list_resources,
+        on_list_resource_templates=resources.list_templates,
+        on_read_resource=resources.read,
+        on_subscribe_resource=resources.subscribe,
+        on_unsubscribe_resource=resources.unsubscribe,
+        on_subscriptions_listen=lambda ctx, params: ctx.lifespan_context.listen(ctx, params),
+        on_completion=resources.complete,
+    )
+    server.middleware.append(_hide_internals)
+    return server
+
+
+async def _hide_internals(ctx: ServerRequestContext[Any], call_next: CallNext) -> HandlerResult:
+    # In the 2025 protocol the package sends the text of any exception to the client.
+    try:
+        return await call_next(ctx)
+    except (MCPError, ValidationError):
+        raise
+    except Exception as error:
+        _log.exception("%s failed", ctx.method)
+        raise MCPError(INTERNAL_ERROR, UNFORESEEN) from error

@@ -1,0 +1,90 @@
+"""Checks what a model sent, and says in one line what is wrong with it and what would be right."""
+
+import difflib
+import json
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from ..errors import InvalidArgument
+from .schemas import Arguments
+
+_Model = TypeVar("_Model", bound=Arguments)
+
+_EXPECTED = {
+    "string_type": "a string",
+    "bool_type": "true or false",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "list_type": 'a list of strings, such as ["numpy"]',
+    "dict_type": 'an object, such as {"x": 1}',
+    "string_unicode": "valid Unicode, without lone surrogates",
+}
+
+
+def parse_arguments(model: type[_Model], tool: str, raw: Mapping[str, Any]) -> _Model:
+    """The arguments as the model's type.
+
+    Raises `InvalidArgument`, one line that names the argument, what is allowed and what to do.
+    """
+    # Many clients send null for an optional argument that the model left out.
+    given = {
+        name: value
+        for name, value in raw.items()
+        if value is not None or (name in model.model_fields and model.model_fields[name].is_required())
+    }
+    try:
+        arguments = model.model_validate(given)
+    except ValidationError as error:
+        found = error.errors(include_url=False)
+        unknown = [detail for detail in found if detail["type"] == "extra_forbidden"]
+        raise InvalidArgument(_explain(model, tool, (unknown or found)[0])) from None
+    _refuse_surrogates(given)
+    return arguments
+
+
+def _explain(model: type[Arguments], tool: str, detail: ErrorDetails) -> str:
+    name, *rest = (str(part) for part in detail["loc"])
+    kind, value, context = detail["type"], detail["input"], detail.get("ctx", {})
+    if kind == "extra_forbidden":
+        near = difflib.get_close_matches(name, model.model_fields, 1)
+        hint = f"did you mean {near[0]!r}?" if near else f"it takes: {', '.join(model.model_fields)}"
+        return f"{tool} has no argument {name[:40]!r}; {hint}"
+    if kind == "missing":
+        return f"{name}: {tool} needs this argument; send it"
+    where = name + "".join(f"[{part}]" for part in rest)
+    if kind in ("string_too_short", "too_short"):
+        return f"{where} must not be empty"
+    if kind == "greater_than":
+        return f"{where} must be above {context['gt']:g}; got {value:g}"
+    if kind == "literal_error":
+        return f"{where} must be {context['expected']}; got {_shown(value)}"
+    if kind in _EXPECTED:
+        return f"{where} must be {_EXPECTED[kind]}; got {_shown(value)}"
+    return f"{where}: {detail['msg']}"
+
+
+def _shown(value: object) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool() | int() | float():
+            return json.dumps(value)[:40]
+        case str() if len(value) <= 40:
+            return ascii(value)
+        case str():
+            return f"a string of {len(value)} characters"
+        case list():
+            return "a list"
+        case _:
+            return "an object"
+
+
+def _refuse_surrogates(given: Mapping[str, object]) -> None:
+    for name, value in given.items():
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise InvalidArgument(f"{name} must be {_EXPECTED['string_unicode']}; send the text as UTF-8") from None

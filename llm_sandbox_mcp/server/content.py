@@ -1,0 +1,184 @@
+"""What a model gets to read and see of a result."""
+
+from base64 import b64encode
+from collections.abc import Iterable, Sequence
+
+from mcp.types import (
+    BlobResourceContents,
+    CallToolResult,
+    ContentBlock,
+    EmbeddedResource,
+    ImageContent,
+    ResourceLink,
+    TextContent,
+    TextResourceContents,
+)
+
+from ..errors import UnknownArtifact
+from ..results import Artifact, Execution
+from ..service import Service
+from ..units import format_size
+from .schemas import Answer, ArtifactItem, Executed
+from .uris import artifact_uri
+
+_IMAGES_SHOWN = 4
+_IMAGE_LIMIT = 1_000_000
+_LINKS_SHOWN = 20
+_EMBED_LIMIT = 256 * 1024
+
+_SIGNATURES = {
+    "image/png": (b"\x89PNG\r\n\x1a\n",),
+    "image/jpeg": (b"\xff\xd8\xff",),
+    "image/gif": (b"GIF87a", b"GIF89a"),
+    "image/webp": (b"RIFF",),
+}
+"""How an image begins. A file that only claims to be one makes some models' APIs refuse the whole conversation."""
+
+
+def success(text: str, answer: Answer, attached: Iterable[ContentBlock] = ()) -> CallToolResult:
+    """A result: the text stands alone, the structured content says the same."""
+    return CallToolResult(
+        content=[TextContent(text=valid(text)), *attached],
+        structured_content=_valid_all(answer.model_dump(mode="json")),
+    )
+
+
+def failure(text: str) -> CallToolResult:
+    """An error that the caller can act on."""
+    return CallToolResult(content=[TextContent(text=valid(text))], is_error=True)
+
+
+def valid(text: str) -> str:
+    """The text without lone surrogates, which JSON cannot carry: one would end the connection."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def _valid_all(value: object) -> object:
+    match value:
+        case str():
+            return valid(value)
+        case list():
+            return [_valid_all(item) for item in value]
+        case dict():
+            return {key: _valid_all(item) for key, item in value.items()}
+        case _:
+            return value
+
+
+def item(session_id: str, artifact: Artifact) -> ArtifactItem:
+    """An artifact as results list it."""
+    return ArtifactItem(
+        name=artifact.name,
+        mime_type=artifact.mime_type,
+        size_bytes=artifact.size,
+        uri=artifact_uri(session_id, artifact.name),
+    )
+
+
+def executed(execution: Execution) -> Executed:
+    """The structured content of a run."""
+    replaced = [name for name in ("stdout", "stderr") if getattr(execution, name).replaced]
+    notes = [f"{name}: bytes that are not UTF-8 were replaced by U+FFFD" for name in replaced]
+    return Executed(
+        status=execution.status,
+        exit_code=execution.exit_code,
+        stdout=execution.stdout.text,
+        stderr=execution.stderr.text,
+        stdout_omitted_bytes=execution.stdout.omitted,
+        stderr_omitted_bytes=execution.stderr.omitted,
+        result=execution.result or "",
+        duration_ms=round(execution.duration * 1000),
+        session_id=execution.session_id,
+        session_state=execution.session_state,
+        artifacts=[item(execution.session_id, artifact) for artifact in execution.artifacts],
+        notes=[*execution.notes, *notes],
+    )
+
+
+def describe_run(run: Executed) -> str:
+    """A run in words. What we report comes first, so that nothing the code printed stands before it or cuts it off."""
+    lines = []
+    if run.status != "ok":
+        lines.append(f"status: {run.status} (exit code {run.exit_code})")
+    lines.append(f"session: {run.session_id} ({run.session_state})")
+    lines += [f"note: {note}" for note in run.notes]
+    for name, omitted in (("stdout", run.stdout_omitted_bytes), ("stderr", run.stderr_omitted_bytes)):
+        if omitted:
+            lines.append(f"note: {format_size(omitted)} of {name} were left out")
+    lines += describe_artifacts(run.artifacts)
+    printed = [(name, text) for name, text in (("stdout", run.stdout), ("stderr", run.stderr)) if text]
+    if run.result:
+        printed.append(("result", run.result))
+    lines += [f"{name}:\n{text.removesuffix(chr(10))}" for name, text in printed]
+    if not printed:
+        lines.append("(no output)")
+    return "\n".join(lines)
+
+
+def describe_artifacts(artifacts: Sequence[ArtifactItem]) -> list[str]:
+    """One line for each artifact."""
+    lines = [
+        f"artifact: {artifact.name} ({artifact.mime_type}, {format_size(artifact.size_bytes)}) {artifact.uri}"
+        for artifact in artifacts[:_LINKS_SHOWN]
+    ]
+    if len(artifacts) > _LINKS_SHOWN:
+        lines.append(f"and {len(artifacts) - _LINKS_SHOWN} more; get_artifacts lists them all")
+    return lines
+
+
+async def attach(
+    service: Service, session_id: str, artifacts: Sequence[Artifact], *, embed: bool = False
+) -> list[ContentBlock]:
+    """Small images to look at, links to the rest; `embed` puts small files of other kinds in whole."""
+    blocks: list[ContentBlock] = []
+    images = links = 0
+    for artifact in artifacts:
+        block: ContentBlock | None = None
+        if artifact.mime_type in _SIGNATURES and artifact.size < _IMAGE_LIMIT and images < _IMAGES_SHOWN:
+            block = await _image(service, session_id, artifact)
+            images += block is not None
+        elif embed and artifact.size <= _EMBED_LIMIT:
+            _, data = await service.read_artifact(session_id, artifact.name)
+            block = EmbeddedResource(resource=contents(session_id, artifact, data))
+        if block is None and links < _LINKS_SHOWN:
+            links += 1
+            block = link(session_id, artifact)
+        if block is not None:
+            blocks.append(block)
+    return blocks
+
+
+async def _image(service: Service, session_id: str, artifact: Artifact) -> ImageContent | None:
+    try:
+        artifact, data = await service.read_artifact(session_id, artifact.name)
+    except UnknownArtifact:  # the store made room for a newer one
+        return None
+    if len(data) >= _IMAGE_LIMIT or not data.startswith(_SIGNATURES[artifact.mime_type]):
+        return None
+    return ImageContent(data=b64encode(data).decode(), mime_type=artifact.mime_type)
+
+
+def link(session_id: str, artifact: Artifact) -> ResourceLink:
+    """Where a client reads the artifact."""
+    return ResourceLink(
+        uri=artifact_uri(session_id, artifact.name),
+        name=valid(artifact.name),
+        mime_type=artifact.mime_type,
+        size=artifact.size,
+    )
+
+
+def contents(session_id: str, artifact: Artifact, data: bytes) -> TextResourceContents | BlobResourceContents:
+    """The artifact whole: text if it is UTF-8 without NUL bytes and not an image, else base64."""
+    uri = artifact_uri(session_id, artifact.name)
+    if (text := as_text(data)) is not None and artifact.mime_type not in _SIGNATURES:
+        return TextResourceContents(uri=uri, mime_type=artifact.mime_type, text=text)
+    return BlobResourceContents(uri=uri, mime_type=artifact.mime_type, blob=b64encode(data).decode())
+
+
+def as_text(data: bytes) -> str | None:
+    """The bytes as text, or nothing if they are not text."""
+    try:
+        return None if b"\0" in data else data.decode()
+    except UnicodeDecodeError:
+        return None

@@ -1,0 +1,168 @@
+"""What clients can read beside the tools: languages, the profile, artifacts."""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
+from mcp.types import (
+    INVALID_PARAMS,
+    CompleteRequestParams,
+    CompleteResult,
+    Completion,
+    EmptyResult,
+    ListResourcesResult,
+    ListResourceTemplatesResult,
+    PaginatedRequestParams,
+    ReadResourceRequestParams,
+    ReadResourceResult,
+    Resource,
+    ResourceTemplate,
+    ResourceTemplateReference,
+    SubscribeRequestParams,
+    TextResourceContents,
+    UnsubscribeRequestParams,
+)
+
+from ..errors import SandboxError
+from ..service import Service
+from . import uris
+from .audience import Audience
+from .content import contents, valid
+
+_COMPLETIONS = 100
+"""The protocol's limit."""
+
+Context = ServerRequestContext[Audience]
+
+
+class Resources:
+    """Answers the resources/ and completion/ requests."""
+
+    def __init__(self, service: Service, *, host_files: bool) -> None:
+        self._service = service
+        self._host_files = host_files
+
+    async def list_resources(self, _ctx: Context, _params: PaginatedRequestParams | None) -> ListResourcesResult:
+        """Answers resources/list. Artifacts are not listed: their addresses hold session ids, which are secrets."""
+        return ListResourcesResult(
+            resources=[
+                Resource(
+                    uri=uris.LANGUAGES,
+                    name="languages",
+                    title="Languages",
+                    description="What code can be written in",
+                    mime_type="application/json",
+                ),
+                Resource(
+                    uri=uris.PROFILE,
+                    name="profile",
+                    title="Profile",
+                    description="Limits of this server; sizes in bytes, times in seconds",
+                    mime_type="application/json",
+                ),
+            ]
+        )
+
+    async def list_templates(
+        self, _ctx: Context, _params: PaginatedRequestParams | None
+    ) -> ListResourceTemplatesResult:
+        """Answers resources/templates/list."""
+        return ListResourceTemplatesResult(
+            resource_templates=[
+                ResourceTemplate(
+                    uri_template=uris.LANGUAGE_TEMPLATE,
+                    name="language",
+                    title="Language",
+                    description="Version, libraries and examples of one language",
+                    mime_type="application/json",
+                ),
+                ResourceTemplate(
+                    uri_template=uris.ARTIFACT_TEMPLATE,
+                    name="artifact",
+                    title="Artifact",
+                    description="A file or figure that a run left behind",
+                ),
+            ]
+        )
+
+    async def read(self, _ctx: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
+        """Answers resources/read."""
+        try:
+            return await self._read(params.uri)
+        except SandboxError as error:
+            raise MCPError(INVALID_PARAMS, valid(str(error))) from error
+
+    async def _read(self, uri: str) -> ReadResourceResult:
+        if uri == uris.LANGUAGES:
+            return _json(uri, self._languages())
+        if uri == uris.PROFILE:
+            return _json(uri, self._profile())
+        if (language := uris.parse_language_uri(uri)) is not None:
+            return _json(uri, await self._service.describe_language(language))
+        if (address := uris.parse_artifact_uri(uri)) is not None:
+            artifact, data = await self._service.read_artifact(*address)
+            return ReadResourceResult(contents=[contents(address[0], artifact, data)])
+        known = ", ".join((uris.LANGUAGES, uris.LANGUAGE_TEMPLATE, uris.PROFILE, uris.ARTIFACT_TEMPLATE))
+        raise MCPError(INVALID_PARAMS, f"no resource is at {uri[:80]!a}; there are: {known}")
+
+    def _languages(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "name": language.name,
+                "title": language.handler.title,
+                "aliases": language.handler.aliases,
+                "stateful": language.handler.stateful,
+                "uri": uris.LANGUAGE_TEMPLATE.replace("{language}", language.name),
+            }
+            for language in self._service.languages.values()
+        ]
+
+    def _profile(self) -> dict[str, Any]:
+        # Only what concerns a caller: a package index may carry a password, and paths tell about this machine.
+        profile = self._service.profile
+        shown: dict[str, Any] = {
+            "backend": profile.backend.name,
+            "limits": profile.limits.model_dump(mode="json"),
+            "sessions": profile.sessions.model_dump(mode="json"),
+            "artifacts": profile.artifacts.model_dump(mode="json"),
+            "libraries": {name: profile.language(name).libraries for name in self._service.languages},
+        }
+        if self._host_files:
+            shown["files"] = {"roots": profile.files.roots}
+        return shown
+
+    async def subscribe(self, ctx: Context, params: SubscribeRequestParams) -> EmptyResult:
+        """Answers resources/subscribe, which only the 2025 protocol has."""
+        ctx.lifespan_context.peer(ctx).uris.add(params.uri)
+        return EmptyResult()
+
+    async def unsubscribe(self, ctx: Context, params: UnsubscribeRequestParams) -> EmptyResult:
+        """Answers resources/unsubscribe."""
+        ctx.lifespan_context.peer(ctx).uris.discard(params.uri)
+        return EmptyResult()
+
+    async def complete(self, _ctx: Context, params: CompleteRequestParams) -> CompleteResult:
+        """Answers completion/complete: languages, and the artifacts of a session whose id the caller knows."""
+        known: Iterable[str] = ()
+        if isinstance(params.ref, ResourceTemplateReference):
+            match params.ref.uri, params.argument.name:
+                case uris.LANGUAGE_TEMPLATE, "language":
+                    known = self._service.languages
+                case uris.ARTIFACT_TEMPLATE, "path":
+                    known = self._paths(((params.context and params.context.arguments) or {}).get("session_id", ""))
+        found = [valid(name) for name in known if name.startswith(params.argument.value)]
+        shown = found[:_COMPLETIONS]
+        return CompleteResult(completion=Completion(values=shown, total=len(found), has_more=len(found) > len(shown)))
+
+    def _paths(self, session_id: str) -> list[str]:
+        try:
+            return sorted(artifact.name for artifact in self._service.artifacts(session_id))
+        except SandboxError:
+            return []
+
+
+def _json(uri: str, value: object) -> ReadResourceResult:
+    text = json.dumps(value, indent=1)
+    return ReadResourceResult(contents=[TextResourceContents(uri=uri, mime_type="application/json", text=text)])

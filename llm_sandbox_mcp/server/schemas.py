@@ -1,0 +1,199 @@
+"""What the tools take and give, and how that is told to a model.
+
+The schemas stay flat (no references, no unions, no lists of types): several models' APIs refuse anything else.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Literal
+
+from mcp.types import Tool, ToolAnnotations
+from pydantic import BaseModel, ConfigDict, Field
+
+from ..profile import Profile
+from ..results import SessionState, Status
+
+DEFAULT_TIMEOUT = 30.0
+
+
+class Arguments(BaseModel):
+    """The arguments of a tool; the docstring of a subclass is what the model reads about the tool."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class ExecuteCode(Arguments):
+    """Runs code in an isolated sandbox without a network and returns what it printed, the value of its last expression
+    and the files and figures it made. Without session_id it opens a session; give the returned session_id to go on with
+    its variables and files."""
+
+    code: str = Field(min_length=1, description="Source code")
+    language: str = "python"
+    session_id: str = Field("", description="Session to continue; empty: a new one")
+    libraries: list[str] = Field([], description="Libraries to install first, by name")
+    timeout_seconds: float = Field(DEFAULT_TIMEOUT, gt=0, allow_inf_nan=False)
+    variables: dict[str, Any] = Field({}, description="JSON values, set as variables before the code runs")
+    keep_session: bool = Field(True, description="false: close the session after this run")
+
+
+class InstallLibraries(Arguments):
+    """Installs libraries from the package index into one session only. Code itself has no network."""
+
+    libraries: list[str] = Field(min_length=1, description="Names, with a version if needed: pandas==2.2.3")
+    language: str = "python"
+    session_id: str = Field("", description="Session to install into; empty: a new one")
+
+
+class CopyFile(Arguments):
+    """Copies one file into a session's working directory (direction "in") or out of it ("out")."""
+
+    session_id: str = Field(min_length=1)
+    path: str = Field(min_length=1, description="File in the sandbox, relative to the working directory")
+    direction: Literal["in", "out"] = "in"
+    content: str = Field("", description="in: what to write")
+    encoding: Literal["text", "base64"] = Field("text", description="Of content; base64 for binary files")
+    host_path: str = Field("", description="Instead of content: a file of the server's machine (stdio only)")
+
+
+class GetArtifacts(Arguments):
+    """Lists the files and figures that runs of a session left behind, also after it ended; with names, returns them."""
+
+    session_id: str = Field(min_length=1)
+    names: list[str] = Field([], description="Artifacts to return; empty: list all")
+
+
+class ManageSession(Arguments):
+    """Lists sessions, interrupts what runs in one (state is kept), resets it (state is lost, the id stays) or closes
+    it."""
+
+    action: Literal["list", "interrupt", "reset", "close"]
+    session_id: str = Field("", description="Needed for all but list")
+
+
+class Answer(BaseModel):
+    """The structured content of a result."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ArtifactItem(Answer):
+    name: str
+    mime_type: str
+    size_bytes: int
+    uri: str
+
+
+class Executed(Answer):
+    status: Status
+    exit_code: int
+    stdout: str
+    stderr: str
+    stdout_omitted_bytes: int = Field(description="Left out of stdout")
+    stderr_omitted_bytes: int
+    result: str = Field(description="Value of the last expression; empty: none")
+    duration_ms: int
+    session_id: str
+    session_state: SessionState = Field(description="fresh: the state was lost, the next run starts anew")
+    artifacts: list[ArtifactItem]
+    notes: list[str]
+
+
+class LibraryItem(Answer):
+    name: str
+    version: str
+
+
+class Installed(Answer):
+    session_id: str
+    libraries: list[LibraryItem]
+
+
+class Copied(Answer):
+    session_id: str
+    path: str
+    size_bytes: int
+    mime_type: str
+    content: str = Field(description="out: the file, if it is small")
+    encoding: Literal["text", "base64"]
+    uri: str = Field(description="out: the resource to read it from")
+    host_path: str
+
+
+class Artifacts(Answer):
+    session_id: str
+    artifacts: list[ArtifactItem]
+
+
+class SessionItem(Answer):
+    session_id: str
+    running: bool
+    languages: list[str]
+    runs: int
+    age_seconds: int
+    expires_in_seconds: int
+
+
+class Managed(Answer):
+    action: str
+    sessions: list[SessionItem]
+
+
+def define_tools(profile: Profile, languages: Iterable[str], *, host_files: bool) -> dict[str, Tool]:
+    """The tools by name, as this server's profile and languages make them."""
+    longest = profile.limits.timeout
+    tools = (
+        _tool("execute_code", "Run code", ExecuteCode, Executed),
+        _tool("install_libraries", "Install libraries", InstallLibraries, Installed, open_world=True),
+        _tool("copy_file", "Copy a file", CopyFile, Copied, destructive=host_files, idempotent=True),
+        _tool("get_artifacts", "Get artifacts", GetArtifacts, Artifacts, read_only=True, idempotent=True),
+        _tool("manage_session", "Manage sessions", ManageSession, Managed, destructive=True, idempotent=True),
+    )
+    for tool in tools:
+        properties = tool.input_schema["properties"]
+        if "language" in properties:
+            properties["language"]["enum"] = list(languages)
+        if "timeout_seconds" in properties:
+            properties["timeout_seconds"] |= {"default": min(DEFAULT_TIMEOUT, longest), "maximum": longest}
+    return {tool.name: tool for tool in tools}
+
+
+def _tool(
+    name: str,
+    title: str,
+    arguments: type[Arguments],
+    answer: type[Answer],
+    *,
+    read_only: bool = False,
+    destructive: bool = False,
+    idempotent: bool = False,
+    open_world: bool = False,
+) -> Tool:
+    schema = _flat(arguments, "validation")
+    return Tool(
+        name=name,
+        title=title,
+        description=" ".join(schema.pop("description").split()),
+        input_schema=schema,
+        output_schema=_flat(answer, "serialization"),
+        annotations=ToolAnnotations(
+            read_only_hint=read_only,
+            destructive_hint=destructive,
+            idempotent_hint=idempotent,
+            open_world_hint=open_world,
+        ),
+    )
+
+
+def _flat(model: type[BaseModel], mode: Literal["validation", "serialization"]) -> dict[str, Any]:
+    schema = model.model_json_schema(mode=mode)
+    definitions = schema.pop("$defs", {})
+
+    def flatten(node: Any) -> Any:
+        if isinstance(node, list):
+            return [flatten(item) for item in node]
+        if not isinstance(node, dict):
+            return node
+        node = definitions[node["$ref"].rpartition("/")[2]] if "$ref" in node else node
+        return {key: flatten(value) for key, value in node.items() if key != "title"}
+
+    flat: dict[str, Any] = flatten(schema)
+    return flat

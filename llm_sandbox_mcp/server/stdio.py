@@ -1,0 +1,110 @@
+"""Messages over the process's own stdin and stdout, without threads.
+
+A thread that reads stdin cannot be stopped, so a process that is asked to end would wait for its client's next line.
+"""
+
+import fcntl
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+
+import anyio
+import anyio.lowlevel
+from anyio.abc import ObjectReceiveStream, ObjectSendStream
+from mcp.shared.message import SessionMessage
+from mcp.types import jsonrpc_message_adapter
+
+_READ_SIZE = 1 << 16
+_WRITE_SIZE = 4096
+"""A pipe that is ready takes this much without blocking (PIPE_BUF)."""
+
+_LAST_WORDS = 0.5
+"""Seconds that answers on their way may take once the input has ended."""
+
+Incoming = ObjectReceiveStream[SessionMessage | Exception]
+Outgoing = ObjectSendStream[SessionMessage]
+
+
+@asynccontextmanager
+async def stdio_streams() -> AsyncIterator[tuple[Incoming, Outgoing]]:
+    """Messages that come in on stdin and go out on stdout; the incoming ones end with the input.
+
+    Meanwhile descriptor 0 is empty and descriptor 1 is stderr, so that nothing else reads or writes between messages.
+    """
+    in_send, in_receive = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    out_send, out_receive = anyio.create_memory_object_stream[SessionMessage](0)
+
+    written = anyio.Event()
+
+    async def read() -> None:
+        async with in_send:
+            async for line in _lines(source):
+                try:
+                    message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+                except ValueError as error:
+                    await in_send.send(error)
+                else:
+                    await in_send.send(SessionMessage(message))
+
+    async def write() -> None:
+        with out_receive:  # once this task is gone, those who still send must not wait for it
+            async for message in out_receive:
+                text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
+                await _write(sink, text.encode() + b"\n")
+        written.set()
+
+    with ExitStack() as claimed:
+        source = claimed.enter_context(_claim(0, lambda: os.open(os.devnull, os.O_RDONLY)))
+        sink = claimed.enter_context(_claim(1, lambda: os.dup(2)))
+        async with in_send, in_receive, out_send, out_receive, anyio.create_task_group() as tasks:
+            tasks.start_soon(read)
+            tasks.start_soon(write)
+            yield in_receive, out_send
+            out_send.close()
+            with anyio.move_on_after(_LAST_WORDS):
+                await written.wait()
+            tasks.cancel_scope.cancel()
+
+
+@contextmanager
+def _claim(fd: int, substitute: Callable[[], int]) -> Iterator[int]:
+    private = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)
+    try:
+        replacement = substitute()
+        os.dup2(replacement, fd)
+        os.close(replacement)
+        yield private
+        os.dup2(private, fd)
+    finally:
+        os.close(private)
+
+
+async def _lines(fd: int) -> AsyncIterator[bytes]:
+    pending = bytearray()
+    while True:
+        await _ready(anyio.wait_readable, fd)
+        data = os.read(fd, _READ_SIZE)
+        *lines, rest = data.split(b"\n")
+        for line in lines:
+            yield bytes(pending + line)
+            pending.clear()
+        pending += rest
+        if not data:
+            return
+
+
+async def _write(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        await _ready(anyio.wait_writable, fd)
+        try:
+            view = view[os.write(fd, view[:_WRITE_SIZE]) :]
+        except BrokenPipeError:  # the client is gone, and the end of the input follows
+            return
+
+
+async def _ready(wait: Callable[[int], Awaitable[None]], fd: int) -> None:
+    try:
+        await wait(fd)
+    except PermissionError:  # a regular file or the null device: always ready, and epoll refuses to watch it
+        await anyio.lowlevel.checkpoint()

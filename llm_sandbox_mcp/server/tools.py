@@ -1,0 +1,269 @@
+"""The five tools."""
+
+import binascii
+import logging
+from base64 import b64decode, b64encode
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
+from mcp.types import INVALID_PARAMS, CallToolRequestParams, CallToolResult, ListToolsResult, PaginatedRequestParams
+
+from ..errors import InvalidArgument, PolicyDenied, SandboxError, UnknownArtifact
+from ..results import SessionInfo
+from ..service import Service
+from ..units import format_size
+from .arguments import parse_arguments
+from .audience import Audience
+from .content import as_text, attach, describe_artifacts, describe_run, executed, failure, item, link, success
+from .progress import reporting
+from .schemas import (
+    DEFAULT_TIMEOUT,
+    Arguments,
+    Artifacts,
+    Copied,
+    CopyFile,
+    ExecuteCode,
+    GetArtifacts,
+    Installed,
+    InstallLibraries,
+    LibraryItem,
+    Managed,
+    ManageSession,
+    SessionItem,
+    define_tools,
+)
+from .uris import artifact_uri
+
+UNFORESEEN = "the server failed in a way it did not foresee; its log has the details; try once more"
+
+_TEXT_LIMIT = 256 * 1000
+_BASE64_LIMIT = 1_000_000
+_NAMES_SHOWN = 10
+
+_log = logging.getLogger(__name__)
+
+Context = ServerRequestContext[Audience]
+_Arguments = TypeVar("_Arguments", bound=Arguments)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tool:
+    model: type[Arguments]
+    run: Callable[[Context, Any], Awaitable[CallToolResult]]
+
+
+class Tools:
+    """Answers tools/list and tools/call. `host_files`: the one client is the user of this machine, on stdio."""
+
+    def __init__(self, service: Service, *, host_files: bool) -> None:
+        self._service = service
+        self._host_files = host_files
+        self.definitions = define_tools(service.profile, service.languages, host_files=host_files)
+        self._tools = {
+            "execute_code": _Tool(ExecuteCode, self._execute_code),
+            "install_libraries": _Tool(InstallLibraries, self._install_libraries),
+            "copy_file": _Tool(CopyFile, self._copy_file),
+            "get_artifacts": _Tool(GetArtifacts, self._get_artifacts),
+            "manage_session": _Tool(ManageSession, self._manage_session),
+        }
+
+    async def list_tools(self, _ctx: Context, _params: PaginatedRequestParams | None) -> ListToolsResult:
+        """Answers tools/list."""
+        return ListToolsResult(tools=list(self.definitions.values()))
+
+    async def call(self, ctx: Context, params: CallToolRequestParams) -> CallToolResult:
+        """Answers tools/call. How code fared is a value; what the caller must mend is an error in the result."""
+        tool = self._tools.get(params.name)
+        if tool is None:
+            known = ", ".join(self._tools)
+            raise MCPError(INVALID_PARAMS, f"no tool is named {params.name[:40]!a}; there are: {known}")
+        try:
+            return await tool.run(ctx, parse_arguments(tool.model, params.name, params.arguments or {}))
+        except SandboxError as error:
+            return failure(str(error))
+        except Exception:
+            _log.exception("%s failed", params.name)
+            return failure(UNFORESEEN)
+
+    async def _execute_code(self, ctx: Context, arguments: ExecuteCode) -> CallToolResult:
+        timeout = self._timeout(arguments)
+        async with reporting(ctx.session.report_progress) as progress:
+            execution = await self._service.execute(
+                arguments.code,
+                language=arguments.language,
+                session_id=arguments.session_id,
+                libraries=arguments.libraries,
+                timeout=timeout,
+                variables=arguments.variables,
+                keep_session=arguments.keep_session,
+                on_output=progress.output,
+                on_progress=progress.line,
+            )
+        ctx.lifespan_context.peer(ctx).sessions.add(execution.session_id)
+        answer = executed(execution)
+        attached = await attach(self._service, execution.session_id, execution.artifacts)
+        return success(describe_run(answer), answer, attached)
+
+    def _timeout(self, arguments: ExecuteCode) -> float:
+        longest = self._service.profile.limits.timeout
+        # A profile may allow less than the default; only a timeout that was asked for is refused.
+        if "timeout_seconds" not in arguments.model_fields_set:
+            return min(DEFAULT_TIMEOUT, longest)
+        if arguments.timeout_seconds > longest:
+            asked = f"{arguments.timeout_seconds:g}"
+            raise InvalidArgument(f"timeout_seconds must be at most {longest:g}, the profile's limit; got {asked}")
+        return arguments.timeout_seconds
+
+    async def _install_libraries(self, ctx: Context, arguments: InstallLibraries) -> CallToolResult:
+        async with reporting(ctx.session.report_progress) as progress:
+            installation = await self._service.install(
+                arguments.libraries,
+                language=arguments.language,
+                session_id=arguments.session_id,
+                on_progress=progress.line,
+            )
+        ctx.lifespan_context.peer(ctx).sessions.add(installation.session_id)
+        libraries = [LibraryItem(name=found.name, version=found.version) for found in installation.libraries]
+        names = ", ".join(f"{library.name} {library.version}" for library in libraries)
+        return success(
+            f"session: {installation.session_id}\ninstalled: {names}",
+            Installed(session_id=installation.session_id, libraries=libraries),
+        )
+
+    async def _copy_file(self, ctx: Context, arguments: CopyFile) -> CallToolResult:
+        if arguments.host_path and not self._host_files:
+            raise PolicyDenied("host_path: only a server on stdio copies files of its machine; send content instead")
+        if arguments.content and (arguments.host_path or arguments.direction == "out"):
+            other = "host_path" if arguments.host_path else 'direction "out"'
+            raise InvalidArgument(f"content and {other} exclude each other; leave one of them out")
+        copied = await (self._copy_in(arguments) if arguments.direction == "in" else self._copy_out(arguments))
+        ctx.lifespan_context.peer(ctx).sessions.add(arguments.session_id)
+        return copied
+
+    async def _copy_in(self, arguments: CopyFile) -> CallToolResult:
+        session_id, path = arguments.session_id, arguments.path
+        if arguments.host_path:
+            artifact = await self._service.copy_in_from_host(session_id, path, arguments.host_path)
+        else:
+            artifact = await self._service.copy_in(session_id, path, _decode(arguments))
+        answer = Copied(
+            session_id=session_id,
+            path=artifact.name,
+            size_bytes=artifact.size,
+            mime_type=artifact.mime_type,
+            content="",
+            encoding=arguments.encoding,
+            uri="",
+            host_path=arguments.host_path,
+        )
+        return success(f"copied in: {artifact.name} ({format_size(artifact.size)})", answer)
+
+    async def _copy_out(self, arguments: CopyFile) -> CallToolResult:
+        session_id, path, host_path = arguments.session_id, arguments.path, arguments.host_path
+        if host_path:
+            artifact = await self._service.copy_out_to_host(session_id, path, host_path)
+            content = uri = ""
+        else:
+            artifact = await self._service.copy_out(session_id, path)
+            content = await self._small(session_id, artifact.name, artifact.size, arguments.encoding)
+            uri = artifact_uri(session_id, artifact.name)
+        answer = Copied(
+            session_id=session_id,
+            path=artifact.name,
+            size_bytes=artifact.size,
+            mime_type=artifact.mime_type,
+            content=content,
+            encoding=arguments.encoding,
+            uri=uri,
+            host_path=host_path,
+        )
+        done = f"copied out: {artifact.name} ({format_size(artifact.size)})"
+        if host_path:
+            return success(f"{done} to {host_path}", answer)
+        if content or not artifact.size:
+            return success(f"{done}\n{content}", answer)
+        why = (
+            "read it at the link"
+            if arguments.encoding == "base64"
+            else 'read it at the link, or with encoding "base64"'
+        )
+        return success(f"{done}; too large or not text, {why}: {uri}", answer, [link(session_id, artifact)])
+
+    async def _small(self, session_id: str, name: str, size: int, encoding: str) -> str:
+        if size >= (_TEXT_LIMIT if encoding == "text" else _BASE64_LIMIT):
+            return ""
+        _, data = await self._service.read_artifact(session_id, name)
+        return b64encode(data).decode() if encoding == "base64" else as_text(data) or ""
+
+    async def _get_artifacts(self, ctx: Context, arguments: GetArtifacts) -> CallToolResult:
+        session_id = arguments.session_id
+        found = {artifact.name: artifact for artifact in self._service.artifacts(session_id)}
+        if missing := [name for name in arguments.names if name not in found]:
+            there = ", ".join([*found][:_NAMES_SHOWN]) or "none"
+            more = f" and {len(found) - _NAMES_SHOWN} more" if len(found) > _NAMES_SHOWN else ""
+            raise UnknownArtifact(f"names: the session has no artifact {missing[0][:80]!a}; there are: {there}{more}")
+        wanted = [found[name] for name in arguments.names] if arguments.names else [*found.values()]
+        answer = Artifacts(session_id=session_id, artifacts=[item(session_id, artifact) for artifact in wanted])
+        ctx.lifespan_context.peer(ctx).sessions.add(session_id)
+        attached = await attach(self._service, session_id, wanted, embed=True) if arguments.names else []
+        return success("\n".join(describe_artifacts(answer.artifacts)) or "no artifacts", answer, attached)
+
+    async def _manage_session(self, ctx: Context, arguments: ManageSession) -> CallToolResult:
+        action, session_id = arguments.action, arguments.session_id
+        if action == "list":
+            sessions = [_session(info) for info in self._visible(ctx, session_id)]
+            lines = [
+                f"{session.session_id}: {'running' if session.running else 'idle'}, {session.runs} runs, "
+                f"{', '.join(session.languages) or 'no language yet'}, expires in {session.expires_in_seconds} s"
+                for session in sessions
+            ]
+            return success("\n".join(lines) or "no sessions", Managed(action=action, sessions=sessions))
+        if not session_id:
+            raise InvalidArgument(f"session_id: {action} needs one; execute_code returned it")
+        if action == "interrupt":
+            await self._service.interrupt_session(session_id)
+        elif action == "reset":
+            await self._service.reset_session(session_id)
+        else:
+            await self._service.close_session(session_id)
+        ctx.lifespan_context.peer(ctx).sessions.add(session_id)
+        left = [_session(info) for info in self._service.list_sessions() if info.id == session_id]
+        done = {"interrupt": "interrupted", "reset": "reset", "close": "closed"}[action]
+        return success(f"{done}: {session_id}", Managed(action=action, sessions=left))
+
+    def _visible(self, ctx: Context, session_id: str) -> list[SessionInfo]:
+        # An id is all it takes to use a session. On stdio every session is the one client's. Over HTTP clients share
+        # the server, so each sees what its own connection used; the 2026 protocol makes a connection of every request,
+        # which leaves the session that the request names.
+        infos = self._service.list_sessions()
+        if session_id:
+            return [info for info in infos if info.id == session_id]
+        if self._host_files:
+            return [*infos]
+        used = ctx.lifespan_context.peer(ctx).sessions
+        return [info for info in infos if info.id in used]
+
+
+def _decode(arguments: CopyFile) -> bytes:
+    if arguments.encoding == "text":
+        return arguments.content.encode()
+    try:
+        return b64decode("".join(arguments.content.split()), validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise InvalidArgument(
+            f'content is not valid base64 ({error}); encode it again, or use encoding "text"'
+        ) from None
+
+
+def _session(info: SessionInfo) -> SessionItem:
+    return SessionItem(
+        session_id=info.id,
+        running=info.running,
+        languages=[*info.languages],
+        runs=info.runs,
+        age_seconds=round(info.age),
+        expires_in_seconds=round(info.expires_in),
+    )

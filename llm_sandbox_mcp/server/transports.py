@@ -1,0 +1,150 @@
+"""The ways to reach the server: stdio, streamable HTTP, SSE. Each serves until it is asked to end, then returns."""
+
+import ipaddress
+import logging
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import anyio
+from anyio.abc import TaskStatus
+from mcp.server.lowlevel.server import Server
+
+from ..errors import ProfileError
+from .logs import log_to_stderr
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+
+_LOCAL_NAMES = ("127.0.0.1", "localhost", "[::1]")
+
+
+async def serve_stdio(server: Server[Any]) -> None:
+    """Serves one client on stdin and stdout until the input ends, or SIGTERM or SIGINT comes."""
+    from .stdio import stdio_streams
+
+    log_to_stderr()
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(_cancel_on_signal, tasks.cancel_scope)
+        async with stdio_streams() as (incoming, outgoing):
+            await server.run(incoming, outgoing, server.create_initialization_options())
+        tasks.cancel_scope.cancel()
+
+
+async def serve_http(server: Server[Any], host: str, port: int) -> None:
+    """Serves any number of local clients, streamable HTTP at `/mcp` and SSE at `/sse`, until SIGTERM or SIGINT comes.
+
+    Port 0 takes a free one; the address is printed on stderr. Raises `ProfileError` for a host that is not loopback
+    and for an address that cannot be taken.
+    """
+    import uvicorn
+
+    log_to_stderr()
+    listener = _listen(host, port)
+    stopping = anyio.Event()
+    config = uvicorn.Config(
+        _application(server, stopping),
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        ws="none",
+        # Streams that clients hold open never end by themselves; what runs in them is cancelled and cleaned up.
+        timeout_graceful_shutdown=0,
+    )
+
+    class Serving(uvicorn.Server):
+        @contextmanager
+        def capture_signals(self) -> Iterator[None]:
+            yield  # uvicorn's own handlers would raise the signal once more at the end
+
+    serving = Serving(config)
+
+    async def stop_on_signal(*, task_status: TaskStatus[None]) -> None:
+        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+            task_status.started()
+            async for _ in signals:
+                stopping.set()
+                serving.should_exit = True
+                # Each stream that is cancelled from here on would be reported as an error, with a traceback.
+                logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+
+    address = listener.getsockname()
+    name = f"[{address[0]}]" if listener.family == socket.AF_INET6 else address[0]
+    sys.stderr.write(f"listening on http://{name}:{address[1]}/mcp (SSE: /sse)\n")
+    sys.stderr.flush()
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(stop_on_signal)
+        with listener:
+            await serving.serve([listener])
+        tasks.cancel_scope.cancel()
+
+
+async def _cancel_on_signal(scope: anyio.CancelScope, *, task_status: TaskStatus[None]) -> None:
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        task_status.started()
+        async for _ in signals:
+            scope.cancel()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        address = ipaddress.ip_address("127.0.0.1" if host == "localhost" else host.strip("[]"))
+    except ValueError:
+        address = None
+    if address is None or not address.is_loopback:
+        raise ProfileError(
+            f"--host {host}: must be a loopback address (127.0.0.1, ::1, localhost), as callers need no password; "
+            "to serve other machines, put a proxy that authenticates them before it"
+        )
+    family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
+    try:
+        return socket.create_server((str(address), port), family=family)
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ProfileError(
+            f"--port {port}: cannot listen there: {reason}; choose another, or 0 for a free one"
+        ) from error
+
+
+def _application(server: Server[Any], stopping: anyio.Event) -> "Starlette":
+    from mcp.server.sse import SseServerTransport
+    from mcp.server.transport_security import TransportSecurityMiddleware, TransportSecuritySettings
+    from starlette.requests import Request
+    from starlette.routing import Mount, Route
+    from starlette.types import Receive, Scope, Send
+
+    settings = TransportSecuritySettings(
+        enable_dns_rebinding_protection=True,
+        allowed_hosts=[f"{name}:*" for name in _LOCAL_NAMES],
+        allowed_origins=[f"http://{name}:*" for name in _LOCAL_NAMES],
+    )
+    security = TransportSecurityMiddleware(settings)
+    sse = SseServerTransport("/messages/", settings)
+
+    class ServeSSE:
+        async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+            async def end_input() -> None:
+                await stopping.wait()
+                await incoming.aclose()
+
+            # `connect_sse` checks the headers too, but a refusal there ends in an exception after the answer.
+            if refusal := await security.validate_request(Request(scope, receive)):
+                await refusal(scope, receive, send)
+                return
+            async with (
+                sse.connect_sse(scope, receive, send) as (incoming, outgoing),
+                anyio.create_task_group() as tasks,
+            ):
+                tasks.start_soon(end_input)
+                await server.run(incoming, outgoing, server.create_initialization_options())
+                tasks.cancel_scope.cancel()
+
+    application = server.streamable_http_app(transport_security=settings)
+    application.router.routes += [
+        Route("/sse", ServeSSE(), methods=["GET"]),
+        Mount("/messages/", sse.handle_post_message),
+    ]
+    return application

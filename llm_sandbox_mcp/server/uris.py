@@ -1,0 +1,29 @@
+"""The addresses of this server's resources."""
+
+import re
+from urllib.parse import quote, unquote
+
+LANGUAGES = "sandbox://languages"
+LANGUAGE_TEMPLATE = "sandbox://languages/{language}"
+PROFILE = "sandbox://profile"
+ARTIFACT_TEMPLATE = "sandbox://sessions/{session_id}/artifacts/{+path}"
+
+_LANGUAGE = re.compile(r"sandbox://languages/([^/]+)")
+_ARTIFACT = re.compile(r"sandbox://sessions/([^/]+)/artifacts/(.+)", re.DOTALL)
+
+
+def artifact_uri(session_id: str, name: str) -> str:
+    """Where an artifact is read."""
+    return f"sandbox://sessions/{quote(session_id, safe='')}/artifacts/{quote(name)}"
+
+
+def parse_artifact_uri(uri: str) -> tuple[str, str] | None:
+    """Session id and name, or nothing if the address is another's."""
+    match = _ARTIFACT.fullmatch(uri)
+    return (unquote(match[1]), unquote(match[2])) if match else None
+
+
+def parse_language_uri(uri: str) -> str | None:
+    """The language's name, or nothing if the address is another's."""
+    match = _LANGUAGE.fullmatch(uri)
+    return unquote(match[1]) if match else None

@@ -1,0 +1,89 @@
+"""A service in memory, for what only concerns the shape of requests and answers."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from llm_sandbox_mcp.errors import UnknownArtifact, UnknownSession
+from llm_sandbox_mcp.folders import HANDLERS
+from llm_sandbox_mcp.languages import Handler, Language, Languages
+from llm_sandbox_mcp.profile import Profile, load_profile
+from llm_sandbox_mcp.results import Artifact, Execution, Installation, OnOutput, OnProgress, Output, SessionInfo
+from llm_sandbox_mcp.service import Service
+
+SESSION = "0" * 32
+NOTHING_PRINTED = Execution("ok", 0, Output(""), Output(""), None, 0.001, SESSION, "kept")
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(20)
+
+
+def languages() -> Languages:
+    """Python and bash, without their folders."""
+    given: list[dict[str, Any]] = [
+        {"name": "python", "title": "Python", "aliases": ["py"], "extension": ".py"},
+        {"name": "bash", "title": "Bash", "extension": ".sh"},
+    ]
+    parsed = [{**one, "version": ["true"], "stateful": True, "runner": {"argv": ["true"]}} for one in given]
+    return Languages(Language(HANDLERS / one["name"], Handler.model_validate(one)) for one in parsed)
+
+
+@dataclass
+class FakeService:
+    """Answers each call with what the test put there, and keeps what it was asked."""
+
+    profile: Profile = field(default_factory=load_profile)
+    languages: Languages = field(default_factory=languages)
+    stored: dict[str, bytes] = field(default_factory=dict)
+    execution: Execution = NOTHING_PRINTED
+    failure: Exception | None = None
+    printed: Sequence[str] = ()
+    asked: list[Mapping[str, object]] = field(default_factory=list)
+    listeners: list[Callable[[str, tuple[str, ...]], None]] = field(default_factory=list)
+
+    def service(self) -> Service:
+        """The fake as the type that the server takes."""
+        return cast(Service, self)
+
+    def on_artifacts_changed(self, listener: Callable[[str, tuple[str, ...]], None]) -> None:
+        self.listeners.append(listener)
+
+    async def execute(self, code: str, *, on_output: OnOutput, on_progress: OnProgress, **asked: object) -> Execution:
+        self.asked.append({"code": code, **asked})
+        if self.failure:
+            raise self.failure
+        for text in self.printed:
+            await on_output("stdout", text)
+        return self.execution
+
+    async def install(self, libraries: Sequence[str], *, on_progress: OnProgress, **asked: object) -> Installation:
+        self.asked.append({"libraries": libraries, **asked})
+        return Installation(SESSION, ())
+
+    async def copy_in(self, session_id: str, path: str, data: bytes) -> Artifact:
+        self.stored[path] = data
+        return self._artifact(path)
+
+    async def copy_out(self, session_id: str, path: str) -> Artifact:
+        return self._artifact(path)
+
+    async def read_artifact(self, session_id: str, name: str) -> tuple[Artifact, bytes]:
+        return self._artifact(name), self.stored[name]
+
+    def artifacts(self, session_id: str) -> tuple[Artifact, ...]:
+        if session_id != SESSION:
+            raise UnknownSession("session_id: no such session; leave it out to open a new one")
+        return tuple(self._artifact(name) for name in self.stored)
+
+    def list_sessions(self) -> tuple[SessionInfo, ...]:
+        return (SessionInfo(SESSION, False, ("python",), 1, 1.0, 600.0),)
+
+    async def close_session(self, session_id: str) -> None:
+        self.asked.append({"close": session_id})
+
+    async def describe_language(self, name: str) -> dict[str, object]:
+        return {"name": self.languages[name].name}
+
+    def _artifact(self, name: str) -> Artifact:
+        if name not in self.stored:
+            raise UnknownArtifact(f"names: the session has no artifact {name!r}")
+        kind = "image/png" if name.endswith(".png") else "text/plain"
+        return Artifact(name, kind, len(self.stored[name]))

@@ -1,0 +1,143 @@
+"""What clients read, complete and subscribe to, over both protocols."""
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+
+import anyio
+import pytest
+from mcp import Client, MCPError
+from mcp.client.session import IncomingMessage
+from mcp.client.subscriptions import ResourcesListChanged, ResourceUpdated
+from mcp.types import (
+    ResourceListChangedNotification,
+    ResourceTemplateReference,
+    ResourceUpdatedNotification,
+    TextResourceContents,
+)
+
+from llm_sandbox_mcp.profile import load_profile
+from llm_sandbox_mcp.server import build_server
+from llm_sandbox_mcp.service import open_service
+
+from .results import answer
+
+pytestmark = pytest.mark.anyio
+
+ARTIFACT = ResourceTemplateReference(uri="sandbox://sessions/{session_id}/artifacts/{+path}")
+LANGUAGE = ResourceTemplateReference(uri="sandbox://languages/{language}")
+WRITE = "open('a b.txt', 'w').write('text')"
+
+
+@pytest.fixture(autouse=True)
+async def _bounded() -> AsyncIterator[None]:
+    with anyio.fail_after(30):
+        yield
+
+
+@contextmanager
+def refused(reason: str) -> Iterator[None]:
+    with pytest.raises(MCPError, match=reason) as caught:
+        yield
+    assert caught.value.error.code == -32602
+    assert "\n" not in caught.value.error.message
+
+
+async def read(client: Client, uri: str) -> str:
+    [contents] = (await client.read_resource(uri)).contents
+    assert isinstance(contents, TextResourceContents)
+    return contents.text
+
+
+async def test_lists_name_no_session(client: Client) -> None:
+    session_id = (await answer(client, "execute_code", code=WRITE))["session_id"]
+    listed = await client.list_resources()
+    templates = await client.list_resource_templates()
+    assert [resource.uri for resource in listed.resources] == ["sandbox://languages", "sandbox://profile"]
+    assert {template.uri_template for template in templates.resource_templates} == {ARTIFACT.uri, LANGUAGE.uri}
+    assert session_id not in listed.model_dump_json() + templates.model_dump_json()
+
+
+async def test_languages_are_described_one_by_one_and_by_alias(client: Client) -> None:
+    languages = json.loads(await read(client, "sandbox://languages"))
+    assert {"python", "javascript", "bash"} <= {language["name"] for language in languages}
+    for language in languages:
+        assert json.loads(await read(client, language["uri"]))["name"] == language["name"]
+    with refused("cobol"):
+        await client.read_resource("sandbox://languages/cobol")
+
+
+async def test_the_profile_is_shown_without_paths_and_indexes(client: Client) -> None:
+    shown = await read(client, "sandbox://profile")
+    assert json.loads(shown)["limits"]["timeout"] == 300
+    assert "index" not in shown
+    assert "bwrap" not in shown
+
+
+async def test_an_artifact_is_read_at_the_address_its_run_gave(client: Client) -> None:
+    [artifact] = (await answer(client, "execute_code", code=WRITE))["artifacts"]
+    assert await read(client, artifact["uri"]) == "text"
+    with refused("artifact"):
+        await client.read_resource(artifact["uri"] + "x")
+
+
+@pytest.mark.parametrize("uri", ["sandbox://nothing", "file:///etc/passwd", "sandbox://sessions/x/artifacts/../a"])
+async def test_other_addresses_are_refused(client: Client, uri: str) -> None:
+    with refused(""):
+        await client.read_resource(uri)
+
+
+async def test_completion_knows_languages_and_the_paths_of_a_known_session_only(client: Client) -> None:
+    session_id = (await answer(client, "execute_code", code=WRITE))["session_id"]
+
+    async def complete(ref: ResourceTemplateReference, name: str, value: str, session_id: str = "") -> list[str]:
+        context = {"session_id": session_id} if session_id else None
+        result = await client.complete(ref, {"name": name, "value": value}, context)
+        return result.completion.values
+
+    assert await complete(LANGUAGE, "language", "py") == ["python"]
+    assert await complete(ARTIFACT, "path", "", session_id) == ["a b.txt"]
+    assert await complete(ARTIFACT, "path", "", "0" * 32) == []
+    assert await complete(ARTIFACT, "path", "") == []
+    assert await complete(ARTIFACT, "session_id", "") == []
+
+
+@pytest.mark.filterwarnings("ignore:resources/")
+async def test_a_2025_client_is_told_of_changed_artifacts_it_subscribed_to() -> None:
+    updated = anyio.Event()
+    listed = anyio.Event()
+    uris: list[str] = []
+
+    async def receive(message: IncomingMessage) -> None:
+        if isinstance(message, ResourceUpdatedNotification):
+            uris.append(message.params.uri)
+            updated.set()
+        elif isinstance(message, ResourceListChangedNotification):
+            listed.set()
+
+    async with (
+        open_service(load_profile()) as service,
+        Client(build_server(service, host_files=True), mode="legacy", message_handler=receive) as client,
+    ):
+        opened = await answer(client, "execute_code", code=WRITE)
+        uri = opened["artifacts"][0]["uri"]
+        await client.subscribe_resource(uri)
+        await answer(client, "execute_code", code=WRITE + "\nopen('c', 'w')", session_id=opened["session_id"])
+        await updated.wait()
+        await listed.wait()
+        await client.unsubscribe_resource(uri)
+    assert uris == [uri]
+
+
+async def test_a_2026_client_is_told_of_changed_artifacts_it_listens_for() -> None:
+    async with (
+        open_service(load_profile()) as service,
+        Client(build_server(service, host_files=True), mode="2026-07-28") as client,
+    ):
+        opened = await answer(client, "execute_code", code=WRITE)
+        uri = opened["artifacts"][0]["uri"]
+        async with client.listen(resources_list_changed=True, resource_subscriptions=[uri]) as events:
+            await answer(client, "execute_code", code=WRITE + "; 1", session_id=opened["session_id"])
+            seen = [await anext(events), await anext(events)]
+    assert ResourceUpdated(uri) in seen
+    assert ResourcesListChanged() in seen

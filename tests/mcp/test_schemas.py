@@ -1,0 +1,271 @@
+"""What a model sees of the tools, and what it is told when it calls them wrongly. None of it needs a sandbox."""
+
+import dataclasses
+import json
+import logging
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+import anyio
+import pytest
+from mcp import Client, MCPError
+from mcp.types import EmbeddedResource, ImageContent, ResourceLink, TextResourceContents
+
+from llm_sandbox_mcp.errors import CapacityReached
+from llm_sandbox_mcp.profile import load_profile
+from llm_sandbox_mcp.results import Artifact, Execution, Output
+from llm_sandbox_mcp.server import build_server
+
+from .fake import NOTHING_PRINTED, PNG, SESSION, FakeService
+from .results import answer, call, refusal, text
+
+pytestmark = pytest.mark.anyio
+
+TOOLS = ["execute_code", "install_libraries", "copy_file", "get_artifacts", "manage_session"]
+
+
+@pytest.fixture(autouse=True)
+async def _bounded() -> Any:
+    with anyio.fail_after(10):
+        yield
+
+
+@pytest.fixture
+def fake() -> FakeService:
+    return FakeService()
+
+
+def connect(fake: FakeService, era: str, *, host_files: bool = True) -> AbstractAsyncContextManager[Client]:
+    return Client(build_server(fake.service(), host_files=host_files), mode=era)
+
+
+def ran(*artifacts: Artifact, **changed: Any) -> Execution:
+    return dataclasses.replace(NOTHING_PRINTED, artifacts=artifacts, **changed)
+
+
+async def schemas(client: Client) -> dict[str, list[dict[str, Any]]]:
+    return {tool.name: [tool.input_schema, tool.output_schema or {}] for tool in (await client.list_tools()).tools}
+
+
+def nodes(schema: object) -> Iterator[dict[str, Any]]:
+    if isinstance(schema, dict):
+        yield schema
+    if isinstance(schema, dict | list):
+        for below in schema.values() if isinstance(schema, dict) else schema:
+            yield from nodes(below)
+
+
+async def test_all_definitions_together_stay_under_8_kb(fake: FakeService, era: str) -> None:
+    async with connect(fake, era) as client:
+        listed = await client.list_tools()
+    assert [tool.name for tool in listed.tools] == TOOLS
+    assert len(json.dumps(listed.model_dump(mode="json", by_alias=True, exclude_none=True))) < 8000
+
+
+async def test_schemas_are_flat(fake: FakeService, era: str) -> None:
+    async with connect(fake, era) as client:
+        for pair in (await schemas(client)).values():
+            for node in nodes(pair):
+                assert not {"$ref", "$defs", "anyOf", "oneOf", "allOf"} & node.keys()
+                assert not isinstance(node.get("type"), list)
+
+
+async def test_schemas_admit_no_further_keys_and_name_every_default(fake: FakeService, era: str) -> None:
+    async with connect(fake, era) as client:
+        for arguments, result in (await schemas(client)).values():
+            assert arguments["additionalProperties"] is False
+            assert result["additionalProperties"] is False
+            for name, schema in arguments["properties"].items():
+                assert ("default" in schema) != (name in arguments["required"])
+
+
+async def test_every_tool_has_a_title_a_description_and_hints(fake: FakeService, era: str) -> None:
+    async with connect(fake, era) as client:
+        for tool in (await client.list_tools()).tools:
+            assert tool.title
+            assert tool.description
+            assert tool.annotations
+            assert None not in (tool.annotations.read_only_hint, tool.annotations.destructive_hint)
+            assert None not in (tool.annotations.idempotent_hint, tool.annotations.open_world_hint)
+
+
+async def test_a_profile_that_allows_less_than_the_default_timeout_lowers_the_default(era: str) -> None:
+    profile = load_profile()
+    limits = profile.limits.model_copy(update={"timeout": 10.0})
+    fake = FakeService(profile.model_copy(update={"limits": limits}))
+    async with connect(fake, era) as client:
+        schema = (await schemas(client))["execute_code"][0]["properties"]["timeout_seconds"]
+        await answer(client, "execute_code", code="1")
+    assert (schema["default"], schema["maximum"]) == (10.0, 10.0)
+    assert fake.asked[0]["timeout"] == 10.0
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "named"),
+    [
+        ("execute_code", {}, ["code"]),
+        ("execute_code", {"code": ""}, ["code", "empty"]),
+        ("execute_code", {"code": None}, ["code", "a string", "null"]),
+        ("execute_code", {"code": 1}, ["code", "a string", "1"]),
+        ("execute_code", {"code": "1", "sesion_id": ""}, ["'sesion_id'", "'session_id'"]),
+        ("execute_code", {"code": "1", "x": 1}, ["'x'", "timeout_seconds", "keep_session"]),
+        ("execute_code", {"code": "1", "timeout_seconds": 0}, ["timeout_seconds", "above 0"]),
+        ("execute_code", {"code": "1", "timeout_seconds": "5"}, ["timeout_seconds", "a number", "'5'"]),
+        ("execute_code", {"code": "1", "timeout_seconds": 1e9}, ["timeout_seconds", "300", "1e+09"]),
+        ("execute_code", {"code": "1", "libraries": "numpy"}, ["libraries", '["numpy"]']),
+        ("execute_code", {"code": "1", "libraries": ["numpy", 1]}, ["libraries[1]", "a string"]),
+        ("execute_code", {"code": "1", "variables": []}, ["variables", "an object"]),
+        ("execute_code", {"code": "1", "keep_session": "no"}, ["keep_session", "true or false"]),
+        ("install_libraries", {"libraries": []}, ["libraries", "empty"]),
+        ("copy_file", {"session_id": "s", "path": "p", "direction": "up"}, ["direction", "'in' or 'out'"]),
+        ("copy_file", {"session_id": "s", "path": "p", "content": "%", "encoding": "base64"}, ["content", "base64"]),
+        ("copy_file", {"session_id": "s", "path": "p", "content": "1", "host_path": "/x"}, ["content", "host_path"]),
+        ("copy_file", {"session_id": "s", "path": "p", "content": "1", "direction": "out"}, ["content", "out"]),
+        ("get_artifacts", {"session_id": "unknown"}, ["session_id"]),
+        ("get_artifacts", {"session_id": SESSION, "names": ["z"]}, ["names", "'z'", "none"]),
+        ("manage_session", {"action": "stop"}, ["action", "'list', 'interrupt', 'reset' or 'close'"]),
+        ("manage_session", {"action": "close"}, ["session_id", "close"]),
+    ],
+)
+async def test_a_wrong_argument_is_named_with_what_is_allowed_and_nothing_runs(
+    fake: FakeService, era: str, tool: str, arguments: dict[str, Any], named: list[str]
+) -> None:
+    async with connect(fake, era) as client:
+        said = await refusal(client, tool, **arguments)
+    assert [part for part in named if part not in said] == []
+    assert fake.asked == []
+
+
+async def test_lone_surrogates_in_arguments_are_refused_by_name(fake: FakeService) -> None:
+    async with connect(fake, "2026-07-28") as client:
+        for arguments in ({"code": "'\ud800'"}, {"code": "1", "variables": {"x": ["\udfff"]}}):
+            assert "Unicode" in await refusal(client, "execute_code", **arguments)
+    assert fake.asked == []
+
+
+async def test_null_stands_for_the_default_of_an_optional_argument(fake: FakeService, era: str) -> None:
+    async with connect(fake, era) as client:
+        await answer(client, "execute_code", code="1", session_id=None, libraries=None)
+    assert fake.asked[0]["session_id"] == ""
+
+
+async def test_an_unknown_tool_is_refused_with_the_names_there_are(fake: FakeService, era: str) -> None:
+    async with connect(fake, era) as client:
+        with pytest.raises(MCPError, match="execute_code, install_libraries"):
+            await client.call_tool("run", {})
+
+
+async def test_our_errors_reach_the_caller_word_for_word(fake: FakeService, era: str) -> None:
+    fake.failure = CapacityReached("all 32 sessions are busy; close one, or try again")
+    async with connect(fake, era) as client:
+        assert await refusal(client, "execute_code", code="1") == "all 32 sessions are busy; close one, or try again"
+
+
+async def test_other_exceptions_are_logged_and_tell_the_caller_nothing(
+    fake: FakeService, era: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    fake.failure = RuntimeError("the secret")
+    with caplog.at_level(logging.ERROR):
+        async with connect(fake, era) as client:
+            assert "secret" not in await refusal(client, "execute_code", code="1")
+    assert "the secret" in caplog.text
+
+
+async def test_a_failed_run_is_a_value_whose_text_stands_alone(fake: FakeService, era: str) -> None:
+    fake.execution = ran(
+        Artifact("a b.txt", "text/plain", 3),
+        status="timeout",
+        exit_code=137,
+        stdout=Output("printed\n", omitted=2048, replaced=True),
+        stderr=Output("warned"),
+        result="42",
+        session_state="fresh",
+        notes=("the state was lost",),
+    )
+    async with connect(fake, era) as client:
+        result = await call(client, "execute_code", code="1")
+    assert not result.is_error
+    uri = f"sandbox://sessions/{SESSION}/artifacts/a%20b.txt"
+    assert text(result).splitlines() == [
+        "status: timeout (exit code 137)",
+        f"session: {SESSION} (fresh)",
+        "note: the state was lost",
+        "note: stdout: bytes that are not UTF-8 were replaced by U+FFFD",
+        "note: 2KiB of stdout were left out",
+        f"artifact: a b.txt (text/plain, 3B) {uri}",
+        "stdout:",
+        "printed",
+        "stderr:",
+        "warned",
+        "result:",
+        "42",
+    ]
+    assert isinstance(result.content[1], ResourceLink)
+    assert result.content[1].uri == uri
+
+
+async def test_text_that_json_cannot_carry_is_replaced(fake: FakeService, era: str) -> None:
+    fake.execution = ran(stdout=Output("a\ud800b\0\x1b]52;c;x\x07"))
+    async with connect(fake, era) as client:
+        structured = await answer(client, "execute_code", code="1")
+    assert structured["stdout"] == "a?b\0\x1b]52;c;x\x07"
+
+
+async def test_four_small_real_images_are_shown_and_the_rest_is_linked(fake: FakeService, era: str) -> None:
+    fake.stored = {"claims.png": b"text", "big.png": PNG + bytes(1_000_000)}
+    fake.stored |= {f"{number}.png": PNG for number in range(5)}
+    fake.execution = ran(*fake.artifacts(SESSION), Artifact("evicted.png", "image/png", 30))
+    async with connect(fake, era) as client:
+        result = await call(client, "execute_code", code="1")
+    assert sum(isinstance(block, ImageContent) for block in result.content) == 4
+    links = [block.name for block in result.content if isinstance(block, ResourceLink)]
+    assert links == ["claims.png", "big.png", "4.png", "evicted.png"]
+
+
+async def test_artifacts_asked_for_by_name_come_whole_if_small(fake: FakeService, era: str) -> None:
+    fake.stored = {"a.txt": b"text", "b.png": PNG, "big.txt": bytes(300_000)}
+    async with connect(fake, era) as client:
+        result = await call(client, "get_artifacts", session_id=SESSION, names=["a.txt", "b.png", "big.txt"])
+    _, embedded, image, linked = result.content
+    assert isinstance(embedded, EmbeddedResource)
+    assert isinstance(embedded.resource, TextResourceContents)
+    assert embedded.resource.text == "text"
+    assert isinstance(image, ImageContent)
+    assert isinstance(linked, ResourceLink)
+
+
+async def test_files_come_out_as_text_as_base64_or_as_a_link(fake: FakeService, era: str) -> None:
+    fake.stored = {"a.txt": "é\n".encode(), "b.bin": b"\xff\0", "big.txt": bytes(2_000_000)}
+    async with connect(fake, era) as client:
+        out = {"session_id": SESSION, "direction": "out"}
+        assert (await answer(client, "copy_file", path="a.txt", **out))["content"] == "é\n"
+        assert (await answer(client, "copy_file", path="b.bin", encoding="base64", **out))["content"] == "/wA="
+        for arguments in ({"path": "b.bin"}, {"path": "big.txt"}, {"path": "big.txt", "encoding": "base64"}):
+            result = await call(client, "copy_file", **arguments, **out)
+            assert isinstance(result.content[1], ResourceLink)
+
+
+async def test_host_paths_are_refused_where_the_client_may_be_someone_else(fake: FakeService, era: str) -> None:
+    async with connect(fake, era, host_files=False) as client:
+        said = await refusal(client, "copy_file", session_id=SESSION, path="a", host_path="/etc/passwd")
+    assert "host_path" in said
+    assert "stdio" in said
+
+
+@pytest.mark.parametrize(("host_files", "mode", "seen"), [(True, "legacy", 1), (False, "legacy", 0)])
+async def test_over_http_sessions_of_others_are_not_listed(
+    fake: FakeService, host_files: bool, mode: str, seen: int
+) -> None:
+    async with connect(fake, mode, host_files=host_files) as client:
+        assert len((await answer(client, "manage_session", action="list"))["sessions"]) == seen
+        await answer(client, "execute_code", code="1")
+        assert len((await answer(client, "manage_session", action="list"))["sessions"]) == 1
+
+
+async def test_sessions_are_not_listed_to_requests_that_stand_alone(fake: FakeService) -> None:
+    async with connect(fake, "2026-07-28", host_files=False) as client:
+        await answer(client, "execute_code", code="1")
+        assert (await answer(client, "manage_session", action="list"))["sessions"] == []
+        listed = await answer(client, "manage_session", action="list", session_id=SESSION)
+    assert [session["session_id"] for session in listed["sessions"]] == [SESSION]

@@ -1,0 +1,165 @@
+"""What the tools do, over both protocols, on real sandboxes."""
+
+from base64 import b64decode, b64encode
+from collections.abc import AsyncIterator
+from typing import Any
+
+import anyio
+import pytest
+from mcp import Client
+from mcp.types import ImageContent
+
+from .results import answer, call, refusal, text
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(autouse=True)
+async def _bounded() -> AsyncIterator[None]:
+    with anyio.fail_after(30):
+        yield
+
+
+async def run(client: Client, code: str, **arguments: Any) -> dict[str, Any]:
+    return await answer(client, "execute_code", code=code, **arguments)
+
+
+async def test_variables_live_on_in_the_session_that_the_first_run_opened(client: Client) -> None:
+    first = await run(client, "x = 20")
+    second = await run(client, "print('hi'); x + y", session_id=first["session_id"], variables={"y": 22})
+    assert (second["status"], second["exit_code"], second["stdout"], second["result"]) == ("ok", 0, "hi\n", "42")
+    assert second["session_id"] == first["session_id"]
+    assert second["session_state"] == "kept"
+
+
+async def test_an_error_in_the_code_is_a_value_and_keeps_the_state(client: Client) -> None:
+    opened = await run(client, "x = 1")
+    result = await call(client, "execute_code", code="x = 2; 1 / 0", session_id=opened["session_id"])
+    assert not result.is_error
+    assert "status: error" in text(result)
+    assert "ZeroDivisionError" in text(result)
+    assert (await run(client, "x", session_id=opened["session_id"]))["result"] == "2"
+
+
+async def test_a_timeout_is_a_value_with_what_was_printed_until_then(client: Client) -> None:
+    ended = await run(client, "print('so far', flush=True)\nwhile True: pass", timeout_seconds=0.5)
+    assert (ended["status"], ended["stdout"]) == ("timeout", "so far\n")
+
+
+async def test_a_session_that_is_not_kept_is_gone_at_once(client: Client) -> None:
+    ended = await run(client, "1", keep_session=False)
+    assert ended["session_state"] == "ended"
+    assert ended["session_id"][:8] not in await refusal(client, "execute_code", code="1", session_id="0" * 32)
+    await refusal(client, "execute_code", code="1", session_id=ended["session_id"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ({"language": "cobol"}, "cobol"),
+        ({"session_id": "nonsense"}, "session"),
+        ({"code": "#" * (1 << 20) + "#"}, "code"),
+        ({"libraries": ["--index-url=x"]}, "--index-url=x"),
+        ({"libraries": ["git+https://example.org/x"]}, "git+https://"),
+    ],
+)
+async def test_what_cannot_be_is_refused_in_one_line_and_opens_no_session(
+    client: Client, arguments: dict[str, Any], named: str
+) -> None:
+    assert named in await refusal(client, "execute_code", **({"code": "1"} | arguments))
+    assert (await answer(client, "manage_session", action="list"))["sessions"] == []
+
+
+async def test_a_figure_comes_back_as_an_image_and_outlives_its_session(client: Client) -> None:
+    png = b64encode(b"\x89PNG\r\n\x1a\n" + bytes(64)).decode()
+    code = f"import base64\nopen('figure.png', 'wb').write(base64.b64decode('{png}'))"
+    result = await call(client, "execute_code", code=code, keep_session=False)
+    assert isinstance(result.structured_content, dict)
+    assert [artifact["name"] for artifact in result.structured_content["artifacts"]] == ["figure.png"]
+    assert any(isinstance(block, ImageContent) and block.data == png for block in result.content)
+    session_id = result.structured_content["session_id"]
+    again = await call(client, "get_artifacts", session_id=session_id, names=["figure.png"])
+    assert any(isinstance(block, ImageContent) and block.data == png for block in again.content)
+
+
+async def test_files_go_in_and_come_out_unchanged(client: Client) -> None:
+    session_id = (await run(client, "1"))["session_id"]
+    data = bytes(range(256))
+    there = {"session_id": session_id, "path": "data/all.bin", "encoding": "base64"}
+    await answer(client, "copy_file", **there, content=b64encode(data).decode())
+    seen = await run(client, "len(open('data/all.bin', 'rb').read())", session_id=session_id)
+    assert seen["result"] == "256"
+    out = await answer(client, "copy_file", **there, direction="out")
+    assert b64decode(out["content"]) == data
+
+
+@pytest.mark.parametrize("path", ["../x", "/etc/passwd", "a/../../x", "a\0b"])
+async def test_paths_outside_the_working_directory_are_refused(client: Client, path: str) -> None:
+    session_id = (await run(client, "1"))["session_id"]
+    for direction in ({"content": "x"}, {"direction": "out"}):
+        assert "path" in await refusal(client, "copy_file", session_id=session_id, path=path, **direction)
+
+
+async def test_host_paths_are_refused_unless_the_profile_names_a_root(client: Client) -> None:
+    session_id = (await run(client, "1"))["session_id"]
+    said = await refusal(client, "copy_file", session_id=session_id, path="x", host_path="/etc/hostname")
+    assert "files.roots" in said or "root" in said
+
+
+async def test_output_streams_as_progress_while_the_code_runs(client: Client) -> None:
+    seen: list[tuple[float, str]] = []
+    waiting = anyio.Event()
+
+    async def progressed(progress: float, total: float | None, message: str | None) -> None:
+        seen.append((progress, message or ""))
+        if "first" in "".join(shown for _, shown in seen):
+            waiting.set()
+
+    session_id = (await run(client, "1"))["session_id"]
+    code = "print('first', flush=True)\nwhile True: pass"
+    async with anyio.create_task_group() as tasks:
+
+        async def execute() -> None:
+            arguments = {"code": code, "session_id": session_id}
+            result = await client.call_tool("execute_code", arguments, progress_callback=progressed)
+            assert result.structured_content is not None
+            assert result.structured_content["stdout"] == "first\n"
+
+        tasks.start_soon(execute)
+        await waiting.wait()
+        await answer(client, "manage_session", action="interrupt", session_id=session_id)
+    numbers = [number for number, _ in seen]
+    assert numbers == sorted(set(numbers))
+
+
+async def test_cancelling_the_request_interrupts_the_code_and_keeps_the_session(client: Client) -> None:
+    session_id = (await run(client, "x = 7"))["session_id"]
+    printed = anyio.Event()
+
+    async def progressed(progress: float, total: float | None, message: str | None) -> None:
+        printed.set()
+
+    async with anyio.create_task_group() as tasks:
+
+        async def execute() -> None:
+            arguments = {"code": "print('on', flush=True)\nwhile True: pass", "session_id": session_id}
+            await client.call_tool("execute_code", arguments, progress_callback=progressed)
+
+        tasks.start_soon(execute)
+        await printed.wait()
+        tasks.cancel_scope.cancel()
+    assert (await run(client, "x", session_id=session_id))["result"] == "7"
+
+
+async def test_a_reset_loses_the_state_and_keeps_the_id_and_a_close_ends_it(client: Client) -> None:
+    session_id = (await run(client, "x = 7"))["session_id"]
+    await answer(client, "manage_session", action="reset", session_id=session_id)
+    assert (await run(client, "'x' in globals()", session_id=session_id))["result"] == "False"
+    assert (await answer(client, "manage_session", action="close", session_id=session_id))["sessions"] == []
+    await refusal(client, "manage_session", action="close", session_id=session_id)
+
+
+async def test_bytes_that_are_not_text_leave_the_answer_valid(client: Client) -> None:
+    printed = await run(client, r"import sys; sys.stdout.buffer.write(b'a\xff\x00\x1b]52;c;eA==\x07b') and None")
+    assert printed["stdout"] == "a\ufffd\0\x1b]52;c;eA==\x07b"
+    assert any("UTF-8" in note for note in printed["notes"])
