@@ -183,6 +183,10 @@ class Service:
         """Calls back with session id and names whenever artifacts change."""
         self._store.listen(listener)
 
+    def open_session(self) -> str:
+        """Opens an empty session, such as for files that the first run needs, and returns its id."""
+        return self._sessions.open().id
+
     def list_sessions(self) -> tuple[SessionInfo, ...]:
         """All live sessions, oldest first."""
         return self._sessions.infos()
@@ -302,16 +306,21 @@ async def open_service(profile: Profile, folders: HostFolders | None = None) -> 
             environments=folders.cache / "environments",
             tools=folders.cache / "tools",
         )
-        async with (
-            anyio.create_task_group() as tasks,
-            open_backend(profile, surroundings) as backend,
-            Preparer(profile, languages, folders.cache) as preparer,
-            anyio.create_task_group() as owners,
-        ):
-            sessions = Sessions(Pool(backend, owners), profile.sessions, profile.limits.policy(), tasks)
-            store = ArtifactStore(runtime.path / "artifacts", profile.artifacts)
-            try:
-                yield Service(profile, languages, backend, sessions, store, preparer)
-            finally:
-                sessions.close_all()
-                tasks.cancel_scope.cancel()
+        failure: Exception | None = None
+        async with anyio.create_task_group() as tasks:
+            async with (
+                open_backend(profile, surroundings) as backend,
+                Preparer(profile, languages, folders.cache) as preparer,
+                anyio.create_task_group() as owners,
+            ):
+                sessions = Sessions(Pool(backend, owners), profile.sessions, profile.limits.policy(), tasks)
+                store = ArtifactStore(runtime.path / "artifacts", profile.artifacts)
+                try:
+                    yield Service(profile, languages, backend, sessions, store, preparer)
+                except Exception as error:
+                    failure = error  # raised below: the groups here would wrap it, and their ends would hide it
+                finally:
+                    sessions.close_all()
+            tasks.cancel_scope.cancel()
+    if failure is not None:
+        raise failure

@@ -18,11 +18,21 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     options = parse(argv)
     try:
         status: int = importlib.import_module(f"{__name__}.{options.module}").main(options, environ)
-    except SandboxError as error:
-        sys.stderr.write(f"llm-sandbox-mcp: {error}\n")
-        return FAILED
-    except BrokenPipeError:
-        return _BROKEN_PIPE
     except KeyboardInterrupt:
         return _INTERRUPTED
+    except Exception as error:
+        match _sole(error):
+            case SandboxError() as expected:
+                sys.stderr.write(f"llm-sandbox-mcp: {expected}\n")
+                return FAILED
+            case BrokenPipeError():
+                return _BROKEN_PIPE
+        raise
     return status
+
+
+def _sole(error: Exception) -> Exception:
+    """The exception inside of groups that hold nothing else: task groups wrap what is raised in their scope."""
+    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error

@@ -38,7 +38,6 @@ def run_until_signal(work: Callable[[], Awaitable[int]]) -> int:
 
 async def _until_signal(work: Callable[[], Awaitable[int]]) -> int:
     status = 0
-    failure: Exception | None = None
     async with anyio.create_task_group() as tasks:
 
         async def watch(*, task_status: TaskStatus[None]) -> None:
@@ -50,18 +49,6 @@ async def _until_signal(work: Callable[[], Awaitable[int]]) -> int:
                     tasks.cancel_scope.cancel()
 
         await tasks.start(watch)
-        try:
-            status = await work()
-        except Exception as error:
-            failure = _only(error)
+        status = await work()
         tasks.cancel_scope.cancel()
-    if failure is not None:
-        raise failure
     return status
-
-
-def _only(error: Exception) -> Exception:
-    """The exception inside of groups that hold nothing else: task groups wrap what is raised in their scope."""
-    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error

@@ -59,7 +59,7 @@ def _serve(commands: Any) -> None:
         "--transport",
         choices=("stdio", "http", "sse"),
         default="stdio",
-        help="stdio: one client on this process's input and output; http, sse: local clients on a port, both ways at once",
+        help="stdio: one client, on this process's input and output; http, sse: local clients on a port, in both ways",
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
     parser.add_argument("--port", type=int, default=8000, help="port to listen on, 0 for a free one (%(default)s)")

@@ -23,7 +23,8 @@ _OUT_OF_MEMORY = 137
 def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Runs one program with live output, and returns the exit status that it asked for."""
     # Who types here is the operator: every file that this person can read may be named.
-    profile = read_profile(options, environ).model_copy(update={"files": FilesSection(roots=["/"])})
+    everywhere = FilesSection.model_validate({"roots": ["/"]})
+    profile = read_profile(options, environ).model_copy(update={"files": everywhere})
     code = _code(options)
     files = [_pair(text) for text in options.files]
 
@@ -41,7 +42,7 @@ async def _run(service: Service, options: argparse.Namespace, code: str, files: 
         await consoles[stream].write(text)
 
     language = options.language or _guess(service, options.source)
-    session_id = service.open_session(language) if files else ""
+    session_id = service.open_session() if files else ""
     for host_path, path in files:
         await service.copy_in_from_host(session_id, path, host_path)
     execution = await service.execute(

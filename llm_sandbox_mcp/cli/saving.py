@@ -2,6 +2,7 @@
 
 import os
 import secrets
+from contextlib import suppress
 from pathlib import Path
 
 from ..errors import BadPath
@@ -13,8 +14,8 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 def save(folder: Path, name: str, content: bytes) -> None:
     """Writes a file below the folder, whole or not at all, in place of an older one of that name.
 
-    Raises `BadPath` for a name that could lead out of the folder or is hidden: code could plant what other programs obey,
-    such as `.git/hooks`.
+    Raises `BadPath` for a name that could lead out of the folder, and for a hidden one: code could plant what other
+    programs obey, such as `.git/hooks`.
     """
     *parents, last = parts = name.split("/")
     if any(not part or part.startswith(".") or "\0" in part for part in parts):
@@ -34,10 +35,8 @@ def save(folder: Path, name: str, content: bytes) -> None:
 
 
 def _descend(at: int, part: str) -> int:
-    try:
+    with suppress(FileExistsError):
         os.mkdir(part, dir_fd=at)
-    except FileExistsError:
-        pass
     below = os.open(part, _FOLDER, dir_fd=at)
     os.close(at)
     return below
@@ -50,8 +49,6 @@ def _write(at: int, name: str, content: bytes) -> None:
             file.write(content)
         os.rename(temporary, name, src_dir_fd=at, dst_dir_fd=at)
     except BaseException:
-        try:
+        with suppress(FileNotFoundError):
             os.unlink(temporary, dir_fd=at)
-        except FileNotFoundError:
-            pass
         raise

@@ -55,7 +55,7 @@ def _value(value: Any, field: FieldInfo) -> str:
 
 def _exact(amount: Decimal, units: Mapping[str, float]) -> str:
     """The amount in the largest unit that divides it, so that nothing is lost by rounding."""
-    for unit, factor in reversed(units.items()):
+    for unit, factor in reversed(list(units.items())):
         if factor >= 1 and amount % Decimal(factor) == 0 and amount:
             return f"{int(amount / Decimal(factor))}{unit}"
     return f"{amount:f}{next(unit for unit, factor in units.items() if factor == 1)}"

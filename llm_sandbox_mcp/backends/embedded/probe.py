@@ -129,7 +129,8 @@ def _remedy() -> str:
     if any(mark.exists() for mark in _CONTAINER_MARKS):
         return "inside a container: start it with --security-opt seccomp=unconfined, or run the server on the host"
     if _reads(_APPARMOR) == "1":
-        return f"AppArmor forbids it: sudo apt-get install apparmor-profiles && sudo apparmor_parser -r {_APPARMOR_PROFILE}"
+        install = "sudo apt-get install apparmor-profiles"
+        return f"AppArmor forbids it: {install} && sudo apparmor_parser -r {_APPARMOR_PROFILE}"
     if _reads(_UNPRIVILEGED) == "0":
         return "sudo sysctl kernel.unprivileged_userns_clone=1"
     if _reads(_MAXIMUM) == "0":
