@@ -24,8 +24,8 @@ function compile(code, filename) {
   try {
     cell = transform(code);
   } catch {
-    // The engine says it in its own words, and may know syntax that the parser does not.
-    return { script: compileAsIs(code, filename), hasValue: false };
+    // The engine says it in its own words, and may know syntax that the parser does not. Or code broke what the parser uses.
+    return { script: compileAsIs(code, filename), hasValue: true };
   }
   return { script: script(cell.text, filename, cell.shift), hasValue: cell.hasValue };
 }

@@ -6,7 +6,7 @@ const util = require('util');
 
 const { inspect } = util;
 const RESULT = 20000;
-const INTERNAL = new RegExp(`^\\s+at (?:FSReqCallback\\.wrapper |.*${escape(__dirname)}/|node:vm:|node:internal/)[^{]*( \\{)?$`);
+const INTERNAL = new RegExp(`^\\s+at .*(?:FSReqCallback|${escape(__dirname)}/|node:vm:|node:internal/)[^{]*( \\{)?$`);
 const call = Function.prototype.call;
 const slice = call.bind(String.prototype.slice);
 const split = call.bind(String.prototype.split);

@@ -3,10 +3,8 @@
 // Which regular files appeared or changed below a folder, told by inode, size and time of change.
 
 const fs = require('fs');
-const path = require('path');
 
 const { lstatSync, readdirSync } = fs;
-const { join } = path;
 const ENTRIES = 10000;
 const QUIET = { throwIfNoEntry: false };
 const LISTING = { withFileTypes: true };
@@ -19,7 +17,7 @@ function snapshot(root) {
     const folder = folders[i];
     let entries;
     try {
-      entries = readdirSync(join(root, folder), LISTING);
+      entries = readdirSync(`${root}/${folder}`, LISTING);
     } catch {
       continue;
     }
@@ -31,7 +29,7 @@ function snapshot(root) {
       const relative = folder ? `${folder}/${name}` : name;
       if (entry.isDirectory()) folders[folders.length] = relative;
       else if (entry.isFile()) {
-        const stat = lstatSync(join(root, relative), QUIET);
+        const stat = lstatSync(`${root}/${relative}`, QUIET);
         if (stat) seen[relative] = `${stat.ino} ${stat.size} ${stat.mtimeMs}`;
       }
     }

@@ -8,12 +8,13 @@ const { Worker, isMainThread, parentPort, workerData } = require('worker_threads
 
 const RUN = 0; // Number of the run that may be interrupted, or 0.
 const READY = 1;
-const NEVER = 2;
+const INTERRUPTED = 2; // Number of the last run that SIGINT has reached.
+const NEVER = 3;
 const PATIENCE = 20;
 
 class Watch {
   constructor(stop) {
-    this.cells = new Int32Array(new SharedArrayBuffer(12));
+    this.cells = new Int32Array(new SharedArrayBuffer(16));
     this.count = 0;
     this.ready = false;
     // The worker also keeps the process alive while a run waits for nothing but its own promise.
@@ -30,6 +31,13 @@ class Watch {
     store(this.cells, RUN, this.count);
   }
 
+  /** Whether SIGINT has reached this run. When a child died of it, it may still be on its way here. */
+  interrupted(expected) {
+    const last = load(this.cells, INTERRUPTED);
+    if (expected && last !== this.count) wait(this.cells, INTERRUPTED, last, 50);
+    return load(this.cells, INTERRUPTED) === this.count;
+  }
+
   end() {
     store(this.cells, RUN, 0);
     notify(this.cells, RUN);
@@ -41,6 +49,8 @@ const { load, notify, store, wait } = Atomics;
 function interrupt(cells) {
   const number = load(cells, RUN);
   if (number === 0) return;
+  store(cells, INTERRUPTED, number);
+  notify(cells, INTERRUPTED);
   parentPort.postMessage(number);
   while (wait(cells, RUN, number, PATIENCE) === 'timed-out') {
     const { Session } = require('inspector');

@@ -23,9 +23,9 @@ function count() {
   return held;
 }
 
-/** Called when a run starts; returns a function that tells whether everything it started is done. */
+/** Called when a run starts, in the callback of its request; the returned function tells whether what it started is done. */
 function settled() {
-  const before = count();
+  const before = count() - 1; // The read that brought the request is still counted.
   return () => count() <= before;
 }
 

@@ -57,7 +57,7 @@ function begin(request) {
 
 async function evaluate(current, { cell, code, variables }) {
   try {
-    for (const name of Object.keys(variables)) globalThis[name] = variables[name];
+    for (const name in variables) globalThis[name] = variables[name];
     const { script, hasValue } = compile(code, `<cell ${cell}>`);
     let value = script.runInThisContext();
     if (types.isPromise(value)) value = await value;
@@ -86,7 +86,7 @@ function fail(error) {
     run.exitCode ??= 1;
     report(error);
   }
-  end({});
+  end({ interrupted: watch.interrupted(types.isNativeError(error) && error.signal === 'SIGINT') });
 }
 
 function report(error) {

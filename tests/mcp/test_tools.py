@@ -161,5 +161,5 @@ async def test_a_reset_loses_the_state_and_keeps_the_id_and_a_close_ends_it(clie
 
 async def test_bytes_that_are_not_text_leave_the_answer_valid(client: Client) -> None:
     printed = await run(client, r"import sys; sys.stdout.buffer.write(b'a\xff\x00\x1b]52;c;eA==\x07b') and None")
-    assert printed["stdout"] == "a\ufffd\0\x1b]52;c;eA==\x07b"
+    assert printed["stdout"] == "a\ufffd\ufffd\x1b]52;c;eA==\x07b"
     assert any("UTF-8" in note for note in printed["notes"])

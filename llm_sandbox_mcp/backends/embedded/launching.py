@@ -15,6 +15,9 @@ import anyio
 from ...errors import EngineUnavailable
 from .descriptors import PacketSocket
 
+_IMPORT_ROOT = Path(__file__).parents[3]
+"""Where the launcher finds this package: it does not have the server's own search path."""
+
 _FAREWELL = 1.5
 """Seconds for the launcher to end all sandboxes at the server's end; what it leaves then, its own death ends."""
 
@@ -124,18 +127,22 @@ class Launcher:
 async def open_launcher() -> AsyncIterator[Launcher]:
     """Starts a launcher that lives as long as the scope; its end is shielded and bounded."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    package_parent = Path(__file__).parents[3]
-    with theirs:
-        process = await anyio.open_process(
-            [sys.executable, "-m", f"{__package__}.launcher", str(theirs.fileno())],
-            stdin=None,
-            stdout=None,
-            stderr=None,
-            env={"PYTHONPATH": str(package_parent), "PATH": os.defpath},
-            cwd="/",
-            pass_fds=(theirs.fileno(),),
-        )
     launcher = Launcher(ours)
+    try:
+        with theirs, anyio.CancelScope(shield=True):
+            # Shielded: a start that is given up half way would leave a process that nobody knows.
+            process = await anyio.open_process(
+                [sys.executable, "-m", f"{__package__}.launcher", str(theirs.fileno())],
+                stdin=None,
+                stdout=None,
+                stderr=None,
+                env={"PYTHONPATH": str(_IMPORT_ROOT), "PATH": os.defpath},
+                cwd="/",
+                pass_fds=(theirs.fileno(),),
+            )
+    except OSError as error:
+        launcher.close()
+        raise EngineUnavailable(f"the launcher of sandboxes does not start: {error.strerror}") from error
     try:
         yield launcher
     finally:

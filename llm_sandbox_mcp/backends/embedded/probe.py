@@ -20,7 +20,7 @@ _TRIAL_SECONDS = 10
 _TRIAL_UID = 200_000
 _UNPRIVILEGED = Path("/proc/sys/kernel/unprivileged_userns_clone")
 _APPARMOR = Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
-_APPARMOR_PROFILE = "/etc/apparmor.d/bwrap-userns-restrict"
+_PROFILE = "/etc/apparmor.d/bwrap-userns-restrict"
 _MAXIMUM = Path("/proc/sys/user/max_user_namespaces")
 _CONTAINER_MARKS = (Path("/.dockerenv"), Path("/run/.containerenv"))
 
@@ -129,8 +129,7 @@ def _remedy() -> str:
     if any(mark.exists() for mark in _CONTAINER_MARKS):
         return "inside a container: start it with --security-opt seccomp=unconfined, or run the server on the host"
     if _reads(_APPARMOR) == "1":
-        install = "sudo apt-get install apparmor-profiles"
-        return f"AppArmor forbids it: {install} && sudo apparmor_parser -r {_APPARMOR_PROFILE}"
+        return f"AppArmor forbids it: sudo apt-get install apparmor-profiles && sudo apparmor_parser -r {_PROFILE}"
     if _reads(_UNPRIVILEGED) == "0":
         return "sudo sysctl kernel.unprivileged_userns_clone=1"
     if _reads(_MAXIMUM) == "0":

@@ -1,0 +1,288 @@
+"""The JavaScript runner, spoken to as the server does it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from driver import Runner, start
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Runner]:
+    with start("javascript", tmp_path) as runner:
+        yield runner
+
+
+def test_it_prints(node: Runner) -> None:
+    run = node.run("console.log('hello'); console.error('problem')")
+    assert (run.out, run.err, run.status, run.exit_code, run.result) == ("hello\n", "problem\n", "ok", 0, None)
+
+
+@pytest.mark.parametrize(
+    ("code", "result"),
+    [
+        ("6 * 7", "42"),
+        ("({a: [1, 'x']})", "{ a: [ 1, 'x' ] }"),
+        ("undefined", None),
+        ("1; const x = 2", None),
+        ("const y = 3; y;", "3"),
+        ("await Promise.resolve(4)", "4"),
+        ("(async () => 5)()", "5"),
+        ("'\\ud800'", "'\\ud800'"),
+    ],
+)
+def test_the_last_expression_is_the_result(node: Runner, code: str, result: str | None) -> None:
+    assert node.run(code).result == result
+
+
+def test_a_long_result_is_cut(node: Runner) -> None:
+    assert len(node.run("Array.from({length: 90}, () => 'é'.repeat(900))").result or "") == 20_000
+
+
+def test_a_value_that_cannot_be_shown_is_an_error_of_the_run(node: Runner) -> None:
+    run = node.run("({[Symbol.for('nodejs.util.inspect.custom')]() { throw new Error('hidden') }})")
+    assert (run.status, run.result) == ("error", None)
+    assert "hidden" in run.err
+    assert node.run("1").result == "1"
+
+
+def test_declarations_are_kept_and_may_be_repeated(node: Runner) -> None:
+    code = "const a = 1; let b = 2, c; class D { n() { return 4 } }; function f() { return a + b }\nvar {e, ...r} = {e: 5, g: 6}"
+    for _ in range(2):
+        assert node.run(code).status == "ok"
+    assert node.run("[a, b, c, new D().n(), f(), e, r.g]").result == "[ 1, 2, undefined, 4, 3, 5, 6 ]"
+
+
+def test_declarations_beside_an_await_are_kept_and_may_be_repeated(node: Runner) -> None:
+    code = (
+        "const {a, b: [c = 3]} = await Promise.resolve({a: 1, b: []})\nlet d; class E {}\nfunction f() { return a + c }\n"
+        "for (var i = 0; i < 2; i++) { var j = await i }\nfor await (const k of [1]) d = k"
+    )
+    for _ in range(2):
+        run = node.run(code)
+        assert (run.status, run.err) == ("ok", "")
+    assert node.run("[a, c, d, typeof E, f(), i, j]").result == "[ 1, 3, 1, 'function', 4, 2, 1 ]"
+
+
+def test_the_state_is_kept_after_an_error(node: Runner) -> None:
+    assert node.run("const kept = 1; throw new Error('x')").status == "error"
+    assert node.run("kept").result == "1"
+
+
+@pytest.mark.parametrize("prefix", ["", "await 1; "])
+def test_an_error_has_the_lines_of_the_code_and_no_others(node: Runner, prefix: str) -> None:
+    run = node.run(f"{prefix}function f() {{\n  throw new TypeError('bad')\n}}\n\nf()")
+    assert (run.status, run.exit_code) == ("error", 1)
+    assert "TypeError: bad\n    at f (<cell 1>:2:9)\n    at" in run.err
+    assert "<cell 1>:5:" in run.err
+    assert "runner" not in run.err
+    assert "node:" not in run.err
+
+
+@pytest.mark.parametrize("code", ["const a = 1\nlet = = 2", "await 1\nlet = = 2"])
+def test_a_syntax_error_has_the_line_of_the_code(node: Runner, code: str) -> None:
+    run = node.run(code)
+    assert run.err.startswith("<cell 1>:2\nlet = = 2\n")
+    assert "SyntaxError: Unexpected token '='" in run.err
+    assert "    at" not in run.err
+
+
+def test_a_thrown_value_that_is_no_error_is_shown(node: Runner) -> None:
+    assert node.run("throw {a: 1}").err == "Uncaught { a: 1 }\n"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "process.exit(3)",
+        "process.exitCode = 3",
+        "await 1; process.exit(3)",
+        "setTimeout(() => process.exit(3), 1); await new Promise(() => {})",
+    ],
+)
+def test_exit_ends_the_run_and_keeps_the_state(node: Runner, code: str) -> None:
+    node.run("const kept = 1")
+    run = node.run(code)
+    assert (run.err, run.status, run.exit_code) == ("", "error", 3)
+    run = node.run("kept")
+    assert (run.result, run.exit_code) == ("1", 0)
+
+
+def test_the_run_lasts_until_what_it_started_is_done(node: Runner) -> None:
+    run = node.run(
+        "setTimeout(() => console.log('timer'), 20)\n"
+        "require('child_process').exec('echo child', (error, out) => console.log(out.trim()))\n"
+        "async function main() { await null; console.log('main') }\nmain(); undefined"
+    )
+    assert sorted(run.out.split()) == ["child", "main", "timer"]
+
+
+def test_a_server_that_listens_does_not_hold_the_run(node: Runner) -> None:
+    code = "const server = require('http').createServer((_, r) => r.end('served')); await new Promise(d => server.listen(0, '127.0.0.1', d))"
+    assert node.run(code).status == "ok"
+    run = node.run("await (await fetch(`http://127.0.0.1:${server.address().port}/`)).text()")
+    assert run.result == "'served'"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "Promise.reject(new Error('lost')); undefined",
+        "setTimeout(() => { throw new Error('lost') }, 1); await new Promise(() => {})",
+    ],
+)
+def test_an_error_that_nobody_handles_ends_the_run_but_not_the_runner(node: Runner, code: str) -> None:
+    node.run("const kept = 1")
+    run = node.run(code)
+    assert "Error: lost" in run.err
+    assert (run.status, run.exit_code) == ("error", 1)
+    assert node.run("kept").result == "1"
+
+
+def test_modules_come_from_the_working_directory(node: Runner) -> None:
+    (node.workdir / "local.js").write_text("exports.n = 1")
+    (node.workdir / "local.mjs").write_text("export default 2")
+    run = node.run(
+        "import two, * as all from './local.mjs'\nimport { sep } from 'node:path'\n[require('./local').n, two, all.default, sep]"
+    )
+    assert run.result == "[ 1, 2, 2, '/' ]"
+
+
+def test_modules_come_from_the_installed_libraries(node: Runner) -> None:
+    package = node.workdir.parent / "libraries" / "node_modules" / "sample"
+    package.mkdir(parents=True)
+    exports = {"import": "./index.mjs", "require": "./index.cjs"}
+    (package / "package.json").write_text(json.dumps({"name": "sample", "exports": exports}))
+    (package / "index.mjs").write_text("export const kind = 'module'")
+    (package / "index.cjs").write_text("exports.kind = 'script'")
+    run = node.run("[require('sample').kind, (await import('sample')).kind]")
+    assert run.result == "[ 'script', 'module' ]"
+
+
+def test_every_character_of_the_code_arrives(node: Runner) -> None:
+    assert node.run("console.log('é漢🙂 \\\\ \"')").out == 'é漢🙂 \\ "\n'
+
+
+def test_variables_become_globals(node: Runner) -> None:
+    run = node.run("[x, y.z]", {"x": 1, "y": {"z": ["é", None]}})
+    assert run.result == "[ 1, [ 'é', null ] ]"
+    assert node.run("x").result == "1"
+
+
+def test_standard_input_is_at_its_end(node: Runner) -> None:
+    assert node.run("require('fs').readFileSync(0, 'utf8')").result == "''"
+    assert node.run("let text = ''; for await (const part of process.stdin) text += part; text").result == "''"
+
+
+def test_large_output_is_complete_before_the_frame(node: Runner) -> None:
+    assert len(node.run("console.log('x'.repeat(10_000_000))").stdout) == 10_000_001
+
+
+def test_output_without_a_newline_is_kept_as_it_is(node: Runner) -> None:
+    run = node.run("process.stdout.write(Buffer.from([0xff, 0x1e])); process.stderr.write('e'); undefined")
+    assert (run.stdout, run.stderr) == (b"\xff\x1e", b"e")
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        "while (true) {}",
+        "await 1; while (true) {}",
+        "await new Promise(r => setTimeout(r, 1)); while (true) {}",
+        "setTimeout(() => { while (true) {} }, 1)",
+        "while (true) await null",
+        "await new Promise(() => {})",
+        "setInterval(() => {}, 1)",
+        "while (true) await new Promise(r => setTimeout(r, 1))",
+        "Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0)",
+    ],
+)
+def test_an_interrupt_stops_the_code_and_keeps_the_state(node: Runner, loop: str) -> None:
+    node.run("const kept = 1")
+    for _ in range(2):
+        node.send(f"console.log('ready')\n{loop}")
+        node.wait_for("ready\n")
+        node.interrupt()
+        run = node.finish()
+        assert (run.out, run.status, run.exit_code, run.interrupted) == ("ready\n", "error", 130, True)
+        run = node.run("kept")
+        assert (run.result, run.out) == ("1", "")
+
+
+def test_an_interrupt_stops_a_child_and_the_code_that_waits_for_it(node: Runner) -> None:
+    node.send("const kept = 1; require('child_process').execSync('echo ready; exec sleep 100', {stdio: 'inherit'})")
+    node.wait_for("ready\n")
+    node.interrupt()
+    run = node.finish()
+    assert (run.status, run.exit_code, run.interrupted) == ("error", 130, True)
+    assert node.run("kept").result == "1"
+
+
+def test_an_interrupt_between_runs_does_not_end_the_runner(node: Runner) -> None:
+    node.run("const kept = 1")
+    node.interrupt()
+    node.run("0")  # Node hears of a signal in another thread, which may be as late as this run.
+    run = node.run("kept")
+    assert (run.result, run.interrupted) == ("1", False)
+
+
+def test_files_created_and_changed_are_reported_once(node: Runner) -> None:
+    run = node.run(
+        "const fs = require('fs'); for (const d of ['d', 'node_modules']) fs.mkdirSync(d)\n"
+        "for (const f of ['a', 'd/é', '.hidden', 'node_modules/c']) fs.writeFileSync(f, '1')\nfs.symlinkSync('a', 'link')"
+    )
+    assert run.files == ["a", "d/é"]
+    assert node.run("1").files == []
+    (node.workdir / "copied").write_text("1")
+    assert node.run("fs.appendFileSync('a', '2')").files == ["a"]
+
+
+def test_of_many_files_two_hundred_are_named(node: Runner) -> None:
+    run = node.run("for (let i = 0; i < 250; i++) require('fs').writeFileSync('f' + i, '')")
+    assert (len(run.files), run.report["files_omitted"]) == (200, 50)
+
+
+def test_figures_are_reported_by_name(node: Runner) -> None:
+    run = node.run("require('fs').writeFileSync(process.env.SANDBOX_FIGURES + '/plot.svg', '<svg/>')")
+    assert run.report["figures"] == ["plot.svg"]
+
+
+def test_a_child_inherits_only_the_standard_streams(node: Runner) -> None:
+    run = node.run(
+        "require('child_process').spawnSync('sh', ['-c', 'echo child; ls /proc/self/fd'], {stdio: 'inherit'}); undefined"
+    )
+    assert run.out.split() == ["child", "0", "1", "2", "3"]  # The last one is the folder that ls reads.
+
+
+@pytest.mark.parametrize("descriptors", ["[0, 1, 2]", "[1]"])
+def test_code_that_closes_its_streams_is_answered(node: Runner, descriptors: str) -> None:
+    run = node.run(f"for (const fd of {descriptors}) require('fs').closeSync(fd); undefined")
+    assert run.status == "ok"
+    assert node.run("2").result == "2"
+
+
+def test_a_frame_with_another_nonce_is_output(node: Runner) -> None:
+    frame = "\x1e" + "0" * 32 + ".2\n{}"
+    assert node.run(f"process.stdout.write({json.dumps(frame)}); undefined").out == frame
+
+
+def test_code_that_replaces_everything_is_answered(node: Runner) -> None:
+    run = node.run(
+        "console.log = null; JSON.stringify = 1; JSON.parse = 1; Array.prototype.push = null; Array.prototype.toJSON = () => 1\n"
+        "Buffer.from = Buffer.concat = null; Uint8Array.prototype.subarray = null; Buffer.prototype.toString = null\n"
+        "String.prototype.slice = String.prototype.split = null; RegExp.prototype.exec = null\n"
+        "Promise.prototype.then = null; Map.prototype.get = null; Object.keys = null; setImmediate = null; Atomics.store = null\n"
+        "require('fs').writeSync = require('fs').read = null; process.exit = null; Array.prototype[Symbol.iterator] = null\n"
+        "require('fs').writeFileSync('a', '1')"
+    )
+    assert (run.status, run.files) == ("ok", ["a"])
+    assert node.run("1 + 1").result == "2"
+    assert "Error: still" in node.run("throw new Error('still')").err
+
+
+def test_the_runner_ends_with_its_input(node: Runner) -> None:
+    node.run("1")
+    assert node.end_input() == 0
