@@ -299,6 +299,7 @@ async def open_service(profile: Profile, folders: HostFolders | None = None) -> 
     """
     folders = folders or host_folders(profile.embedded.cache, profile.embedded.runtime)
     languages = load_languages(profile.handlers.folders)
+    profile.check_languages(languages)
     with open_runtime(folders.runtime) as runtime:
         surroundings = Surroundings(
             runtime=runtime.path,

@@ -64,9 +64,10 @@ f"penguins.png, {len(axes.collections)} species"
         "heaviest bird of each island",
         "javascript",
         """
-const [head, ...lines] = require('fs').readFileSync('penguins.csv', 'utf8').trim().split('\\n').map(line => line.split(','));
+const rows = require('fs').readFileSync('penguins.csv', 'utf8').trim().split('\\n').map(line => line.split(','));
+const head = rows.shift();
 const heaviest = {};
-for (const line of lines) {
+for (const line of rows) {
   const island = line[head.indexOf('island')];
   heaviest[island] = Math.max(heaviest[island] ?? 0, Number(line[head.indexOf('body_mass_g')]));
 }
@@ -124,7 +125,7 @@ async def call(client: Client, tool: str, **arguments: Any) -> tuple[dict[str, A
     return answer, f"{spent * 1000:.1f} ms"
 
 
-async def show_progress(_progress: float, _total: float | None, message: str | None) -> None:
+async def show_progress(progress: float, total: float | None, message: str | None) -> None:
     """What the server says meanwhile: that libraries are prepared, and what code prints."""
     sys.stderr.write(message or "")
 

@@ -14,6 +14,7 @@ def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Shows the profile in force, or says that one is right; a mistake comes as an error with file, key and reason."""
     profile = read_profile(options, environ)
     languages = load_languages(profile.handlers.folders)
+    profile.check_languages(languages)
     if options.action == "show":
         sys.stdout.write(as_toml(profile))
     else:
