@@ -75,11 +75,10 @@ def prune(cache: Path, keep: set[str]) -> None:
             continue
         with suppress(OSError):
             if time.time() - (path / ".used").stat().st_mtime > _UNUSED:
-                # Out of sight first: what is half removed must never be found.
+                # Out of sight first: what is half removed must never be found. The lock stays: it may be held.
                 doomed = folder / f".{path.name}.old"
                 path.rename(doomed)
                 shutil.rmtree(doomed, ignore_errors=True)
-                (folder / f".{path.name}.lock").unlink(missing_ok=True)
 
 
 async def stage_tool_uv(cache: Path) -> Path:
@@ -237,13 +236,13 @@ async def _run(command: Sequence[str], lock: int, on_progress: OnProgress, index
 
 
 def _publish(fresh: Path, target: Path) -> None:
+    (fresh / ".used").touch()
     for folder, _, files in os.walk(fresh):
         for path in (Path(folder), *(Path(folder, file) for file in files)):
             mode = path.lstat().st_mode
             wanted = (mode | (0o555 if stat.S_ISDIR(mode) or mode & 0o111 else 0o444)) & ~0o022
             if wanted != mode and not stat.S_ISLNK(mode):
                 path.chmod(stat.S_IMODE(wanted))
-    (fresh / ".used").touch()
     fresh.rename(target)
 
 

@@ -29,7 +29,7 @@ _PIECE = 64 << 10
 _PATH = re.compile(r"/|(?:/(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})+)+/?")
 _QUERY = re.compile(r"(?:[A-Za-z0-9._~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{2})*")
 _FILE = re.compile(r"/files/([0-9a-f]{32})/([^/]+)")
-_SCOPED = re.compile(r"@[A-Za-z0-9._~-]+%2[Ff][A-Za-z0-9._~-]+")
+_SCOPED = re.compile(r"@[A-Za-z0-9_~-][A-Za-z0-9._~-]*%2[Ff][A-Za-z0-9_~-][A-Za-z0-9._~-]*")
 """npm asks for scoped packages by one segment with an encoded slash; no other encoded slash is let through."""
 
 _ASKED = ("accept", "if-none-match", "if-modified-since", "range", "if-range")

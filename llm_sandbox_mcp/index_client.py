@@ -1,6 +1,7 @@
 """The way out of an installation: an HTTP client that reaches the package index and public addresses, no others."""
 
 import ipaddress
+import os
 import socket
 import ssl
 from collections.abc import AsyncIterable, AsyncIterator, Iterable
@@ -94,8 +95,8 @@ def describe(error: BaseException) -> str:
             return f"failed at TLS: {getattr(cause, 'verify_message', '') or cause.reason or 'no common ground'}"
         if isinstance(cause, socket.gaierror):
             return "cannot be resolved"
-        if isinstance(cause, OSError) and cause.strerror and cause.__cause__ is None:
-            return f"cannot be reached: {cause.strerror}"
+        if isinstance(cause, OSError) and cause.errno:
+            return f"cannot be reached: {os.strerror(cause.errno)}"
         if isinstance(cause, httpcore2.TimeoutException | httpx2.TimeoutException):
             return "did not answer in time"
         cause = cause.__cause__ or cause.__context__
@@ -109,6 +110,8 @@ class _Network(httpcore2.AsyncNetworkBackend):
 
     def __init__(self, own_host: str) -> None:
         self._own_host = own_host
+        # A mirror often serves index and files under several names of one address; what the index may be, that may be.
+        self._own_addresses: set[str] = set()
         self._inner = httpcore2.AnyIOBackend()
 
     async def connect_tcp(
@@ -120,8 +123,11 @@ class _Network(httpcore2.AsyncNetworkBackend):
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
         failure: Exception = httpcore2.ConnectError("no address")
-        for address in await _addresses(host, port):
-            if host != self._own_host and not _is_public(address):
+        addresses = await _addresses(host, port)
+        if host == self._own_host:
+            self._own_addresses.update(addresses)
+        for address in addresses:
+            if address not in self._own_addresses and not _is_public(address):
                 failure = PrivateAddress("is at a private address, which only the package index itself may be")
                 continue
             try:
