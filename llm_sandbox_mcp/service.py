@@ -186,6 +186,10 @@ class Service:
         """Calls back with session id and names whenever artifacts change."""
         self._store.listen(listener)
 
+    def open_session(self) -> str:
+        """Opens an empty session, such as for files that the first run needs, and returns its id."""
+        return self._sessions.open().id
+
     def list_sessions(self) -> tuple[SessionInfo, ...]:
         """All live sessions, oldest first."""
         return self._sessions.infos()
@@ -319,6 +323,7 @@ async def open_service(profile: Profile, folders: HostFolders | None = None) -> 
     """
     folders = folders or host_folders(profile.embedded.cache, profile.embedded.runtime)
     languages = load_languages(profile.handlers.folders)
+    profile.check_languages(languages)
     with open_runtime(folders.runtime) as runtime:
         surroundings = Surroundings(
             runtime=runtime.path,

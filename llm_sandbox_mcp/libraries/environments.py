@@ -58,6 +58,15 @@ async def prepare(
     return key
 
 
+async def find(language: Language, libraries: Sequence[str], cache: Path) -> Path | None:
+    """Where the environment of these libraries is; nothing while it is not prepared."""
+    environment = language.handler.environment
+    if environment is None:
+        return None
+    path = environment_path(cache, _key(environment, await _identity(environment.python), libraries))
+    return path if await anyio.Path(path).is_dir() else None
+
+
 def prune(cache: Path, keep: set[str]) -> None:
     """Removes environments that no server asked for in 30 days, save those whose keys are to be kept."""
     folder = cache / "environments"
