@@ -228,7 +228,11 @@ class Service:
         }
 
     async def warm(self) -> None:
-        """Prepares the environments of all languages, so that the first run need not wait; failures wait for it."""
+        """Clears up after servers that are gone and prepares the environments of all languages.
+
+        What fails here fails again, and is told, when it is needed.
+        """
+        await self.backend.sweep()
         for language in self.languages.values():
             with suppress(SandboxError):
                 await self._preparer.places(language)

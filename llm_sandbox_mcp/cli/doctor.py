@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from .. import environments
+from ..libraries import environments
 from ..backends.base import PATH, Check, Sandbox
 from ..errors import SandboxError
 from ..folders import HostFolders
