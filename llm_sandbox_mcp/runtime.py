@@ -1,5 +1,6 @@
 """The folder of one running server, and the lock by which others see that it still lives."""
 
+import errno
 import fcntl
 import os
 import secrets
@@ -34,10 +35,13 @@ def open_runtime(root: Path) -> Iterator[Runtime]:
     path = root / secrets.token_hex(6)
     try:
         root.mkdir(mode=0o755, parents=True, exist_ok=True)
-        path.mkdir(mode=0o755)
-        path.chmod(0o755)
-        lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        if root.lstat().st_uid != os.geteuid():
+            raise PermissionError(errno.EPERM, "it belongs to another user")
+        with _turn(root):
+            path.mkdir(mode=0o755)
+            path.chmod(0o755)
+            lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fcntl.flock(lock, fcntl.LOCK_EX)
     except OSError as error:
         raise ProfileError(f"cannot make {path}: {error.strerror}; set embedded.runtime in the profile") from error
     try:
@@ -64,7 +68,21 @@ def is_alive(root: Path, server_id: str) -> bool:
 
 def sweep(root: Path) -> int:
     """Removes the folders of servers that are gone, and counts them."""
-    gone = [path for path in root.iterdir() if not is_alive(root, path.name)] if root.is_dir() else []
-    for path in gone:
-        shutil.rmtree(path, ignore_errors=True)
+    if not root.is_dir():
+        return 0
+    with _turn(root):
+        gone = [path for path in root.iterdir() if not is_alive(root, path.name)]
+        for path in gone:
+            shutil.rmtree(path, ignore_errors=True)
     return len(gone)
+
+
+@contextmanager
+def _turn(root: Path) -> Iterator[None]:
+    """Keeps a sweep from finding a folder that has been made and is not locked yet."""
+    turn = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(turn)
