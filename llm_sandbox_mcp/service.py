@@ -13,11 +13,11 @@ from .backends.archive import Member
 from .backends.base import WORKDIR, Backend, Surroundings
 from .errors import BadPath, InvalidArgument, SandboxError, SandboxLost
 from .folders import HostFolders, host_folders
-from .installing import Installer
 from .languages import Language, Languages, load_languages
+from .libraries.installing import Installer
+from .libraries.preparing import Preparer
 from .policy import narrow
 from .pool import Pool
-from .preparing import Preparer
 from .profile import Profile
 from .results import Artifact, Execution, Installation, OnOutput, OnProgress, SessionInfo
 from .runtime import open_runtime
@@ -228,7 +228,11 @@ class Service:
         }
 
     async def warm(self) -> None:
-        """Prepares the environments of all languages, so that the first run need not wait; failures wait for it."""
+        """Clears up after servers that are gone and prepares the environments of all languages.
+
+        What fails here fails again, and is told, when it is needed.
+        """
+        await self.backend.sweep()
         for language in self.languages.values():
             with suppress(SandboxError):
                 await self._preparer.places(language)
@@ -332,21 +336,23 @@ async def open_service(profile: Profile, folders: HostFolders | None = None) -> 
             tools=folders.cache / "tools",
         )
         failure: Exception | None = None
-        async with anyio.create_task_group() as tasks:
-            async with (
-                open_backend(profile, surroundings) as backend,
-                Preparer(profile, folders.cache) as preparer,
-                anyio.create_task_group() as owners,
-            ):
-                pool = Pool(backend, owners)
-                sessions = Sessions(pool, profile.sessions, profile.limits.policy(), tasks)
-                store = ArtifactStore(runtime.path / "artifacts", profile.artifacts)
-                try:
-                    yield Service(profile, languages, backend, pool, sessions, store, preparer)
-                except Exception as error:
-                    failure = error  # raised below: the groups here would wrap it, and their ends would hide it
-                finally:
-                    sessions.close_all()
-            tasks.cancel_scope.cancel()
-    if failure is not None:
-        raise failure
+        async with (
+            open_backend(profile, surroundings) as backend,
+            Preparer(profile, folders.cache) as preparer,
+            anyio.create_task_group() as owners,
+            # Innermost: cancelling a group that others are inside of would replace their errors by the cancellation.
+            anyio.create_task_group() as timers,
+        ):
+            pool = Pool(backend, owners)
+            sessions = Sessions(pool, profile.sessions, profile.limits.policy(), timers)
+            store = ArtifactStore(runtime.path / "artifacts", profile.artifacts)
+            try:
+                yield Service(profile, languages, backend, pool, sessions, store, preparer)
+            except Exception as error:
+                failure = error
+            finally:
+                sessions.close_all()
+                timers.cancel_scope.cancel()
+        if failure is not None:
+            # Outside of the task groups, which would wrap it.
+            raise failure

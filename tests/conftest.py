@@ -1,8 +1,9 @@
 """What all tests share."""
 
+import anyio
 import pytest
 
-from .engines import require
+from .engines import need
 
 
 @pytest.fixture
@@ -13,4 +14,4 @@ def anyio_backend() -> str:
 @pytest.fixture
 def embedded() -> None:
     """For tests that run code on bubblewrap."""
-    require("embedded")
+    anyio.run(need, "embedded")

@@ -1,24 +1,112 @@
-"""Which engines a test may count on."""
+"""Which backends work on this machine, and the small profile that tests run with."""
 
-import functools
 import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
 
-from llm_sandbox_mcp.backends.embedded import probe
+from llm_sandbox_mcp.backends import BACKENDS, open_backend
+from llm_sandbox_mcp.backends.base import Surroundings
+from llm_sandbox_mcp.folders import HANDLERS
+from llm_sandbox_mcp.profile import Profile, load_profile
+
+MIB = 1 << 20
+
+REQUIRE = "SANDBOX_REQUIRE"
+"""Environment variable with the names of backends whose absence is a failure and not a reason to skip."""
+
+_SMALL: Mapping[str, Mapping[str, object]] = {
+    "limits": {
+        "memory": 128 * MIB,
+        "cpus": 1.0,
+        "pids": 64,
+        "disk": 16 * MIB,
+        "timeout": 30.0,
+        "output": MIB,
+        "shown": 8 << 10,
+    },
+    "sessions": {"max": 6},
+    "artifacts": {"files": 10, "file_size": MIB, "store": 4 * MIB},
+}
+
+_obstacles: dict[str, str] = {}
 
 
-def require(engine: str) -> None:
-    """Skips the test with the reason where the engine does not work; fails it where `SANDBOX_REQUIRE` names the engine."""
-    reason = _obstacle(engine)
-    if reason is None:
-        return
-    if engine in os.environ.get("SANDBOX_REQUIRE", "").replace(",", " ").split():
-        pytest.fail(f"SANDBOX_REQUIRE names {engine}, which does not work here: {reason}")
-    pytest.skip(f"{engine} does not work here: {reason}")
+def required() -> set[str]:
+    """The backends that must be here."""
+    return set(re.split(r"[\s,]+", os.environ.get(REQUIRE, ""))) - {""}
 
 
-@functools.cache
-def _obstacle(engine: str) -> str | None:
-    known = {"embedded": lambda: probe.obstacle("bwrap")}
-    return known[engine]()
+def absent(backend: str, reason: str) -> NoReturn:
+    """Skips the test, or fails it where the backend is required."""
+    message = f"{backend} does not work here: {reason}"
+    if backend in required():
+        pytest.fail(message)
+    pytest.skip(message)
+
+
+async def need(backend: str) -> None:
+    """Returns when the backend works here; finds out once for each."""
+    if backend not in _obstacles:
+        with host_folder() as folder:
+            profile = small_profile(backend, folder)
+            async with open_backend(profile, surroundings(folder)) as opened:
+                checks = await opened.probe()
+        missing = [f"{check.detail}; {check.mend}" for check in checks if check.state == "missing"]
+        _obstacles[backend] = "; ".join(missing)
+    if _obstacles[backend]:
+        absent(backend, _obstacles[backend])
+
+
+@contextmanager
+def host_folder() -> Iterator[Path]:
+    """A folder of the host that sandboxes of any uid can be given parts of; the folders that pytest makes are private."""
+    folder = Path(tempfile.mkdtemp(prefix="sandbox-test-"))
+    try:
+        folder.chmod(0o755)
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+
+
+def surroundings(folder: Path) -> Surroundings:
+    """What a backend works with, below the folder."""
+    runtime = folder / "runtime" / "conformance"
+    runtime.mkdir(parents=True)
+    handlers = {path.name: path for path in HANDLERS.iterdir() if path.is_dir()}
+    return Surroundings(runtime, handlers, folder / "environments", folder / "tools")
+
+
+def small_profile(backend: str, folder: Path, **changes: Mapping[str, object]) -> Profile:
+    """The default profile with limits that are reached quickly, and everything it keeps on the host below the folder.
+
+    `changes` are laid over its sections. Python is the system's own, so that no environment is built.
+    """
+    profile = load_profile()
+    sections: dict[str, Any] = {name: dict(values) for name, values in _SMALL.items()}
+    sections["backend"] = {"name": backend}
+    sections["embedded"] = {"cache": str(folder / "cache"), "runtime": str(folder / "runtime")}
+    sections["handlers"] = {"folders": (str(plain_handlers(folder / "handlers")),)}
+    for name, values in changes.items():
+        sections[name] = {**sections.get(name, {}), **values}
+    sections = {name: getattr(profile, name).model_copy(update=values) for name, values in sections.items()}
+    return profile.model_copy(update=sections)
+
+
+def plain_handlers(folder: Path) -> Path:
+    """A folder with the Python handler as it is, but on the system's interpreter."""
+    if not folder.exists():
+        shutil.copytree(HANDLERS / "python", folder / "python", ignore=shutil.ignore_patterns("__pycache__"))
+        definition = folder / "python" / "handler.toml"
+        text = definition.read_text().replace("{environment}/bin/python", "/usr/bin/python3")
+        definition.write_text(re.sub(r"^\[environment\]\n(?:(?!\[).*\n)*", "", text, flags=re.MULTILINE))
+    return folder
+
+
+__all__ = ["BACKENDS", "MIB", "absent", "host_folder", "need", "plain_handlers", "small_profile", "surroundings"]

@@ -14,11 +14,11 @@ LAYERS = (
     {"cli"},
     {"server"},
     {"service"},
-    {"sessions", "preparing", "installing"},
-    {"pool", "kernel", "artifacts", "verdict", "builds", "gateway"},
-    {"execution", "environments", "indexes", "index_client", "index_pages", "http1"},
-    {"backends", "hostfiles"},
-    {"policy", "languages", "protocol", "profile", "results", "runtime", "archive"},
+    {"sessions", "libraries"},
+    {"pool", "kernel", "artifacts", "verdict"},
+    {"execution", "hostfiles"},
+    {"backends"},
+    {"policy", "languages", "protocol", "profile", "results", "runtime"},
     {"errors", "folders", "units"},
 )
 """From the outside in. A part may import those below it, and those beside it as long as no circle arises."""
@@ -40,7 +40,7 @@ MODULES = modules()
 
 
 def imports(module: str) -> Iterator[str]:
-    """What a module imports, ours as names below the package, others as they are; imports for types alone are left out."""
+    """What a module imports, ours by their names below the package, others with a mark; those for types alone are left out."""
     path = MODULES[module]
     package = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
     package = [part for part in package if part]

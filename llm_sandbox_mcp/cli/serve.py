@@ -19,7 +19,10 @@ def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
         local = options.transport == "stdio"
         async with opened(profile, environ) as service:
             server = build_server(service, host_files=local)
-            await (serve_stdio(server) if local else serve_http(server, options.host, options.port))
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(service.warm)
+                await (serve_stdio(server) if local else serve_http(server, options.host, options.port))
+                tasks.cancel_scope.cancel()
 
     anyio.run(serve)
     return 0

@@ -34,9 +34,9 @@ def command(
     )
 
 
-def refused(*arguments: str, **changes: str) -> str:
+def refused(*arguments: str) -> str:
     """The one line on stderr by which a command was refused."""
-    done = command(*arguments, **changes)
+    done = command(*arguments)
     assert done.returncode == 2, done
     assert done.stdout == ""
     (line,) = done.stderr.splitlines()

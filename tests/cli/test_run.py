@@ -1,11 +1,9 @@
 """`llm-sandbox-mcp run`: a program's output, status and files, and what happens when it is stopped."""
 
-import os
 import pty
 import secrets
 import signal
 import subprocess
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -89,18 +87,17 @@ def test_output_is_passed_as_it_is_to_a_pipe_and_escaped_for_a_terminal() -> Non
     code = r"printf 'a\033]0;title\007b\n'"
     assert bash(code).stdout == "a\x1b]0;title\x07b\n"
     ours, theirs = pty.openpty()
-    with closing(os.fdopen(ours, "rb", buffering=0)) as terminal:
-        with closing(os.fdopen(theirs, "wb", buffering=0)) as end:
-            subprocess.run(
-                [*ARGV, "run", "--language", "bash", "-c", code],
-                stdin=subprocess.DEVNULL,
-                stdout=end,
-                stderr=subprocess.DEVNULL,
-                env=environment(),
-                timeout=LIMIT,
-                check=True,
-            )
-            assert terminal.read(100) == rb"a\x1b]0;title\x07b" + b"\r\n"
+    with open(ours, "rb", buffering=0) as terminal, open(theirs, "wb", buffering=0) as end:
+        subprocess.run(
+            [*ARGV, "run", "--language", "bash", "-c", code],
+            stdin=subprocess.DEVNULL,
+            stdout=end,
+            stderr=subprocess.DEVNULL,
+            env=environment(),
+            timeout=LIMIT,
+            check=True,
+        )
+        assert terminal.read(100) == rb"a\x1b]0;title\x07b" + b"\r\n"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import uv
-from driver import Runner, start
+
+from .driver import Runner, start
 
 INTERPRETER = os.environ.get("SANDBOX_TEST_PYTHON", "/usr/bin/python3")
 

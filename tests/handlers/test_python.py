@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from driver import HANDLERS, Runner, start
-from python_environment import environment, python
+
+from .driver import HANDLERS, Runner, start
+from .python_environment import environment, python
 
 
 @pytest.fixture

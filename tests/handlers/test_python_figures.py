@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from driver import Run, Runner
-from python_environment import python
+
+from .driver import Run, Runner
+from .python_environment import python
 
 LIBRARIES = ("matplotlib", "pandas", "seaborn")
 

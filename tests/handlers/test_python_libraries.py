@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 import uv
-from driver import HANDLERS
-from python_environment import environment, python
+
+from .driver import HANDLERS
+from .python_environment import environment, python
 
 LIBRARIES = tomllib.loads((HANDLERS / "python/handler.toml").read_text())["libraries"]
 

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from driver import Runner, RunnerEnded
-from python_environment import python
+
+from .driver import Runner, RunnerEnded
+from .python_environment import python
 
 
 @pytest.fixture

@@ -50,7 +50,7 @@ def python(tmp_path: Path) -> Path:
     """The interpreter of a new environment that has what this one has, but not this package."""
     run(sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv", cwd=tmp_path)
     (packages,) = (tmp_path / "venv").glob("lib/python*/site-packages")
-    # A path in a .pth file is searched, but the .pth files in it are not obeyed: an editable install there has no effect.
+    # What a .pth file names is searched, but .pth files in there are not obeyed: an editable install has no effect.
     (packages / "shared.pth").write_text(sysconfig.get_path("purelib"))
     return tmp_path / "venv" / "bin" / "python"
 

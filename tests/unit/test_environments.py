@@ -10,14 +10,15 @@ from pathlib import Path
 
 import anyio
 import pytest
-from local_index import LocalIndex, local_index, sdist, wheel
 
-from llm_sandbox_mcp.builds import Environments
-from llm_sandbox_mcp.environments import environment_path, prepare, prune, stage_tool_uv
 from llm_sandbox_mcp.errors import InstallFailed, ProfileError, StartFailed
-from llm_sandbox_mcp.indexes import index_of
 from llm_sandbox_mcp.languages import Environment, Handler, Language, Libraries, Runner
+from llm_sandbox_mcp.libraries.builds import Environments
+from llm_sandbox_mcp.libraries.environments import environment_path, prepare, prune, stage_tool_uv
+from llm_sandbox_mcp.libraries.indexes import index_of
 from llm_sandbox_mcp.profile import Profile, load_profile
+
+from .local_index import LocalIndex, local_index, sdist, wheel
 
 pytestmark = pytest.mark.anyio
 

@@ -16,15 +16,16 @@ import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from local_index import SIMPLE_JSON, LocalIndex, Page, local_index, sdist, wheel
 from uv import find_uv_bin
 
-from llm_sandbox_mcp import gateway as gateway_module
-from llm_sandbox_mcp import http1
-from llm_sandbox_mcp.gateway import checked_path, index_url, serve_index
-from llm_sandbox_mcp.http1 import Refused
-from llm_sandbox_mcp.index_client import _is_public, open_client
-from llm_sandbox_mcp.index_pages import PAGES
+from llm_sandbox_mcp.libraries import gateway as gateway_module
+from llm_sandbox_mcp.libraries import http1
+from llm_sandbox_mcp.libraries.gateway import checked_path, index_url, serve_index
+from llm_sandbox_mcp.libraries.http1 import Refused
+from llm_sandbox_mcp.libraries.index_client import _is_public, open_client
+from llm_sandbox_mcp.libraries.index_pages import PAGES
+
+from .local_index import SIMPLE_JSON, LocalIndex, Page, local_index, sdist, wheel
 
 pytestmark = pytest.mark.anyio
 

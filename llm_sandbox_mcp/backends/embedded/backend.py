@@ -69,8 +69,13 @@ class EmbeddedBackend(Backend):
         launcher, stage = await self._engine()
         name = secrets.token_hex(8)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        sandbox = EmbeddedSandbox(name, policy, ours, lambda: launcher.usage(name), lambda: launcher.kill(name))
         launched: Launched | None = None
+
+        async def usage() -> tuple[int, int]:
+            counts = await launcher.usage(name)
+            return launched.counts if launched is not None and launched.exited.is_set() else counts
+
+        sandbox = EmbeddedSandbox(name, policy, ours, usage, lambda: launcher.kill(name))
         try:
             with theirs:
                 launched = await launcher.launch(

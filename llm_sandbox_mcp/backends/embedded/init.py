@@ -35,6 +35,10 @@ class Init:
     def __init__(self, control: _socket.socket) -> None:
         self._control = control
         self._ids: dict[bytes, int] = {}
+        # Opened before it is too late: `_hide` makes this process' files unwritable.
+        self._oom_score = os.open("/proc/self/oom_score_adj", os.O_RDWR)
+        self._own_score = os.read(self._oom_score, 8)
+        self._expendable = b"%d" % min(int(self._own_score) + 500, 1000)
 
     def send(self, *fields: bytes, descriptors: list[int] | tuple[int, ...] = ()) -> None:
         rights = [
@@ -91,6 +95,8 @@ class Init:
         environment = dict(entry.split(b"=", 1) for entry in env)
         actions = [(os.POSIX_SPAWN_DUP2, fd, target) for target, fd in enumerate(descriptors)]
         try:
+            # Inherited: when memory runs out, the kernel ends what the code started and not the whole sandbox.
+            os.write(self._oom_score, self._expendable)
             os.chdir(cwd)
             program = _find(argv[0], environment.get(b"PATH", b""))
             self._ids[name] = os.posix_spawn(
@@ -100,6 +106,8 @@ class Init:
             self.send(b"F", name, b"%d" % (error.errno or 0))
         else:
             self.send(b"P", name)
+        finally:
+            os.write(self._oom_score, self._own_score)
 
     def _kill(self, name: bytes, number: int) -> None:
         pid = self._ids.get(name)
@@ -149,6 +157,7 @@ def main() -> None:
     control = _socket.socket(fileno=int(sys.argv[1]))
     os.set_inheritable(control.fileno(), False)
     os.closerange(control.fileno() + 1, 64)
+    init = Init(control)
     _hide()
     _set_limits(sys.argv[2])
     for number in (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP, _signal.SIGPIPE):
@@ -158,7 +167,6 @@ def main() -> None:
     os.set_blocking(wake, False)
     _signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     _signal.signal(_signal.SIGCHLD, lambda number, frame: None)
-    init = Init(control)
     init.ready()
     poll = select.poll()
     poll.register(control.fileno(), select.POLLIN)

@@ -7,7 +7,7 @@ group and dropping privileges must happen between fork and exec. So the server s
     {"op": "start", "server", "seccomp", "runtime"}   ->  {"event": "ready", "cgroups": version, "reason"}
     {"op": "launch", "id", "argv", "uid", "limits"}   + the control socket of the sandbox
     {"op": "usage", "id"}                             ->  {"event": "usage", "id", "oom_kills", "pids_refused"}
-    {"op": "kill", "id"}                              later, always:  {"event": "exited", "id", "log"}
+    {"op": "kill", "id"}                              later, always:  {"event": "exited", "id", "log", counters}
 
 When the server is gone, however it went, the control socket ends: this process then ends every sandbox and removes the
 server's control groups and its runtime folder.
@@ -96,9 +96,13 @@ class Launcher:
     def settle(self) -> None:
         """Reports the sandboxes that have ended, once their control groups are gone too."""
         for name, child in list(self._children.items()):
-            if not child.running and (child.group is None or child.group.remove()):
+            if child.running:
+                continue
+            # They go with the group, and what a sandbox died of is asked after its end.
+            counts = _counts(child.group)
+            if child.group is None or child.group.remove():
                 del self._children[name]
-                self._send(event="exited", id=name, log=_tail(child.log))
+                self._send(event="exited", id=name, log=_tail(child.log), **counts)
                 os.close(child.log)
 
     @property
@@ -135,7 +139,7 @@ class Launcher:
             if group is not None:
                 group.remove()
             os.close(log)
-            self._send(event="exited", id=request["id"], log=f"cannot start: {error}")
+            self._send(event="exited", id=request["id"], log=f"cannot start: {error}", **_counts(None))
             return
         if pid == 0:
             self._become(request, control, log, group)
@@ -176,9 +180,7 @@ class Launcher:
 
     def _usage(self, request: dict[str, Any]) -> None:
         child = self._children.get(request["id"])
-        group = child.group if child else None
-        oom_kills, pids_refused = (group.oom_kills(), group.pids_refused()) if group else (0, 0)
-        self._send(event="usage", id=request["id"], oom_kills=oom_kills, pids_refused=pids_refused)
+        self._send(event="usage", id=request["id"], **_counts(child.group if child else None))
 
     def _kill(self, request: dict[str, Any]) -> None:
         child = self._children.get(request["id"])
@@ -194,6 +196,12 @@ class Launcher:
     def _send(self, **event: Any) -> None:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._control.send(json.dumps(event).encode())
+
+
+def _counts(group: cgroups.Group | None) -> dict[str, int]:
+    if group is None:
+        return {"oom_kills": 0, "pids_refused": 0}
+    return {"oom_kills": group.oom_kills(), "pids_refused": group.pids_refused()}
 
 
 def _tail(log: int) -> str:

@@ -29,6 +29,8 @@ class Launched:
     exited: anyio.Event = field(default_factory=anyio.Event)
     log: str = ""
     """The last words of bubblewrap, once it exited."""
+    counts: tuple[int, int] = (0, 0)
+    """What `Launcher.usage` gave at the end."""
 
 
 class Launcher:
@@ -68,7 +70,10 @@ class Launcher:
             await self._send({"op": "kill", "id": name})
 
     async def usage(self, name: str) -> tuple[int, int]:
-        """How often the kernel killed for memory, and refused a process, in a sandbox so far."""
+        """How often the kernel killed for memory, and refused a process, in a sandbox so far.
+
+        Of one that has ended `Launched.counts` tells.
+        """
         if name not in self._launched:
             return 0, 0
         event, counts = anyio.Event(), [0, 0]
@@ -84,6 +89,9 @@ class Launcher:
                 packet, _ = await self._control.receive()
                 self._take(json.loads(packet))
         except anyio.EndOfStream:
+            pass
+        finally:
+            # Also when the server ends this: whoever waits for a sandbox's end must not wait for a report any more.
             self.gone = True
             self._ready.set()
             for launched in self._launched.values():
@@ -104,6 +112,7 @@ class Launcher:
             case "exited":
                 launched = self._launched.pop(event["id"])
                 launched.log = event["log"]
+                launched.counts = event["oom_kills"], event["pids_refused"]
                 launched.exited.set()
             case "usage":
                 waiting = self._usages.get(event["id"], [])

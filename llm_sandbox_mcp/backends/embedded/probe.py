@@ -94,6 +94,8 @@ def _trial(bwrap: str) -> Check:
     argv = [
         shutil.which(bwrap) or bwrap,
         "--unshare-all",
+        # Without it bubblewrap leaves a process behind that nobody waits for.
+        "--as-pid-1",
         "--ro-bind",
         "/",
         "/",

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import anyio.lowlevel
 
+from ..kernel import Places
+from ..languages import Language
+from ..profile import Profile
+from ..results import OnProgress
 from .builds import Environments
 from .environments import stage_tool_uv
-from .kernel import Places
-from .languages import Language
-from .profile import Profile
-from .results import OnProgress
 
 
 async def _silent(line: str) -> None:

@@ -5,9 +5,9 @@ import subprocess
 
 import anyio
 
-from .errors import InstallFailed, ProfileError
-from .languages import Language, Libraries
-from .profile import Profile
+from ..errors import InstallFailed, ProfileError
+from ..languages import Language, Libraries
+from ..profile import Profile
 
 _WAIT = 20.0
 _defaults: dict[tuple[str, ...], str] = {}

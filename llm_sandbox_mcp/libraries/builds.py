@@ -8,10 +8,10 @@ from typing import Self
 import anyio
 from anyio.streams.memory import MemoryObjectSendStream
 
+from ..errors import SandboxError
+from ..languages import Language
+from ..results import OnProgress
 from .environments import environment_path, prepare
-from .errors import SandboxError
-from .languages import Language
-from .results import OnProgress
 
 _LINES = 256
 """Progress lines that wait for one asker; a slower one misses some."""

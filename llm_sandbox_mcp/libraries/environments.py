@@ -20,9 +20,9 @@ from pathlib import Path
 import anyio
 from anyio.streams.text import TextReceiveStream
 
-from .errors import ProfileError, StartFailed
-from .languages import Environment, Language
-from .results import OnProgress
+from ..errors import ProfileError, StartFailed
+from ..languages import Environment, Language
+from ..results import OnProgress
 
 _FORMAT = 1
 """Raised when environments are built in another way, so that those of older versions are not used."""

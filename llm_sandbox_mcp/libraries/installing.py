@@ -11,13 +11,13 @@ from functools import partial
 
 import anyio
 
-from .backends.base import Completed, Sandbox
-from .errors import InstallFailed, InvalidArgument, PolicyDenied, SandboxError
-from .kernel import Places
-from .languages import Language, Libraries
-from .profile import Profile
-from .results import Library, OnProgress
-from .units import format_duration
+from ..backends.base import Completed, Sandbox
+from ..errors import InstallFailed, InvalidArgument, PolicyDenied, SandboxError
+from ..kernel import Places
+from ..languages import Language, Libraries
+from ..profile import Profile
+from ..results import Library, OnProgress
+from ..units import format_duration
 
 _MOST = 50
 """Libraries of one installation."""
