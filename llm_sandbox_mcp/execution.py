@@ -89,12 +89,17 @@ class Run:
         return all(stream.parser.done for stream in self._streams)
 
     async def _interrupt(self) -> None:
-        with anyio.CancelScope(shield=True, deadline=anyio.current_time() + GRACE):
-            try:
-                await self._process.signal(signal.SIGINT)
-                await self._converse()
-            except SandboxLost:
-                self._ended = "lost"
+        deadline = anyio.current_time() + GRACE
+        # Twice: the first is not heard by a runner that has yet to read its request, or to start a child.
+        for until in (deadline - GRACE / 2, deadline):
+            with anyio.CancelScope(shield=True, deadline=until):
+                try:
+                    await self._process.signal(signal.SIGINT)
+                    await self._converse()
+                except SandboxLost:
+                    self._ended = "lost"
+            if self._ended is not None:
+                return
 
     async def _converse(self) -> None:
         """Goes on with the exchange; cancelled, it can be called again and nothing is lost."""

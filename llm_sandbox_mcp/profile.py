@@ -6,7 +6,7 @@ their own and the documented file cannot be wrong.
 
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -137,6 +137,13 @@ class Profile(_Section):
     def language(self, name: str) -> LanguageSection:
         """The operator's settings for a language, empty ones where the profile has none."""
         return self.languages.get(name) or LanguageSection()
+
+    def check_languages(self, known: Iterable[str]) -> None:
+        """Raises `ProfileError` for settings of an unknown language: a typing error must not pass in silence."""
+        known = list(known)
+        for name in self.languages:
+            if name not in known:
+                raise ProfileError(f"languages.{name}: no such language; there are: {', '.join(known)}")
 
 
 def load_profile(source: str | None = None) -> Profile:

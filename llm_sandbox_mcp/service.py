@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import anyio
 
@@ -11,13 +11,13 @@ from .artifacts import ArtifactStore, inner_path, mime_type
 from .backends import open_backend
 from .backends.archive import Member
 from .backends.base import WORKDIR, Backend, Surroundings
-from .errors import BadPath, InvalidArgument, SandboxLost
+from .errors import BadPath, InvalidArgument, SandboxError, SandboxLost
 from .folders import HostFolders, host_folders
-from .installing import Installer
-from .languages import Languages, load_languages
+from .languages import Language, Languages, load_languages
+from .libraries.installing import Installer
+from .libraries.preparing import Preparer
 from .policy import narrow
 from .pool import Pool
-from .preparing import Preparer
 from .profile import Profile
 from .results import Artifact, Execution, Installation, OnOutput, OnProgress, SessionInfo
 from .runtime import open_runtime
@@ -37,6 +37,7 @@ class Service:
         profile: Profile,
         languages: Languages,
         backend: Backend,
+        pool: Pool,
         sessions: Sessions,
         store: ArtifactStore,
         preparer: Preparer,
@@ -47,7 +48,9 @@ class Service:
         self._sessions = sessions
         self._store = store
         self._preparer = preparer
+        self._pool = pool
         self._installer = Installer(profile)
+        self._versions: dict[str, str] = {}
 
     async def execute(
         self,
@@ -183,6 +186,10 @@ class Service:
         """Calls back with session id and names whenever artifacts change."""
         self._store.listen(listener)
 
+    def open_session(self) -> str:
+        """Opens an empty session, such as for files that the first run needs, and returns its id."""
+        return self._sessions.open().id
+
     def list_sessions(self) -> tuple[SessionInfo, ...]:
         """All live sessions, oldest first."""
         return self._sessions.infos()
@@ -212,13 +219,38 @@ class Service:
             "title": handler.title,
             "aliases": list(handler.aliases),
             "file_extension": handler.extension,
-            "version": await self._preparer.version(language),
+            "version": await self._version(language),
             "keeps_state": handler.stateful,
             "working_directory": WORKDIR,
             "libraries": list(self.profile.language(handler.name).libraries),
             "package_manager": handler.libraries.manager if handler.libraries else None,
             "examples": [example.model_dump() for example in handler.examples],
         }
+
+    async def warm(self) -> None:
+        """Clears up after servers that are gone and prepares the environments of all languages.
+
+        What fails here fails again, and is told, when it is needed.
+        """
+        await self.backend.sweep()
+        for language in self.languages.values():
+            with suppress(SandboxError):
+                await self._preparer.places(language)
+
+    async def _version(self, language: Language) -> str:
+        """What the language's own interpreter says, asked once, in a sandbox."""
+        if not self._preparer.ready(language):
+            return "known once its libraries are prepared"
+        if language.name not in self._versions:
+            places = await self._preparer.places(language)
+            lease = await self._pool.acquire(self.profile.limits.policy())
+            try:
+                done = await lease.sandbox.run(places.argv(language.handler.version), places.env())
+            finally:
+                lease.release()
+            lines = (done.stdout or done.stderr).decode(errors="replace").strip().splitlines()
+            self._versions[language.name] = lines[0] if lines else "unknown"
+        return self._versions[language.name]
 
     def _session(self, session_id: str) -> Session:
         return self._sessions.get(session_id) if session_id else self._sessions.open()
@@ -295,6 +327,7 @@ async def open_service(profile: Profile, folders: HostFolders | None = None) -> 
     """
     folders = folders or host_folders(profile.embedded.cache, profile.embedded.runtime)
     languages = load_languages(profile.handlers.folders)
+    profile.check_languages(languages)
     with open_runtime(folders.runtime) as runtime:
         surroundings = Surroundings(
             runtime=runtime.path,
@@ -305,20 +338,21 @@ async def open_service(profile: Profile, folders: HostFolders | None = None) -> 
         failure: Exception | None = None
         async with (
             open_backend(profile, surroundings) as backend,
-            Preparer(profile, languages, folders.cache) as preparer,
+            Preparer(profile, folders.cache) as preparer,
             anyio.create_task_group() as owners,
             # Innermost: cancelling a group that others are inside of would replace their errors by the cancellation.
-            anyio.create_task_group() as tasks,
+            anyio.create_task_group() as timers,
         ):
-            sessions = Sessions(Pool(backend, owners), profile.sessions, profile.limits.policy(), tasks)
+            pool = Pool(backend, owners)
+            sessions = Sessions(pool, profile.sessions, profile.limits.policy(), timers)
             store = ArtifactStore(runtime.path / "artifacts", profile.artifacts)
             try:
-                yield Service(profile, languages, backend, sessions, store, preparer)
+                yield Service(profile, languages, backend, pool, sessions, store, preparer)
             except Exception as error:
                 failure = error
             finally:
                 sessions.close_all()
-                tasks.cancel_scope.cancel()
+                timers.cancel_scope.cancel()
         if failure is not None:
             # Outside of the task groups, which would wrap it.
             raise failure

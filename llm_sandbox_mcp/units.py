@@ -5,8 +5,8 @@ from typing import Annotated
 
 from pydantic import BeforeValidator
 
-_SIZES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
-_TIMES = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+SIZES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+TIMES = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _QUANTITY = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)")
 
 
@@ -19,17 +19,17 @@ def _quantity(text: object, units: dict[str, float] | dict[str, int], example: s
 
 def parse_size(text: object) -> int:
     """Bytes of a size such as `"512MiB"`; `ValueError` for a bare number or an unknown unit."""
-    return int(_quantity(text, _SIZES, '"512MiB"'))
+    return int(_quantity(text, SIZES, '"512MiB"'))
 
 
 def parse_duration(text: object) -> float:
     """Seconds of a time such as `"30s"`; `ValueError` for a bare number or an unknown unit."""
-    return _quantity(text, _TIMES, '"30s"')
+    return _quantity(text, TIMES, '"30s"')
 
 
 def format_size(size: int) -> str:
     """The size in the largest unit that leaves at least one: `1536` is `"1.5KiB"`."""
-    for unit, factor in reversed(_SIZES.items()):
+    for unit, factor in reversed(SIZES.items()):
         if size >= factor:
             return f"{size / factor:.4g}{unit}"
     return f"{size}B"
@@ -37,7 +37,7 @@ def format_size(size: int) -> str:
 
 def format_duration(seconds: float) -> str:
     """The time in the largest unit that leaves at least one: `600` is `"10m"`."""
-    for unit, factor in reversed(_TIMES.items()):
+    for unit, factor in reversed(TIMES.items()):
         if seconds >= factor:
             return f"{seconds / factor:.4g}{unit}"
     return f"{seconds * 1000:.4g}ms"

@@ -17,6 +17,8 @@ __sandbox_most=200
 builtin source "${BASH_SOURCE[0]%/*}/request.sh"
 builtin source "${BASH_SOURCE[0]%/*}/files.sh"
 
+__sandbox_gone='{"status":"error","exit_code":1,"result":null,"interrupted":false,"files":[],"files_omitted":0,"figures":[]}'
+
 __sandbox_relay() {
   builtin local LC_ALL=C line nonce frame kind
   builtin trap '' INT
@@ -26,7 +28,7 @@ __sandbox_relay() {
     nonce=${line:10:32}
     builtin printf '%s\n' "${line:44}"
     # Each line of the answer is a frame: + when more follow, ! when it is the last that this shell gives.
-    while IFS= builtin read -r line || line='!{"status":"error","exit_code":1,"result":null,"interrupted":false,"files":[],"files_omitted":0,"figures":[]}'; do
+    while IFS= builtin read -r line || line=!$__sandbox_gone; do
       kind=${line:0:1} frame=${line:1}
       builtin printf -v frame '\x1e%s%s%d\n%s\n' "$nonce" "${kind/'!'/.}" $((${#frame} + 1)) "$frame"
       builtin echo -nE "$frame" >&251

@@ -11,6 +11,7 @@ const READY = 1;
 const INTERRUPTED = 2; // Number of the last run that SIGINT has reached.
 const NEVER = 3;
 const PATIENCE = 20;
+const AGAIN = 400; // Longer, so that a second termination does not hit the runner while it answers the first.
 
 class Watch {
   constructor(stop) {
@@ -20,7 +21,9 @@ class Watch {
     // The worker also keeps the process alive while a run waits for nothing but its own promise.
     const worker = new Worker(__filename, { workerData: this.cells });
     worker.on('message', (number) => {
-      if (number === load(this.cells, RUN)) stop();
+      if (number !== load(this.cells, RUN)) return;
+      this.end();
+      stop();
     });
   }
 
@@ -52,7 +55,7 @@ function interrupt(cells) {
   store(cells, INTERRUPTED, number);
   notify(cells, INTERRUPTED);
   parentPort.postMessage(number);
-  while (wait(cells, RUN, number, PATIENCE) === 'timed-out') {
+  for (let patience = PATIENCE; wait(cells, RUN, number, patience) === 'timed-out'; patience = AGAIN) {
     const { Session } = require('inspector');
     const session = new Session();
     session.connectToMainThread();

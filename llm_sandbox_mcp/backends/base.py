@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -115,6 +116,10 @@ class Sandbox(ABC):
 
         Raises `StartFailed` when the program cannot be started and `SandboxLost` when the sandbox is gone.
         """
+
+    @abstractmethod
+    async def listen(self) -> socket.socket:
+        """A TCP socket that listens on the sandbox's own loopback; who accepts on it is all the sandbox can reach."""
 
     @abstractmethod
     async def usage(self) -> Usage:

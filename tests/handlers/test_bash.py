@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from driver import Runner, RunnerEnded, start
+
+from .driver import Runner, RunnerEnded, start
 
 
 @pytest.fixture

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from driver import Runner, start
+
+from .driver import Runner, start
 
 
 @pytest.fixture

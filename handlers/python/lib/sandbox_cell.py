@@ -60,12 +60,16 @@ class Session:
 
     def _wait(self, coroutine):
         """Runs a coroutine on the session's event loop; an interrupt cancels it first, so that it can clean up."""
-        import asyncio
+        try:
+            import asyncio
 
-        if self._loop is None or self._loop.is_closed():
-            self._loop = asyncio.new_event_loop()
-            asyncio.set_event_loop(self._loop)
-        task = self._loop.create_task(coroutine)
+            if self._loop is None or self._loop.is_closed():
+                self._loop = asyncio.new_event_loop()
+                asyncio.set_event_loop(self._loop)
+            task = self._loop.create_task(coroutine)
+        except BaseException:
+            coroutine.close()  # or Python would complain that it was never awaited
+            raise
         try:
             return self._loop.run_until_complete(task)
         except BaseException as error:
@@ -80,8 +84,9 @@ class Session:
         try:
             self._loop.run_until_complete(task)
         except asyncio.CancelledError as cancelled:
-            # Says where the code was waiting, not where the loop was.
-            raise KeyboardInterrupt().with_traceback(cancelled.__traceback__) from None
+            # Says where the code was waiting, not where the loop was. Before 3.11 the context knows it.
+            waiting = cancelled.__context__ or cancelled
+            raise KeyboardInterrupt().with_traceback(waiting.__traceback__) from None
         raise KeyboardInterrupt
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import linecache
 import sys
-
-_INNER = ("sandbox_", "asyncio.")
+import traceback
 
 
 def print_error(error: BaseException, session) -> None:
@@ -13,23 +13,39 @@ def print_error(error: BaseException, session) -> None:
         if error.code is not None and not isinstance(error.code, int):
             print(error.code, file=sys.stderr)
         return
-    trace = error.__traceback__
-    # Only frames before the code's first one: asyncio is among them when a cell awaits.
-    while trace is not None and str(trace.tb_frame.f_globals.get("__name__")).startswith(_INNER):
-        trace = trace.tb_next
-    error.__traceback__ = trace
+    # A cell that awaits is called by asyncio, which the runner calls.
+    while _is_in(error.__traceback__, "asyncio.", "sandbox_"):
+        error.__traceback__ = error.__traceback__.tb_next
+    _strip(error, set())
     if sys.excepthook is not sys.__excepthook__:
-        sys.excepthook(type(error), error, trace)
+        sys.excepthook(type(error), error, error.__traceback__)
         return
-    try:
-        import linecache
-        import traceback
+    session.fill_linecache(linecache)
+    traceback.print_exception(type(error), error, error.__traceback__)
 
-        session.fill_linecache(linecache)
-        traceback.print_exception(type(error), error, trace)
-    except Exception:
-        # The code has broken the import system: the interpreter's own printer needs nothing of it.
-        sys.__excepthook__(type(error), error, trace)
+
+def _strip(error: BaseException | None, seen: set[int]) -> None:
+    """Takes the runner's frames out of the tracebacks of an error and of all that belong to it.
+
+    They stand at the start, at the end (the SIGINT handler), and in between (matplotlib calling its backend).
+    """
+    if error is None or id(error) in seen:
+        return
+    seen.add(id(error))
+    while _is_in(error.__traceback__, "sandbox_"):
+        error.__traceback__ = error.__traceback__.tb_next
+    trace = error.__traceback__
+    while trace is not None:
+        while _is_in(trace.tb_next, "sandbox_"):
+            trace.tb_next = trace.tb_next.tb_next
+        trace = trace.tb_next
+    for other in (error.__cause__, error.__context__, *getattr(error, "exceptions", ())):
+        if other is None or isinstance(other, BaseException):
+            _strip(other, seen)
+
+
+def _is_in(trace, *modules: str) -> bool:
+    return trace is not None and str(trace.tb_frame.f_globals.get("__name__")).startswith(modules)
 
 
 def exit_code(error: BaseException | None) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 # The `signal` module would load `enum` and `functools`.
-from _signal import ITIMER_REAL, SIGINT, setitimer, signal
+from _signal import ITIMER_REAL, NSIG, SIGINT, getsignal, setitimer, signal
 
 
 class Guard:
@@ -15,6 +15,7 @@ class Guard:
         self.interrupted = False
         """Whether a SIGINT has arrived since this was last set to False."""
         self._armed = False
+        self._resting: dict = {}
         signal(SIGINT, self._on_interrupt)
 
     def run(self, work, *args) -> BaseException | None:
@@ -26,6 +27,8 @@ class Guard:
         try:
             try:
                 self._armed = True
+                while self._resting:
+                    signal(*self._resting.popitem())
                 work(*args)
                 done = True
             except BaseException as caught:
@@ -51,11 +54,21 @@ class Guard:
         raise KeyboardInterrupt
 
     def _take_back(self) -> None:
-        """Undoes what would run user code between two runs: its handlers, alarms and trace functions."""
+        """Stops what would run user code outside guarded work: handlers rest, alarms and trace functions end."""
         setitimer(ITIMER_REAL, 0)
         signal(SIGINT, self._on_interrupt)
         sys.settrace(None)
         sys.setprofile(None)
+        if "signal" in sys.modules:  # otherwise the code cannot have set any
+            for number in range(1, NSIG):
+                handler = getsignal(number)
+                if callable(handler) and number != SIGINT:
+                    self._resting[number] = handler
+                    signal(number, _rest)
+
+
+def _rest(number: int, frame) -> None:
+    pass
 
 
 _RUN = Guard.run.__code__

@@ -108,10 +108,14 @@ class Runs:
             self._guard.run(lambda stream=stream: stream.flush())
 
     def _tell(self, error: BaseException) -> None:
-        from sandbox_errors import exit_code, print_error
+        try:
+            from sandbox_errors import exit_code, print_error
 
-        self._exit_code = exit_code(error)
-        print_error(error, self._session)
+            self._exit_code = exit_code(error)
+            print_error(error, self._session)
+        except Exception:
+            # The code has broken the import system, or its own hook: the interpreter's printer needs neither.
+            sys.__excepthook__(type(error), error, error.__traceback__)
 
     def _forget_missing_modules(self) -> None:
         """Lets the import system see what was installed or copied in since the last run, for two folders only."""

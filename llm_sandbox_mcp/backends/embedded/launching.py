@@ -89,6 +89,9 @@ class Launcher:
                 packet, _ = await self._control.receive()
                 self._take(json.loads(packet))
         except anyio.EndOfStream:
+            pass
+        finally:
+            # Also when the server ends this: whoever waits for a sandbox's end must not wait for a report any more.
             self.gone = True
             self._ready.set()
             for launched in self._launched.values():

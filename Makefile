@@ -1,0 +1,62 @@
+# make run and make test set everything up first; what is up to date is not done again.
+
+SHELL := /bin/bash
+VENV := .venv
+PYTHON := $(VENV)/bin/python
+
+.PHONY: run test lint bench clean
+
+run: $(VENV)/installed
+	@$(PYTHON) -m tests.demo
+
+test: $(VENV)/installed
+	$(PYTHON) -m pytest
+
+lint: $(VENV)/installed
+	$(VENV)/bin/ruff check
+	$(VENV)/bin/ruff format --check
+	$(VENV)/bin/mypy
+
+bench: $(VENV)/installed
+	@set -e; for script in tests/benchmarks/[a-z]*.py; do \
+	  name=$${script##*/}; $(PYTHON) -m tests.benchmarks.$${name%.py}; \
+	done
+
+clean:
+	rm -rf $(VENV) out dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find llm_sandbox_mcp handlers tests -name __pycache__ -prune -exec rm -rf {} +
+
+$(VENV)/installed: pyproject.toml $(VENV)/bin/python
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+# The first interpreter that is new enough and has venv; where there is none, uv fetches one.
+$(VENV)/bin/python: | $(VENV)/system
+	@set -e; \
+	for python in python3 python3.14 python3.13 python3.12 python3.11; do \
+	  if $$python -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	    echo "$$python -m venv $(VENV)"; exec $$python -m venv $(VENV); \
+	  fi; \
+	done; \
+	if command -v uv >/dev/null; then exec uv venv --seed --allow-existing --python 3.12 $(VENV); fi; \
+	echo "Python 3.11 or newer, with venv, is needed: install python3 and python3-venv, or uv" >&2; exit 1
+
+# What sandboxes are made of and run. They see /usr only, so that is where the programs must be.
+$(VENV)/system:
+	@set -e; missing=; \
+	command -v bwrap >/dev/null || missing="$$missing bubblewrap"; \
+	[ -x /usr/bin/python3 ] || missing="$$missing python3"; \
+	python3 -c 'import ensurepip' 2>/dev/null || missing="$$missing python3-venv"; \
+	[ -x /usr/bin/node ] || [ -x /usr/local/bin/node ] || missing="$$missing nodejs"; \
+	[ -x /usr/bin/npm ] || [ -x /usr/local/bin/npm ] || missing="$$missing npm"; \
+	mkdir -p $(VENV); \
+	if [ -z "$$missing" ]; then \
+	  touch $@; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  echo "apt-get install$$missing"; \
+	  apt-get update -qq; \
+	  DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends $$missing >/dev/null; \
+	  touch $@; \
+	else \
+	  echo "missing on this machine; some things will not work until: sudo apt-get install$$missing" >&2; \
+	fi

@@ -1,0 +1,15 @@
+"""The command `llm-sandbox-mcp`, and the only reader of the environment in this package."""
+
+import os
+import sys
+
+from . import cli
+
+
+def main() -> int:
+    """Runs the command line of this process and returns its exit status."""
+    return cli.main(sys.argv[1:], dict(os.environ))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

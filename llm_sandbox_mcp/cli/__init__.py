@@ -1,0 +1,38 @@
+"""The command line. One module per command, imported only when it is the one, since a server's start is waited for."""
+
+import importlib
+import sys
+from collections.abc import Mapping, Sequence
+
+from ..errors import SandboxError
+from .parser import parse
+
+FAILED = 2
+"""Exit status when something of ours, not the code, went wrong."""
+_INTERRUPTED = 130
+_BROKEN_PIPE = 141
+
+
+def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Runs one command and returns its exit status; errors come as one line on stderr."""
+    options = parse(argv)
+    try:
+        status: int = importlib.import_module(f"{__name__}.{options.module}").main(options, environ)
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    except Exception as error:
+        match _sole(error):
+            case SandboxError() as expected:
+                sys.stderr.write(f"llm-sandbox-mcp: {expected}\n")
+                return FAILED
+            case BrokenPipeError():
+                return _BROKEN_PIPE
+        raise
+    return status
+
+
+def _sole(error: Exception) -> Exception:
+    """The exception inside of groups that hold nothing else: task groups wrap what is raised in their scope."""
+    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error

@@ -1,0 +1,57 @@
+"""Writing to the person's console, without stopping the event loop and without obeying what code prints."""
+
+import os
+import re
+import sys
+from collections.abc import Awaitable, Callable
+
+import anyio
+import anyio.lowlevel
+
+_PORTION = 4096
+"""A pipe that is ready takes this much without blocking (PIPE_BUF)."""
+
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+"""All that moves a cursor, changes a terminal, or turns text round; tab and newline are harmless."""
+
+
+def escape(text: str) -> str:
+    """Text whose control characters are shown, not obeyed."""
+    return _CONTROLS.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
+def say(text: str) -> None:
+    """Prints one line of our own."""
+    sys.stdout.write(f"{escape(text)}\n")
+    sys.stdout.flush()
+
+
+class Console:
+    """One descriptor of this process. Text is escaped where a terminal would obey it, and passed as it is otherwise."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._terminal = os.isatty(descriptor)
+        self._line_open = False
+
+    async def write(self, text: str) -> None:
+        """Writes text as soon as it is taken; raises `BrokenPipeError` when nobody reads any more."""
+        if not text:
+            return
+        self._line_open = not text.endswith("\n")
+        shown = escape(text.replace("\r\n", "\n")) if self._terminal else text
+        data = memoryview(shown.encode(errors="replace"))
+        while data:
+            await _ready(anyio.wait_writable, self._descriptor)
+            data = data[os.write(self._descriptor, data[:_PORTION]) :]
+
+    async def line(self, text: str) -> None:
+        """Writes a line of its own; what was written before ends first."""
+        await self.write(f"\n{text}\n" if self._line_open else f"{text}\n")
+
+
+async def _ready(wait: Callable[[int], Awaitable[None]], descriptor: int) -> None:
+    try:
+        await wait(descriptor)
+    except PermissionError:  # a regular file: always ready, and epoll refuses to watch it
+        await anyio.lowlevel.checkpoint()

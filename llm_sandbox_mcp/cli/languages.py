@@ -1,0 +1,30 @@
+"""`llm-sandbox-mcp languages`."""
+
+import argparse
+import sys
+from collections.abc import Mapping
+
+from ..languages import load_languages
+from .opening import read_profile
+from .table import table
+
+
+def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    """Prints the languages that the profile offers."""
+    profile = read_profile(options, environ)
+    rows = []
+    for name, language in load_languages(profile.handlers.folders).items():
+        handler = language.handler
+        rows.append(
+            (
+                name,
+                ", ".join(handler.aliases) or "-",
+                handler.extension,
+                "kept" if handler.stateful else "-",
+                ", ".join(profile.language(name).libraries) or "-",
+                handler.libraries.manager if handler.libraries else "-",
+            )
+        )
+    head = ("language", "also called", "file", "state", "libraries prepared", "more by")
+    sys.stdout.write(f"{table(head, rows)}\n")
+    return 0

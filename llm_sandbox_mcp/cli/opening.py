@@ -1,0 +1,54 @@
+"""The profile that a command line names, the service over it, and the signals that end a command."""
+
+import argparse
+import signal
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+
+import anyio
+from anyio.abc import TaskStatus
+
+from ..folders import HostFolders, host_folders
+from ..profile import Profile, load_profile
+from ..service import Service, open_service
+
+
+def read_profile(options: argparse.Namespace, environ: Mapping[str, str]) -> Profile:
+    """The profile of `--profile`, else of `LLM_SANDBOX_PROFILE`, else the default."""
+    return load_profile(options.profile or environ.get("LLM_SANDBOX_PROFILE"))
+
+
+def folders_of(profile: Profile, environ: Mapping[str, str]) -> HostFolders:
+    """The folders of this machine that the profile, or the environment, gives us."""
+    return host_folders(profile.embedded.cache, profile.embedded.runtime, environ)
+
+
+def opened(profile: Profile, environ: Mapping[str, str]) -> AbstractAsyncContextManager[Service]:
+    """The service over a profile."""
+    return open_service(profile, folders_of(profile, environ))
+
+
+def run_until_signal(work: Callable[[], Awaitable[int]]) -> int:
+    """Runs a command to its end and returns its exit status.
+
+    SIGINT and SIGTERM cancel it, so that it leaves nothing behind; the status is then 128 and the signal's number.
+    """
+    return anyio.run(_until_signal, work)
+
+
+async def _until_signal(work: Callable[[], Awaitable[int]]) -> int:
+    status = 0
+    async with anyio.create_task_group() as tasks:
+
+        async def watch(*, task_status: TaskStatus[None]) -> None:
+            nonlocal status
+            with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+                task_status.started()
+                async for number in signals:
+                    status = 128 + number
+                    tasks.cancel_scope.cancel()
+
+        await tasks.start(watch)
+        status = await work()
+        tasks.cancel_scope.cancel()
+    return status

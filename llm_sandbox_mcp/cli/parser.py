@@ -1,0 +1,100 @@
+"""What can be typed, and what it means."""
+
+import argparse
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from .. import __version__
+
+_PROGRAM = "llm-sandbox-mcp"
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says a mistake in one line."""
+
+    def __init__(self, **settings: Any) -> None:
+        # Shortened options would change their meaning when another one is added.
+        super().__init__(allow_abbrev=False, **settings)
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """Reads a command line; without a command it is `serve`. Exits with status 2 and one line for a mistake."""
+    bare = not argv or (argv[0].startswith("-") and argv[0] not in ("-h", "--help", "--version"))
+    return build().parse_args(["serve", *argv] if bare else argv)
+
+
+def build() -> argparse.ArgumentParser:
+    """The parser; the chosen command's module is in the attribute `module`."""
+    parser = _Parser(
+        prog=_PROGRAM,
+        description="Runs code that language models write, in isolated sandboxes.",
+        epilog="Without a command it serves MCP on stdio, as hosts expect.",
+    )
+    parser.add_argument("--version", action="version", version=f"{_PROGRAM} {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
+    _serve(commands)
+    _run(commands)
+    _command(commands, "doctor", "what works here, what does not, and what mends it")
+    _command(commands, "languages", "the languages that code can be written in")
+    _profile(commands)
+    _command(commands, "sweep", "remove what servers that were killed left behind")
+    clients = _command(commands, "client-config", "print the entry that makes a host start this server", "clients")
+    clients.add_argument("client", metavar="CLIENT", help="claude-desktop, claude-code, cursor or vscode")
+    return parser
+
+
+def _command(commands: Any, name: str, summary: str, module: str = "") -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=summary, description=_sentence(summary))
+    parser.set_defaults(module=module or name)
+    parser.add_argument("--profile", metavar="FILE|NAME", help="the operator's profile (or LLM_SANDBOX_PROFILE)")
+    return parser
+
+
+def _serve(commands: Any) -> None:
+    parser = _command(commands, "serve", "serve MCP (the default)")
+    parser.add_argument(
+        "--transport",
+        choices=("stdio", "http", "sse"),
+        default="stdio",
+        help="stdio: one client, on this process's input and output; http, sse: local clients on a port, in both ways",
+    )
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
+    parser.add_argument("--port", type=int, default=8000, help="port to listen on, 0 for a free one (%(default)s)")
+
+
+def _run(commands: Any) -> None:
+    parser = _command(commands, "run", "run one program in a sandbox of its own")
+    parser.add_argument("--language", metavar="L", help="default: by the file's extension, else python")
+    parser.add_argument("--library", metavar="X", action="append", default=[], help="install a library first")
+    parser.add_argument(
+        "--file",
+        metavar="HOST:SANDBOX",
+        dest="files",
+        action="append",
+        default=[],
+        help="copy a file in, below the working directory; without :SANDBOX under its own name",
+    )
+    parser.add_argument("--artifacts", metavar="DIR", help="keep files that the code made in this folder")
+    parser.add_argument("--timeout", metavar="S", type=float, help="seconds; default: the profile's limit")
+    code = parser.add_mutually_exclusive_group(required=True)
+    code.add_argument("-c", metavar="CODE", dest="code", help="the program itself")
+    code.add_argument("source", metavar="FILE", nargs="?", help="the program's file, or - for standard input")
+
+
+def _profile(commands: Any) -> None:
+    summary = "look at profiles"
+    parser = commands.add_parser("profile", help=summary, description=_sentence(summary))
+    actions = parser.add_subparsers(metavar="ACTION", required=True, parser_class=_Parser)
+    show = actions.add_parser("show", help="print every setting in force, as TOML", description="Print a profile.")
+    show.add_argument("profile", metavar="NAME|FILE", nargs="?", help="default: LLM_SANDBOX_PROFILE, else default")
+    show.set_defaults(module="profiles", action="show")
+    check = actions.add_parser("check", help="say whether a profile is right", description="Check a profile.")
+    check.add_argument("profile", metavar="FILE|NAME", help="the profile to read")
+    check.set_defaults(module="profiles", action="check")
+
+
+def _sentence(summary: str) -> str:
+    return f"{summary[0].upper()}{summary[1:]}."

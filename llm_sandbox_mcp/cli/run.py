@@ -1,0 +1,112 @@
+"""`llm-sandbox-mcp run`."""
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import anyio
+
+from ..errors import InvalidArgument
+from ..profile import FilesSection
+from ..results import Execution, StreamName
+from ..service import Service
+from .console import Console
+from .opening import opened, read_profile, run_until_signal
+from .saving import save
+
+_TIMEOUT = 124
+_OUT_OF_MEMORY = 137
+
+
+def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    """Runs one program with live output, and returns the exit status that it asked for."""
+    # Who types here is the operator: every file that this person can read may be named.
+    everywhere = FilesSection.model_validate({"roots": ["/"]})
+    profile = read_profile(options, environ).model_copy(update={"files": everywhere})
+    code = _code(options)
+    files = [_pair(text) for text in options.files]
+
+    async def run() -> int:
+        async with opened(profile, environ) as service:
+            return await _run(service, options, code, files)
+
+    return run_until_signal(run)
+
+
+async def _run(service: Service, options: argparse.Namespace, code: str, files: list[tuple[str, str]]) -> int:
+    consoles = {"stdout": Console(1), "stderr": Console(2)}
+
+    async def show(stream: StreamName, text: str) -> None:
+        await consoles[stream].write(text)
+
+    language = options.language or _guess(service, options.source)
+    session_id = service.open_session() if files else ""
+    for host_path, path in files:
+        await service.copy_in_from_host(session_id, path, host_path)
+    execution = await service.execute(
+        code,
+        language=language,
+        session_id=session_id,
+        libraries=options.library,
+        timeout=service.profile.limits.timeout if options.timeout is None else options.timeout,
+        keep_session=False,
+        on_output=show,
+        on_progress=consoles["stderr"].line,
+    )
+    if execution.result is not None:
+        await consoles["stdout"].line(execution.result)
+    for note in execution.notes:
+        await consoles["stderr"].line(f"note: {note}")
+    if options.artifacts is not None:
+        await _save(service, execution, Path(options.artifacts), consoles["stderr"])
+    return _status(execution)
+
+
+async def _save(service: Service, execution: Execution, folder: Path, console: Console) -> None:
+    for artifact in execution.artifacts:
+        _, content = await service.read_artifact(execution.session_id, artifact.name)
+        await anyio.to_thread.run_sync(save, folder, artifact.name, content)
+        await console.line(f"saved: {folder / artifact.name}")
+
+
+def _status(execution: Execution) -> int:
+    match execution.status:
+        case "ok":
+            return 0
+        case "timeout":
+            return _TIMEOUT
+        case "out_of_memory":
+            return _OUT_OF_MEMORY
+    return execution.exit_code & 0xFF or 1
+
+
+def _code(options: argparse.Namespace) -> str:
+    if options.code is not None:
+        return str(options.code)
+    try:
+        content = sys.stdin.buffer.read() if options.source == "-" else Path(options.source).read_bytes()
+        return content.decode()
+    except OSError as error:
+        raise InvalidArgument(f"{options.source}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InvalidArgument(f"{options.source}: not text in UTF-8: byte {error.start} is wrong") from error
+
+
+def _pair(text: str) -> tuple[str, str]:
+    """The two ends of `--file`; the host's is resolved, as the service itself follows no links."""
+    host_path, colon, path = text.rpartition(":")
+    if not colon:
+        host_path, path = text, os.path.basename(text)
+    return os.path.realpath(host_path), path
+
+
+def _guess(service: Service, source: str | None) -> str:
+    if source is None or source == "-":
+        return "python"
+    extension = Path(source).suffix
+    for name, language in service.languages.items():
+        if language.handler.extension == extension:
+            return name
+    raise InvalidArgument(f"{source}: its extension tells no language; give --language {'|'.join(service.languages)}")

@@ -1,0 +1,15 @@
+"""Tables for people."""
+
+from collections.abc import Sequence
+
+from .console import escape
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Lines of columns as wide as their widest cell, under a line of names."""
+    cells = [[escape(cell) for cell in row] for row in (head, *rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    cells.insert(1, ["-" * width for width in widths])
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells
+    )

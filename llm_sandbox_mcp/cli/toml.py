@@ -1,0 +1,70 @@
+"""A profile as TOML that can be loaded again."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from ..units import SIZES, TIMES, parse_duration, parse_size
+
+_CREDENTIALS = re.compile(r"(?<=//)[^/@\s]+@")
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+
+
+def as_toml(profile: BaseModel) -> str:
+    """Every key of the profile; sizes and times with their units, credentials in addresses masked."""
+    return "\n".join(_tables(profile, ())).lstrip("\n") + "\n"
+
+
+def _tables(model: BaseModel, path: tuple[str, ...]) -> Iterator[str]:
+    below: list[tuple[str, BaseModel]] = []
+    if path and any(not _is_table(getattr(model, name)) for name in type(model).model_fields):
+        yield f"\n[{'.'.join(map(_key, path))}]"
+    for name, field in type(model).model_fields.items():
+        value = getattr(model, name)
+        if isinstance(value, BaseModel):
+            below.append((name, value))
+        elif isinstance(value, Mapping):
+            below += [(f"{name}\0{key}", section) for key, section in value.items()]
+        else:
+            yield f"{name} = {_value(value, field)}"
+    for name, section in below:
+        yield from _tables(section, (*path, *name.split("\0")))
+
+
+def _is_table(value: object) -> bool:
+    return isinstance(value, BaseModel | Mapping)
+
+
+def _value(value: Any, field: FieldInfo) -> str:
+    validators = [getattr(item, "func", None) for item in field.metadata]
+    if parse_size in validators:
+        return f'"{_exact(Decimal(value), SIZES)}"'
+    if parse_duration in validators:
+        return f'"{_exact(Decimal(repr(value)), TIMES)}"'
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_text, value))}]"
+    return repr(value)
+
+
+def _exact(amount: Decimal, units: Mapping[str, float]) -> str:
+    """The amount in the largest unit that divides it, so that nothing is lost by rounding."""
+    for unit, factor in reversed(list(units.items())):
+        if factor >= 1 and amount % Decimal(factor) == 0 and amount:
+            return f"{int(amount / Decimal(factor))}{unit}"
+    return f"{amount:f}{next(unit for unit, factor in units.items() if factor == 1)}"
+
+
+def _key(name: str) -> str:
+    return name if _BARE_KEY.fullmatch(name) else _text(name)
+
+
+def _text(text: str) -> str:
+    # TOML's basic strings have JSON's escapes; only DEL is allowed there and not here.
+    return json.dumps(_CREDENTIALS.sub("***@", text), ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,0 +1,91 @@
+"""Sharing of builds inside one server: sessions that ask for the same environment at once wait for one build of it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import anyio
+from anyio.streams.memory import MemoryObjectSendStream
+
+from ..errors import SandboxError
+from ..languages import Language
+from ..results import OnProgress
+from .environments import environment_path, prepare
+
+_LINES = 256
+"""Progress lines that wait for one asker; a slower one misses some."""
+
+
+class Environments:
+    """Prepared environments for as long as it is open; closing it stops builds, which then leave nothing."""
+
+    def __init__(self, cache: Path) -> None:
+        self._cache = cache
+        self._builds: dict[tuple[str, tuple[str, ...], str], _Build] = {}
+        self._tasks = anyio.create_task_group()
+
+    async def __aenter__(self) -> Self:
+        await self._tasks.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        self._tasks.cancel_scope.cancel()
+        return await self._tasks.__aexit__(kind, error, trace)
+
+    def path(self, key: str) -> Path:
+        """Where the environment of that key is."""
+        return environment_path(self._cache, key)
+
+    async def prepare(
+        self, language: Language, libraries: Sequence[str], on_progress: OnProgress, *, index: str = ""
+    ) -> str:
+        """As `environments.prepare`; an asker that is cancelled does not stop the build for the others."""
+        wanted = (language.name, tuple(sorted(set(libraries))), index)
+        build = self._builds.get(wanted)
+        if build is None:
+            build = self._builds[wanted] = _Build()
+            self._tasks.start_soon(self._build, build, language, wanted)
+        send, receive = anyio.create_memory_object_stream[str](_LINES)
+        if build.last:
+            send.send_nowait(build.last)
+        build.askers.add(send)
+        try:
+            async with receive:
+                async for line in receive:
+                    await on_progress(line)
+        finally:
+            build.askers.discard(send)
+            send.close()
+        if build.failure is not None:
+            raise type(build.failure)(*build.failure.args) from build.failure
+        return build.key
+
+    async def _build(self, build: "_Build", language: Language, wanted: tuple[str, tuple[str, ...], str]) -> None:
+        try:
+            build.key = await prepare(language, wanted[1], self._cache, build.tell, index=wanted[2])
+        except SandboxError as error:
+            build.failure = error
+        finally:
+            # Not kept: the next asker finds what was built on disk, and a failure may have passed by then.
+            del self._builds[wanted]
+            for asker in build.askers:
+                asker.close()
+
+
+class _Build:
+    def __init__(self) -> None:
+        self.askers: set[MemoryObjectSendStream[str]] = set()
+        self.key = ""
+        self.failure: SandboxError | None = None
+        self.last = ""
+
+    async def tell(self, line: str) -> None:
+        self.last = line
+        for asker in self.askers:
+            try:
+                asker.send_nowait(line)
+            except (anyio.WouldBlock, anyio.BrokenResourceError):
+                continue

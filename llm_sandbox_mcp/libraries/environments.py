@@ -1,0 +1,250 @@
+"""Prepared environments: libraries that are installed once on the host and mounted read-only into every sandbox.
+
+Packages come as wheels only, so that no code of theirs runs outside a sandbox.
+"""
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import time
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import anyio
+from anyio.streams.text import TextReceiveStream
+
+from ..errors import ProfileError, StartFailed
+from ..languages import Environment, Language
+from ..results import OnProgress
+
+_FORMAT = 1
+"""Raised when environments are built in another way, so that those of older versions are not used."""
+_UNUSED = 30 * 86400.0
+_LAST_LINES = 8
+_LOCK_WAIT = 0.1
+
+
+def environment_path(cache: Path, key: str) -> Path:
+    """Where the environment of that key is."""
+    return cache / "environments" / key
+
+
+async def prepare(
+    language: Language, libraries: Sequence[str], cache: Path, on_progress: OnProgress, *, index: str = ""
+) -> str:
+    """Builds the environment of these libraries unless it is there, and returns its key.
+
+    Without an index uv uses the one that it is set to. Servers that ask for the same one at once share one build.
+    Raises `ProfileError` for a language without an environment, `StartFailed` when it cannot be built.
+    """
+    environment = language.handler.environment
+    if environment is None:
+        raise ProfileError(f"{language.folder / 'handler.toml'}: environment: missing, so no library can be prepared")
+    key = _key(environment, await _identity(environment.python), libraries)
+    target = environment_path(cache, key)
+    if not await _use(target):
+        await anyio.to_thread.run_sync(_make_public, target.parent)
+        async with _locked(target.parent / f".{key}.lock", on_progress) as lock:
+            if not await _use(target):
+                await _build(language.name, environment.python, libraries, target, lock, on_progress, index)
+                await _use(target)
+    return key
+
+
+async def find(language: Language, libraries: Sequence[str], cache: Path) -> Path | None:
+    """Where the environment of these libraries is; nothing while it is not prepared."""
+    environment = language.handler.environment
+    if environment is None:
+        return None
+    path = environment_path(cache, _key(environment, await _identity(environment.python), libraries))
+    return path if await anyio.Path(path).is_dir() else None
+
+
+def prune(cache: Path, keep: set[str]) -> None:
+    """Removes environments that no server asked for in 30 days, save those whose keys are to be kept."""
+    folder = cache / "environments"
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if path.name in keep or path.name.startswith("."):
+            continue
+        with suppress(OSError):
+            if time.time() - (path / ".used").stat().st_mtime > _UNUSED:
+                # Out of sight first: what is half removed must never be found. The lock stays: it may be held.
+                doomed = folder / f".{path.name}.old"
+                path.rename(doomed)
+                shutil.rmtree(doomed, ignore_errors=True)
+
+
+async def stage_tool_uv(cache: Path) -> Path:
+    """Puts the uv that came with this package where sandboxes of any user can mount it, and returns its path."""
+    return await anyio.to_thread.run_sync(_stage_uv, cache)
+
+
+def _stage_uv(cache: Path) -> Path:
+    from importlib.metadata import version
+
+    from uv import find_uv_bin
+
+    source = Path(find_uv_bin())
+    staged = cache / "tools" / f"uv-{version('uv')}" / "uv"
+    if staged.is_file():
+        return staged
+    _make_public(staged.parent)
+    fresh = staged.parent / f".{os.getpid()}"
+    fresh.unlink(missing_ok=True)
+    try:
+        try:
+            if source.stat().st_mode & 0o555 != 0o555:
+                raise PermissionError(errno.EACCES, "not for everyone", str(source))
+            os.link(source, fresh)
+        except OSError:
+            shutil.copyfile(source, fresh)
+            fresh.chmod(0o755)
+        fresh.replace(staged)
+    finally:
+        fresh.unlink(missing_ok=True)
+    return staged
+
+
+def _key(environment: Environment, identity: str, libraries: Iterable[str]) -> str:
+    content = [_FORMAT, environment.model_dump(mode="json"), identity, sorted(set(libraries))]
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
+
+
+async def _identity(python: str) -> str:
+    """Everything about an interpreter that an environment of it depends on."""
+    code = "import os, sys; print(os.path.realpath(sys.executable), sys.implementation.cache_tag, sys.version)"
+    try:
+        answer = await anyio.run_process([python, "-I", "-S", "-c", code], stdin=subprocess.DEVNULL)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise StartFailed(f"{python} does not run: install it (`apt-get install python3`) ({error})") from error
+    return answer.stdout.decode(errors="replace").strip()
+
+
+async def _use(target: Path) -> bool:
+    """Whether it is there; then it counts as used now."""
+
+    def touch() -> bool:
+        try:
+            os.utime(target / ".used")
+        except FileNotFoundError:
+            return False
+        except OSError:
+            # Another user's, or on a read-only file system: there, and not ours to date.
+            return True
+        return True
+
+    return await anyio.to_thread.run_sync(touch)
+
+
+def _make_public(folder: Path) -> None:
+    """Makes the folder and what is above it; sandboxes run as other users, whatever the umask of the server is."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    for path in reversed(missing):
+        path.mkdir(exist_ok=True)
+        path.chmod(0o755)
+
+
+@asynccontextmanager
+async def _locked(path: Path, on_progress: OnProgress) -> AsyncIterator[int]:
+    """Holds the lock of one environment among all servers of this machine, and gives its descriptor.
+
+    Asked for again and again, since a thread that waits for it could not be cancelled.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        waiting = False
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if not waiting:
+                    await on_progress("another server prepares the same libraries; waiting for it")
+                waiting = True
+                await anyio.sleep(_LOCK_WAIT)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+async def _build(
+    name: str, python: str, libraries: Sequence[str], target: Path, lock: int, on_progress: OnProgress, index: str
+) -> None:
+    from uv import find_uv_bin
+
+    # One name for all builds of this environment: the lock is ours, so what lies there is of a build that was killed.
+    fresh = target.parent / f".{target.name}.new"
+    uv = find_uv_bin()
+    common = ("--no-progress", "--color", "never")
+    create = (uv, "venv", *common, "--relocatable", "--no-project", "--python", python, "--no-python-downloads")
+    # Copies: links would share the modes and the fate of files in the cache of whoever runs the server.
+    install = (
+        *(uv, "pip", "install", *common, "--only-binary", ":all:", "--link-mode", "copy", "--compile-bytecode"),
+        *("--python", str(fresh / "bin" / "python"), "--", *sorted(set(libraries))),
+    )
+    hint = f"check languages.{name}.libraries and .index in the profile, and that the package index can be reached"
+    try:
+        await anyio.to_thread.run_sync(_remove, fresh)
+        await _run((*create, str(fresh)), lock, on_progress, index, hint)
+        if libraries:
+            await _run(install, lock, on_progress, index, hint)
+        await anyio.to_thread.run_sync(_publish, fresh, target)
+    finally:
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(_remove, fresh)
+
+
+async def _run(command: Sequence[str], lock: int, on_progress: OnProgress, index: str, hint: str) -> None:
+    """Runs uv with the lock's descriptor, so that the lock outlives a server that is killed for as long as uv does."""
+    # The index may hold credentials, which command lines show to everyone.
+    env = {**os.environ, "UV_DEFAULT_INDEX": index} if index else None
+    process = await anyio.open_process(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        cwd="/",
+        env=env,
+        umask=0o022,
+        start_new_session=True,
+        pass_fds=[lock],
+    )
+    last: list[str] = []
+    try:
+        assert process.stderr is not None
+        rest = ""
+        async for text in TextReceiveStream(process.stderr, errors="replace"):
+            *lines, rest = (rest + text).split("\n")
+            for line in filter(None, map(str.strip, lines)):
+                last = [*last[1 - _LAST_LINES :], line]
+                await on_progress(line)
+        await process.wait()
+    finally:
+        # The whole group: uv's own children compile byte code.
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        with anyio.CancelScope(shield=True):
+            await process.aclose()
+    if process.returncode:
+        raise StartFailed(f"libraries could not be prepared: {' '.join(last) or 'uv gave no reason'}; {hint}")
+
+
+def _publish(fresh: Path, target: Path) -> None:
+    (fresh / ".used").touch()
+    for folder, _, files in os.walk(fresh):
+        for path in (Path(folder), *(Path(folder, file) for file in files)):
+            mode = path.lstat().st_mode
+            wanted = (mode | (0o555 if stat.S_ISDIR(mode) or mode & 0o111 else 0o444)) & ~0o022
+            if wanted != mode and not stat.S_ISLNK(mode):
+                path.chmod(stat.S_IMODE(wanted))
+    fresh.rename(target)
+
+
+def _remove(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)

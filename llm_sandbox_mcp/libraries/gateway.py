@@ -1,0 +1,216 @@
+"""The package index gateway: what a sandbox without a network can reach while libraries are installed into it.
+
+It mirrors one package index, read-only. Below the index's own path it passes requests on; files elsewhere are served
+under `/files/<token>/<name>`, and only those that an answer of the index named during this very installation. Hosts
+come from the operator and from the index, never from the sandbox.
+"""
+
+import hashlib
+import re
+import secrets
+import socket
+from collections.abc import Callable
+from urllib.parse import quote, unquote, urljoin, urlsplit
+
+import anyio
+import httpx2
+
+from .http1 import Headers, Refused, Reply, Request, serve
+from .index_client import FAILURES, PrivateAddress, Upstream, describe
+from .index_pages import PAGES, Rewrite
+
+PAGE = 64 << 20
+"""Bytes of one answer of the index that has to be rewritten."""
+_PAGES_AT_ONCE = 8
+_FILES = 200_000
+_URL = 4096
+_PIECE = 64 << 10
+
+_PATH = re.compile(r"/|(?:/(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})+)+/?")
+_QUERY = re.compile(r"(?:[A-Za-z0-9._~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{2})*")
+_FILE = re.compile(r"/files/([0-9a-f]{32})/([^/]+)")
+_SCOPED = re.compile(r"@[A-Za-z0-9_~-][A-Za-z0-9._~-]*%2[Ff][A-Za-z0-9_~-][A-Za-z0-9._~-]*")
+"""npm asks for scoped packages by one segment with an encoded slash; no other encoded slash is let through."""
+
+_ASKED = ("accept", "if-none-match", "if-modified-since", "range", "if-range")
+_ANSWERED = (
+    "content-type",
+    "content-length",
+    "content-encoding",
+    "content-range",
+    "accept-ranges",
+    "etag",
+    "last-modified",
+    "cache-control",
+)
+
+OnProblem = Callable[[str], None]
+"""Receives one line, free of credentials, when the index or a file cannot be had; package managers hide such lines."""
+
+
+def index_url(listener: socket.socket, upstream: str) -> str:
+    """The URL that the package manager is told in place of the upstream's."""
+    return _origin(listener) + (Upstream.parse(upstream).url.raw_path.decode("ascii") or "/")
+
+
+async def serve_index(
+    listener: socket.socket,
+    upstream: str,
+    *,
+    client: httpx2.AsyncClient,
+    on_problem: OnProblem = lambda line: None,
+) -> None:
+    """Serves the index on a listening socket until it is cancelled, and closes the socket.
+
+    The client comes from `open_client(upstream)`; it is what refuses private addresses. `ValueError` for an upstream
+    that is not the address of an index.
+    """
+    gateway = _Gateway(_origin(listener), Upstream.parse(upstream), client, on_problem)
+    await serve(listener, gateway.answer)
+
+
+def _origin(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://{host}:{port}"
+
+
+def checked_path(target: str) -> tuple[str, str]:
+    """Path and query of a request target, still encoded; `Refused` for one that could mean another place."""
+    path, _, query = target.partition("?")
+    if not _PATH.fullmatch(path) or not _QUERY.fullmatch(query):
+        raise Refused(400, "the path is malformed")
+    for segment in path.split("/"):
+        plain = unquote(segment, "latin-1")
+        if plain in (".", "..") or "%2e" in segment.lower() or re.search(r"[\x00-\x1f\x7f\\%]", plain):
+            raise Refused(403, "the path is not a plain one")
+        if "/" in plain and not _SCOPED.fullmatch(segment):
+            raise Refused(403, "the path is not a plain one")
+    return path, query
+
+
+class _Gateway:
+    def __init__(self, origin: str, upstream: Upstream, client: httpx2.AsyncClient, on_problem: OnProblem) -> None:
+        self._origin = origin
+        self._upstream = upstream
+        self._home = str(upstream.url.copy_with(raw_path=b"/")).rstrip("/")
+        self._client = client
+        self._on_problem = on_problem
+        self._secret = secrets.token_bytes(16)
+        self._files: dict[str, str] = {}
+        # What one sandbox can make the server hold and compute: a few whole pages, one of them being rewritten.
+        self._pages = anyio.CapacityLimiter(_PAGES_AT_ONCE)
+        self._rewriting = anyio.CapacityLimiter(1)
+
+    async def answer(self, request: Request, reply: Reply) -> None:
+        url, is_page = self._source(request)
+        headers = {name: request.headers[name] for name in _ASKED if name in request.headers}
+        compressed = is_page and "gzip" in request.headers.get("accept-encoding", "")
+        headers["accept-encoding"] = "gzip" if compressed else "identity"
+        host = url.host
+        try:
+            auth = self._upstream.auth_for(url)
+            async with self._client.stream(request.method, url, headers=headers, auth=auth) as response:
+                host = response.url.host
+                kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+                if is_page and response.status_code == 200 and kind in PAGES:
+                    await self._send_page(request, reply, response, PAGES[kind])
+                else:
+                    await self._send_as_is(request, reply, response)
+        except FAILURES as error:
+            host = error.request.url.host if isinstance(error, httpx2.RequestError) and _has_request(error) else host
+            line = f"{host} {describe(error)}"
+            self._on_problem(line)
+            raise Refused(403 if isinstance(error, PrivateAddress) else 502, line) from error
+
+    def _source(self, request: Request) -> tuple[httpx2.URL, bool]:
+        """Where the answer comes from, and whether it may name files."""
+        path, query = checked_path(request.target)
+        if request.method not in ("GET", "HEAD"):
+            raise Refused(405, "only GET and HEAD are served here")
+        if f"http://{request.headers.get('host', '')}" not in (self._origin, self._origin.removesuffix(":80")):
+            raise Refused(403, "only the package index is served here")
+        if file := _FILE.fullmatch(path):
+            return self._named_file(file[1], file[2]), False
+        prefix = self._upstream.prefix
+        if path != prefix and not path.startswith(f"{prefix}/"):
+            raise Refused(403, "only the package index is served here")
+        return httpx2.URL(f"{self._home}{path}{'?' if query else ''}{query}"), True
+
+    def _named_file(self, token: str, name: str) -> httpx2.URL:
+        named = self._files.get(token)
+        if named is not None:
+            url = urlsplit(named)
+            own_name = _file_name(url.path)
+            if name == f"{own_name}.metadata":
+                url, name = url._replace(path=f"{url.path}.metadata"), own_name
+            if name == own_name:
+                return httpx2.URL(url.geturl())
+        raise Refused(404, "the package index named no such file")
+
+    async def _send_page(self, request: Request, reply: Reply, response: httpx2.Response, rewrite: Rewrite) -> None:
+        # No validator and no storing: the tokens in a page hold for this installation only, so a package manager must
+        # not take the page from its cache in the next one.
+        headers = [("content-type", response.headers["content-type"]), ("cache-control", "no-store")]
+        if request.method == "HEAD":
+            await reply.start(200, headers)
+            return
+        async with self._pages:
+            body = bytearray()
+            async for piece in response.aiter_bytes(_PIECE):
+                body += piece
+                if len(body) > PAGE:
+                    raise self._unusable(f"{response.url.host} answered with more than {PAGE >> 20} MiB")
+            try:
+                page = await anyio.to_thread.run_sync(
+                    rewrite, bytes(body), self._locator(str(response.url)), limiter=self._rewriting
+                )
+            except (ValueError, RecursionError):
+                raise self._unusable(f"{response.url.host} answered with a page that cannot be read") from None
+            await reply.start(200, [*headers, ("content-length", str(len(page)))])
+            await reply.write(page)
+
+    async def _send_as_is(self, request: Request, reply: Reply, response: httpx2.Response) -> None:
+        headers: Headers = [(name, response.headers[name]) for name in _ANSWERED if name in response.headers]
+        await reply.start(response.status_code, headers)
+        if request.method == "GET":
+            async for piece in response.aiter_raw():
+                await reply.write(piece)
+
+    def _unusable(self, line: str) -> Refused:
+        self._on_problem(line)
+        return Refused(502, line)
+
+    def _locator(self, page_url: str) -> Callable[[str], str]:
+        """Gives each link of a page its place in the gateway. Called in a worker thread, one page at a time."""
+        below = f"{self._home}{self._upstream.prefix}/"
+
+        def locate(link: str) -> str:
+            try:
+                url, hash_mark, fragment = urljoin(page_url, link.strip()).partition("#")
+                httpx2.URL(url)
+            except (ValueError, httpx2.InvalidURL):
+                return link
+            if url.startswith(below):
+                return f"{self._origin}{url[len(self._home) :]}{hash_mark}{fragment}"
+            parts = urlsplit(url)
+            name = _file_name(parts.path)
+            if parts.scheme not in ("http", "https") or not name or len(url) > _URL:
+                return link
+            token = hashlib.blake2b(url.encode(), digest_size=16, key=self._secret).hexdigest()
+            self._files[token] = url
+            if len(self._files) > _FILES:
+                del self._files[next(iter(self._files))]
+            return f"{self._origin}/files/{token}/{name}{hash_mark}{fragment}"
+
+        return locate
+
+
+def _file_name(path: str) -> str:
+    return quote(path.rpartition("/")[2], safe="%!$&'()*+,;=:@~")
+
+
+def _has_request(error: httpx2.RequestError) -> bool:
+    try:
+        return bool(error.request)
+    except RuntimeError:
+        return False

@@ -1,0 +1,204 @@
+"""The way out of an installation: an HTTP client that reaches the package index and public addresses, no others."""
+
+import ipaddress
+import os
+import socket
+import ssl
+from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Self
+
+import anyio
+import httpcore2
+import httpx2
+
+_TIMES = httpx2.Timeout(60.0, connect=10.0, pool=None)
+_CONNECTIONS = 32
+_REDIRECTS = 5
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+
+FAILURES = (
+    httpx2.HTTPError,
+    httpx2.InvalidURL,
+    httpcore2.NetworkError,
+    httpcore2.TimeoutException,
+    httpcore2.ProtocolError,
+    httpcore2.UnsupportedProtocol,
+)
+"""What a request through the client can raise."""
+
+
+class PrivateAddress(httpx2.RequestError):
+    """A name that is not the index's own leads into a private network."""
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """A package index as the operator named it, its credentials apart from its address."""
+
+    url: httpx2.URL
+    """Without credentials."""
+    auth: httpx2.BasicAuth | None
+
+    @classmethod
+    def parse(cls, address: str) -> Self:
+        """Reads the address; `ValueError`, which does not repeat the address, when it is not that of an index."""
+        try:
+            url = httpx2.URL(address)
+        except httpx2.InvalidURL:
+            raise ValueError("is not a URL") from None
+        if url.scheme not in ("http", "https") or not url.host:
+            raise ValueError("must begin with http:// or https:// and name a host")
+        if url.query or url.fragment:
+            raise ValueError("must have neither ? nor #")
+        auth = httpx2.BasicAuth(url.username, url.password) if url.userinfo else None
+        return cls(url.copy_with(userinfo=b""), auth)
+
+    @property
+    def prefix(self) -> str:
+        """The path that everything of the index is below, without a slash at its end."""
+        return self.url.raw_path.decode("ascii").rstrip("/")
+
+    @property
+    def host(self) -> str:
+        return self.url.raw_host.decode("ascii")
+
+    def auth_for(self, url: httpx2.URL) -> httpx2.BasicAuth | None:
+        """The index's credentials, for its own origin only."""
+        return self.auth if url.origin == self.url.origin else None
+
+
+@asynccontextmanager
+async def open_client(upstream: str) -> AsyncIterator[httpx2.AsyncClient]:
+    """A client for one installation from this index, trusting the certificates that this machine trusts.
+
+    `SSL_CERT_FILE` and `SSL_CERT_DIR` replace those. Redirects are followed, to http and https only.
+    Proxies and `.netrc` are not used.
+    """
+    trusted = await anyio.to_thread.run_sync(httpcore2.default_ssl_context)
+    transport = _Transport(trusted, Upstream.parse(upstream).host)
+    async with httpx2.AsyncClient(
+        transport=transport, trust_env=False, follow_redirects=True, max_redirects=_REDIRECTS, timeout=_TIMES
+    ) as client:
+        client.headers = httpx2.Headers({"user-agent": "llm-sandbox-mcp", "accept": "*/*"})
+        yield client
+
+
+def describe(error: BaseException) -> str:
+    """Why a request failed, to follow the name of the host."""
+    if isinstance(error, PrivateAddress):
+        return str(error)
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLError):
+            return f"failed at TLS: {getattr(cause, 'verify_message', '') or cause.reason or 'no common ground'}"
+        if isinstance(cause, socket.gaierror):
+            return "cannot be resolved"
+        if isinstance(cause, OSError) and cause.errno:
+            return f"cannot be reached: {os.strerror(cause.errno)}"
+        if isinstance(cause, httpcore2.TimeoutException | httpx2.TimeoutException):
+            return "did not answer in time"
+        cause = cause.__cause__ or cause.__context__
+    if isinstance(error, httpx2.TooManyRedirects):
+        return f"redirected more than {_REDIRECTS} times"
+    return f"broke off the exchange ({type(error).__name__})"
+
+
+class _Network(httpcore2.AsyncNetworkBackend):
+    """Resolves once, checks, and connects to the very address that was checked."""
+
+    def __init__(self, own_host: str) -> None:
+        self._own_host = own_host
+        # A mirror often serves index and files under several names of one address; what the index may be, that may be.
+        self._own_addresses: set[str] = set()
+        self._inner = httpcore2.AnyIOBackend()
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        failure: Exception = httpcore2.ConnectError("no address")
+        addresses = await _addresses(host, port)
+        if host == self._own_host:
+            self._own_addresses.update(addresses)
+        for address in addresses:
+            if address not in self._own_addresses and not _is_public(address):
+                failure = PrivateAddress("is at a private address, which only the package index itself may be")
+                continue
+            try:
+                return await self._inner.connect_tcp(address, port, timeout, local_address, socket_options)
+            except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
+                failure = error
+        raise failure
+
+
+async def _addresses(host: str, port: int) -> list[str]:
+    try:
+        with anyio.fail_after(_TIMES.connect):
+            found = await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except TimeoutError as error:
+        raise httpcore2.ConnectTimeout(error) from error
+    except OSError as error:
+        raise httpcore2.ConnectError(error) from error
+    return [str(entry[4][0]) for entry in found]
+
+
+def _is_public(address: str) -> bool:
+    ip = ipaddress.ip_address(address.partition("%")[0])
+    if isinstance(ip, ipaddress.IPv6Address):
+        # Addresses that carry one of IPv4 inside are as public as that one; translators' are simply not needed.
+        if ip.ipv4_mapped is not None:
+            return _is_public(str(ip.ipv4_mapped))
+        if ip in _NAT64 or ip.sixtofour is not None or ip.teredo is not None:
+            return False
+    return ip.is_global and not ip.is_multicast
+
+
+class _Body(httpx2.AsyncByteStream):
+    def __init__(self, stream: AsyncIterable[bytes]) -> None:
+        self._stream = stream
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for part in self._stream:
+            yield part
+
+    async def aclose(self) -> None:
+        close = getattr(self._stream, "aclose", None)
+        if close is not None:
+            await close()
+
+
+class _Transport(httpx2.AsyncBaseTransport):
+    """httpx2's own transport takes no network backend, so this is one that does."""
+
+    def __init__(self, trusted: ssl.SSLContext, own_host: str) -> None:
+        self._pool = httpcore2.AsyncConnectionPool(
+            ssl_context=trusted,
+            max_connections=_CONNECTIONS,
+            max_keepalive_connections=_CONNECTIONS,
+            keepalive_expiry=15.0,
+            network_backend=_Network(own_host),
+        )
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        url = request.url
+        answer = await self._pool.handle_async_request(
+            httpcore2.Request(
+                method=request.method,
+                url=httpcore2.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
+                headers=request.headers.raw,
+                extensions=request.extensions,
+            )
+        )
+        assert isinstance(answer.stream, AsyncIterable)
+        return httpx2.Response(
+            answer.status, headers=answer.headers, stream=_Body(answer.stream), extensions=answer.extensions
+        )
+
+    async def aclose(self) -> None:
+        await self._pool.aclose()

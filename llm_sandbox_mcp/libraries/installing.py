@@ -1,0 +1,122 @@
+"""Libraries for one session: checked here, fetched through a gateway to one index, installed inside the sandbox.
+
+The package manager, and every script of a package, runs in the sandbox of the session, which has no network: for the
+time of the installation, a socket on its own loopback leads to a gateway in this process, and that to the index alone.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+import anyio
+
+from ..backends.base import Completed, Sandbox
+from ..errors import InstallFailed, InvalidArgument, PolicyDenied, SandboxError
+from ..kernel import Places
+from ..languages import Language, Libraries
+from ..profile import Profile
+from ..results import Library, OnProgress
+from ..units import format_duration
+
+_MOST = 50
+"""Libraries of one installation."""
+_LAST_LINES = 12
+_LAST_CHARACTERS = 2000
+
+
+class Installer:
+    """Installs libraries as the profile allows."""
+
+    def __init__(self, profile: Profile) -> None:
+        self._profile = profile
+
+    def check(self, language: Language, libraries: Sequence[str]) -> None:
+        """Raises `PolicyDenied` or `InvalidArgument` for what cannot be a library; starts nothing."""
+        if not libraries:
+            return
+        known = language.handler.libraries
+        if known is None:
+            raise PolicyDenied(
+                f"{language.name} has no package manager here; use python or another language for libraries"
+            )
+        if len(libraries) > _MOST:
+            raise InvalidArgument(f"libraries has {len(libraries)} names; the limit is {_MOST} per call")
+        for library in libraries:
+            if not re.fullmatch(known.name, library):
+                raise InvalidArgument(
+                    f"libraries: {library[:80]!r} is not a plain name with an optional version for {known.manager}; "
+                    "options, URLs and paths are refused"
+                )
+
+    async def install(
+        self, sandbox: Sandbox, places: Places, libraries: Sequence[str], on_progress: OnProgress | None = None
+    ) -> tuple[Library, ...]:
+        """Installs into one sandbox and returns what is installed there now.
+
+        Raises `InstallFailed`, which says which index and ends with the package manager's last lines.
+        """
+        known = places.language.handler.libraries
+        if known is None:
+            raise PolicyDenied(f"{places.language.name} has no package manager here")
+        if on_progress is not None:
+            await on_progress(f"installing {', '.join(libraries)} with {known.manager}")
+        # Only an installation needs an HTTP client: its import would delay every start of the server.
+        from .indexes import index_of
+
+        upstream = await index_of(places.language, self._profile)
+        problems: list[str] = []
+        done = await self._through_gateway(sandbox, places, known, libraries, upstream, problems)
+        if done is None:
+            limit = format_duration(self._profile.limits.install_timeout)
+            raise InstallFailed(f"installing {', '.join(libraries)} took longer than {limit} and was stopped")
+        if done.exit_code != 0:
+            said = "; ".join([*dict.fromkeys(problems), _last_lines(done.stderr or done.stdout)])
+            raise InstallFailed(f"{known.manager} could not install {', '.join(libraries)}: {said}")
+        return await _installed(sandbox, places, known)
+
+    async def _through_gateway(
+        self,
+        sandbox: Sandbox,
+        places: Places,
+        known: Libraries,
+        libraries: Sequence[str],
+        upstream: str,
+        problems: list[str],
+    ) -> Completed | None:
+        """Runs the package manager while the gateway is open; nothing when the time ran out."""
+        from .gateway import index_url, serve_index
+        from .index_client import open_client
+
+        section = f"languages.{places.language.name}.index"
+        done: Completed | None = None
+        failure: SandboxError | None = None
+        try:
+            async with open_client(upstream) as client, anyio.create_task_group() as tasks:
+                with anyio.move_on_after(self._profile.limits.install_timeout):
+                    try:
+                        listener = await sandbox.listen()
+                        serve = partial(serve_index, client=client, on_problem=problems.append)
+                        tasks.start_soon(serve, listener, upstream)
+                        with_index = replace(places, index=index_url(listener, upstream))
+                        done = await sandbox.run([*with_index.argv(known.install), *libraries], with_index.env())
+                    except SandboxError as error:
+                        failure = error
+                tasks.cancel_scope.cancel()
+        except ValueError as error:
+            raise InstallFailed(f"the package index {error}; set {section} in the profile") from error
+        if failure is not None:
+            raise failure
+        return done
+
+
+async def _installed(sandbox: Sandbox, places: Places, known: Libraries) -> tuple[Library, ...]:
+    listing = await sandbox.run(places.argv(known.installed), places.env())
+    lines = listing.stdout.decode(errors="replace").splitlines()
+    found = [match for line in lines if (match := re.search(known.installed_pattern, line))]
+    return tuple(Library(match["name"], match["version"]) for match in found)
+
+
+def _last_lines(output: bytes) -> str:
+    lines = [line.strip() for line in output.decode(errors="replace").splitlines() if line.strip()]
+    return " | ".join(lines[-_LAST_LINES:])[-_LAST_CHARACTERS:] or "no reason given"

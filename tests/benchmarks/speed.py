@@ -1,0 +1,154 @@
+"""How fast the server is, each figure beside the floor it is held against, measured alternately in one run."""
+
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+from mcp import Client
+
+from llm_sandbox_mcp.profile import load_profile
+from llm_sandbox_mcp.server import build_server
+from llm_sandbox_mcp.service import Service, open_service
+
+ROUNDS = 200
+STARTS = 30
+PROCESSES = 7
+_INITIALIZE = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"}},
+}
+_UNPRIVILEGED: dict[str, Any] = {"user": 200_000, "group": 200_000, "extra_groups": []} if os.geteuid() == 0 else {}
+
+
+def bare_bubblewrap() -> float:
+    """Seconds for `bwrap python3 -c pass`, as an ordinary user."""
+    mounts = ("--ro-bind", "/usr", "/usr", "--proc", "/proc", "--dev", "/dev")
+    links = [word for path in ("/bin", "/lib", "/lib64") if os.path.islink(path) for word in _link(path)]
+    argv = [shutil.which("bwrap") or "bwrap", "--unshare-all", "--as-pid-1", *mounts, *links]
+    start = time.perf_counter()
+    subprocess.run([*argv, "/usr/bin/python3", "-c", "pass"], env={}, cwd="/", check=True, **_UNPRIVILEGED)
+    return time.perf_counter() - start
+
+
+def _link(path: str) -> tuple[str, str, str]:
+    return "--symlink", os.readlink(path), path
+
+
+def import_of_the_protocol() -> float:
+    """Seconds for a process that only imports the protocol's package."""
+    start = time.perf_counter()
+    subprocess.run([sys.executable, "-c", "from mcp.server import MCPServer"], check=True)
+    return time.perf_counter() - start
+
+
+def first_answer() -> float:
+    """Seconds from starting the server's process to its answer to `initialize`."""
+    start = time.perf_counter()
+    argv = [sys.executable, "-m", "llm_sandbox_mcp"]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        server.stdin.write(json.dumps(_INITIALIZE).encode() + b"\n")
+        server.stdin.flush()
+        answer = json.loads(server.stdout.readline())
+        taken = time.perf_counter() - start
+        assert answer["result"]["serverInfo"]["name"], answer
+        server.stdin.close()
+    return taken
+
+
+async def stateful(client: Client, language: str, code: str) -> list[float]:
+    """Seconds of each run of one statement in a live session."""
+    session_id = (await _call(client, code="x=0", language=language))["session_id"]
+    return [
+        await _timed(lambda: _call(client, code=code, language=language, session_id=session_id)) for _ in range(ROUNDS)
+    ]
+
+
+async def one_shot(client: Client) -> tuple[list[float], list[float]]:
+    """Seconds of `print(1)` in a session of its own, and of bare bubblewrap, in turn."""
+    ours, floor = [], []
+    for _ in range(STARTS):
+        floor.append(await anyio.to_thread.run_sync(bare_bubblewrap))
+        ours.append(await _timed(lambda: _call(client, code="print(1)", keep_session=False)))
+    return ours, floor
+
+
+async def flood(service: Service) -> tuple[float, float]:
+    """MiB by which this process grows at its peak, and seconds, while code prints 100 MB through the cap."""
+    warmed = await service.execute("print(1)")
+    await anyio.Path("/proc/self/clear_refs").write_text("5")
+    before = _peak()
+    code = "for _ in range(100): print('y' * 999_999)"
+    taken = await _timed(lambda: service.execute(code, session_id=warmed.session_id))
+    return (_peak() - before) / 1024, taken
+
+
+def _peak() -> int:
+    status = Path("/proc/self/status").read_text()
+    return int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1])
+
+
+async def _call(client: Client, **arguments: object) -> dict[str, Any]:
+    result = await client.call_tool("execute_code", arguments)
+    assert not result.is_error, result.content
+    content: dict[str, Any] | None = result.structured_content
+    assert content is not None
+    assert content["status"] == "ok", content
+    return content
+
+
+async def _timed(work: Callable[[], Awaitable[object]]) -> float:
+    start = time.perf_counter()
+    await work()
+    return time.perf_counter() - start
+
+
+def row(what: str, seconds: list[float], floor: list[float] | None = None, promise: str = "") -> None:
+    """Prints one line: the median, its spread, and the ratio to the floor beside it."""
+    times = sorted(value * 1000 for value in seconds)
+    spread = f"{times[len(times) // 10]:8.2f} ..{times[-1 - len(times) // 10]:8.2f}"
+    ratio = f"{statistics.median(seconds) / statistics.median(floor):6.2f}x" if floor else ""
+    print(f"{what:44}{statistics.median(times):9.2f}{spread:>22}{ratio:>9}  {promise}")
+
+
+async def main() -> None:
+    """Measures everything and prints the table."""
+    print(f"{'':44}{'p50 ms':>9}{'p10 .. p90':>22}{'ratio':>9}  promised")
+    async with open_service(load_profile()) as service:
+        await service.warm()
+        for mode in ("legacy", "auto"):
+            async with Client(build_server(service, host_files=False), mode=mode) as client:
+                era = "2025" if mode == "legacy" else "2026"
+                for language, code in (("python", "x += 1"), ("javascript", "x += 1"), ("bash", "x=$((x+1))")):
+                    row(
+                        f"stateful run, {language}, era {era}",
+                        await stateful(client, language, code),
+                        promise="<= 3 ms",
+                    )
+        async with Client(build_server(service, host_files=False)) as client:
+            ours, floor = await one_shot(client)
+            row("bwrap python3 -c pass (floor)", floor)
+            row("fresh one-shot print(1)", ours, floor, "<= 4x")
+        grown, taken = await flood(service)
+    imports, answers = [], []
+    for _ in range(PROCESSES):
+        imports.append(import_of_the_protocol())
+        answers.append(first_answer())
+    row("import of mcp.server (floor)", imports)
+    row("server's first answer to initialize", answers, imports, "<= 1.3x")
+    print(f"{'100 MB of output through the cap':44}{taken * 1000:9.2f}   server grew by {grown:.1f} MiB  < 20 MiB")
+
+
+if __name__ == "__main__":
+    anyio.run(main)

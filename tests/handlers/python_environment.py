@@ -1,0 +1,38 @@
+"""Python environments for the tests, made as the server makes them: built by uv in one place, used in another."""
+
+import functools
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import uv
+
+from .driver import Runner, start
+
+INTERPRETER = os.environ.get("SANDBOX_TEST_PYTHON", "/usr/bin/python3")
+
+
+@functools.cache
+def environment(*libraries: str) -> str:
+    """Makes an environment once per test session and returns its folder."""
+    folder = Path(tempfile.mkdtemp(prefix="python-environment-"))
+    built = folder / "built"
+    tool = uv.find_uv_bin()
+    subprocess.run(
+        [tool, "venv", "--quiet", "--relocatable", "--python", INTERPRETER, str(built)], check=True, timeout=60
+    )
+    if libraries:
+        python = str(built / "bin/python")
+        command = [tool, "pip", "install", "--quiet", "--python", python, *libraries]
+        subprocess.run(command, check=True, timeout=300)
+    return str(built.rename(folder / "moved"))
+
+
+@contextmanager
+def python(folder: Path, *libraries: str, **env: str) -> Iterator[Runner]:
+    """A live Python runner."""
+    with start("python", folder, env=env, environment=environment(*libraries)) as runner:
+        yield runner

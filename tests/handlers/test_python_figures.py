@@ -1,0 +1,145 @@
+"""Which figures a run of Python code leaves, with a real matplotlib."""
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .driver import Run, Runner
+from .python_environment import python
+
+LIBRARIES = ("matplotlib", "pandas", "seaborn")
+
+
+@pytest.fixture
+def runner(tmp_path: Path) -> Iterator[Runner]:
+    with python(tmp_path, *LIBRARIES) as started:
+        yield started
+
+
+def figures(run: Run) -> list[str]:
+    assert run.err == ""
+    return list(run.report["figures"])
+
+
+def size(path: Path) -> tuple[int, int]:
+    head = path.read_bytes()[:24]
+    assert head.startswith(b"\x89PNG")
+    width, height = struct.unpack(">II", head[16:24])
+    return width, height
+
+
+def test_matplotlib_is_not_imported_before_the_code_does(runner: Runner) -> None:
+    assert runner.run("import sys\n'matplotlib' in sys.modules").result == "False"
+
+
+def test_show_writes_each_open_figure_once_and_closes_it(runner: Runner, tmp_path: Path) -> None:
+    code = (
+        "import matplotlib.pyplot as plt\n"
+        "plt.figure(figsize=(3, 2), dpi=50)\nplt.plot([1, 2])\nplt.figure()\nplt.plot([2, 1])\n"
+        "plt.show()\nplt.get_fignums()"
+    )
+    run = runner.run(code)
+    assert figures(run) == ["figure-1.png", "figure-2.png"]
+    assert run.result == "[]"
+    assert size(tmp_path / "figures/figure-1.png") == (150, 100)
+    assert run.files == []
+    assert figures(runner.run("1")) == []
+
+
+def test_numbers_count_through_the_session(runner: Runner) -> None:
+    runner.run("import matplotlib.pyplot as plt\nplt.plot([1]); plt.show()")
+    assert figures(runner.run("for _ in range(10):\n    plt.plot([1]); plt.show()"))[-2:] == [
+        "figure-10.png",
+        "figure-11.png",
+    ]
+
+
+def test_figures_left_open_are_written_at_the_end_also_after_an_error(runner: Runner) -> None:
+    assert figures(runner.run("import matplotlib.pyplot as plt\nplt.plot([1, 2]) and None")) == ["figure-1.png"]
+    assert figures(runner.run("plt.get_fignums()")) == []
+    run = runner.run("plt.plot([1, 2])\n1 / 0")
+    assert run.report["figures"] == ["figure-2.png"]
+    assert run.exit_code == 1
+
+
+@pytest.mark.parametrize("backend", ["", "import matplotlib\nmatplotlib.use('Agg')\n"])
+def test_a_figure_that_the_code_saved_is_not_written_again(runner: Runner, backend: str) -> None:
+    code = "import matplotlib.pyplot as plt\nfig, axes = plt.subplots()\naxes.plot([1, 2])\n"
+    run = runner.run(backend + code + "fig.savefig('plot.png')")
+    assert (figures(run), run.files) == ([], ["plot.png"])
+    run = runner.run(code + "plt.savefig('plot.svg')\nplt.figure(); plt.plot([3])")
+    assert (figures(run), run.files) == (["figure-1.png"], ["plot.svg"])
+
+
+@pytest.mark.parametrize("target", ["io.BytesIO()", "tempfile.mktemp('.png')"])
+def test_a_figure_saved_elsewhere_is_written(runner: Runner, target: str) -> None:
+    code = f"import io, tempfile\nimport matplotlib.pyplot as plt\nplt.plot([1])\nplt.savefig({target})"
+    assert figures(runner.run(code)) == ["figure-1.png"]
+
+
+def test_figures_are_captured_whatever_backend_the_code_chose(runner: Runner) -> None:
+    code = "import matplotlib\nmatplotlib.use({!r})\nimport matplotlib.pyplot as plt\nplt.plot([1, 2]) and None"
+    assert figures(runner.run(code.format("Agg"))) == ["figure-1.png"]
+    assert figures(runner.run(code.format("svg"))) == ["figure-2.png"]
+
+
+def test_show_of_one_figure_writes_that_one(runner: Runner) -> None:
+    run = runner.run("import matplotlib.pyplot as plt\na = plt.figure(); plt.plot([1])\na.show()\nplt.get_fignums()")
+    assert (figures(run), run.result) == (["figure-1.png"], "[]")
+
+
+def test_empty_figures_are_not_written(runner: Runner) -> None:
+    assert figures(runner.run("import matplotlib.pyplot as plt\nplt.figure() and None")) == []
+
+
+def test_pandas_and_seaborn_draw(runner: Runner) -> None:
+    code = "import pandas\nframe = pandas.DataFrame({'x': [1, 2, 3], 'y': [3, 1, 2]})\n"
+    assert figures(runner.run(code + "frame.plot(x='x') and None")) == ["figure-1.png"]
+    run = runner.run(
+        "import seaborn\nseaborn.scatterplot(frame, x='x', y='y')\nimport matplotlib.pyplot as plt\nplt.show()"
+    )
+    assert figures(run) == ["figure-2.png"]
+
+
+def test_errors_while_drawing_are_printed_and_the_run_ends(runner: Runner) -> None:
+    bad = "import matplotlib.pyplot as plt\nplt.plot([1])\nplt.title('$\\\\frac{$')\n"
+    run = runner.run(bad + "plt.figure(); plt.plot([2])\n'value'")
+    assert (run.status, run.result) == ("ok", "'value'")
+    assert "ParseFatalException" in run.err or "ValueError" in run.err
+    assert run.report["figures"] == ["figure-1.png"]
+    run = runner.run(bad + "plt.show()")
+    assert run.status == "error"
+    assert "line 4, in <module>\n    plt.show()\n" in run.err
+    assert "sandbox_" not in run.err
+    assert figures(runner.run("plt.get_fignums()")) == []
+
+
+def test_an_interrupt_while_drawing_ends_the_run(runner: Runner) -> None:
+    runner.send(
+        "import matplotlib.pyplot as plt\nfrom matplotlib.artist import Artist\n"
+        "class Slow(Artist):\n    def draw(self, renderer):\n        print('started')\n        while True: pass\n"
+        "plt.figure().add_artist(Slow()) and None"
+    )
+    runner.wait_for("started")
+    runner.interrupt()
+    run = runner.finish()
+    assert (run.interrupted, run.exit_code) == (True, 130)
+    assert runner.run("1").result == "1"
+
+
+def test_children_show_into_the_same_folder(runner: Runner) -> None:
+    runner.run("import matplotlib.pyplot as plt\nplt.plot([1]); plt.show()")
+    child = "import matplotlib.pyplot as plt; plt.plot([1]); plt.show()"
+    run = runner.run(f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {child!r}]).returncode")
+    assert (run.result, figures(run)) == ("0", ["figure-2.png"])
+
+
+def test_a_figure_closed_by_the_code_is_not_written(runner: Runner) -> None:
+    assert figures(runner.run("import matplotlib.pyplot as plt\nplt.plot([1])\nplt.close()")) == []
+
+
+def test_the_working_directory_receives_no_caches(runner: Runner) -> None:
+    runner.run("import matplotlib.pyplot as plt\nplt.plot([1]); plt.show()")
+    assert list(runner.workdir.iterdir()) == []

@@ -1,0 +1,352 @@
+"""The package index gateway: real package managers through it, and a sandbox that asks it for more."""
+
+import json
+import shutil
+import socket
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import anyio
+import httpx2
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from uv import find_uv_bin
+
+from llm_sandbox_mcp.libraries import gateway as gateway_module
+from llm_sandbox_mcp.libraries import http1
+from llm_sandbox_mcp.libraries.gateway import checked_path, index_url, serve_index
+from llm_sandbox_mcp.libraries.http1 import Refused
+from llm_sandbox_mcp.libraries.index_client import _is_public, open_client
+from llm_sandbox_mcp.libraries.index_pages import PAGES
+
+from .local_index import SIMPLE_JSON, LocalIndex, Page, local_index, sdist, wheel
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def index() -> Iterator[LocalIndex]:
+    with local_index() as serving:
+        yield serving
+
+
+@pytest.fixture
+def files() -> Iterator[LocalIndex]:
+    with local_index() as serving:
+        yield serving
+
+
+@dataclass
+class Gateway:
+    url: str
+    problems: list[str]
+
+    @property
+    def port(self) -> int:
+        return urlsplit(self.url).port or 80
+
+    async def send(self, raw: bytes) -> bytes:
+        """The whole answer to raw bytes, up to the end of the connection."""
+        received = b""
+        async with await anyio.connect_tcp("127.0.0.1", self.port) as stream:
+            try:
+                await stream.send(raw)
+                while True:
+                    received += await stream.receive()
+            except (anyio.EndOfStream, anyio.BrokenResourceError):
+                return received
+
+    async def ask(self, target: str, method: str = "GET", **headers: str) -> httpx2.Response:
+        """The answer to one request whose target is sent as it is."""
+        async with httpx2.AsyncClient(trust_env=False) as client:
+            url = httpx2.URL(self.url).copy_with(raw_path=target.encode())
+            return await client.request(
+                method, url, headers={name.replace("_", "-"): headers[name] for name in headers}
+            )
+
+
+@asynccontextmanager
+async def gateway(upstream: str) -> AsyncIterator[Gateway]:
+    listener = socket.create_server(("127.0.0.1", 0))
+    serving = Gateway(index_url(listener, upstream), [])
+    with anyio.fail_after(60):
+        async with open_client(upstream) as client, anyio.create_task_group() as tasks:
+            serve = partial(serve_index, listener, upstream, client=client, on_problem=serving.problems.append)
+            tasks.start_soon(serve)
+            yield serving
+            tasks.cancel_scope.cancel()
+
+
+async def uv_install(url: str, target: Path, *names: str) -> subprocess.CompletedProcess[bytes]:
+    command = [find_uv_bin(), "pip", "install", "--no-cache", "--no-config", "--default-index", url]
+    return await anyio.run_process([*command, "--target", str(target), "--", *names], check=False, cwd=target.parent)
+
+
+@pytest.mark.parametrize("html", [False, True], ids=["json", "html"])
+async def test_uv_installs_a_wheel_that_the_index_names_on_another_server(
+    index: LocalIndex, files: LocalIndex, tmp_path: Path, html: bool
+) -> None:
+    index.add_project("tiny", wheel("tiny"), files, html=html)
+    async with gateway(f"{index.url}/simple") as serving:
+        done = await uv_install(serving.url, tmp_path / "target", "tiny")
+    assert done.returncode == 0, done.stderr.decode()
+    assert (tmp_path / "target" / "tiny.py").is_file()
+    asked = {path for path, _ in files.requests}
+    assert asked == {"/packages/tiny-1.0-py3-none-any.whl.metadata", "/packages/tiny-1.0-py3-none-any.whl"}
+
+
+async def test_uv_builds_a_source_archive_from_the_index(index: LocalIndex, files: LocalIndex, tmp_path: Path) -> None:
+    index.add_project("tiny", sdist("tiny"), files)
+    async with gateway(f"{index.url}/simple/") as serving:
+        done = await uv_install(serving.url, tmp_path / "target", "tiny")
+    assert done.returncode == 0, done.stderr.decode()
+    assert (tmp_path / "target" / "tiny.py").is_file()
+
+
+@pytest.mark.skipif(shutil.which("npm") is None, reason="npm is not installed")
+async def test_npm_installs_plain_and_scoped_packages(index: LocalIndex, files: LocalIndex, tmp_path: Path) -> None:
+    index.add_npm("tiny", files)
+    index.add_npm("@scope/tiny", files)
+    async with gateway(index.url) as serving:
+        command = ["npm", "install", "--no-audit", "--no-fund", "--cache", str(tmp_path / "cache")]
+        command += ["--prefix", str(tmp_path / "target"), "--registry", serving.url, "tiny", "@scope/tiny"]
+        done = await anyio.run_process(command, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr.decode()
+    assert (tmp_path / "target/node_modules/tiny/index.js").is_file()
+    assert (tmp_path / "target/node_modules/@scope/tiny/index.js").is_file()
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/simple/../private",
+        "/simple/./tiny/",
+        "/simple/%2e%2e/private",
+        "/simple/%2E%2e/private",
+        "/simple/..%2fprivate",
+        "/simple/..%5cprivate",
+        "/simple/%252e%252e/private",
+        "/simple/a%00b",
+        "/simple/a%0d%0aHost:x",
+        "/simple//private",
+        "//private/simple",
+        "/simple/@a%2f../b",
+        "/simple/a%2fb",
+        "/simple/a\\b",
+        "/simple#/x",
+        "/simplest/tiny/",
+        "/private",
+        "/",
+        "*",
+        "/files/00112233445566778899aabbccddeeff/tiny.whl",
+        "http://127.0.0.1/simple/",
+        "http://169.254.169.254/latest/",
+        "simple/",
+    ],
+)
+async def test_targets_outside_the_index_are_refused_and_reach_nobody(index: LocalIndex, target: str) -> None:
+    async with gateway(f"{index.url}/simple") as serving:
+        head = f"GET {target} HTTP/1.1\r\nHost: 127.0.0.1:{serving.port}\r\nConnection: close\r\n\r\n"
+        answer = await serving.send(head.encode())
+    assert answer.split(b" ", 2)[1] in (b"400", b"403", b"404")
+    assert index.requests == []
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        ("CONNECT 169.254.169.254:80 HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n", b"400"),
+        ("POST /simple/tiny/ HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n", b"405"),
+        ("GET /simple/tiny/ HTTP/1.1\r\nHost: {host}\r\nContent-Length: 9\r\n\r\n", b"400"),
+        ("GET /simple/tiny/ HTTP/1.1\r\nHost: {host}\r\nTransfer-Encoding: chunked\r\n\r\n", b"400"),
+        ("GET /simple/tiny/ HTTP/1.1\r\nHost: another.example\r\nConnection: close\r\n\r\n", b"403"),
+        ("GET /simple/tiny/ HTTP/1.1\r\nConnection: close\r\n\r\n", b"400"),
+        ("GET /simple/\0 HTTP/1.1\r\nHost: {host}\r\n\r\n", b"400"),
+        ("GET /simple/ HTTP/1.1\r\nHost: {host}\r\nX: \0\r\n\r\n", b"400"),
+        ("GET /simple/ HTTP/1.1\r\nHost: {host}\r\nX: " + "x" * http1.HEAD, b"431"),
+        ("\x16\x03\x01\x02\x00\x01\r\n\r\n", b"400"),
+    ],
+)
+async def test_hostile_requests_are_refused_and_the_next_is_served(index: LocalIndex, head: str, status: bytes) -> None:
+    index.pages["/simple/tiny/"] = Page(b"{}", SIMPLE_JSON)
+    async with gateway(f"{index.url}/simple") as serving:
+        answer = await serving.send(head.replace("{host}", f"127.0.0.1:{serving.port}").encode())
+        assert answer.split(b" ", 2)[1] == status
+        assert index.requests == []
+        assert (await serving.ask("/simple/tiny/")).status_code == 200
+
+
+async def test_a_request_that_never_ends_loses_its_connection(
+    index: LocalIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http1, "WAIT", 0.05)
+    async with gateway(f"{index.url}/simple") as serving:
+        assert await serving.send(b"GET /simple/ HTTP/1.1\r\nHost: ") == b""
+
+
+async def test_idle_connections_beyond_the_bound_wait_for_a_place(
+    index: LocalIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http1, "CONNECTIONS", 1)
+    index.pages["/simple/tiny/"] = Page(b"{}", SIMPLE_JSON)
+    async with gateway(f"{index.url}/simple") as serving:
+        async with await anyio.connect_tcp("127.0.0.1", serving.port), anyio.create_task_group() as tasks:
+            with anyio.move_on_after(0.05) as waiting:
+                await serving.ask("/simple/tiny/")
+            tasks.cancel_scope.cancel()
+        assert waiting.cancelled_caught
+        assert (await serving.ask("/simple/tiny/")).status_code == 200
+
+
+async def test_an_index_that_is_down_is_said_to_be_so() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port = unused.getsockname()[1]
+    async with gateway(f"http://someone:hunter2@127.0.0.1:{port}/simple") as serving:
+        answer = await serving.ask("/simple/tiny/")
+    assert answer.status_code == 502
+    assert answer.text == "127.0.0.1 cannot be reached: Connection refused\n"
+    assert serving.problems == [answer.text.strip()]
+
+
+async def test_an_index_without_working_tls_is_said_to_be_so(index: LocalIndex) -> None:
+    async with gateway(f"https://127.0.0.1:{index.port}/simple") as serving:
+        answer = await serving.ask("/simple/tiny/")
+    assert answer.status_code == 502
+    assert answer.text.startswith("127.0.0.1 failed at TLS: ")
+    assert answer.text.count("\n") == 1
+
+
+async def test_credentials_go_to_the_index_alone_and_never_to_the_sandbox(index: LocalIndex, files: LocalIndex) -> None:
+    index.add_project("tiny", wheel("tiny"), files)
+    upstream = index.url.replace("://", "://someone:hunter2@") + "/simple/"
+    async with gateway(upstream) as serving:
+        page = await serving.ask("/simple/tiny/")
+        named = urlsplit(page.json()["files"][0]["url"]).path
+        file = await serving.ask(named)
+        missing = await serving.ask("/simple/missing/")
+    assert "hunter2" not in serving.url + page.text + str(page.headers) + str(missing.headers) + missing.text
+    assert (file.status_code, missing.status_code) == (200, 404)
+    assert index.requests[0][1]["authorization"].startswith("Basic ")
+    assert "authorization" not in files.requests[0][1]
+
+
+@pytest.mark.parametrize("host", ["169.254.169.254", "10.0.0.1", "[::ffff:169.254.169.254]", "[::1]"])
+async def test_a_page_cannot_lead_the_server_into_a_private_network(index: LocalIndex, host: str) -> None:
+    link = {"filename": "x.whl", "url": f"http://{host}/latest/x.whl", "hashes": {}}
+    index.pages["/simple/tiny/"] = Page(json.dumps({"files": [link]}).encode(), SIMPLE_JSON)
+    async with gateway(f"{index.url}/simple") as serving:
+        page = await serving.ask("/simple/tiny/")
+        file = await serving.ask(urlsplit(page.json()["files"][0]["url"]).path)
+    assert file.status_code == 403
+    assert "private address" in file.text
+
+
+@pytest.mark.parametrize(
+    ("location", "status"),
+    [("http://169.254.169.254/latest/", 403), ("file:///etc/passwd", 502), ("/simple/loop/", 502)],
+)
+async def test_redirects_are_followed_by_the_gateway_under_the_same_rules(
+    index: LocalIndex, location: str, status: int
+) -> None:
+    index.pages["/simple/loop/"] = Page(b"", status=302, headers={"Location": location})
+    async with gateway(f"{index.url}/simple") as serving:
+        answer = await serving.ask("/simple/loop/")
+    assert answer.status_code == status
+    assert "location" not in answer.headers
+
+
+async def test_links_of_a_redirected_page_are_relative_to_where_it_was_found(
+    index: LocalIndex, files: LocalIndex
+) -> None:
+    index.pages["/simple/Tiny/"] = Page(b"", status=301, headers={"Location": f"{files.url}/deep/tiny/"})
+    files.pages["/deep/tiny/"] = Page(b'<a href="../tiny.whl#sha256=00">x</a>', "text/html")
+    files.pages["/deep/tiny.whl"] = Page(b"content")
+    async with gateway(f"{index.url}/simple") as serving:
+        page = await serving.ask("/simple/Tiny/")
+        assert page.text.endswith('tiny.whl#sha256=00">x</a>')
+        file = await serving.ask(urlsplit(page.text.split('"')[1]).path)
+    assert file.content == b"content"
+
+
+async def test_ranges_and_validators_of_files_pass_and_pages_are_not_to_be_stored(index: LocalIndex) -> None:
+    index.pages["/simple/tiny.jar"] = Page(b"0123456789", headers={"ETag": '"v1"'})
+    index.pages["/simple/tiny/"] = Page(b"{}", SIMPLE_JSON, headers={"ETag": '"v1"'})
+    async with gateway(f"{index.url}/simple") as serving:
+        part = await serving.ask("/simple/tiny.jar", range="bytes=2-4")
+        same = await serving.ask("/simple/tiny.jar", if_none_match='"v1"')
+        head = await serving.ask("/simple/tiny.jar", "HEAD")
+        page = await serving.ask("/simple/tiny/")
+    assert (part.status_code, part.content, part.headers["content-range"]) == (206, b"234", "bytes 2-4/10")
+    assert (same.status_code, same.headers["etag"]) == (304, '"v1"')
+    assert (head.status_code, head.headers["content-length"], head.content) == (200, "10", b"")
+    assert page.headers["cache-control"] == "no-store"
+    assert "etag" not in page.headers
+
+
+async def test_a_page_that_is_too_long_or_not_what_it_says_is_refused(
+    index: LocalIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway_module, "PAGE", 1 << 20)
+    index.pages["/simple/long/"] = Page(b" " * (2 << 20), SIMPLE_JSON)
+    index.pages["/simple/wrong/"] = Page(b"[" * 100_000, SIMPLE_JSON)
+    async with gateway(f"{index.url}/simple") as serving:
+        assert (await serving.ask("/simple/long/")).text == "127.0.0.1 answered with more than 1 MiB\n"
+        assert (await serving.ask("/simple/wrong/")).text == "127.0.0.1 answered with a page that cannot be read\n"
+
+
+async def test_an_answer_that_breaks_off_does_not_look_whole(index: LocalIndex) -> None:
+    index.pages["/simple/tiny.jar"] = Page(b"0123456789", headers={"X": "y\r\nContent-Length: 99"})
+    async with gateway(f"{index.url}/simple") as serving:
+        with pytest.raises(httpx2.HTTPError):
+            (await serving.ask("/simple/tiny.jar")).raise_for_status()
+        index.pages["/simple/tiny.jar"] = Page(b"0123456789")
+        assert (await serving.ask("/simple/tiny.jar")).content == b"0123456789"
+
+
+@given(
+    st.lists(st.sampled_from(["/", ".", "..", "%2e", "%2F", "%5c", "\\", "%00", "%25", "a", "@", "@a%2f", "?", "#"]))
+)
+def test_an_accepted_path_names_the_same_place_however_it_is_decoded(parts: list[str]) -> None:
+    try:
+        path, _ = checked_path("/" + "".join(parts))
+    except Refused:
+        return
+    decoded = unquote(unquote(path)).replace("\\", "/")
+    assert not {".", ".."} & set(decoded.split("/"))
+    assert "//" not in decoded
+    assert "\0" not in decoded
+
+
+@given(st.text(alphabet=st.characters(codec="utf-8")))
+def test_rewriting_a_page_changes_its_links_and_nothing_else(text: str) -> None:
+    text = text.replace("<", "").replace("&", "")
+    page = f'{text}<!-- {text.replace("-", "")} --><a class="x" href="one">{text}</a>\n<b href="one">{text}'
+    assert PAGES["text/html"](page.encode(), str.upper).decode() == page.replace('"x" href="one"', '"x" href="ONE"')
+
+
+@pytest.mark.parametrize(
+    ("address", "public"),
+    [
+        ("93.184.216.34", True),
+        ("2606:4700::1111", True),
+        ("127.0.0.1", False),
+        ("100.64.0.1", False),
+        ("224.0.0.1", False),
+        ("::ffff:10.0.0.1", False),
+        ("64:ff9b::a9fe:a9fe", False),
+        ("fe80::1%eth0", False),
+    ],
+)
+def test_public_addresses_are_told_from_all_others(address: str, public: bool) -> None:
+    assert _is_public(address) is public
