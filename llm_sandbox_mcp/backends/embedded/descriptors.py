@@ -92,7 +92,7 @@ class PacketSocket:
                 raise anyio.BrokenResourceError from error
 
     async def receive(self) -> tuple[bytes, list[int]]:
-        """The next packet and its descriptors; `anyio.EndOfStream` when the other end is gone, or this one is closed."""
+        """The next packet and its descriptors; `anyio.EndOfStream` when the other end is gone or this one closed."""
         while True:
             try:
                 try:
