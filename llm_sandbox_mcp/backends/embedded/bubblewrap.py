@@ -75,7 +75,7 @@ def _tmpfs(path: str, size: int, mode: str) -> tuple[str, ...]:
 
 
 def _limits(policy: Policy, enforced: bool) -> str:
-    limits = {"CORE": 0, "NOFILE": _NOFILE, "MSGQUEUE": 1 << 20}
+    limits = {"CORE": 0, "NOFILE": _NOFILE, "FSIZE": policy.disk, "MSGQUEUE": 1 << 20}
     if not enforced:
         # Per process and per user namespace: less than a control group gives, and `doctor` says so.
         limits |= {"DATA": policy.memory, "NPROC": policy.pids}
