@@ -32,10 +32,13 @@ async def test_closing_ends_a_send_that_waits() -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     packets = PacketSocket(ours)
 
+    async def send_for_ever() -> None:
+        while True:
+            await packets.send(bytes(4096))
+
     async def fill() -> None:
         with pytest.raises(anyio.BrokenResourceError):
-            while True:
-                await packets.send(bytes(4096))
+            await send_for_ever()
 
     with theirs, anyio.fail_after(5):
         async with anyio.create_task_group() as tasks:
