@@ -1,5 +1,6 @@
 """The folder of one running server, and the lock by which others see that it still lives."""
 
+import errno
 import fcntl
 import os
 import secrets
@@ -31,13 +32,19 @@ def open_runtime(root: Path) -> Iterator[Runtime]:
 
     A server that is killed leaves it behind for `sweep`. Raises `ProfileError` when it cannot be made.
     """
-    path = root / secrets.token_hex(6)
+    path = root
     try:
         root.mkdir(mode=0o755, parents=True, exist_ok=True)
-        path.mkdir(mode=0o755)
-        path.chmod(0o755)
-        lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        if root.lstat().st_uid != os.geteuid():
+            raise PermissionError(errno.EPERM, "it belongs to another user")
+        path = root / f"{_mark(root)}{secrets.token_hex(6)}"
+        # Under a name that `sweep` passes over until the lock is held.
+        unborn = root / f".{path.name}"
+        unborn.mkdir(mode=0o755)
+        unborn.chmod(0o755)
+        lock = os.open(unborn / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX)
+        unborn.rename(path)
     except OSError as error:
         raise ProfileError(f"cannot make {path}: {error.strerror}; set embedded.runtime in the profile") from error
     try:
@@ -48,8 +55,10 @@ def open_runtime(root: Path) -> Iterator[Runtime]:
 
 
 def is_alive(root: Path, server_id: str) -> bool:
-    """Whether the server of that id still holds its lock."""
+    """Whether the server of that id still holds its lock, or keeps it below another root, where it cannot be seen."""
     try:
+        if not server_id.startswith(_mark(root)):
+            return True
         lock = os.open(root / server_id / _LOCK, os.O_RDWR | os.O_CLOEXEC)
     except OSError:
         return False
@@ -64,7 +73,18 @@ def is_alive(root: Path, server_id: str) -> bool:
 
 def sweep(root: Path) -> int:
     """Removes the folders of servers that are gone, and counts them."""
-    gone = [path for path in root.iterdir() if not is_alive(root, path.name)] if root.is_dir() else []
+    folders = [path for path in root.iterdir() if not path.name.startswith(".")] if root.is_dir() else []
+    gone = [path for path in folders if not is_alive(root, path.name)]
     for path in gone:
         shutil.rmtree(path, ignore_errors=True)
     return len(gone)
+
+
+def _mark(root: Path) -> str:
+    """What the ids of all servers below a root begin with.
+
+    Control groups are the machine's, and servers with another root are not to be taken for dead. Not the path: the same
+    one leads elsewhere in another container.
+    """
+    state = os.stat(root)
+    return f"{state.st_dev:x}-{state.st_ino:x}-"

@@ -58,7 +58,11 @@ class Session:
         if self._lease is not None and not self._lease.sandbox.alive:
             self.drop("its sandbox ended")
         if self._lease is None:
-            self._lease = await self._pool.acquire(self.policy)
+            lease = await self._pool.acquire(self.policy)
+            if self.closed:
+                lease.release()
+                raise UnknownSession(_unknown(self.id))
+            self._lease = lease
         return self._lease.sandbox
 
     async def run(

@@ -77,7 +77,9 @@ def _descendants() -> set[str]:
         name, rest = stat[: stat.rindex(")") + 1], stat[stat.rindex(")") + 2 :].split()
         # Without the state, which changes all the time, except for zombies.
         zombie = " zombie" if rest[0] == "Z" else ""
-        children.setdefault(int(rest[1]), []).append((int(entry), f"{name} started {rest[19]}{zombie}"))
+        children.setdefault(int(rest[1]), []).append(
+            (int(entry), f"{name} started {rest[19]}{zombie} {rest[1]} {entry}")
+        )
     found: set[str] = set()
     waiting = [os.getpid()]
     while waiting:
@@ -98,9 +100,7 @@ def _cgroups(runtime: Path) -> set[str]:
     if runtime.is_dir():
         _seen_servers.update(path.name for path in runtime.iterdir())
     ours = {f"llm-sandbox-mcp-{server}" for server in _seen_servers}
-    return {
-        folder for folder, _, _ in os.walk(_CGROUPS) if any(part in ours for part in folder.split("/"))
-    }
+    return {folder for folder, _, _ in os.walk(_CGROUPS) if any(part in ours for part in folder.split("/"))}
 
 
 def _strange_files() -> set[str]:

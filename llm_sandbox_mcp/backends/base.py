@@ -172,13 +172,16 @@ class Sandbox(ABC):
         """
         argv = ("tar", "-c", "-f", "-", "--format=gnu", "-C", folder, "--no-recursion", "--null", "-T", "-")
         reader = ArchiveReader(limit)
+        # All files together fit the disk; a stream of more is zeros of sparse files, of which there could be any number.
+        budget = 2 * self.policy.disk
         async with await self.spawn(argv, {"PATH": PATH}) as process, anyio.create_task_group() as tasks:
             tasks.start_soon(_drain, process.stderr, bytearray())
             tasks.start_soon(_feed, process.stdin, _once(b"".join(os.fsencode(name) + b"\0" for name in names)))
             async for chunk in process.stdout:
                 for member in reader.feed(chunk):
                     await take(member)
-                if reader.malformed:
+                budget -= len(chunk)
+                if reader.malformed or budget < 0:
                     break
             tasks.cancel_scope.cancel()
 

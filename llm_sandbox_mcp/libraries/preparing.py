@@ -1,5 +1,6 @@
 """What a language needs from the host before a sandbox can run it: its prepared environment, and our own tools."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import anyio.lowlevel
@@ -19,10 +20,10 @@ async def _silent(line: str) -> None:
 class Preparer:
     """Prepares each language once; an async context manager, in whose scope builds run."""
 
-    def __init__(self, profile: Profile, cache: Path) -> None:
+    def __init__(self, profile: Profile, cache: Path, environ: Mapping[str, str] | None = None) -> None:
         self._profile = profile
         self._cache = cache
-        self._environments = Environments(cache)
+        self._environments = Environments(cache, environ)
         self._places: dict[str, Places] = {}
 
     async def __aenter__(self) -> "Preparer":

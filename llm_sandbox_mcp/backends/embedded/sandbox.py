@@ -147,8 +147,13 @@ class EmbeddedSandbox(Sandbox):
             while True:
                 packet, descriptors = await self._control.receive()
                 kind, *fields = packet.split(b"\0")
-                self._take(kind, fields, descriptors)
-        except anyio.EndOfStream:
+                try:
+                    self._take(kind, fields, descriptors)
+                finally:
+                    for descriptor in descriptors:
+                        os.close(descriptor)
+        except (anyio.EndOfStream, ValueError, IndexError):
+            # A packet that PID 1 would not send costs the sandbox that sent it, never the server.
             self._lose()
 
     def close(self) -> None:
@@ -160,10 +165,10 @@ class EmbeddedSandbox(Sandbox):
 
     def _take(self, kind: bytes, fields: list[bytes], descriptors: list[int]) -> None:
         if kind == b"R":
-            self._directories = descriptors
+            self._directories, descriptors[:] = [*descriptors], []
             self.up.set()
         elif kind == b"L":
-            listener = socket.socket(fileno=descriptors[0])
+            listener = socket.socket(fileno=descriptors.pop())
             answer = self._listeners.get(fields[0])
             if answer is None:
                 listener.close()

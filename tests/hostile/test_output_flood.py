@@ -1,0 +1,85 @@
+"""Attack: output without end. Outcome: cut, stopped within a second, and the server's memory stays bounded."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.engines import MIB
+from tests.hostile.conftest import ANSWER, Arena
+
+pytestmark = pytest.mark.anyio
+
+FLOODS = {
+    "stdout": "while True:\n    print('x' * 1000)",
+    "stderr": "import sys\nwhile True:\n    print('x' * 1000, file=sys.stderr)",
+    "both": "import os\nwhile True:\n    os.write(1, b'x' * 65536)\n    os.write(2, b'y' * 65536)",
+    "stderr of one that ignores SIGINT": """
+import os, signal
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+while True:
+    os.write(2, b'x' * 65536)
+""",
+    "children's": "import subprocess\nsubprocess.run('yes & yes >&2 & yes & wait', shell=True)",
+    "children's that left the group": """
+import subprocess, time
+for _ in range(3):
+    subprocess.Popen(['yes'], start_new_session=True)
+time.sleep(1000)
+""",
+    "newlines": "import os\nwhile True:\n    os.write(1, b'\\n' * 65536)",
+    "frame starts": "import os\nwhile True:\n    os.write(1, b'\\x1e' * 65536)",
+    "not UTF-8": "import os\nwhile True:\n    os.write(1, b'\\xff\\0\\xc3' * 20000)",
+}
+
+
+def resident() -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) << 10
+    raise AssertionError
+
+
+@pytest.mark.parametrize("flood", FLOODS.values(), ids=FLOODS)
+async def test_a_flood_is_cut_and_stopped(arena: Arena, flood: str) -> None:
+    before = resident()
+    streamed = 0
+
+    async def count(stream: str, text: str) -> None:
+        nonlocal streamed
+        streamed += len(text)
+
+    result = await arena.attack(flood, on_output=count)
+    assert result.status == "output_limit", result.status
+    assert any("stopped after printing 1MiB" in note for note in result.notes)
+    assert result.duration < ANSWER
+    assert len(result.stdout.text) < 10_000 and len(result.stderr.text) < 10_000
+    assert 0 < result.stdout.omitted + result.stderr.omitted <= MIB
+    assert streamed <= MIB
+    assert resident() - before < 20 * MIB
+
+
+@pytest.mark.parametrize(
+    ("language", "flood"),
+    [
+        ("bash", "yes"),
+        ("bash", "trap '' INT; yes >&2"),
+        ("javascript", "for (;;) console.log('x'.repeat(1000))"),
+        ("javascript", "process.on('SIGINT', () => {}); for (;;) console.error('x'.repeat(1000))"),
+    ],
+)
+async def test_a_flood_in_other_languages_is_cut_and_stopped(arena: Arena, language: str, flood: str) -> None:
+    result = await arena.attack(flood, language=language)
+    assert result.status == "output_limit", result.status
+    assert result.duration < 2 * ANSWER
+
+
+async def test_a_flood_that_stops_at_the_interrupt_keeps_state(arena: Arena) -> None:
+    result = await arena.attack("kept = 1\nwhile True:\n    print('x' * 1000)")
+    assert (result.status, result.session_state) == ("output_limit", "kept")
+    assert await arena.check("print(kept)", result.session_id) == "1\n"
+
+
+async def test_a_flood_between_runs_is_bounded_too(arena: Arena) -> None:
+    first = await arena.attack("import subprocess\nflood = subprocess.Popen(['yes'])\nNone")
+    second = await arena.attack("import time\ntime.sleep(100)", session_id=first.session_id)
+    assert second.status == "output_limit", second.status
