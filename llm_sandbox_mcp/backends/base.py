@@ -15,6 +15,7 @@ from anyio.abc import AsyncResource, ByteReceiveStream, ByteSendStream
 
 from ..errors import BadPath
 from ..policy import Policy
+from ..tasks import open_tasks
 from .archive import END, ArchiveReader, Member, header, padding
 
 WORKDIR = "/sandbox"
@@ -150,7 +151,7 @@ class Sandbox(ABC):
         """Runs a command to its end, its input fed and both its outputs drained at once, up to 1 MiB kept of each."""
         outputs = bytearray(), bytearray()
         async with await self.spawn(argv, env) as process:
-            async with anyio.create_task_group() as tasks:
+            async with open_tasks() as tasks:
                 tasks.start_soon(_drain, process.stdout, outputs[0])
                 tasks.start_soon(_drain, process.stderr, outputs[1])
                 await _feed(process.stdin, stdin)
@@ -184,7 +185,7 @@ class Sandbox(ABC):
         reader = ArchiveReader(limit)
         # All files together fit the disk; a stream of more is zeros of sparse files, of which there could be any.
         budget = 2 * self.policy.disk
-        async with await self.spawn(argv, {"PATH": PATH}) as process, anyio.create_task_group() as tasks:
+        async with await self.spawn(argv, {"PATH": PATH}) as process, open_tasks() as tasks:
             tasks.start_soon(_drain, process.stderr, bytearray())
             tasks.start_soon(_feed, process.stdin, _once(b"".join(os.fsencode(name) + b"\0" for name in names)))
             async for chunk in process.stdout:
