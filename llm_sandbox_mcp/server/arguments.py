@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from ..errors import InvalidArgument
+from ..errors import InvalidArgument, quoted
 from .schemas import Arguments
 
 _Model = TypeVar("_Model", bound=Arguments)
@@ -22,6 +22,14 @@ _EXPECTED = {
     "dict_type": 'an object, such as {"x": 1}',
     "string_unicode": "valid Unicode, without lone surrogates",
 }
+
+_INSTEAD = {
+    "code": "give the source to run",
+    "libraries": 'name at least one, such as ["numpy"]',
+    "path": "give one such as data/table.csv",
+    "session_id": "execute_code returns one",
+}
+"""What to send for what must not be empty."""
 
 
 def parse_arguments(model: type[_Model], tool: str, raw: Mapping[str, Any]) -> _Model:
@@ -51,14 +59,14 @@ def _explain(model: type[Arguments], tool: str, detail: ErrorDetails) -> str:
     if kind == "extra_forbidden":
         near = difflib.get_close_matches(name, model.model_fields, 1)
         hint = f"did you mean {near[0]!r}?" if near else f"it takes: {', '.join(model.model_fields)}"
-        return f"{tool} has no argument {name[:40]!r}; {hint}"
+        return f"{tool} has no argument {quoted(name, 40)}; {hint}"
     if kind == "missing":
         return f"{name}: {tool} needs this argument; send it"
     where = name + "".join(f"[{part}]" for part in rest)
     if kind in ("string_too_short", "too_short"):
-        return f"{where} must not be empty"
+        return f"{where} must not be empty; {_INSTEAD[name]}"
     if kind == "greater_than":
-        return f"{where} must be above {context['gt']:g}; got {value:g}"
+        return f"{where} must be above {context['gt']:g}; got {value:g}; leave it out for the default"
     if kind == "literal_error":
         return f"{where} must be {context['expected']}; got {_shown(value)}"
     if kind in _EXPECTED:
@@ -72,10 +80,8 @@ def _shown(value: object) -> str:
             return "null"
         case bool() | int() | float():
             return json.dumps(value)[:40]
-        case str() if len(value) <= 40:
-            return ascii(value)
         case str():
-            return f"a string of {len(value)} characters"
+            return quoted(value, 40)
         case list():
             return "a list"
         case _:
