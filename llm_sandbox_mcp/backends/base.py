@@ -34,6 +34,9 @@ TOOLS = "/opt/tools"
 
 PATH = "/usr/local/bin:/usr/bin:/bin"
 
+Files = Mapping[str, tuple[int, ...]]
+"""Regular files below the working directory, and for each what differs once it is changed."""
+
 TakeMember = Callable[[Member], Awaitable[None]]
 
 _COMMAND_OUTPUT = 1 << 20
@@ -147,6 +150,13 @@ class Sandbox(ABC):
     def alive(self) -> bool:
         """Whether processes can still be started in it."""
 
+    @abstractmethod
+    async def list_files(self) -> Files:
+        """The regular files below the working directory, at most 10,000 entries looked at.
+
+        Hidden ones, those in `node_modules` and `__pycache__`, and names that are not UTF-8 do not count.
+        """
+
     async def run(
         self, argv: Sequence[str], env: Mapping[str, str], *, stdin: AsyncIterator[bytes] | None = None
     ) -> Completed:
@@ -184,7 +194,7 @@ class Sandbox(ABC):
         """
         argv = ("tar", "-c", "-f", "-", "--format=gnu", "-C", folder, "--no-recursion", "--null", "-T", "-")
         reader = ArchiveReader(limit)
-        # All files together fit the disk; a stream of more is zeros of sparse files, of which there could be any number.
+        # All files together fit the disk; a stream of more is zeros of sparse files, of which there could be any.
         budget = 2 * self.policy.disk
         async with await self.spawn(argv, {"PATH": PATH}) as process, anyio.create_task_group() as tasks:
             tasks.start_soon(_drain, process.stderr, bytearray())

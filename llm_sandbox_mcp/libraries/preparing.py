@@ -42,14 +42,16 @@ class Preparer:
         if known is not None:
             return known
         environment = tools = ""
+        section = self._profile.language(language.name)
         if language.handler.environment is not None:
-            section = self._profile.language(language.name)
             environment = await self._environments.prepare(
                 language, section.libraries, on_progress or _silent, index=section.index
             )
         if language.handler.libraries is not None:
             tools = (await stage_tool_uv(self._cache)).parent.name
-        places = self._places[language.name] = Places(language, environment=environment, tools=tools)
+        places = self._places[language.name] = Places(
+            language, environment=environment, tools=tools, settings=section.env
+        )
         return places
 
     def ready(self, language: Language) -> bool:

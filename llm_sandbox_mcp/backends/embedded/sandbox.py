@@ -11,8 +11,9 @@ import anyio
 
 from ...errors import SandboxLost, StartFailed
 from ...policy import Policy
-from ..base import WORKDIR, Process, Sandbox, Usage
+from ..base import WORKDIR, Files, Process, Sandbox, Usage
 from .descriptors import PacketSocket, PipeReader, PipeWriter
+from .scanning import scan
 
 _SPAWN_BYTES = 128 << 10
 """Bytes of one request to start a process; the kernel bounds a packet at a little over that."""
@@ -137,6 +138,10 @@ class EmbeddedSandbox(Sandbox):
     async def usage(self) -> Usage:
         oom_kills, pids_refused = await self._counters()
         return Usage(oom_kills, pids_refused, any(map(_is_full, self._directories)))
+
+    async def list_files(self) -> Files:
+        # From outside, over the directory that PID 1 handed out: no process, and no link is followed.
+        return scan(self._directories[0]) if self._directories else {}
 
     async def kill(self) -> None:
         await self._end()
