@@ -264,7 +264,7 @@ class Service:
         name = inner_path(path)
         if size > self.profile.limits.disk:
             raise BadPath(
-                f"{quoted(path)} has {format_size(size)}; the limit is {format_size(self.profile.limits.disk)}"
+                f"path {quoted(path)} has {format_size(size)}; the limit is {format_size(self.profile.limits.disk)}"
             )
         session = self._sessions.get(session_id)
         async with session.exclusive():
@@ -284,9 +284,9 @@ class Service:
         async with session.exclusive():
             await (await session.sandbox()).copy_out(WORKDIR, [name], limit, take)
         if not found:
-            raise BadPath(f"no regular file {quoted(path)} in the session's working directory")
+            raise BadPath(f"path {quoted(path)} is no regular file in {WORKDIR}; run code to list what is there")
         if found[0].size > limit:
-            raise BadPath(f"{quoted(path)} has {format_size(found[0].size)}; the limit is {format_size(limit)}")
+            raise BadPath(f"path {quoted(path)} has {format_size(found[0].size)}; the limit is {format_size(limit)}")
         return name, bytes(found[0].content)
 
 

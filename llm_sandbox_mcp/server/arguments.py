@@ -38,11 +38,8 @@ def parse_arguments(model: type[_Model], tool: str, raw: Mapping[str, Any]) -> _
     Raises `InvalidArgument`, one line that names the argument, what is allowed and what to do.
     """
     # Many clients send null for an optional argument that the model left out.
-    given = {
-        name: value
-        for name, value in raw.items()
-        if value is not None or (name in model.model_fields and model.model_fields[name].is_required())
-    }
+    optional = {name for name, field in model.model_fields.items() if not field.is_required()}
+    given = {name: value for name, value in raw.items() if value is not None or name not in optional}
     try:
         arguments = model.model_validate(given)
     except ValidationError as error:
@@ -69,6 +66,8 @@ def _explain(model: type[Arguments], tool: str, detail: ErrorDetails) -> str:
         return f"{where} must be above {context['gt']:g}; got {value:g}; leave it out for the default"
     if kind == "literal_error":
         return f"{where} must be {context['expected']}; got {_shown(value)}"
+    if kind == "float_type" and isinstance(value, int) and not isinstance(value, bool):
+        return f"{where} is a number out of all bounds; send a smaller one"
     if kind in _EXPECTED:
         return f"{where} must be {_EXPECTED[kind]}; got {_shown(value)}"
     return f"{where}: {detail['msg']}"
