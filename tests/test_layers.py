@@ -15,7 +15,7 @@ LAYERS = (
     {"server"},
     {"service"},
     {"sessions", "libraries"},
-    {"pool", "kernel", "artifacts", "verdict"},
+    {"pool", "kernel", "program", "artifacts", "verdict"},
     {"execution", "hostfiles"},
     {"backends"},
     {"policy", "languages", "protocol", "profile", "results", "runtime"},
