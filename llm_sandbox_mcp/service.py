@@ -9,7 +9,7 @@ from .artifacts import ArtifactStore, inner_path, mime_type
 from .backends import open_backend
 from .backends.archive import Member
 from .backends.base import WORKDIR, Backend, Surroundings
-from .errors import BadPath, InvalidArgument, SandboxError, SandboxLost
+from .errors import BadPath, InvalidArgument, SandboxError, SandboxLost, quoted
 from .folders import HostFolders, host_folders
 from .languages import Language, Languages, load_languages
 from .libraries.installing import Installer
@@ -262,7 +262,9 @@ class Service:
     async def _copy_in(self, session_id: str, path: str, size: int, content: AsyncIterator[bytes]) -> Artifact:
         name = inner_path(path)
         if size > self.profile.limits.disk:
-            raise BadPath(f"{path!r} has {format_size(size)}; the limit is {format_size(self.profile.limits.disk)}")
+            raise BadPath(
+                f"path {quoted(path)} has {format_size(size)}; the limit is {format_size(self.profile.limits.disk)}"
+            )
         session = self._sessions.get(session_id)
         async with session.exclusive():
             await (await session.sandbox()).copy_in(name, size, content)
@@ -281,9 +283,9 @@ class Service:
         async with session.exclusive():
             await (await session.sandbox()).copy_out(WORKDIR, [name], limit, take)
         if not found:
-            raise BadPath(f"no regular file {path!r} in the session's working directory")
+            raise BadPath(f"path {quoted(path)} is no regular file in {WORKDIR}; run code to list what is there")
         if found[0].size > limit:
-            raise BadPath(f"{path!r} has {format_size(found[0].size)}; the limit is {format_size(limit)}")
+            raise BadPath(f"path {quoted(path)} has {format_size(found[0].size)}; the limit is {format_size(limit)}")
         return name, bytes(found[0].content)
 
 
@@ -294,7 +296,7 @@ def _readable(code: str, limit: int) -> tuple[str, list[str]]:
         raise InvalidArgument("code is empty; give the source to run")
     if size > limit:
         raise InvalidArgument(
-            f"code has {format_size(size)}; the limit is {format_size(limit)}: put data into a file with copy_file"
+            f"code has {size} bytes; the limit is {limit} ({format_size(limit)}): put data into a file with copy_file"
         )
     clean = code.encode(errors="replace").decode() if any("\ud800" <= char <= "\udfff" for char in code) else code
     return clean, [] if clean == code else ["characters of the code that are not valid Unicode were replaced by '?'"]
@@ -305,7 +307,7 @@ def _checked(variables: Mapping[str, object]) -> Mapping[str, object]:
     for name in variables:
         if not name.isidentifier() or not name.isascii() or name.startswith("__"):
             raise InvalidArgument(
-                f"variables: {name[:40]!r} is not a plain identifier; use ASCII letters, digits and underscores"
+                f"variables: {quoted(name)} is not a plain identifier; use ASCII letters, digits and underscores"
             )
     try:
         text = json.dumps(dict(variables), ensure_ascii=False, allow_nan=False).encode(errors="replace")
@@ -313,7 +315,8 @@ def _checked(variables: Mapping[str, object]) -> Mapping[str, object]:
         raise InvalidArgument(f"variables must be JSON values: {error}") from error
     if len(text) > _VARIABLES_MAX:
         raise InvalidArgument(
-            f"variables have {format_size(len(text))}; the limit is {format_size(_VARIABLES_MAX)}: use copy_file"
+            f"variables have {len(text)} bytes; the limit is {_VARIABLES_MAX} ({format_size(_VARIABLES_MAX)}): "
+            "put data into a file with copy_file"
         )
     clean: dict[str, object] = json.loads(text)
     return clean

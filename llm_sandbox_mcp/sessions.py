@@ -8,7 +8,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from .backends.base import Sandbox, Usage
-from .errors import CapacityReached, UnknownSession
+from .errors import CapacityReached, UnknownSession, quoted
 from .execution import Outcome
 from .kernel import Kernel, Places
 from .policy import Policy
@@ -201,6 +201,6 @@ class Sessions:
 def _unknown(session_id: str, idle_timeout: float | None = None) -> str:
     after = f" after {format_duration(idle_timeout)} without use" if idle_timeout is not None else ""
     return (
-        f"session {session_id[:40]!r} is not open: it was closed, expired{after}, or never existed; "
+        f"session {quoted(session_id, 40)} is not open: it was closed, expired{after}, or never existed; "
         "call without session_id to open a new one"
     )

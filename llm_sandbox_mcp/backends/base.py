@@ -13,7 +13,7 @@ from typing import Literal
 import anyio
 from anyio.abc import AsyncResource, ByteReceiveStream, ByteSendStream
 
-from ..errors import BadPath
+from ..errors import BadPath, quoted
 from ..policy import Policy
 from ..tasks import open_tasks
 from .archive import END, ArchiveReader, Member, header, padding
@@ -42,6 +42,19 @@ TakeMember = Callable[[Member], Awaitable[None]]
 
 _COMMAND_OUTPUT = 1 << 20
 """Bytes kept of what a tool of ours prints inside a sandbox; the rest is dropped."""
+
+_WRITE = """\
+cd "$1" || exit
+[ ! -d "$2" ] || [ -L "$2" ] || { echo 'it is a folder' >&2; exit 1; }
+folder=$2
+while [ "$folder" != "${folder%/*}" ]; do
+  folder=${folder%/*}
+  [ ! -f "$folder" ] || [ -L "$folder" ] || { echo 'a part of it is a file' >&2; exit 1; }
+done
+exec tar -x -f - --no-same-owner
+"""
+"""Unpacks one file below a folder. `tar` alone would put it in the place of an empty folder, or a folder of its path
+in the place of a file, and so lose what was there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,11 +183,10 @@ class Sandbox(ABC):
                 yield chunk
             yield padding(size) + END
 
-        done = await self.run(
-            ("tar", "-x", "-f", "-", "-C", WORKDIR, "--no-same-owner"), {"PATH": PATH}, stdin=archive()
-        )
+        done = await self.run(("sh", "-c", _WRITE, "sh", WORKDIR, path), {"PATH": PATH}, stdin=archive())
         if done.exit_code != 0:
-            raise BadPath(f"cannot write {path!r} in the sandbox: {_last_line(done.stderr)}")
+            reason = _first_line(done.stderr)
+            raise BadPath(f"path {quoted(path)} cannot be written: {reason}; choose another path, or make room")
 
     async def copy_out(self, folder: str, names: Sequence[str], limit: int, take: TakeMember) -> None:
         """Gives each regular file below a folder to `take`; of one over `limit` bytes only name and size.
@@ -218,9 +230,9 @@ async def _drain(stream: ByteReceiveStream, kept: bytearray) -> None:
         kept += chunk[: max(0, _COMMAND_OUTPUT - len(kept))]
 
 
-def _last_line(text: bytes) -> str:
+def _first_line(text: bytes) -> str:
     lines = text.decode(errors="replace").strip().splitlines()
-    return lines[-1] if lines else "no reason given"
+    return lines[0][-200:] if lines else "no reason given"
 
 
 class Backend(ABC):

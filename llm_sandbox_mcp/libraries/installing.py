@@ -12,7 +12,7 @@ from functools import partial
 import anyio
 
 from ..backends.base import Completed, Sandbox
-from ..errors import InstallFailed, InvalidArgument, PolicyDenied
+from ..errors import InstallFailed, InvalidArgument, PolicyDenied, quoted
 from ..kernel import Places
 from ..languages import Language, Libraries
 from ..profile import Profile
@@ -22,6 +22,8 @@ from ..units import format_duration
 
 _MOST = 50
 """Libraries of one installation."""
+_LONGEST = 200
+"""Characters of one name and version; package indexes allow no longer names."""
 _LAST_LINES = 12
 _LAST_CHARACTERS = 2000
 
@@ -42,12 +44,14 @@ class Installer:
                 f"{language.name} has no package manager here; use python or another language for libraries"
             )
         if len(libraries) > _MOST:
-            raise InvalidArgument(f"libraries has {len(libraries)} names; the limit is {_MOST} per call")
+            raise InvalidArgument(
+                f"libraries has {len(libraries)} names; the limit is {_MOST} per call: use more calls"
+            )
         for library in libraries:
-            if not re.fullmatch(known.name, library):
+            if len(library) > _LONGEST or not re.fullmatch(known.name, library):
                 raise InvalidArgument(
-                    f"libraries: {library[:80]!r} is not a plain name with an optional version for {known.manager}; "
-                    "options, URLs and paths are refused"
+                    f"libraries: {quoted(library)} is not a plain name with an optional version for {known.manager}; "
+                    f"options, URLs, paths and more than {_LONGEST} characters are refused"
                 )
 
     async def install(
