@@ -80,6 +80,7 @@ class Service:
                 places = await self._preparer.places(chosen, on_progress)
                 if libraries:
                     await self._installer.install(await session.sandbox(), places, libraries, on_progress)
+                await session.sandbox()
                 if session.loss is not None:
                     notes.append(f"started fresh: in an earlier run {session.loss}; variables and files are lost")
                     session.loss = None

@@ -95,6 +95,11 @@ class Process(AsyncResource):
     async def wait(self) -> int:
         """The exit code, 128 + N after signal N; raises `SandboxLost` when the sandbox is gone."""
 
+    @property
+    @abstractmethod
+    def running(self) -> bool:
+        """Whether it has not ended, as far as is known without asking."""
+
     @abstractmethod
     async def signal(self, number: signal.Signals) -> None:
         """Sends a signal to the process group; nothing happens when it is gone already."""

@@ -119,9 +119,7 @@ def limits() -> dict[str, Mapping[str, object]]:
 
 
 @pytest.fixture(autouse=True)
-async def arena(
-    anyio_backend: str, backend_name: str, limits: dict[str, Mapping[str, object]]
-) -> AsyncIterator[Arena]:
+async def arena(anyio_backend: str, backend_name: str, limits: dict[str, Mapping[str, object]]) -> AsyncIterator[Arena]:
     """Opens a server with a neighbour on it; after the case, holds the server to everything that must hold."""
     await need(backend_name)
     core_pattern = _CORE_PATTERN.read_bytes()

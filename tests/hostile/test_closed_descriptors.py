@@ -47,11 +47,13 @@ async def test_closed_descriptors_give_a_clean_result(arena: Arena, code: str) -
     ("language", "code"),
     [
         ("bash", "exec 0<&- 1>&- 2>&-"),
-        ("bash", "for fd in /proc/self/fd/*; do eval \"exec ${fd##*/}>&-\"; done"),
+        ("bash", 'for fd in /proc/self/fd/*; do eval "exec ${fd##*/}>&-"; done'),
         ("javascript", "for (let fd = 0; fd < 64; fd++) { try { require('fs').closeSync(fd) } catch {} }"),
     ],
 )
-async def test_closed_descriptors_in_other_languages_give_a_clean_result(arena: Arena, language: str, code: str) -> None:
+async def test_closed_descriptors_in_other_languages_give_a_clean_result(
+    arena: Arena, language: str, code: str
+) -> None:
     result = await arena.attack(code, language=language, timeout=2)
     assert result.duration < 2 + ANSWER
     assert result.status in ("ok", "error"), result

@@ -47,7 +47,8 @@ async def test_a_daemon_that_holds_the_streams_open_does_not_hide_the_runners_en
 
 async def test_a_daemon_is_gone_when_its_run_is_killed(arena: Arena) -> None:
     result = await arena.attack(
-        DAEMON + "daemon(lambda: time.sleep(1))\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass", timeout=0.5
+        DAEMON + "daemon(lambda: time.sleep(1))\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass",
+        timeout=0.5,
     )
     assert (result.status, result.session_state) == ("timeout", "fresh")
     output = await arena.check(

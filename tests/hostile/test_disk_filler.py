@@ -44,7 +44,9 @@ except OSError as error:
     assert result.stdout.text in ("No space left on device\n", "File too large\n")
 
 
-@pytest.mark.parametrize("make", ["open(str(number), 'x').close()", "os.mkdir(str(number))", "os.symlink('x', str(number))"])
+@pytest.mark.parametrize(
+    "make", ["open(str(number), 'x').close()", "os.mkdir(str(number))", "os.symlink('x', str(number))"]
+)
 async def test_files_without_content_end_at_a_limit_too(arena: Arena, make: str) -> None:
     result = await arena.attack(f"import os, itertools\nfor number in itertools.count():\n    {make}", timeout=20)
     assert result.status in ("disk_limit", "out_of_memory"), result

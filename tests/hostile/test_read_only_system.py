@@ -21,7 +21,9 @@ def attempt(name, call, *arguments):
 
 
 async def test_no_folder_of_the_system_can_be_written(arena: Arena) -> None:
-    output = await arena.check(TRY + """
+    output = await arena.check(
+        TRY
+        + """
 for folder in ('/', '/usr', '/usr/bin', '/etc', '/dev', '/opt', '/opt/handlers', '/opt/handlers/python', '/opt/tools',
                '/opt/environments', '/proc', '/bin', '/lib', '/usr/lib/python3'):
     if os.path.isdir(folder):
@@ -45,11 +47,22 @@ attempt('own user map', write, '/proc/self/uid_map', '0 0 1')
 attempt('own group map', write, '/proc/self/gid_map', '0 0 1')
 attempt('own groups', write, '/proc/self/setgroups', 'allow')
 print(json.dumps(attempts))
-""")
+"""
+    )
     attempts = json.loads(output)
     assert len(attempts) > 60
     assert {name: result for name, result in attempts.items() if result == "done" and "/proc/cmdline" not in name} == {}
-    assert set(attempts.values()) <= {"EROFS", "EACCES", "EPERM", "ENOENT", "EXDEV", "EBUSY", "ENOTDIR", "EINVAL", "done"}
+    assert set(attempts.values()) <= {
+        "EROFS",
+        "EACCES",
+        "EPERM",
+        "ENOENT",
+        "EXDEV",
+        "EBUSY",
+        "ENOTDIR",
+        "EINVAL",
+        "done",
+    }
 
 
 async def test_the_only_devices_are_harmless_ones(arena: Arena) -> None:

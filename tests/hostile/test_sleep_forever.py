@@ -29,7 +29,12 @@ async def test_a_sleeper_is_woken_by_the_deadline_and_keeps_its_state(arena: Are
 
 
 @pytest.mark.parametrize(
-    ("language", "code"), [("bash", "sleep 1000"), ("bash", "wait; read x < <(sleep 1000)"), ("javascript", "await new Promise(() => setInterval(() => {}, 1000))")]
+    ("language", "code"),
+    [
+        ("bash", "sleep 1000"),
+        ("bash", "wait; read x < <(sleep 1000)"),
+        ("javascript", "await new Promise(() => setInterval(() => {}, 1000))"),
+    ],
 )
 async def test_sleepers_in_other_languages_meet_the_deadline(arena: Arena, language: str, code: str) -> None:
     result = await arena.attack(code, language=language, timeout=0.5)
