@@ -152,6 +152,8 @@ class ArtifactStore:
                 found.append(await self.put(session_id, member.name, bytes(member.content)))
 
         await sandbox.copy_out(folder, names, limit, take)
+        if expected:
+            notes.append(f"{len(expected)} changed files could not be read: {', '.join(sorted(expected))[:200]}")
 
 
 def _is_inner(name: str) -> bool:

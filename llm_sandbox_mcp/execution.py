@@ -44,17 +44,26 @@ class Run:
     """One request to a runner under way. `stop` ends it from outside."""
 
     def __init__(
-        self, process: Process, request: bytes, nonce: str, *, output: int, on_output: OnOutput | None = None
+        self,
+        process: Process,
+        request: bytes,
+        nonce: str,
+        *,
+        output: int,
+        on_output: OnOutput | None = None,
+        close_stdin: bool = False,
     ) -> None:
         self._process = process
         self._request = memoryview(request)
         self._streams = _Stream("stdout", process.stdout, nonce), _Stream("stderr", process.stderr, nonce)
         self._budget = output
         self._on_output = on_output
+        self._close_stdin = close_stdin
         self._scope = anyio.CancelScope()
         self._stopped: Ending | None = None
         self._callback_error: Exception | None = None
         self._exit_code: int | None = None
+        self._drained = anyio.Event()
         self._ended: Ending | None = None
 
     def stop(self, reason: Ending = "cancelled") -> None:
@@ -88,6 +97,11 @@ class Run:
         """Whether the runner said that it is done, so that it can be asked again."""
         return all(stream.parser.done for stream in self._streams)
 
+    @property
+    def exited(self) -> bool:
+        """Whether the process itself has ended."""
+        return self._exit_code is not None
+
     async def _interrupt(self) -> None:
         deadline = anyio.current_time() + GRACE
         # Twice: the first is not heard by a runner that has yet to read its request, or to start a child.
@@ -109,6 +123,7 @@ class Run:
             async with anyio.create_task_group() as readers:
                 for stream in self._streams:
                     readers.start_soon(self._read, stream)
+            self._drained.set()
             if self.answered:
                 self._ended = "answered"
                 tasks.cancel_scope.cancel()
@@ -119,6 +134,8 @@ class Run:
                 portion = self._request[:4096]
                 await self._process.stdin.send(bytes(portion))
                 self._request = self._request[len(portion) :]
+            if self._close_stdin:
+                await self._process.stdin.aclose()
         except anyio.BrokenResourceError:
             pass  # the process has ended, which another task reports
 
@@ -128,7 +145,8 @@ class Run:
             ended: Ending = "exited"
         except SandboxLost:
             ended = "lost"
-        await anyio.sleep(_LINGER)
+        with anyio.move_on_after(_LINGER):
+            await self._drained.wait()
         self._ended = self._ended or ended
         scope.cancel()
 

@@ -2,12 +2,12 @@
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .backends.base import ENVIRONMENTS, FIGURES, HANDLERS, HOME, LIBRARIES, PATH, TOOLS, WORKDIR, Process, Sandbox
 from .errors import SandboxLost
 from .execution import Ending, Outcome, Run
-from .languages import Language
+from .languages import Language, Runner
 from .protocol import encode_request, new_nonce
 from .results import OnOutput
 
@@ -23,10 +23,16 @@ class Places:
     """Name of the folder of our own tools."""
     index: str = ""
     """URL of the package index, during an installation."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """What the profile sets in the environment of the language's processes."""
 
     @property
     def libraries(self) -> str:
         return f"{LIBRARIES}/{self.language.name}"
+
+    def build_folder(self, name: str) -> str:
+        """Where one program of a compiled language is built."""
+        return f"{HOME}/build/{self.language.name}/{name}"
 
     def expand(self, text: str) -> str:
         """Fills the placeholders in one word; any other brace stays as it is."""
@@ -57,7 +63,9 @@ class Places:
             "SANDBOX_FIGURES": FIGURES,
             "SANDBOX_LIBRARIES": self.libraries,
         }
-        return common | {key: self.expand(value) for key, value in self.language.handler.env.items()}
+        return common | {
+            key: self.expand(value) for key, value in {**self.language.handler.env, **self.settings}.items()
+        }
 
 
 class Kernel:
@@ -70,9 +78,9 @@ class Kernel:
         """Whether it can take another request."""
 
     @classmethod
-    async def start(cls, sandbox: Sandbox, places: Places) -> "Kernel":
+    async def start(cls, sandbox: Sandbox, places: Places, runner: Runner) -> "Kernel":
         """Starts the runner; it need not be up yet when its first request is sent."""
-        return cls(await sandbox.spawn(places.argv(places.language.handler.runner.argv), places.env()))
+        return cls(await sandbox.spawn(places.argv(runner.argv), places.env()))
 
     async def run(
         self,

@@ -5,8 +5,9 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from .errors import ProfileError, UnknownLanguage
 from .folders import HANDLERS
@@ -20,6 +21,15 @@ class Runner(_Section):
     """How the runner is started."""
 
     argv: tuple[str, ...] = Field(min_length=1)
+
+
+class Build(_Section):
+    """How code of a compiled language is built and run; `{build}` is a folder of its own for each program."""
+
+    compile: tuple[str, ...] = Field(min_length=1)
+    """Gets the code on its standard input, makes the folder and builds in it; its messages are shown when it fails."""
+    run: tuple[str, ...] = Field(min_length=1)
+    """Starts what was built."""
 
 
 class Environment(_Section):
@@ -82,12 +92,19 @@ class Handler(_Section):
     extension: str = Field(pattern=r"^\.[A-Za-z0-9]+$")
     version: tuple[str, ...] = Field(min_length=1)
     stateful: bool
-    runner: Runner
+    runner: Runner | None = None
+    build: Build | None = None
     env: Mapping[str, str] = {}
     environment: Environment | None = None
     requires: Requires = Requires()
     libraries: Libraries | None = None
     examples: tuple[Example, ...] = ()
+
+    @model_validator(mode="after")
+    def _one_way_to_run(self) -> Self:
+        if (self.runner is None) == (self.build is None):
+            raise ValueError("must have either [runner] or [build]")
+        return self
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,6 +107,7 @@ class LanguageSection(_Section):
 
     libraries: tuple[str, ...] = ()
     index: str = ""
+    env: Mapping[str, str] = {}
 
     @field_validator("libraries", mode="before")
     @classmethod

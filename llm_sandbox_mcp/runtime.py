@@ -1,5 +1,6 @@
 """The folder of one running server, and the lock by which others see that it still lives."""
 
+import errno
 import fcntl
 import os
 import secrets
@@ -34,6 +35,8 @@ def open_runtime(root: Path) -> Iterator[Runtime]:
     path = root
     try:
         root.mkdir(mode=0o755, parents=True, exist_ok=True)
+        if root.lstat().st_uid != os.geteuid():
+            raise PermissionError(errno.EPERM, "it belongs to another user")
         path = root / f"{_mark(root)}{secrets.token_hex(6)}"
         # Under a name that `sweep` passes over until the lock is held.
         unborn = root / f".{path.name}"

@@ -321,9 +321,12 @@ def _checked(variables: Mapping[str, object]) -> Mapping[str, object]:
 
 
 @asynccontextmanager
-async def open_service(profile: Profile, folders: HostFolders | None = None) -> AsyncIterator[Service]:
+async def open_service(
+    profile: Profile, folders: HostFolders | None = None, environ: Mapping[str, str] | None = None
+) -> AsyncIterator[Service]:
     """Opens everything a server needs, for as long as the scope; the engine starts beside it and is awaited when used.
 
+    `environ` is the environment of package managers on the host: proxies, certificates; none of it reaches a sandbox.
     Raises `ProfileError` for a handler folder with a mistake or a folder that cannot be made.
     """
     folders = folders or host_folders(profile.embedded.cache, profile.embedded.runtime)
@@ -339,7 +342,7 @@ async def open_service(profile: Profile, folders: HostFolders | None = None) -> 
         failure: Exception | None = None
         async with (
             open_backend(profile, surroundings) as backend,
-            Preparer(profile, folders.cache) as preparer,
+            Preparer(profile, folders.cache, environ) as preparer,
             anyio.create_task_group() as owners,
             # Innermost: cancelling a group that others are inside of would replace their errors by the cancellation.
             anyio.create_task_group() as timers,

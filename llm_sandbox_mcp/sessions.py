@@ -14,6 +14,7 @@ from .kernel import Kernel, Places
 from .policy import Policy
 from .pool import Lease, Pool
 from .profile import SessionLimits
+from .program import Program
 from .results import OnOutput, SessionInfo
 from .units import format_duration
 
@@ -31,7 +32,7 @@ class Session:
         """Why state was lost since the last run, until the next run has said so."""
         self._pool = pool
         self._lease: Lease | None = None
-        self._kernels: dict[str, Kernel] = {}
+        self._kernels: dict[str, Kernel | Program] = {}
         self._turn = anyio.Lock()
         self._users = 0
 
@@ -60,7 +61,11 @@ class Session:
         if not all(kernel.running for kernel in self._kernels.values()):
             self.drop("its interpreter was ended by what it left running")
         if self._lease is None:
-            self._lease = await self._pool.acquire(self.policy)
+            lease = await self._pool.acquire(self.policy)
+            if self.closed:
+                lease.release()
+                raise UnknownSession(_unknown(self.id))
+            self._lease = lease
         return self._lease.sandbox
 
     async def run(
@@ -75,7 +80,7 @@ class Session:
         name = places.language.name
         kernel = self._kernels.get(name)
         if kernel is None:
-            kernel = self._kernels[name] = await Kernel.start(sandbox, places)
+            kernel = self._kernels[name] = await _start(sandbox, places)
         self.runs += 1
         try:
             outcome = await kernel.run(
@@ -117,6 +122,14 @@ class Session:
         now = anyio.current_time()
         expires = idle_timeout if self.busy else max(0.0, self.used_at + idle_timeout - now)
         return SessionInfo(self.id, self.busy, tuple(self._kernels), self.runs, now - self.opened_at, expires)
+
+
+async def _start(sandbox: Sandbox, places: Places) -> Kernel | Program:
+    handler = places.language.handler
+    if handler.build is not None:
+        return Program(sandbox, places, handler.build)
+    assert handler.runner is not None  # the handler's model has one of the two
+    return await Kernel.start(sandbox, places, handler.runner)
 
 
 class Sessions:

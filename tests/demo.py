@@ -10,6 +10,7 @@ from typing import Any
 
 import anyio
 from mcp import Client, StdioServerParameters
+from mcp.shared.dispatcher import ProgressFnT
 from mcp.types import CallToolResult, ImageContent
 
 from llm_sandbox_mcp.cli.table import table
@@ -69,7 +70,8 @@ const head = rows.shift();
 const heaviest = {};
 for (const line of rows) {
   const island = line[head.indexOf('island')];
-  heaviest[island] = Math.max(heaviest[island] ?? 0, Number(line[head.indexOf('body_mass_g')]));
+  const grams = Number(line[head.indexOf('body_mass_g')]);
+  if (grams) heaviest[island] = Math.max(heaviest[island] ?? 0, grams);
 }
 Object.entries(heaviest).map(([island, grams]) => `${island} ${grams} g`).join(', ')
 """,
@@ -93,9 +95,11 @@ async def main() -> None:
     rows: list[tuple[str, str, str, str]] = []
     async with Client(server) as client:
         # The first call opens the session. On a new machine it also prepares Python's libraries, which takes a while.
-        opened, spent = await call(client, "execute_code", code="import pandas\npandas.__version__")
+        opened, spent = await call(
+            client, "execute_code", code="import pandas\npandas.__version__", progress=show_progress
+        )
         session_id = opened["session_id"]
-        rows.append(("open a session", "python", spent, f"pandas {opened['result']}"))
+        rows.append(("open a session", "python", spent, f"pandas {plain(opened['result'])}"))
 
         _, spent = await call(
             client, "copy_file", session_id=session_id, path="penguins.csv", content=TABLE.read_text(encoding="utf-8")
@@ -106,17 +110,19 @@ async def main() -> None:
             ran, spent = await call(
                 client, "execute_code", code=step.code, language=step.language, session_id=session_id
             )
-            rows.append((step.title, step.language, spent, ran["result"] or ran["stdout"].strip()))
+            rows.append((step.title, step.language, spent, plain(ran["result"] or ran["stdout"])))
 
         await call(client, "manage_session", action="close", session_id=session_id)
     print(table(("step", "language", "took", "found"), rows))
     print(f"\nThe figure is {OUT / 'penguins.png'}; every run was in one isolated sandbox, which is gone now.")
 
 
-async def call(client: Client, tool: str, **arguments: Any) -> tuple[dict[str, Any], str]:
+async def call(
+    client: Client, tool: str, *, progress: ProgressFnT | None = None, **arguments: Any
+) -> tuple[dict[str, Any], str]:
     """Calls a tool; gives its structured answer, and how long it took. Images that come along are written to `out/`."""
     start = time.perf_counter()
-    result = await client.call_tool(tool, arguments, progress_callback=show_progress)
+    result = await client.call_tool(tool, arguments, progress_callback=progress)
     spent = time.perf_counter() - start
     answer = result.structured_content or {}
     if result.is_error or answer.get("status", "ok") != "ok":
@@ -126,8 +132,13 @@ async def call(client: Client, tool: str, **arguments: Any) -> tuple[dict[str, A
 
 
 async def show_progress(progress: float, total: float | None, message: str | None) -> None:
-    """What the server says meanwhile: that libraries are prepared, and what code prints."""
+    """What the server says meanwhile, such as that it prepares libraries."""
     sys.stderr.write(message or "")
+
+
+def plain(text: str) -> str:
+    """A printed value without the quotes of a string."""
+    return text.strip().strip("'")
 
 
 def save_images(result: CallToolResult) -> None:

@@ -98,9 +98,7 @@ def _cgroups(runtime: Path) -> set[str]:
     if runtime.is_dir():
         _seen_servers.update(path.name for path in runtime.iterdir())
     ours = {f"llm-sandbox-mcp-{server}" for server in _seen_servers}
-    return {
-        folder for folder, _, _ in os.walk(_CGROUPS) if any(part in ours for part in folder.split("/"))
-    }
+    return {folder for folder, _, _ in os.walk(_CGROUPS) if any(part in ours for part in folder.split("/"))}
 
 
 def _strange_files() -> set[str]:

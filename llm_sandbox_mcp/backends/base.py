@@ -4,8 +4,8 @@ import os
 import signal
 import socket
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -13,7 +13,7 @@ from typing import Literal
 import anyio
 from anyio.abc import AsyncResource, ByteReceiveStream, ByteSendStream
 
-from ..errors import BadPath
+from ..errors import BadPath, Unavailable
 from ..policy import Policy
 from .archive import END, ArchiveReader, Member, header, padding
 
@@ -34,7 +34,13 @@ TOOLS = "/opt/tools"
 
 PATH = "/usr/local/bin:/usr/bin:/bin"
 
+Files = Mapping[str, tuple[int, ...]]
+"""Regular files below the working directory, and for each what differs once it is changed."""
+
 TakeMember = Callable[[Member], Awaitable[None]]
+
+COPY_SECONDS = 30.0
+"""Longest time for one copy in or out."""
 
 _COMMAND_OUTPUT = 1 << 20
 """Bytes kept of what a tool of ours prints inside a sandbox; the rest is dropped."""
@@ -139,6 +145,13 @@ class Sandbox(ABC):
     def alive(self) -> bool:
         """Whether processes can still be started in it."""
 
+    @abstractmethod
+    async def list_files(self) -> Files:
+        """The regular files below the working directory, at most 10,000 entries looked at.
+
+        Hidden ones, those in `node_modules` and `__pycache__`, and names that are not UTF-8 do not count.
+        """
+
     async def run(
         self, argv: Sequence[str], env: Mapping[str, str], *, stdin: AsyncIterator[bytes] | None = None
     ) -> Completed:
@@ -164,9 +177,9 @@ class Sandbox(ABC):
                 yield chunk
             yield padding(size) + END
 
-        done = await self.run(
-            ("tar", "-x", "-f", "-", "-C", WORKDIR, "--no-same-owner"), {"PATH": PATH}, stdin=archive()
-        )
+        argv = ("tar", "-x", "-f", "-", "-C", WORKDIR, "--no-same-owner")
+        with _in_time():
+            done = await self.run(argv, {"PATH": PATH}, stdin=archive())
         if done.exit_code != 0:
             raise BadPath(f"cannot write {path!r} in the sandbox: {_last_line(done.stderr)}")
 
@@ -175,17 +188,34 @@ class Sandbox(ABC):
 
         What is not there, or not a regular file, is left out: the archive comes from inside and promises nothing.
         """
-        argv = ("tar", "-c", "-f", "-", "--format=gnu", "-C", folder, "--no-recursion", "--null", "-T", "-")
+        left = list(names)
+        with _in_time():
+            while left:
+                left = await self._copy_out_some(folder, left, limit, take)
+
+    async def _copy_out_some(self, folder: str, names: list[str], limit: int, take: TakeMember) -> list[str]:
+        """Copies up to the first file that is too large, and gives the names that are left."""
+        # Of a file with two names, the second would come as a link.
+        form = ("--format=gnu", "--hard-dereference", "--no-recursion")
+        argv = ("tar", "-c", "-f", "-", *form, "-C", folder, "--null", "-T", "-")
         reader = ArchiveReader(limit)
+        # All files together fit the disk; a stream of more is zeros of sparse files, of which there could be any.
+        budget = 2 * self.policy.disk
         async with await self.spawn(argv, {"PATH": PATH}) as process, anyio.create_task_group() as tasks:
             tasks.start_soon(_drain, process.stderr, bytearray())
             tasks.start_soon(_feed, process.stdin, _once(b"".join(os.fsencode(name) + b"\0" for name in names)))
             async for chunk in process.stdout:
                 for member in reader.feed(chunk):
                     await take(member)
-                if reader.malformed:
+                    if member.size > limit:
+                        tasks.cancel_scope.cancel()
+                        # Not read to its end, which may be holes: from one that was not asked for, nothing follows.
+                        return names[names.index(member.name) + 1 :] if member.name in names else []
+                budget -= len(chunk)
+                if reader.malformed or budget < 0:
                     break
             tasks.cancel_scope.cancel()
+        return []
 
 
 async def _once(data: bytes) -> AsyncIterator[bytes]:
@@ -207,6 +237,15 @@ async def _feed(stdin: ByteSendStream, chunks: AsyncIterator[bytes] | None) -> N
 async def _drain(stream: ByteReceiveStream, kept: bytearray) -> None:
     async for chunk in stream:
         kept += chunk[: max(0, _COMMAND_OUTPUT - len(kept))]
+
+
+@contextmanager
+def _in_time() -> Iterator[None]:
+    """Bounds a copy: code that still runs in the sandbox can stop our tools, or write in their name without end."""
+    with anyio.move_on_after(COPY_SECONDS) as scope:
+        yield
+    if scope.cancelled_caught:
+        raise Unavailable(f"copying took longer than {COPY_SECONDS:g} s; stop what runs in the session, or reset it")
 
 
 def _last_line(text: bytes) -> str:

@@ -8,12 +8,12 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ..libraries import environments
 from ..backends.base import PATH, Check, Sandbox
 from ..errors import SandboxError
 from ..folders import HostFolders
 from ..kernel import Places
 from ..languages import Language
+from ..libraries import environments
 from ..profile import Profile
 from ..service import Service
 from .opening import folders_of, opened, read_profile, run_until_signal

@@ -25,7 +25,7 @@ def folders_of(profile: Profile, environ: Mapping[str, str]) -> HostFolders:
 
 def opened(profile: Profile, environ: Mapping[str, str]) -> AbstractAsyncContextManager[Service]:
     """The service over a profile."""
-    return open_service(profile, folders_of(profile, environ))
+    return open_service(profile, folders_of(profile, environ), environ)
 
 
 def run_until_signal(work: Callable[[], Awaitable[int]]) -> int:

@@ -99,7 +99,10 @@ def _pair(text: str) -> tuple[str, str]:
     host_path, colon, path = text.rpartition(":")
     if not colon:
         host_path, path = text, os.path.basename(text)
-    return os.path.realpath(host_path), path
+    resolved = os.path.realpath(host_path)
+    if not os.path.isfile(resolved):
+        raise InvalidArgument(f"--file {text}: {host_path} is not a file")
+    return resolved, path
 
 
 def _guess(service: Service, source: str | None) -> str:

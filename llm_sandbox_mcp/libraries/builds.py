@@ -1,6 +1,6 @@
 """Sharing of builds inside one server: sessions that ask for the same environment at once wait for one build of it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -20,8 +20,9 @@ _LINES = 256
 class Environments:
     """Prepared environments for as long as it is open; closing it stops builds, which then leave nothing."""
 
-    def __init__(self, cache: Path) -> None:
+    def __init__(self, cache: Path, environ: Mapping[str, str] | None = None) -> None:
         self._cache = cache
+        self._environ = environ
         self._builds: dict[tuple[str, tuple[str, ...], str], _Build] = {}
         self._tasks = anyio.create_task_group()
 
@@ -65,7 +66,8 @@ class Environments:
 
     async def _build(self, build: "_Build", language: Language, wanted: tuple[str, tuple[str, ...], str]) -> None:
         try:
-            build.key = await prepare(language, wanted[1], self._cache, build.tell, index=wanted[2])
+            _, libraries, index = wanted
+            build.key = await prepare(language, libraries, self._cache, build.tell, index=index, environ=self._environ)
         except SandboxError as error:
             build.failure = error
         finally:

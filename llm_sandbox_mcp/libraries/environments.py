@@ -13,7 +13,7 @@ import signal
 import stat
 import subprocess
 import time
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -37,11 +37,18 @@ def environment_path(cache: Path, key: str) -> Path:
 
 
 async def prepare(
-    language: Language, libraries: Sequence[str], cache: Path, on_progress: OnProgress, *, index: str = ""
+    language: Language,
+    libraries: Sequence[str],
+    cache: Path,
+    on_progress: OnProgress,
+    *,
+    index: str = "",
+    environ: Mapping[str, str] | None = None,
 ) -> str:
     """Builds the environment of these libraries unless it is there, and returns its key.
 
-    Without an index uv uses the one that it is set to. Servers that ask for the same one at once share one build.
+    Without an index uv uses the one that it is set to; with one, it runs in the environment `environ`. Servers that ask
+    for the same one at once share one build.
     Raises `ProfileError` for a language without an environment, `StartFailed` when it cannot be built.
     """
     environment = language.handler.environment
@@ -53,7 +60,9 @@ async def prepare(
         await anyio.to_thread.run_sync(_make_public, target.parent)
         async with _locked(target.parent / f".{key}.lock", on_progress) as lock:
             if not await _use(target):
-                await _build(language.name, environment.python, libraries, target, lock, on_progress, index)
+                # The index may hold credentials, which command lines show to everyone.
+                env = {**(environ or {}), "UV_DEFAULT_INDEX": index} if index else None
+                await _build(language.name, environment.python, libraries, target, lock, on_progress, env)
                 await _use(target)
     return key
 
@@ -175,7 +184,13 @@ async def _locked(path: Path, on_progress: OnProgress) -> AsyncIterator[int]:
 
 
 async def _build(
-    name: str, python: str, libraries: Sequence[str], target: Path, lock: int, on_progress: OnProgress, index: str
+    name: str,
+    python: str,
+    libraries: Sequence[str],
+    target: Path,
+    lock: int,
+    on_progress: OnProgress,
+    env: Mapping[str, str] | None,
 ) -> None:
     from uv import find_uv_bin
 
@@ -192,19 +207,19 @@ async def _build(
     hint = f"check languages.{name}.libraries and .index in the profile, and that the package index can be reached"
     try:
         await anyio.to_thread.run_sync(_remove, fresh)
-        await _run((*create, str(fresh)), lock, on_progress, index, hint)
+        await _run((*create, str(fresh)), lock, on_progress, env, hint)
         if libraries:
-            await _run(install, lock, on_progress, index, hint)
+            await _run(install, lock, on_progress, env, hint)
         await anyio.to_thread.run_sync(_publish, fresh, target)
     finally:
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(_remove, fresh)
 
 
-async def _run(command: Sequence[str], lock: int, on_progress: OnProgress, index: str, hint: str) -> None:
+async def _run(
+    command: Sequence[str], lock: int, on_progress: OnProgress, env: Mapping[str, str] | None, hint: str
+) -> None:
     """Runs uv with the lock's descriptor, so that the lock outlives a server that is killed for as long as uv does."""
-    # The index may hold credentials, which command lines show to everyone.
-    env = {**os.environ, "UV_DEFAULT_INDEX": index} if index else None
     process = await anyio.open_process(
         command,
         stdin=subprocess.DEVNULL,

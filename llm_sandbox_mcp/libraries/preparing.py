@@ -1,5 +1,6 @@
 """What a language needs from the host before a sandbox can run it: its prepared environment, and our own tools."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import anyio.lowlevel
@@ -19,10 +20,10 @@ async def _silent(line: str) -> None:
 class Preparer:
     """Prepares each language once; an async context manager, in whose scope builds run."""
 
-    def __init__(self, profile: Profile, cache: Path) -> None:
+    def __init__(self, profile: Profile, cache: Path, environ: Mapping[str, str] | None = None) -> None:
         self._profile = profile
         self._cache = cache
-        self._environments = Environments(cache)
+        self._environments = Environments(cache, environ)
         self._places: dict[str, Places] = {}
 
     async def __aenter__(self) -> "Preparer":
@@ -41,14 +42,16 @@ class Preparer:
         if known is not None:
             return known
         environment = tools = ""
+        section = self._profile.language(language.name)
         if language.handler.environment is not None:
-            section = self._profile.language(language.name)
             environment = await self._environments.prepare(
                 language, section.libraries, on_progress or _silent, index=section.index
             )
         if language.handler.libraries is not None:
             tools = (await stage_tool_uv(self._cache)).parent.name
-        places = self._places[language.name] = Places(language, environment=environment, tools=tools)
+        places = self._places[language.name] = Places(
+            language, environment=environment, tools=tools, settings=section.env
+        )
         return places
 
     def ready(self, language: Language) -> bool:

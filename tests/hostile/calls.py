@@ -30,7 +30,7 @@ def nonce():
     while frame is not None:
         for value in frame.f_locals.values():
             for found in value if isinstance(value, tuple) else (value,):
-                if isinstance(found, dict) and len(found.get('nonce', '')) == 32:
+                if isinstance(found, dict) and isinstance(found.get('nonce'), str):
                     return found['nonce']
         frame = frame.f_back
     raise LookupError

@@ -107,7 +107,7 @@ os.symlink('/home/target', 'link')
 os.link('/home/target', 'hard') if os.stat('/home').st_dev == os.stat('.').st_dev else open('hard', 'w').close()
 os.mkfifo('fifo')
 os.symlink('loop', 'loop')
-os.mkdir('folder')
+os.makedirs('folder/full')
 """)
     ).session_id
     for name in ("link", "hard", "fifo", "loop"):

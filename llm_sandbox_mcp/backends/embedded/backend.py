@@ -101,11 +101,17 @@ class EmbeddedBackend(Backend):
             self._failure = error
             self._ready.set()
             return
-        async with open_launcher() as launcher, anyio.create_task_group() as tasks:
-            tasks.start_soon(launcher.serve)
-            await launcher.start(self._surroundings.runtime.name, stage.seccomp, self._surroundings.runtime)
-            self._launcher, self._stage = launcher, stage
-            self._ready.set()
+        while self._failure is None:
+            async with open_launcher() as launcher, anyio.create_task_group() as tasks:
+                tasks.start_soon(launcher.serve)
+                if await launcher.start(self._surroundings.runtime.name, stage.seccomp, self._surroundings.runtime):
+                    self._launcher, self._stage = launcher, stage
+                else:
+                    self._failure = EngineUnavailable("the launcher of sandboxes does not start; see the server's log")
+                self._ready.set()
+            # It has ended, and its sandboxes with it: the next ones get another.
+            self._ready = anyio.Event()
+        self._ready.set()
 
     async def _engine(self) -> tuple[Launcher, Stage]:
         await self._ready.wait()

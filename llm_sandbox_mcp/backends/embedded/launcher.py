@@ -125,7 +125,10 @@ class Launcher:
 
     def _start(self, request: dict[str, Any]) -> None:
         self._seccomp, self._runtime = request["seccomp"], request["runtime"]
-        self._hierarchy = detect(family=[os.getppid()]).claim(request["server"])
+        found = detect(family=[os.getppid()])
+        # What an earlier launcher of this server left behind when it was killed; its sandboxes died with it.
+        found.sweep(lambda server: bool(server != request["server"]))
+        self._hierarchy = found.claim(request["server"])
         self._send(event="ready", cgroups=self._hierarchy.version, reason=self._hierarchy.reason)
 
     def _launch(self, request: dict[str, Any], control: int) -> None:

@@ -1,5 +1,6 @@
 """The server's side of the launcher: starts it, asks it, and learns from it how sandboxes ended."""
 
+import contextlib
 import json
 import os
 import socket
@@ -46,10 +47,13 @@ class Launcher:
         self.reason = ""
         self.gone = False
 
-    async def start(self, server: str, seccomp: Path, runtime: Path) -> None:
-        """Tells the launcher whose it is; returns when it is ready."""
-        await self._send({"op": "start", "server": server, "seccomp": str(seccomp), "runtime": str(runtime)})
-        await self._ready.wait()
+    async def start(self, server: str, seccomp: Path, runtime: Path) -> bool:
+        """Tells the launcher whose it is; returns when it is ready, false when it ended instead."""
+        request = {"op": "start", "server": server, "seccomp": str(seccomp), "runtime": str(runtime)}
+        with contextlib.suppress(EngineUnavailable):
+            await self._send(request)
+            await self._ready.wait()
+        return not self.gone
 
     async def launch(
         self, name: str, argv: list[str], uid: int | None, limits: dict[str, float], control: socket.socket
@@ -74,7 +78,7 @@ class Launcher:
 
         Of one that has ended `Launched.counts` tells.
         """
-        if name not in self._launched:
+        if self.gone or name not in self._launched:
             return 0, 0
         event, counts = anyio.Event(), [0, 0]
         self._usages.setdefault(name, []).append((event, counts))

@@ -11,8 +11,9 @@ import anyio
 
 from ...errors import SandboxLost, StartFailed
 from ...policy import Policy
-from ..base import WORKDIR, Process, Sandbox, Usage
+from ..base import WORKDIR, Files, Process, Sandbox, Usage
 from .descriptors import PacketSocket, PipeReader, PipeWriter
+from .scanning import scan
 
 _SPAWN_BYTES = 128 << 10
 """Bytes of one request to start a process; the kernel bounds a packet at a little over that."""
@@ -142,6 +143,10 @@ class EmbeddedSandbox(Sandbox):
         oom_kills, pids_refused = await self._counters()
         return Usage(oom_kills, pids_refused, any(map(_is_full, self._directories)))
 
+    async def list_files(self) -> Files:
+        # From outside, over the directory that PID 1 handed out: no process, and no link is followed.
+        return scan(self._directories[0]) if self._directories else {}
+
     async def kill(self) -> None:
         await self._end()
 
@@ -151,8 +156,13 @@ class EmbeddedSandbox(Sandbox):
             while True:
                 packet, descriptors = await self._control.receive()
                 kind, *fields = packet.split(b"\0")
-                self._take(kind, fields, descriptors)
-        except anyio.EndOfStream:
+                try:
+                    self._take(kind, fields, descriptors)
+                finally:
+                    for descriptor in descriptors:
+                        os.close(descriptor)
+        except (anyio.EndOfStream, ValueError, IndexError):
+            # A packet that PID 1 would not send costs the sandbox that sent it, never the server.
             self._lose()
 
     def close(self) -> None:
@@ -164,10 +174,10 @@ class EmbeddedSandbox(Sandbox):
 
     def _take(self, kind: bytes, fields: list[bytes], descriptors: list[int]) -> None:
         if kind == b"R":
-            self._directories = descriptors
+            self._directories, descriptors[:] = [*descriptors], []
             self.up.set()
         elif kind == b"L":
-            listener = socket.socket(fileno=descriptors[0])
+            listener = socket.socket(fileno=descriptors.pop())
             answer = self._listeners.get(fields[0])
             if answer is None:
                 listener.close()

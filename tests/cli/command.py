@@ -1,0 +1,43 @@
+"""The command as a process of its own, as people start it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+LIMIT = 300.0
+"""Seconds after which a command counts as stuck; the first on a machine prepares Python's libraries."""
+
+ARGV = (sys.executable, "-m", "llm_sandbox_mcp")
+
+
+def environment(**changes: str) -> dict[str, str]:
+    """The environment for a command: this process's, without what would choose a profile."""
+    kept = {key: value for key, value in os.environ.items() if key != "LLM_SANDBOX_PROFILE"}
+    return kept | {"PYTHONPATH": str(ROOT)} | changes
+
+
+def command(
+    *arguments: str, stdin: str = "", cwd: Path | None = None, **changes: str
+) -> subprocess.CompletedProcess[str]:
+    """Runs `llm-sandbox-mcp` to its end."""
+    return subprocess.run(
+        [*ARGV, *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        cwd=cwd,
+        env=environment(**changes),
+        check=False,
+    )
+
+
+def refused(*arguments: str) -> str:
+    """The one line on stderr by which a command was refused."""
+    done = command(*arguments)
+    assert done.returncode == 2, done
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    return line

@@ -1,0 +1,151 @@
+"""The small commands, and what holds for all of them."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from llm_sandbox_mcp import __version__
+from llm_sandbox_mcp.cli.console import escape
+from llm_sandbox_mcp.cli.table import table
+from llm_sandbox_mcp.folders import CONFIGS
+
+from .command import ARGV, LIMIT, ROOT, command, environment, refused
+
+COMMANDS = ("serve", "run", "doctor", "languages", "profile show", "profile check", "sweep", "client-config")
+CLIENTS = sorted(path.stem for path in (CONFIGS / "clients").glob("*.json"))
+INITIALIZE = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}},
+}
+
+
+def test_the_version_is_the_packages() -> None:
+    assert command("--version").stdout == f"llm-sandbox-mcp {__version__}\n"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_explains_itself(name: str) -> None:
+    done = command(*name.split(), "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"usage: llm-sandbox-mcp {name}")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("bogus",), "invalid choice: 'bogus'"),
+        (("--bogus",), "unrecognized arguments: --bogus"),
+        (("serve", "--transport", "pigeon"), "invalid choice: 'pigeon'"),
+        (("serve", "--port", "many"), "invalid int value: 'many'"),
+        (("serve", "--transport", "http", "--port", "99999"), "--port 99999: cannot listen there"),
+        (("serve", "--transport", "http", "--host", "192.0.2.1"), "must be a loopback address"),
+        (("languages", "--profile", "nope"), "no profile is named 'nope'"),
+        (("client-config", "emacs"), "there are: claude-code, claude-desktop, cursor, vscode"),
+    ],
+)
+def test_a_mistake_is_one_line_and_status_two(arguments: tuple[str, ...], reason: str) -> None:
+    assert reason in refused(*arguments)
+
+
+def test_without_a_command_it_serves_until_its_input_ends() -> None:
+    done = command(stdin=json.dumps(INITIALIZE) + "\n")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["result"]["serverInfo"]["name"] == "llm-sandbox-mcp"
+
+
+def test_languages_are_listed_with_their_names_and_libraries() -> None:
+    done = command("languages")
+    assert done.returncode == 0
+    (python,) = [line for line in done.stdout.splitlines() if line.startswith("python ")]
+    assert "py, python3" in python
+    assert "numpy, pandas, matplotlib" in python
+
+
+@pytest.mark.usefixtures("embedded")
+def test_doctor_says_that_code_can_run_and_in_which_languages() -> None:
+    done = command("doctor")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith("Code can run here.\n")
+    assert all(f"\n{name} " in done.stdout for name in ("bubblewrap", "sandbox", "bash", "python", "uv", "cache"))
+
+
+def test_doctor_says_what_is_missing_and_what_mends_it(tmp_path: Path) -> None:
+    profile = tmp_path / "no.toml"
+    profile.write_text('[embedded]\nbwrap = "no-such-program"\n')
+    done = command("doctor", "--profile", str(profile))
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "no-such-program is not on PATH" in done.stdout
+    assert "what mends it:\n  bubblewrap: " in done.stdout
+    assert done.stdout.endswith("Code cannot run here.\n")
+
+
+def test_where_bubblewrap_is_missing_nothing_runs(tmp_path: Path) -> None:
+    profile = tmp_path / "no.toml"
+    profile.write_text('[embedded]\nbwrap = "no-such-program"\n')
+    assert "no-such-program is not on PATH" in refused(
+        "run", "--profile", str(profile), "--language", "bash", "-c", "id"
+    )
+
+
+@pytest.mark.usefixtures("embedded")
+def test_sweep_leaves_the_living_alone_and_removes_what_the_killed_left(tmp_path: Path) -> None:
+    # Below /tmp itself, which users of sandboxes can enter; pytest's own folders are closed to them.
+    runtime = Path("/tmp") / f"llm-sandbox-sweep-{os.getpid()}"
+    profile = tmp_path / "own.toml"
+    profile.write_text(f'[embedded]\nruntime = "{runtime}"\n')
+    arguments = ("--profile", str(profile))
+    try:
+        with subprocess.Popen(
+            [*ARGV, "run", *arguments, "--language", "bash", "-c", "echo on; sleep 1000"],
+            stdout=subprocess.PIPE,
+            env=environment(),
+        ) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"on\n"
+            assert command("sweep", *arguments).returncode == 0
+            assert len([*runtime.iterdir()]) == 1
+            process.kill()
+            process.wait(LIMIT)
+        assert command("sweep", *arguments).returncode == 0
+        assert not [*runtime.iterdir()]
+    finally:
+        runtime.rmdir()
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_the_entry_for_a_client_starts_a_server_with_a_minimal_environment(client: str) -> None:
+    done = command("client-config", client, "--profile", "strict")
+    assert done.returncode == 0
+    assert done.stderr, "it says where the entry belongs"
+    (servers,) = json.loads(done.stdout).values()
+    entry = servers["llm-sandbox"]
+    assert Path(entry["command"]).is_absolute()
+    assert entry["args"][-2:] == ["--profile", "strict"]
+    answer = subprocess.run(
+        [entry["command"], *entry["args"]],
+        input=json.dumps(INITIALIZE) + "\n",
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)},
+        check=True,
+    )
+    assert json.loads(answer.stdout)["result"]["serverInfo"]["name"] == "llm-sandbox-mcp"
+
+
+def test_a_table_has_columns_as_wide_as_their_cells_and_obeys_nothing_in_them() -> None:
+    assert table(("a", "bb"), [("1", "2"), ("three", "\x1b[2J")]).splitlines() == [
+        "a      bb",
+        "-----  -------",
+        "1      2",
+        r"three  \x1b[2J",
+    ]
+
+
+def test_escaping_shows_what_would_move_the_cursor_or_turn_text_round() -> None:
+    assert escape("a\tb\n\x1b[31m\r\u202egnp\x9b") == "a\tb\n\\x1b[31m\\r\\u202egnp\\x9b"

@@ -1,0 +1,85 @@
+"""`llm-sandbox-mcp profile`."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from llm_sandbox_mcp.folders import CONFIGS
+from llm_sandbox_mcp.profile import load_profile
+
+from .command import command, refused
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in CONFIGS.glob("*.toml")))
+def test_what_is_shown_of_a_profile_can_be_loaded_again_and_is_the_same(name: str, tmp_path: Path) -> None:
+    shown = command("profile", "show", name)
+    assert shown.returncode == 0, shown
+    again = tmp_path / "again.toml"
+    again.write_text(shown.stdout)
+    assert load_profile(str(again)) == load_profile(name)
+
+
+def test_sizes_and_times_are_shown_exactly_and_with_units(tmp_path: Path) -> None:
+    profile = tmp_path / "odd.toml"
+    profile.write_text(
+        '[limits]\nmemory = "1500000KiB"\ndisk = "1000001B"\ntimeout = "90s"\ninstall_timeout = "1500ms"\n'
+    )
+    shown = tomllib.loads(command("profile", "show", str(profile)).stdout)["limits"]
+    assert [shown[key] for key in ("memory", "disk", "timeout", "install_timeout")] == [
+        "1500000KiB",
+        "1000001B",
+        "90s",
+        "1.5s",
+    ]
+
+
+def test_credentials_in_addresses_are_masked(tmp_path: Path) -> None:
+    profile = tmp_path / "secret.toml"
+    profile.write_text('[languages.python]\nindex = "https://me:hunter2@packages.example/simple"\n')
+    shown = command("profile", "show", str(profile))
+    assert "hunter2" not in shown.stdout + shown.stderr
+    assert 'index = "https://***@packages.example/simple"' in shown.stdout
+
+
+def test_names_with_quotes_and_other_characters_survive(tmp_path: Path) -> None:
+    profile = tmp_path / "odd.toml"
+    profile.write_text("""[files]\nroots = ['/a "b" \\ ü']\n""")
+    again = tmp_path / "again.toml"
+    again.write_text(command("profile", "show", str(profile)).stdout)
+    assert load_profile(str(again)).files.roots == ('/a "b" \\ ü',)
+
+
+def test_the_environment_names_a_profile_and_the_option_comes_first() -> None:
+    assert 'memory = "512MiB"' in command("profile", "show", LLM_SANDBOX_PROFILE="strict").stdout
+    assert 'memory = "2GiB"' in command("profile", "show", "default", LLM_SANDBOX_PROFILE="strict").stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("[limits]\nmemroy = '1GiB'\n", "limits.memroy: no such key"),
+        ("[limits]\nmemory = 5\n", "limits.memory: must be a string with a unit"),
+        ("[limits]\ntimeout = '0s'\n", "limits.timeout: must be above zero"),
+        ("[languages.pyton]\n", "languages.pyton: no such language"),
+        ("[files]\nroots = ['data']\n", "files.roots: must be absolute"),
+        ("[limits\n", "not valid TOML"),
+    ],
+)
+def test_a_mistake_is_one_line_with_file_key_and_reason(tmp_path: Path, text: str, reason: str) -> None:
+    profile = tmp_path / "wrong.toml"
+    profile.write_text(text)
+    for arguments in (("profile", "check", str(profile)), ("serve", "--profile", str(profile))):
+        line = refused(*arguments)
+        assert reason in line
+        assert str(profile) in line or "language" in reason
+
+
+def test_an_unknown_name_says_which_there_are() -> None:
+    assert "there are: default" in refused("profile", "check", "nope")
+
+
+def test_a_right_profile_is_said_to_be_right() -> None:
+    done = command("profile", "check", "strict")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("strict: right")

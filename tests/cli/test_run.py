@@ -1,0 +1,165 @@
+"""`llm-sandbox-mcp run`: a program's output, status and files, and what happens when it is stopped."""
+
+import pty
+import secrets
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from .command import ARGV, LIMIT, command, environment, refused
+
+pytestmark = pytest.mark.usefixtures("embedded")
+
+
+def bash(code: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    return command("run", "--language", "bash", *arguments, "-c", code)
+
+
+def test_streams_stay_apart_and_the_status_is_the_codes_own() -> None:
+    done = bash("echo out; echo err >&2; exit 3")
+    assert (done.returncode, done.stdout, done.stderr) == (3, "out\n", "err\n")
+
+
+def test_the_value_of_the_last_expression_is_printed_at_the_end() -> None:
+    done = command("run", "--language", "javascript", "-c", "process.stdout.write('no newline'); 6 * 7")
+    assert (done.returncode, done.stdout) == (0, "no newline\n42\n")
+
+
+def test_an_error_in_the_code_is_status_one() -> None:
+    done = command("run", "--language", "javascript", "-c", "throw new Error('broken')")
+    assert done.returncode == 1
+    assert "broken" in done.stderr
+
+
+def test_time_that_runs_out_is_status_124_and_says_so() -> None:
+    done = bash("echo before; sleep 1000", "--timeout", "0.5")
+    assert (done.returncode, done.stdout) == (124, "before\n")
+    assert "note: stopped after 500ms" in done.stderr
+
+
+def test_memory_that_runs_out_is_status_137(tmp_path: Path) -> None:
+    if "control groups  ok" not in command("doctor").stdout:
+        pytest.skip("no control groups here, so memory is bounded for single processes only")
+    profile = tmp_path / "small.toml"
+    profile.write_text('[limits]\nmemory = "128MiB"\n')
+    done = command(
+        "run",
+        "--profile",
+        str(profile),
+        "--language",
+        "js",
+        "-c",
+        "const kept = []\nwhile (true) kept.push(Buffer.alloc(1e7, 1))",
+    )
+    assert done.returncode == 137, done
+    assert "note: the memory limit of 128MiB was reached" in done.stderr
+
+
+@pytest.mark.parametrize(("name", "code"), [("a.sh", "echo 1"), ("a.js", "console.log(1)")])
+def test_the_language_follows_from_the_files_extension(tmp_path: Path, name: str, code: str) -> None:
+    program = tmp_path / name
+    program.write_text(code)
+    assert command("run", str(program)).stdout == "1\n"
+
+
+def test_a_program_comes_from_standard_input() -> None:
+    assert command("run", "--language", "bash", "-", stdin="echo from here").stdout == "from here\n"
+
+
+def test_files_go_in_under_their_own_name_or_another(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("content")
+    (tmp_path / "link").symlink_to("a.txt")
+    files = ("--file", f"{tmp_path}/a.txt", "--file", f"{tmp_path}/link:deep/b.txt")
+    done = bash("cat a.txt deep/b.txt", *files)
+    assert (done.returncode, done.stdout) == (0, "contentcontent")
+
+
+def test_files_that_the_code_made_come_out_into_the_folder(tmp_path: Path) -> None:
+    done = bash("mkdir sub; echo 1 > a.txt; echo 2 > sub/b.txt", "--artifacts", str(tmp_path / "new" / "out"))
+    assert done.returncode == 0
+    made = {str(path.relative_to(tmp_path)): path.read_text() for path in tmp_path.rglob("*.txt")}
+    assert made == {"new/out/a.txt": "1\n", "new/out/sub/b.txt": "2\n"}
+
+
+def test_output_is_passed_as_it_is_to_a_pipe_and_escaped_for_a_terminal() -> None:
+    code = r"printf 'a\033]0;title\007b\n'"
+    assert bash(code).stdout == "a\x1b]0;title\x07b\n"
+    ours, theirs = pty.openpty()
+    with open(ours, "rb", buffering=0) as terminal, open(theirs, "wb", buffering=0) as end:
+        subprocess.run(
+            [*ARGV, "run", "--language", "bash", "-c", code],
+            stdin=subprocess.DEVNULL,
+            stdout=end,
+            stderr=subprocess.DEVNULL,
+            env=environment(),
+            timeout=LIMIT,
+            check=True,
+        )
+        assert terminal.read(100) == rb"a\x1b]0;title\x07b" + b"\r\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_output_is_live_and_a_signal_ends_everything(number: signal.Signals) -> None:
+    marker = f"100{secrets.randbelow(10**9)}"
+    with subprocess.Popen(
+        [*ARGV, "run", "--language", "bash", "-c", f"echo started; sleep {marker}"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(),
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == b"started\n"
+        process.send_signal(number)
+        assert process.wait(LIMIT) == 128 + number
+        assert process.stderr.read() == b""
+    assert not _processes_with(marker)
+
+
+def test_a_reader_that_goes_away_ends_the_program_quietly() -> None:
+    with subprocess.Popen(
+        [*ARGV, "run", "--language", "bash", "-c", "while true; do echo line; done"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(),
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.wait(LIMIT) == 141
+        assert process.stderr.read() == b""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("-c", " "), "code is empty"),
+        (("--language", "cobol", "-c", "1"), "language 'cobol' is not known"),
+        (("--timeout", "0", "-c", "1"), "timeout must be above 0"),
+        (("--timeout", "1e9", "-c", "1"), "timeout must be above 0 and at most 300"),
+        (("/nowhere/a.js",), "/nowhere/a.js: cannot be read"),
+        (("/etc/hostname",), "its extension tells no language"),
+        (("--language", "bash", "--file", "/nowhere/x", "-c", "1"), "--file /nowhere/x: /nowhere/x is not a file"),
+        (("--language", "bash", "--file", "/etc/hostname:../x", "-c", "1"), "path '../x' must name a file below"),
+        (("--language", "js", "--library", "--evil", "-c", "1"), "expected one argument"),
+        (("--language", "js", "--library=--evil", "-c", "1"), "libraries: '--evil' is not a plain name"),
+        (("-c", "1", "a.py"), "not allowed with argument"),
+        ((), "one of the arguments -c FILE is required"),
+    ],
+)
+def test_what_cannot_be_run_is_refused_in_one_line(arguments: tuple[str, ...], reason: str) -> None:
+    assert reason in refused("run", *arguments)
+
+
+def _processes_with(word: str) -> list[str]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if word.encode() in path.read_bytes():
+                found.append(str(path))
+        except OSError:
+            continue
+    return found

@@ -1,0 +1,136 @@
+"""Imports run one way, as the README's picture says, so that each part can be read without those above it."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "llm_sandbox_mcp"
+NAME = PACKAGE.name
+
+LAYERS = (
+    {"__main__"},
+    {"cli"},
+    {"server"},
+    {"service"},
+    {"sessions", "libraries"},
+    {"pool", "kernel", "artifacts", "verdict"},
+    {"execution", "hostfiles"},
+    {"backends"},
+    {"policy", "languages", "protocol", "profile", "results", "runtime"},
+    {"errors", "folders", "units"},
+)
+"""From the outside in. A part may import those below it, and those beside it as long as no circle arises."""
+
+ENGINE_MAY_IMPORT = {"backends.base", "policy", "errors", "runtime", "results"}
+"""What the modules of an engine may import, beside each other and their own client library."""
+
+
+def modules() -> dict[str, Path]:
+    """Every module of the package, by its name below it."""
+    found = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(PACKAGE).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+MODULES = modules()
+
+
+def imports(module: str) -> Iterator[str]:
+    """What a module imports, ours by their names below the package, others with a mark; those for types alone are left out."""
+    path = MODULES[module]
+    package = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
+    package = [part for part in package if part]
+    for node in _run_time(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (f"!{alias.name}" if not _own(alias.name) else _own(alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            name = node.module or ""
+            if not node.level:
+                base = _own(name)
+                if not base and name != NAME:
+                    yield f"!{name}"
+                    continue
+                above = [base] if base else []
+            else:
+                above = [*package[: len(package) - node.level + 1], *([name] if name else [])]
+            for alias in node.names:
+                whole = ".".join([*above, alias.name])
+                yield whole if whole in MODULES else ".".join(above)
+
+
+def _own(name: str) -> str:
+    return name.removeprefix(f"{NAME}.") if name.startswith(f"{NAME}.") else ""
+
+
+def _run_time(tree: ast.AST) -> Iterator[ast.AST]:
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            continue
+        yield node
+        yield from _run_time(node)
+
+
+def layer(module: str) -> int:
+    top = module.partition(".")[0]
+    return next(number for number, names in enumerate(LAYERS) if top in names)
+
+
+OURS = sorted(module for module in MODULES if module)
+
+
+def test_every_module_has_its_place() -> None:
+    placed = set().union(*LAYERS)
+    assert {module.partition(".")[0] for module in OURS} - placed == set()
+
+
+@pytest.mark.parametrize("module", OURS)
+def test_imports_run_one_way(module: str) -> None:
+    upward = {name for name in imports(module) if name and not name.startswith("!") and layer(name) < layer(module)}
+    assert upward == set(), f"{module} imports what stands above it"
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    rest = {module: {n for n in imports(module) if n in MODULES and n not in ("", module)} for module in OURS}
+    while free := [module for module, needed in rest.items() if not needed & rest.keys()]:
+        for module in free:
+            del rest[module]
+    assert rest == {}
+
+
+def test_only_the_server_imports_mcp() -> None:
+    importers = {module for module in OURS if any(name.partition(".")[0] == "!mcp" for name in imports(module))}
+    assert {module for module in importers if layer(module) != layer("server")} == set()
+    assert importers
+
+
+def test_only_main_reads_the_environment() -> None:
+    readers = set()
+    for module in OURS:
+        for node in ast.walk(ast.parse(MODULES[module].read_text(encoding="utf-8"))):
+            name = node.attr if isinstance(node, ast.Attribute) else node.name if isinstance(node, ast.alias) else ""
+            if name in ("environ", "environb", "getenv", "getenvb"):
+                readers.add(module)
+    assert readers == {"__main__"}
+
+
+ENGINES = [module for module in OURS if module.startswith("backends.") and module.count(".") > 1]
+
+
+@pytest.mark.parametrize("module", ENGINES)
+def test_an_engine_knows_only_what_a_backend_is(module: str) -> None:
+    engine = ".".join(module.split(".")[:2])
+    ours = {name for name in imports(module) if name and not name.startswith("!")}
+    assert {name for name in ours if not name.startswith(engine)} <= ENGINE_MAY_IMPORT
+
+
+def test_nothing_imports_an_engine_but_the_lazy_table() -> None:
+    importers = {
+        module
+        for module in OURS
+        if module not in ENGINES and any(name in ENGINES or name == "backends.embedded" for name in imports(module))
+    }
+    assert importers - {"backends.embedded"} == set()
