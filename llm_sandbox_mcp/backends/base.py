@@ -39,6 +39,9 @@ Files = Mapping[str, tuple[int, ...]]
 
 TakeMember = Callable[[Member], Awaitable[None]]
 
+_SUMMARY = "Exiting with failure status"
+"""In the line with which `tar` ends after it has said what went wrong."""
+
 COPY_SECONDS = 30.0
 """Longest time for one copy in or out."""
 
@@ -249,7 +252,7 @@ def _in_time() -> Iterator[None]:
 
 
 def _last_line(text: bytes) -> str:
-    lines = text.decode(errors="replace").strip().splitlines()
+    lines = [line for line in text.decode(errors="replace").splitlines() if line.strip() and _SUMMARY not in line]
     return lines[-1] if lines else "no reason given"
 
 

@@ -37,7 +37,7 @@ def nonce():
 def frame(kind, payload=b''):
     return b'\\x1e' + nonce().encode() + kind + str(len(payload)).encode() + b'\\n' + payload
 def end(report):
-    for at in range(0, len(report), 4000):
+    for at in range(0, len(report) or 1, 4000):
         part = report[at:at + 4000]
         os.write(1, frame(b'.' if at + 4000 >= len(report) else b'+', part))
     os.write(2, frame(b'.'))

@@ -48,7 +48,7 @@ async def test_both_names_of_one_file_are_kept(arena: Arena) -> None:
     assert {artifact.name: artifact.size for artifact in result.artifacts} == {"one": 1, "two": 1}, result
 
 
-ODD = ["-rf", "--checkpoint-action=exec=sh", "a\nb", "*", "..a", "a b", "ünï", "\\n", "a\\101b", "@x"]
+ODD = ["-rf", "--checkpoint-action=exec=sh", "a\nb", "*", "a..", "a b", "ünï", "\\n", "a\\101b", "@x"]
 
 
 async def test_odd_names_are_kept_as_they_are(arena: Arena) -> None:

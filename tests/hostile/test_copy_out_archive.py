@@ -45,7 +45,8 @@ CRAFTED = [
 ]
 
 
-async def test_crafted_members_are_dropped(arena: Arena) -> None:
+async def test_crafted_members_are_dropped(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("llm_sandbox_mcp.backends.base.COPY_SECONDS", 1.0)
     result = await arena.attack(f"ENDLESS, MEMBERS = b'', {CRAFTED!r}" + TAKE_OVER)
     assert result.status == "ok", result
     assert {artifact.name for artifact in result.artifacts} <= {"file"}
@@ -63,8 +64,13 @@ async def test_an_archive_without_end_is_left(
     before = resident()
     result = await arena.attack(f"ENDLESS, MEMBERS = {byte!r}, {members!r}" + TAKE_OVER)
     assert result.status == "ok", result
-    with pytest.raises(SandboxError):
-        await arena.service.copy_out(result.session_id, "file")
+    try:
+        copied = await arena.service.copy_out(result.session_id, "file")
+    except SandboxError:
+        pass
+    else:
+        # Where `tar` was faster than the code that looked for it.
+        assert copied.size == len("honest")
     assert resident() - before < 20 * MIB
 
 

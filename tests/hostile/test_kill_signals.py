@@ -87,7 +87,8 @@ async def test_a_starved_pid_1_costs_the_session_and_nothing_else(arena: Arena, 
         try:
             again = await arena.service.execute(code, session_id=result.session_id, timeout=2)
         except SandboxError as error:
-            assert "sandbox" in str(error), error
+            said = str(error)
+            assert "sandbox" in said  # noqa: PT017 - either is right
         else:
             assert again.status == "ok" or again.notes, again
     await arena.service.reset_session(result.session_id)
