@@ -15,6 +15,7 @@ from anyio.abc import AsyncResource, ByteReceiveStream, ByteSendStream
 
 from ..errors import BadPath, Unavailable
 from ..policy import Policy
+from ..units import format_size
 from .archive import END, ArchiveReader, Member, header, padding
 
 WORKDIR = "/sandbox"
@@ -184,7 +185,9 @@ class Sandbox(ABC):
         with _in_time():
             done = await self.run(argv, {"PATH": PATH}, stdin=archive())
         if done.exit_code != 0:
-            raise BadPath(f"cannot write {path!r} in the sandbox: {_last_line(done.stderr)}")
+            full = f"the disk limit of {format_size(self.policy.disk)} is reached; delete files"
+            reason = full if (await self.usage()).disk_full else _last_line(done.stderr)
+            raise BadPath(f"cannot write {path!r} in the sandbox: {reason}")
 
     async def copy_out(self, folder: str, names: Sequence[str], limit: int, take: TakeMember) -> None:
         """Gives each regular file below a folder to `take`; of one over `limit` bytes only name and size.
