@@ -81,7 +81,7 @@ class Service:
                     await self._installer.install(await session.sandbox(), places, libraries, on_progress)
                 await session.sandbox()
                 if session.loss is not None:
-                    notes.append(f"started fresh: in an earlier run {session.loss}; variables and files are lost")
+                    notes.append(f"started fresh: since an earlier run {session.loss}")
                     session.loss = None
                 outcome, usage = await session.run(
                     places, code, variables=values, timeout=limits.timeout, on_output=on_output
