@@ -28,6 +28,7 @@ async def open_source(host_path: str, roots: Sequence[str]) -> AsyncIterator[tup
         os.close(descriptor)
         raise BadPath(f"host_path {host_path!r} is not a regular file")
     async with anyio.wrap_file(os.fdopen(descriptor, "rb")) as file:
+
         async def content() -> AsyncIterator[bytes]:
             left = state.st_size
             while left and (chunk := await file.read(min(left, _CHUNK))):

@@ -167,7 +167,6 @@ print(json.dumps([dict(os.environ), fds]))
         "LANG",
     }
     assert "SANDBOX_TEST_CANARY" not in environment
-    assert all(
-        target.startswith(("pipe:", "/proc/")) or target == "/dev/null"
-        for target in descriptors.values()
-    ), descriptors
+    assert all(target.startswith(("pipe:", "/proc/")) or target == "/dev/null" for target in descriptors.values()), (
+        descriptors
+    )
