@@ -13,8 +13,9 @@ from typing import Literal
 import anyio
 from anyio.abc import AsyncResource, ByteReceiveStream, ByteSendStream
 
-from ..errors import BadPath, Unavailable
+from ..errors import BadPath, Unavailable, quoted
 from ..policy import Policy
+from ..tasks import open_tasks
 from ..units import format_size
 from .archive import END, ArchiveReader, Member, header, padding
 
@@ -48,6 +49,19 @@ COPY_SECONDS = 30.0
 
 _COMMAND_OUTPUT = 1 << 20
 """Bytes kept of what a tool of ours prints inside a sandbox; the rest is dropped."""
+
+_WRITE = """\
+cd "$1" || exit
+[ ! -d "$2" ] || [ -L "$2" ] || { echo 'it is a folder' >&2; exit 1; }
+folder=$2
+while [ "$folder" != "${folder%/*}" ]; do
+  folder=${folder%/*}
+  [ ! -f "$folder" ] || [ -L "$folder" ] || { echo 'a part of it is a file' >&2; exit 1; }
+done
+exec tar -x -f - --no-same-owner
+"""
+"""Unpacks one file below a folder. `tar` alone would put it in the place of an empty folder, or a folder of its path
+in the place of a file, and so lose what was there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +176,7 @@ class Sandbox(ABC):
         """Runs a command to its end, its input fed and both its outputs drained at once, up to 1 MiB kept of each."""
         outputs = bytearray(), bytearray()
         async with await self.spawn(argv, env) as process:
-            async with anyio.create_task_group() as tasks:
+            async with open_tasks() as tasks:
                 tasks.start_soon(_drain, process.stdout, outputs[0])
                 tasks.start_soon(_drain, process.stderr, outputs[1])
                 await _feed(process.stdin, stdin)
@@ -181,13 +195,12 @@ class Sandbox(ABC):
                 yield chunk
             yield padding(size) + END
 
-        argv = ("tar", "-x", "-f", "-", "-C", WORKDIR, "--no-same-owner")
         with _in_time():
-            done = await self.run(argv, {"PATH": PATH}, stdin=archive())
+            done = await self.run(("sh", "-c", _WRITE, "sh", WORKDIR, path), {"PATH": PATH}, stdin=archive())
         if done.exit_code != 0:
             full = f"the disk limit of {format_size(self.policy.disk)} is reached; delete files"
-            reason = full if (await self.usage()).disk_full else _last_line(done.stderr)
-            raise BadPath(f"cannot write {path!r} in the sandbox: {reason}")
+            reason = full if (await self.usage()).disk_full else f"{_first_line(done.stderr)}; choose another path"
+            raise BadPath(f"path {quoted(path)} cannot be written: {reason}")
 
     async def copy_out(self, folder: str, names: Sequence[str], limit: int, take: TakeMember) -> None:
         """Gives each regular file below a folder to `take`; of one over `limit` bytes only name and size.
@@ -207,7 +220,7 @@ class Sandbox(ABC):
         reader = ArchiveReader(limit)
         # All files together fit the disk; a stream of more is zeros of sparse files, of which there could be any.
         budget = 2 * self.policy.disk
-        async with await self.spawn(argv, {"PATH": PATH}) as process, anyio.create_task_group() as tasks:
+        async with await self.spawn(argv, {"PATH": PATH}) as process, open_tasks() as tasks:
             tasks.start_soon(_drain, process.stderr, bytearray())
             tasks.start_soon(_feed, process.stdin, _once(b"".join(os.fsencode(name) + b"\0" for name in names)))
             async for chunk in process.stdout:
@@ -254,9 +267,9 @@ def _in_time() -> Iterator[None]:
         raise Unavailable(f"copying took longer than {COPY_SECONDS:g} s; stop what runs in the session, or reset it")
 
 
-def _last_line(text: bytes) -> str:
+def _first_line(text: bytes) -> str:
     lines = [line for line in text.decode(errors="replace").splitlines() if line.strip() and _SUMMARY not in line]
-    return lines[-1] if lines else "no reason given"
+    return lines[0][-200:] if lines else "no reason given"
 
 
 class Backend(ABC):
