@@ -30,11 +30,6 @@ class Program:
         self.alive = True
         """Whether what ran last has ended, so that the next may start."""
 
-    @property
-    def running(self) -> bool:
-        """Always: between two runs there is no process that could have ended."""
-        return True
-
     async def run(
         self,
         code: str,
