@@ -66,6 +66,13 @@ class SessionLimits(_Section):
     max: PositiveInt
     idle_timeout: Duration
 
+    @field_validator("idle_timeout")
+    @classmethod
+    def _above_zero(cls, value: float) -> float:
+        if value <= 0:
+            raise ValueError("must be above zero")
+        return value
+
 
 class ArtifactLimits(_Section):
     """How much of what runs leave behind is kept."""
