@@ -23,10 +23,11 @@ async def open_source(host_path: str, roots: Sequence[str]) -> AsyncIterator[tup
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise BadPath(f"host_path {quoted(host_path)} cannot be read: {error.strerror}") from error
+    state = os.fstat(descriptor)
+    if not stat.S_ISREG(state.st_mode):
+        os.close(descriptor)
+        raise BadPath(f"host_path {quoted(host_path)} is not a regular file")
     async with anyio.wrap_file(os.fdopen(descriptor, "rb")) as file:
-        state = os.fstat(descriptor)
-        if not stat.S_ISREG(state.st_mode):
-            raise BadPath(f"host_path {quoted(host_path)} is not a regular file")
 
         async def content() -> AsyncIterator[bytes]:
             left = state.st_size

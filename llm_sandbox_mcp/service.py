@@ -4,8 +4,6 @@ import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 
-import anyio
-
 from . import hostfiles
 from .artifacts import ArtifactStore, inner_path, mime_type
 from .backends import open_backend
@@ -22,6 +20,7 @@ from .profile import Profile
 from .results import Artifact, Execution, Installation, OnOutput, OnProgress, SessionInfo
 from .runtime import open_runtime
 from .sessions import Session, Sessions
+from .tasks import open_tasks
 from .units import format_size
 from .verdict import exit_code_of, notes_of, shown, status_of
 
@@ -342,24 +341,18 @@ async def open_service(
             environments=folders.cache / "environments",
             tools=folders.cache / "tools",
         )
-        failure: Exception | None = None
         async with (
             open_backend(profile, surroundings) as backend,
             Preparer(profile, folders.cache, environ) as preparer,
-            anyio.create_task_group() as owners,
+            open_tasks() as owners,
             # Innermost: cancelling a group that others are inside of would replace their errors by the cancellation.
-            anyio.create_task_group() as timers,
+            open_tasks() as timers,
         ):
             pool = Pool(backend, owners)
             sessions = Sessions(pool, profile.sessions, profile.limits.policy(), timers)
             store = ArtifactStore(runtime.path / "artifacts", profile.artifacts)
             try:
                 yield Service(profile, languages, backend, pool, sessions, store, preparer)
-            except Exception as error:
-                failure = error
             finally:
                 sessions.close_all()
                 timers.cancel_scope.cancel()
-        if failure is not None:
-            # Outside of the task groups, which would wrap it.
-            raise failure

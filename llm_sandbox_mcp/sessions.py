@@ -55,9 +55,11 @@ class Session:
             self.used_at = anyio.current_time()
 
     async def sandbox(self) -> Sandbox:
-        """The session's sandbox, opened when there is none."""
+        """The session's sandbox, opened when there is none, or when what ran in it has ended since."""
         if self._lease is not None and not self._lease.sandbox.alive:
             self.drop("its sandbox ended")
+        if not all(kernel.running for kernel in self._kernels.values()):
+            self.drop("its interpreter was ended by what it left running")
         if self._lease is None:
             lease = await self._pool.acquire(self.policy)
             if self.closed:
