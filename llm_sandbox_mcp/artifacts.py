@@ -12,7 +12,7 @@ import anyio
 
 from .backends.archive import Member
 from .backends.base import FIGURES, WORKDIR, Sandbox
-from .errors import BadPath, SandboxLost, StartFailed, Unavailable, UnknownArtifact
+from .errors import BadPath, SandboxLost, StartFailed, Unavailable, UnknownArtifact, quoted
 from .profile import ArtifactLimits
 from .protocol import Report
 from .results import Artifact
@@ -20,6 +20,7 @@ from .units import format_size
 
 _TEXT_TYPES = {".csv": "text/csv", ".json": "application/json", ".md": "text/markdown", ".svg": "image/svg+xml"}
 _PATH_MAX = 1024
+_RELATIVE = "use a relative path such as data/table.csv"
 
 
 def inner_path(path: str) -> str:
@@ -32,11 +33,11 @@ def inner_path(path: str) -> str:
         or len(path.encode(errors="surrogatepass")) > _PATH_MAX
         or any("\ud800" <= c <= "\udfff" for c in path)
     ):
-        raise BadPath(f"path must be valid text without NUL, at most {_PATH_MAX} bytes")
+        raise BadPath(f"path must be valid text without NUL, at most {_PATH_MAX} bytes; {_RELATIVE}")
     below = path.removeprefix(WORKDIR + "/")
     normal = posixpath.normpath(below)
     if not path or below.endswith("/") or posixpath.isabs(below) or normal in (".", "..") or normal.startswith("../"):
-        raise BadPath(f"path {path!r} must name a file below {WORKDIR}; use a relative path such as data/table.csv")
+        raise BadPath(f"path {quoted(path)} must name a file below {WORKDIR}; {_RELATIVE}")
     return normal
 
 
@@ -78,8 +79,7 @@ class ArtifactStore:
         """An artifact and its content; `UnknownArtifact` when it is not kept."""
         kept = self._kept.get((session_id, name))
         if kept is None:
-            names = ", ".join(artifact.name for artifact in self.of_session(session_id)) or "none"
-            raise UnknownArtifact(f"no artifact {name[:200]!r} in this session; there are: {names[:1000]}")
+            raise UnknownArtifact(f"no artifact {quoted(name)} in this session; get_artifacts lists what there is")
         return kept.artifact, await anyio.Path(kept.file).read_bytes()
 
     async def put(self, session_id: str, name: str, content: bytes) -> Artifact:
@@ -91,7 +91,7 @@ class ArtifactStore:
             await anyio.Path(file).write_bytes(content)
         except OSError as error:
             await anyio.Path(file).unlink(missing_ok=True)
-            raise Unavailable(f"cannot keep {name!r}: {error.strerror}; free disk space on the server") from error
+            raise Unavailable(f"cannot keep {quoted(name)}: {error.strerror}; free disk space on the server") from error
         await self._drop((session_id, name))
         self._kept[session_id, name] = _Kept(artifact, file)
         self._size += artifact.size

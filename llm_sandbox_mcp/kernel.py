@@ -105,6 +105,11 @@ class Kernel:
             self._run = None
             self.alive = run.answered
 
+    @property
+    def running(self) -> bool:
+        """Whether its process has not ended, which code can bring about at any time."""
+        return self._process.running
+
     def stop(self, reason: Ending = "cancelled") -> bool:
         """Stops what runs now; false when nothing does."""
         if self._run is None:

@@ -4,14 +4,12 @@ import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 
-import anyio
-
 from . import hostfiles
 from .artifacts import ArtifactStore, inner_path, mime_type
 from .backends import open_backend
 from .backends.archive import Member
 from .backends.base import WORKDIR, Backend, Surroundings
-from .errors import BadPath, InvalidArgument, SandboxError, SandboxLost
+from .errors import BadPath, InvalidArgument, SandboxError, SandboxLost, quoted
 from .folders import HostFolders, host_folders
 from .languages import Language, Languages, load_languages
 from .libraries.installing import Installer
@@ -22,6 +20,7 @@ from .profile import Profile
 from .results import Artifact, Execution, Installation, OnOutput, OnProgress, SessionInfo
 from .runtime import open_runtime
 from .sessions import Session, Sessions
+from .tasks import open_tasks
 from .units import format_size
 from .verdict import exit_code_of, notes_of, shown, status_of
 
@@ -263,7 +262,9 @@ class Service:
     async def _copy_in(self, session_id: str, path: str, size: int, content: AsyncIterator[bytes]) -> Artifact:
         name = inner_path(path)
         if size > self.profile.limits.disk:
-            raise BadPath(f"{path!r} has {format_size(size)}; the limit is {format_size(self.profile.limits.disk)}")
+            raise BadPath(
+                f"path {quoted(path)} has {format_size(size)}; the limit is {format_size(self.profile.limits.disk)}"
+            )
         session = self._sessions.get(session_id)
         async with session.exclusive():
             await (await session.sandbox()).copy_in(name, size, content)
@@ -282,9 +283,9 @@ class Service:
         async with session.exclusive():
             await (await session.sandbox()).copy_out(WORKDIR, [name], limit, take)
         if not found:
-            raise BadPath(f"no regular file {path!r} in the session's working directory")
+            raise BadPath(f"path {quoted(path)} is no regular file in {WORKDIR}; run code to list what is there")
         if found[0].size > limit:
-            raise BadPath(f"{path!r} has {format_size(found[0].size)}; the limit is {format_size(limit)}")
+            raise BadPath(f"path {quoted(path)} has {format_size(found[0].size)}; the limit is {format_size(limit)}")
         return name, bytes(found[0].content)
 
 
@@ -295,7 +296,7 @@ def _readable(code: str, limit: int) -> tuple[str, list[str]]:
         raise InvalidArgument("code is empty; give the source to run")
     if size > limit:
         raise InvalidArgument(
-            f"code has {format_size(size)}; the limit is {format_size(limit)}: put data into a file with copy_file"
+            f"code has {size} bytes; the limit is {limit} ({format_size(limit)}): put data into a file with copy_file"
         )
     clean = code.encode(errors="replace").decode() if any("\ud800" <= char <= "\udfff" for char in code) else code
     return clean, [] if clean == code else ["characters of the code that are not valid Unicode were replaced by '?'"]
@@ -306,7 +307,7 @@ def _checked(variables: Mapping[str, object]) -> Mapping[str, object]:
     for name in variables:
         if not name.isidentifier() or not name.isascii() or name.startswith("__"):
             raise InvalidArgument(
-                f"variables: {name[:40]!r} is not a plain identifier; use ASCII letters, digits and underscores"
+                f"variables: {quoted(name)} is not a plain identifier; use ASCII letters, digits and underscores"
             )
     try:
         text = json.dumps(dict(variables), ensure_ascii=False, allow_nan=False).encode(errors="replace")
@@ -314,7 +315,8 @@ def _checked(variables: Mapping[str, object]) -> Mapping[str, object]:
         raise InvalidArgument(f"variables must be JSON values: {error}") from error
     if len(text) > _VARIABLES_MAX:
         raise InvalidArgument(
-            f"variables have {format_size(len(text))}; the limit is {format_size(_VARIABLES_MAX)}: use copy_file"
+            f"variables have {len(text)} bytes; the limit is {_VARIABLES_MAX} ({format_size(_VARIABLES_MAX)}): "
+            "put data into a file with copy_file"
         )
     clean: dict[str, object] = json.loads(text)
     return clean
@@ -339,24 +341,18 @@ async def open_service(
             environments=folders.cache / "environments",
             tools=folders.cache / "tools",
         )
-        failure: Exception | None = None
         async with (
             open_backend(profile, surroundings) as backend,
             Preparer(profile, folders.cache, environ) as preparer,
-            anyio.create_task_group() as owners,
+            open_tasks() as owners,
             # Innermost: cancelling a group that others are inside of would replace their errors by the cancellation.
-            anyio.create_task_group() as timers,
+            open_tasks() as timers,
         ):
             pool = Pool(backend, owners)
             sessions = Sessions(pool, profile.sessions, profile.limits.policy(), timers)
             store = ArtifactStore(runtime.path / "artifacts", profile.artifacts)
             try:
                 yield Service(profile, languages, backend, pool, sessions, store, preparer)
-            except Exception as error:
-                failure = error
             finally:
                 sessions.close_all()
                 timers.cancel_scope.cancel()
-        if failure is not None:
-            # Outside of the task groups, which would wrap it.
-            raise failure

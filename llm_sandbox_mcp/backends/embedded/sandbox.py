@@ -43,6 +43,10 @@ class EmbeddedProcess(Process):
             raise SandboxLost("the sandbox ended while its code ran; run again in a new session")
         return self.exit_code
 
+    @property
+    def running(self) -> bool:
+        return not self.ended.is_set()
+
     async def signal(self, number: signal.Signals) -> None:
         if not self.ended.is_set():
             await self._sandbox.request(b"K", self.name, b"%d" % number)
