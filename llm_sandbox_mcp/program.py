@@ -72,6 +72,11 @@ class Program:
         self._run.stop(reason)
         return True
 
+    @property
+    def running(self) -> bool:
+        """Nothing of it lives between runs, so nothing of it can end there."""
+        return True
+
     async def close(self) -> None:
         """Nothing of it lives between runs."""
 
