@@ -60,11 +60,6 @@ class Program:
         changed = _changed(before, await self._sandbox.list_files())
         return _answered(outcome, changed[:_FILES], len(changed[_FILES:]))
 
-    @property
-    def running(self) -> bool:
-        """Always: it needs no process between runs."""
-        return True
-
     def stop(self, reason: Ending = "cancelled") -> bool:
         """Stops what is built or runs now; false when nothing does."""
         if self._run is None:
