@@ -78,7 +78,8 @@ class Service:
             async with session.exclusive():
                 places = await self._preparer.places(chosen, on_progress)
                 if libraries:
-                    await self._installer.install(await session.sandbox(), places, libraries, on_progress)
+                    installed = await self._installer.install(await session.sandbox(), places, libraries, on_progress)
+                    session.use_libraries(chosen.name, installed)
                 await session.sandbox()
                 if session.loss is not None:
                     notes.append(f"started fresh: in an earlier run {session.loss}; variables and files are lost")
@@ -139,6 +140,7 @@ class Service:
                 sandbox = await session.sandbox()
                 session.loss = None
                 installed = await self._installer.install(sandbox, places, libraries, on_progress)
+                session.use_libraries(chosen.name, installed)
         except BaseException:
             if not session_id:
                 self._close(session)
