@@ -76,7 +76,8 @@ class Service:
                 places = await self._preparer.places(chosen, on_progress)
                 sandbox = await session.sandbox()
                 if libraries:
-                    await self._installer.install(sandbox, places, libraries, on_progress)
+                    installed = await self._installer.install(sandbox, places, libraries, on_progress)
+                    session.use_libraries(chosen.name, installed)
                 if session.loss is not None:
                     notes.append(f"started fresh: since an earlier run {session.loss}")
                     session.loss = None
@@ -133,6 +134,7 @@ class Service:
                 sandbox = await session.sandbox()
                 session.loss = None
                 installed = await self._installer.install(sandbox, places, libraries, on_progress)
+                session.use_libraries(chosen.name, installed)
         except BaseException:
             if not session_id:
                 self._close(session)
