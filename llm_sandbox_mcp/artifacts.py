@@ -12,7 +12,8 @@ import anyio
 
 from .backends.archive import Member
 from .backends.base import FIGURES, WORKDIR, Sandbox
-from .errors import BadPath, SandboxLost, StartFailed, Unavailable, UnknownArtifact
+from .errors import BadPath, SandboxLost, Unavailable, UnknownArtifact, quoted
+from .execution import Outcome
 from .profile import ArtifactLimits
 from .protocol import Report
 from .results import Artifact
@@ -20,6 +21,7 @@ from .units import format_size
 
 _TEXT_TYPES = {".csv": "text/csv", ".json": "application/json", ".md": "text/markdown", ".svg": "image/svg+xml"}
 _PATH_MAX = 1024
+_RELATIVE = "use a relative path such as data/table.csv"
 
 
 def inner_path(path: str) -> str:
@@ -32,11 +34,11 @@ def inner_path(path: str) -> str:
         or len(path.encode(errors="surrogatepass")) > _PATH_MAX
         or any("\ud800" <= c <= "\udfff" for c in path)
     ):
-        raise BadPath(f"path must be valid text without NUL, at most {_PATH_MAX} bytes")
+        raise BadPath(f"path must be valid text without NUL, at most {_PATH_MAX} bytes; {_RELATIVE}")
     below = path.removeprefix(WORKDIR + "/")
     normal = posixpath.normpath(below)
     if not path or below.endswith("/") or posixpath.isabs(below) or normal in (".", "..") or normal.startswith("../"):
-        raise BadPath(f"path {path!r} must name a file below {WORKDIR}; use a relative path such as data/table.csv")
+        raise BadPath(f"path {quoted(path)} must name a file below {WORKDIR}; {_RELATIVE}")
     return normal
 
 
@@ -78,8 +80,7 @@ class ArtifactStore:
         """An artifact and its content; `UnknownArtifact` when it is not kept."""
         kept = self._kept.get((session_id, name))
         if kept is None:
-            names = ", ".join(artifact.name for artifact in self.of_session(session_id)) or "none"
-            raise UnknownArtifact(f"no artifact {name[:200]!r} in this session; there are: {names[:1000]}")
+            raise UnknownArtifact(f"no artifact {quoted(name)} in this session; get_artifacts lists what there is")
         return kept.artifact, await anyio.Path(kept.file).read_bytes()
 
     async def put(self, session_id: str, name: str, content: bytes) -> Artifact:
@@ -91,7 +92,7 @@ class ArtifactStore:
             await anyio.Path(file).write_bytes(content)
         except OSError as error:
             await anyio.Path(file).unlink(missing_ok=True)
-            raise Unavailable(f"cannot keep {name!r}: {error.strerror}; free disk space on the server") from error
+            raise Unavailable(f"cannot keep {quoted(name)}: {error.strerror}; free disk space on the server") from error
         await self._drop((session_id, name))
         self._kept[session_id, name] = _Kept(artifact, file)
         self._size += artifact.size
@@ -107,25 +108,38 @@ class ArtifactStore:
             self._size -= kept.artifact.size
             await anyio.Path(kept.file).unlink(missing_ok=True)
 
-    async def collect(self, session_id: str, sandbox: Sandbox, report: Report) -> tuple[list[Artifact], list[str]]:
-        """Takes the files and figures of a report out of the sandbox; also gives a note for each thing left out."""
-        files = [name for name in report.files if _is_inner(name)]
-        figures = [name for name in report.figures if _is_inner(name)]
-        omitted = report.files_omitted + max(0, len(files) + len(figures) - self._limits.files)
-        figures = figures[: self._limits.files]
-        files = files[: self._limits.files - len(figures)]
-        notes = (
-            [f"{omitted} more files were changed and not kept; at most {self._limits.files} are per run"]
-            if omitted
-            else []
-        )
+    async def collect(
+        self, session_id: str, run: int, sandbox: Sandbox | None, outcome: Outcome, shown: int
+    ) -> tuple[list[Artifact], list[str]]:
+        """Keeps what a run left behind, and gives a note for each thing that could not be kept.
+
+        That is files and figures of its report, taken out of the sandbox if there still is one, and each stream that is
+        longer than what is shown of it.
+        """
         found: list[Artifact] = []
+        notes: list[str] = []
         try:
-            for folder, names in ((FIGURES, figures), (WORKDIR, files)):
-                await self._take(session_id, sandbox, folder, names, found, notes)
-        except (SandboxLost, StartFailed, Unavailable) as error:
+            for name, data in (("stdout", outcome.stdout), ("stderr", outcome.stderr)):
+                if len(data) > shown:
+                    found.append(await self.put(session_id, f"run-{run}-{name}.txt", data))
+            if sandbox is not None and outcome.report is not None:
+                await self._collect(session_id, sandbox, outcome.report, found, notes)
+        except (SandboxLost, Unavailable) as error:
             notes.append(f"some files were not kept: {error}")
         return found, notes
+
+    async def _collect(
+        self, session_id: str, sandbox: Sandbox, report: Report, found: list[Artifact], notes: list[str]
+    ) -> None:
+        files = [name for name in report.files if _is_inner(name)]
+        figures = [name for name in report.figures if _is_inner(name)]
+        most = self._limits.files
+        omitted = report.files_omitted + max(0, len(files) + len(figures) - most)
+        if omitted:
+            notes.append(f"{omitted} more files were changed and not kept; at most {most} are per run")
+        figures = figures[:most]
+        for folder, names in ((FIGURES, figures), (WORKDIR, files[: most - len(figures)])):
+            await self._take(session_id, sandbox, folder, names, found, notes)
 
     async def _take(
         self,

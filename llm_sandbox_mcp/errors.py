@@ -5,6 +5,13 @@ an `Execution`. Messages are one line: the cause, then the next step.
 """
 
 
+def quoted(text: str, limit: int = 60) -> str:
+    """A name or path that a caller or a sandbox chose, for a message: in quotes, on one line, cut where it is long."""
+    shown = repr(text[:limit])
+    # Escapes are up to ten characters long.
+    return shown if len(text) <= limit and len(shown) <= 2 * limit else f"{shown[: limit + 1]}...{shown[0]}"
+
+
 class SandboxError(Exception):
     """Any error that this package raises on purpose."""
 

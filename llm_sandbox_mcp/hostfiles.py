@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
-from .errors import BadPath
+from .errors import BadPath, quoted
 
 _CHUNK = 1 << 20
 
@@ -22,11 +22,12 @@ async def open_source(host_path: str, roots: Sequence[str]) -> AsyncIterator[tup
         # O_NONBLOCK: a FIFO must not hold the thread that opens it.
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        raise BadPath(f"host_path {host_path!r} cannot be read: {error.strerror}") from error
+        raise BadPath(f"host_path {quoted(host_path)} cannot be read: {error.strerror}") from error
+    state = os.fstat(descriptor)
+    if not stat.S_ISREG(state.st_mode):
+        os.close(descriptor)
+        raise BadPath(f"host_path {quoted(host_path)} is not a regular file")
     async with anyio.wrap_file(os.fdopen(descriptor, "rb")) as file:
-        state = os.fstat(descriptor)
-        if not stat.S_ISREG(state.st_mode):
-            raise BadPath(f"host_path {host_path!r} is not a regular file")
 
         async def content() -> AsyncIterator[bytes]:
             left = state.st_size
@@ -50,18 +51,20 @@ async def write(path: Path, content: bytes) -> None:
         await anyio.Path(temporary).rename(path)
     except OSError as error:
         await anyio.Path(temporary).unlink(missing_ok=True)
-        raise BadPath(f"host_path {str(path)!r} cannot be written: {error.strerror}") from error
+        raise BadPath(f"host_path {quoted(str(path))} cannot be written: {error.strerror}") from error
 
 
 def _resolve(host_path: str, roots: Sequence[str]) -> Path:
     if not roots:
         raise BadPath("host_path is not allowed: the profile opens no folder; the operator sets files.roots")
     if "\0" in host_path or not os.path.isabs(host_path):
-        raise BadPath(f"host_path {host_path!r} must be absolute")
+        raise BadPath(f"host_path {quoted(host_path)} must be absolute")
     # The folder is resolved, the file itself is not: a link in its place is refused when it is opened.
     path = Path(os.path.realpath(os.path.dirname(host_path)), os.path.basename(host_path))
     if path.name in ("", ".", "..") or not any(path.is_relative_to(os.path.realpath(root)) for root in roots):
-        raise BadPath(f"host_path {host_path!r} is outside the folders that the profile opens: {', '.join(roots)}")
+        raise BadPath(
+            f"host_path {quoted(host_path)} is outside the folders that the profile opens: {', '.join(roots)}"
+        )
     if not path.parent.is_dir():
-        raise BadPath(f"host_path {host_path!r}: its folder does not exist")
+        raise BadPath(f"host_path {quoted(host_path)}: its folder does not exist")
     return path

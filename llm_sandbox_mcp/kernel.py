@@ -25,6 +25,8 @@ class Places:
     """URL of the package index, during an installation."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """What the profile sets in the environment of the language's processes."""
+    memory: int = 0
+    """Bytes that all processes of the sandbox may use together, for those that would go by the machine's."""
 
     @property
     def libraries(self) -> str:
@@ -62,6 +64,7 @@ class Places:
             "SANDBOX_WORKDIR": WORKDIR,
             "SANDBOX_FIGURES": FIGURES,
             "SANDBOX_LIBRARIES": self.libraries,
+            "SANDBOX_MEMORY": str(self.memory),
         }
         return common | {
             key: self.expand(value) for key, value in {**self.language.handler.env, **self.settings}.items()
@@ -104,6 +107,11 @@ class Kernel:
         finally:
             self._run = None
             self.alive = run.answered
+
+    @property
+    def running(self) -> bool:
+        """Whether its process has not ended, which code can bring about at any time."""
+        return self._process.running
 
     def stop(self, reason: Ending = "cancelled") -> bool:
         """Stops what runs now; false when nothing does."""

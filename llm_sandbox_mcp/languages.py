@@ -9,7 +9,7 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from .errors import ProfileError, UnknownLanguage
+from .errors import ProfileError, UnknownLanguage, quoted
 from .folders import HANDLERS
 
 
@@ -131,7 +131,7 @@ class Languages(Mapping[str, Language]):
         try:
             return self._by_name[self._aliases.get(key, key)]
         except KeyError:
-            raise UnknownLanguage(f"language {name[:40]!r} is not known; there are: {', '.join(self)}") from None
+            raise UnknownLanguage(f"language {quoted(name, 40)} is not known; there are: {', '.join(self)}") from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._by_name)

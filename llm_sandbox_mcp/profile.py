@@ -8,9 +8,9 @@ import os
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, PositiveFloat, PositiveInt, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, PrivateAttr, ValidationError, field_validator
 
 from .errors import ProfileError
 from .folders import CONFIGS
@@ -32,7 +32,7 @@ class Limits(_Section):
     """What one sandbox and one run may use; the meaning of each key stands in `configs/default.toml`."""
 
     memory: Size
-    cpus: PositiveFloat
+    cpus: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     pids: PositiveInt
     disk: Size
     timeout: Duration
@@ -65,6 +65,13 @@ class SessionLimits(_Section):
 
     max: PositiveInt
     idle_timeout: Duration
+
+    @field_validator("idle_timeout")
+    @classmethod
+    def _above_zero(cls, value: float) -> float:
+        if value <= 0:
+            raise ValueError("must be above zero")
+        return value
 
 
 class ArtifactLimits(_Section):
@@ -135,6 +142,8 @@ class Profile(_Section):
     languages: Mapping[str, LanguageSection]
     embedded: EmbeddedSection
 
+    _path: Path | None = PrivateAttr(None)
+
     def language(self, name: str) -> LanguageSection:
         """The operator's settings for a language, empty ones where the profile has none."""
         return self.languages.get(name) or LanguageSection()
@@ -144,7 +153,8 @@ class Profile(_Section):
         known = list(known)
         for name in self.languages:
             if name not in known:
-                raise ProfileError(f"languages.{name}: no such language; there are: {', '.join(known)}")
+                where = f"{self._path}: " if self._path else ""
+                raise ProfileError(f"{where}languages.{name}: no such language; there are: {', '.join(known)}")
 
 
 def load_profile(source: str | None = None) -> Profile:
@@ -159,7 +169,9 @@ def load_profile(source: str | None = None) -> Profile:
         path = _locate(source)
         settings = _merge(settings, _read(path))
     try:
-        return Profile.model_validate(settings)
+        profile = Profile.model_validate(settings)
+        profile._path = path
+        return profile
     except ValidationError as error:
         raise ProfileError(f"{path}: {_explain(error)}") from error
 

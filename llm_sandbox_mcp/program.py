@@ -7,7 +7,6 @@ from dataclasses import replace
 import anyio
 
 from .backends.base import Files, Process, Sandbox
-from .errors import InvalidArgument
 from .execution import Ending, Outcome, Run
 from .kernel import Places
 from .languages import Build
@@ -42,11 +41,9 @@ class Program:
     ) -> Outcome:
         """Builds the code unless this very code is built already, then runs it; the deadline is that of both together.
 
-        Where the build fails, the outcome is the compiler's: its exit code and its messages.
+        Where the build fails, the outcome is the compiler's: its exit code and its messages. There is nothing that
+        `cell` could count or `variables` could be put into.
         """
-        if variables:
-            language = self._places.language.name
-            raise InvalidArgument(f"variables cannot be given to {language}; write the values into the code or a file")
         start = anyio.current_time()
         name = hashlib.sha256(code.encode()).hexdigest()[:24]
         folder = self._places.build_folder(name)
@@ -68,6 +65,11 @@ class Program:
         if self._run is None:
             return False
         self._run.stop(reason)
+        return True
+
+    @property
+    def running(self) -> bool:
+        """Nothing of it lives between runs, so nothing of it can end there."""
         return True
 
     async def close(self) -> None:

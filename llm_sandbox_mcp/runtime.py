@@ -56,9 +56,9 @@ def open_runtime(root: Path) -> Iterator[Runtime]:
 
 def is_alive(root: Path, server_id: str) -> bool:
     """Whether the server of that id still holds its lock, or keeps it below another root, where it cannot be seen."""
+    if not root.is_dir() or not server_id.startswith(_mark(root)):
+        return True
     try:
-        if not server_id.startswith(_mark(root)):
-            return True
         lock = os.open(root / server_id / _LOCK, os.O_RDWR | os.O_CLOEXEC)
     except OSError:
         return False

@@ -8,7 +8,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from .backends.base import Sandbox, Usage
-from .errors import CapacityReached, UnknownSession
+from .errors import CapacityReached, UnknownSession, quoted
 from .execution import Outcome
 from .kernel import Kernel, Places
 from .policy import Policy
@@ -55,9 +55,14 @@ class Session:
             self.used_at = anyio.current_time()
 
     async def sandbox(self) -> Sandbox:
-        """The session's sandbox, opened when there is none."""
+        """The session's sandbox, opened when there is none; interpreters that ended since the last run are let go."""
         if self._lease is not None and not self._lease.sandbox.alive:
             self.drop("its sandbox ended")
+        for name, kernel in list(self._kernels.items()):
+            if not kernel.running:
+                del self._kernels[name]
+                await kernel.close()
+                self.loss = f"the interpreter of {name} ended; its variables are lost, files are kept"
         if self._lease is None:
             lease = await self._pool.acquire(self.policy)
             if self.closed:
@@ -111,7 +116,7 @@ class Session:
         """Lets the sandbox go with all state in it; the next run starts fresh and says why."""
         if self._lease is not None:
             self._lease.release()
-            self.loss = reason
+            self.loss = f"{reason}; variables and files are lost"
         self._lease = None
         self._kernels = {}
 
@@ -201,6 +206,6 @@ class Sessions:
 def _unknown(session_id: str, idle_timeout: float | None = None) -> str:
     after = f" after {format_duration(idle_timeout)} without use" if idle_timeout is not None else ""
     return (
-        f"session {session_id[:40]!r} is not open: it was closed, expired{after}, or never existed; "
+        f"session {quoted(session_id, 40)} is not open: it was closed, expired{after}, or never existed; "
         "call without session_id to open a new one"
     )

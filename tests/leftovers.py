@@ -77,9 +77,7 @@ def _descendants() -> set[str]:
         name, rest = stat[: stat.rindex(")") + 1], stat[stat.rindex(")") + 2 :].split()
         # Without the state, which changes all the time, except for zombies.
         zombie = " zombie" if rest[0] == "Z" else ""
-        children.setdefault(int(rest[1]), []).append(
-            (int(entry), f"{name} started {rest[19]}{zombie} {rest[1]} {entry}")
-        )
+        children.setdefault(int(rest[1]), []).append((int(entry), f"{name} started {rest[19]}{zombie}"))
     found: set[str] = set()
     waiting = [os.getpid()]
     while waiting:

@@ -15,15 +15,15 @@ LAYERS = (
     {"server"},
     {"service"},
     {"sessions", "libraries"},
-    {"pool", "kernel", "artifacts", "verdict"},
+    {"pool", "kernel", "program", "artifacts", "verdict"},
     {"execution", "hostfiles"},
     {"backends"},
     {"policy", "languages", "protocol", "profile", "results", "runtime"},
-    {"errors", "folders", "units"},
+    {"errors", "folders", "tasks", "units"},
 )
 """From the outside in. A part may import those below it, and those beside it as long as no circle arises."""
 
-ENGINE_MAY_IMPORT = {"backends.base", "policy", "errors", "runtime", "results"}
+ENGINE_MAY_IMPORT = {"backends.base", "policy", "errors", "runtime", "results", "tasks"}
 """What the modules of an engine may import, beside each other and their own client library."""
 
 

@@ -62,7 +62,7 @@ class ArchiveReader:
         self.malformed = False
 
     def feed(self, data: bytes) -> Iterator[Member]:
-        """Takes the next bytes; gives the files that are whole now."""
+        """Takes the next bytes; gives the files that are whole now, and those over the limit once they begin."""
         self._held += data
         while not self.malformed:
             if self._left or self._pad:
@@ -75,6 +75,7 @@ class ArchiveReader:
                 yield from self._take_header(block)
             else:
                 return
+        self._held.clear()
 
     def _take_header(self, block: bytes) -> Iterator[Member]:
         if not block.strip(b"\0"):
@@ -103,7 +104,8 @@ class ArchiveReader:
             else size
         )
         self._pad = -self._left % _BLOCK
-        if regular and not size and self._member is not None:
+        if regular and self._member is not None and (not size or size > self._limit):
+            # Too large is known now; its content may never end.
             yield self._member
             self._member = None
 
@@ -111,7 +113,7 @@ class ArchiveReader:
         if self._left:
             member = self._member
             taken = min(self._left, len(self._held))
-            if member is not None and member.size <= (_NAME_MAX if self._collect_name else self._limit):
+            if member is not None:
                 member.content += self._held[:taken]
             del self._held[:taken]
             self._left -= taken

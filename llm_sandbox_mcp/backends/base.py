@@ -4,8 +4,8 @@ import os
 import signal
 import socket
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -13,8 +13,10 @@ from typing import Literal
 import anyio
 from anyio.abc import AsyncResource, ByteReceiveStream, ByteSendStream
 
-from ..errors import BadPath
+from ..errors import BadPath, Unavailable, quoted
 from ..policy import Policy
+from ..tasks import open_tasks
+from ..units import format_size
 from .archive import END, ArchiveReader, Member, header, padding
 
 WORKDIR = "/sandbox"
@@ -39,8 +41,27 @@ Files = Mapping[str, tuple[int, ...]]
 
 TakeMember = Callable[[Member], Awaitable[None]]
 
+_SUMMARY = "Exiting with failure status"
+"""In the line with which `tar` ends after it has said what went wrong."""
+
+COPY_SECONDS = 30.0
+"""Longest time for one copy in or out."""
+
 _COMMAND_OUTPUT = 1 << 20
 """Bytes kept of what a tool of ours prints inside a sandbox; the rest is dropped."""
+
+_WRITE = """\
+cd "$1" || exit
+[ ! -d "$2" ] || [ -L "$2" ] || { echo 'it is a folder' >&2; exit 1; }
+folder=$2
+while [ "$folder" != "${folder%/*}" ]; do
+  folder=${folder%/*}
+  [ ! -f "$folder" ] || [ -L "$folder" ] || { echo 'a part of it is a file' >&2; exit 1; }
+done
+exec tar -x -f - --no-same-owner
+"""
+"""Unpacks one file below a folder. `tar` alone would put it in the place of an empty folder, or a folder of its path
+in the place of a file, and so lose what was there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +119,11 @@ class Process(AsyncResource):
     async def wait(self) -> int:
         """The exit code, 128 + N after signal N; raises `SandboxLost` when the sandbox is gone."""
 
+    @property
+    @abstractmethod
+    def running(self) -> bool:
+        """Whether it has not ended, as far as is known without asking."""
+
     @abstractmethod
     async def signal(self, number: signal.Signals) -> None:
         """Sends a signal to the process group; nothing happens when it is gone already."""
@@ -150,7 +176,7 @@ class Sandbox(ABC):
         """Runs a command to its end, its input fed and both its outputs drained at once, up to 1 MiB kept of each."""
         outputs = bytearray(), bytearray()
         async with await self.spawn(argv, env) as process:
-            async with anyio.create_task_group() as tasks:
+            async with open_tasks() as tasks:
                 tasks.start_soon(_drain, process.stdout, outputs[0])
                 tasks.start_soon(_drain, process.stderr, outputs[1])
                 await _feed(process.stdin, stdin)
@@ -169,31 +195,46 @@ class Sandbox(ABC):
                 yield chunk
             yield padding(size) + END
 
-        done = await self.run(
-            ("tar", "-x", "-f", "-", "-C", WORKDIR, "--no-same-owner"), {"PATH": PATH}, stdin=archive()
-        )
+        with _in_time():
+            done = await self.run(("sh", "-c", _WRITE, "sh", WORKDIR, path), {"PATH": PATH}, stdin=archive())
         if done.exit_code != 0:
-            raise BadPath(f"cannot write {path!r} in the sandbox: {_last_line(done.stderr)}")
+            full = f"the disk limit of {format_size(self.policy.disk)} is reached; delete files"
+            reason = full if (await self.usage()).disk_full else f"{_first_line(done.stderr)}; choose another path"
+            raise BadPath(f"path {quoted(path)} cannot be written: {reason}")
 
     async def copy_out(self, folder: str, names: Sequence[str], limit: int, take: TakeMember) -> None:
         """Gives each regular file below a folder to `take`; of one over `limit` bytes only name and size.
 
         What is not there, or not a regular file, is left out: the archive comes from inside and promises nothing.
         """
-        argv = ("tar", "-c", "-f", "-", "--format=gnu", "-C", folder, "--no-recursion", "--null", "-T", "-")
+        left = list(names)
+        with _in_time():
+            while left:
+                left = await self._copy_out_some(folder, left, limit, take)
+
+    async def _copy_out_some(self, folder: str, names: list[str], limit: int, take: TakeMember) -> list[str]:
+        """Copies up to the first file that is too large, and gives the names that are left."""
+        # Of a file with two names, the second would come as a link.
+        form = ("--format=gnu", "--hard-dereference", "--no-recursion")
+        argv = ("tar", "-c", "-f", "-", *form, "-C", folder, "--null", "-T", "-")
         reader = ArchiveReader(limit)
         # All files together fit the disk; a stream of more is zeros of sparse files, of which there could be any.
         budget = 2 * self.policy.disk
-        async with await self.spawn(argv, {"PATH": PATH}) as process, anyio.create_task_group() as tasks:
+        async with await self.spawn(argv, {"PATH": PATH}) as process, open_tasks() as tasks:
             tasks.start_soon(_drain, process.stderr, bytearray())
             tasks.start_soon(_feed, process.stdin, _once(b"".join(os.fsencode(name) + b"\0" for name in names)))
             async for chunk in process.stdout:
                 for member in reader.feed(chunk):
                     await take(member)
+                    if member.size > limit:
+                        tasks.cancel_scope.cancel()
+                        # Not read to its end, which may be holes: from one that was not asked for, nothing follows.
+                        return names[names.index(member.name) + 1 :] if member.name in names else []
                 budget -= len(chunk)
                 if reader.malformed or budget < 0:
                     break
             tasks.cancel_scope.cancel()
+        return []
 
 
 async def _once(data: bytes) -> AsyncIterator[bytes]:
@@ -217,9 +258,18 @@ async def _drain(stream: ByteReceiveStream, kept: bytearray) -> None:
         kept += chunk[: max(0, _COMMAND_OUTPUT - len(kept))]
 
 
-def _last_line(text: bytes) -> str:
-    lines = text.decode(errors="replace").strip().splitlines()
-    return lines[-1] if lines else "no reason given"
+@contextmanager
+def _in_time() -> Iterator[None]:
+    """Bounds a copy: code that still runs in the sandbox can stop our tools, or write in their name without end."""
+    with anyio.move_on_after(COPY_SECONDS) as scope:
+        yield
+    if scope.cancelled_caught:
+        raise Unavailable(f"copying took longer than {COPY_SECONDS:g} s; stop what runs in the session, or reset it")
+
+
+def _first_line(text: bytes) -> str:
+    lines = [line for line in text.decode(errors="replace").splitlines() if line.strip() and _SUMMARY not in line]
+    return lines[0][-200:] if lines else "no reason given"
 
 
 class Backend(ABC):

@@ -12,15 +12,18 @@ from functools import partial
 import anyio
 
 from ..backends.base import Completed, Sandbox
-from ..errors import InstallFailed, InvalidArgument, PolicyDenied, SandboxError
+from ..errors import InstallFailed, InvalidArgument, PolicyDenied, quoted
 from ..kernel import Places
 from ..languages import Language, Libraries
 from ..profile import Profile
 from ..results import Library, OnProgress
+from ..tasks import open_tasks
 from ..units import format_duration
 
 _MOST = 50
 """Libraries of one installation."""
+_LONGEST = 200
+"""Characters of one name and version; package indexes allow no longer names."""
 _LAST_LINES = 12
 _LAST_CHARACTERS = 2000
 
@@ -41,12 +44,14 @@ class Installer:
                 f"{language.name} has no package manager here; use python or another language for libraries"
             )
         if len(libraries) > _MOST:
-            raise InvalidArgument(f"libraries has {len(libraries)} names; the limit is {_MOST} per call")
+            raise InvalidArgument(
+                f"libraries has {len(libraries)} names; the limit is {_MOST} per call: use more calls"
+            )
         for library in libraries:
-            if not re.fullmatch(known.name, library):
+            if len(library) > _LONGEST or not re.fullmatch(known.name, library):
                 raise InvalidArgument(
-                    f"libraries: {library[:80]!r} is not a plain name with an optional version for {known.manager}; "
-                    "options, URLs and paths are refused"
+                    f"libraries: {quoted(library)} is not a plain name with an optional version for {known.manager}; "
+                    f"options, URLs, paths and more than {_LONGEST} characters are refused"
                 )
 
     async def install(
@@ -86,27 +91,20 @@ class Installer:
     ) -> Completed | None:
         """Runs the package manager while the gateway is open; nothing when the time ran out."""
         from .gateway import index_url, serve_index
-        from .index_client import open_client
+        from .index_client import Upstream, open_client
 
-        section = f"languages.{places.language.name}.index"
-        done: Completed | None = None
-        failure: SandboxError | None = None
         try:
-            async with open_client(upstream) as client, anyio.create_task_group() as tasks:
-                with anyio.move_on_after(self._profile.limits.install_timeout):
-                    try:
-                        listener = await sandbox.listen()
-                        serve = partial(serve_index, client=client, on_problem=problems.append)
-                        tasks.start_soon(serve, listener, upstream)
-                        with_index = replace(places, index=index_url(listener, upstream))
-                        done = await sandbox.run([*with_index.argv(known.install), *libraries], with_index.env())
-                    except SandboxError as error:
-                        failure = error
-                tasks.cancel_scope.cancel()
+            Upstream.parse(upstream)
         except ValueError as error:
+            section = f"languages.{places.language.name}.index"
             raise InstallFailed(f"the package index {error}; set {section} in the profile") from error
-        if failure is not None:
-            raise failure
+        done: Completed | None = None
+        async with open_client(upstream) as client, open_tasks() as tasks:
+            with anyio.move_on_after(self._profile.limits.install_timeout), await sandbox.listen() as listener:
+                tasks.start_soon(partial(serve_index, client=client, on_problem=problems.append), listener, upstream)
+                inside = replace(places, index=index_url(listener, upstream))
+                done = await sandbox.run([*inside.argv(known.install), *libraries], inside.env())
+            tasks.cancel_scope.cancel()
         return done
 
 

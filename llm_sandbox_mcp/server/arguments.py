@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from ..errors import InvalidArgument
+from ..errors import InvalidArgument, quoted
 from .schemas import Arguments
 
 _Model = TypeVar("_Model", bound=Arguments)
@@ -23,6 +23,14 @@ _EXPECTED = {
     "string_unicode": "valid Unicode, without lone surrogates",
 }
 
+_INSTEAD = {
+    "code": "give the source to run",
+    "libraries": 'name at least one, such as ["numpy"]',
+    "path": "give one such as data/table.csv",
+    "session_id": "execute_code returns one",
+}
+"""What to send for what must not be empty."""
+
 
 def parse_arguments(model: type[_Model], tool: str, raw: Mapping[str, Any]) -> _Model:
     """The arguments as the model's type.
@@ -30,11 +38,8 @@ def parse_arguments(model: type[_Model], tool: str, raw: Mapping[str, Any]) -> _
     Raises `InvalidArgument`, one line that names the argument, what is allowed and what to do.
     """
     # Many clients send null for an optional argument that the model left out.
-    given = {
-        name: value
-        for name, value in raw.items()
-        if value is not None or (name in model.model_fields and model.model_fields[name].is_required())
-    }
+    optional = {name for name, field in model.model_fields.items() if not field.is_required()}
+    given = {name: value for name, value in raw.items() if value is not None or name not in optional}
     try:
         arguments = model.model_validate(given)
     except ValidationError as error:
@@ -51,16 +56,18 @@ def _explain(model: type[Arguments], tool: str, detail: ErrorDetails) -> str:
     if kind == "extra_forbidden":
         near = difflib.get_close_matches(name, model.model_fields, 1)
         hint = f"did you mean {near[0]!r}?" if near else f"it takes: {', '.join(model.model_fields)}"
-        return f"{tool} has no argument {name[:40]!r}; {hint}"
+        return f"{tool} has no argument {quoted(name, 40)}; {hint}"
     if kind == "missing":
         return f"{name}: {tool} needs this argument; send it"
     where = name + "".join(f"[{part}]" for part in rest)
     if kind in ("string_too_short", "too_short"):
-        return f"{where} must not be empty"
+        return f"{where} must not be empty; {_INSTEAD[name]}"
     if kind == "greater_than":
-        return f"{where} must be above {context['gt']:g}; got {value:g}"
+        return f"{where} must be above {context['gt']:g}; got {value:g}; leave it out for the default"
     if kind == "literal_error":
         return f"{where} must be {context['expected']}; got {_shown(value)}"
+    if kind == "float_type" and isinstance(value, int) and not isinstance(value, bool):
+        return f"{where} is a number out of all bounds; send a smaller one"
     if kind in _EXPECTED:
         return f"{where} must be {_EXPECTED[kind]}; got {_shown(value)}"
     return f"{where}: {detail['msg']}"
@@ -72,10 +79,8 @@ def _shown(value: object) -> str:
             return "null"
         case bool() | int() | float():
             return json.dumps(value)[:40]
-        case str() if len(value) <= 40:
-            return ascii(value)
         case str():
-            return f"a string of {len(value)} characters"
+            return quoted(value, 40)
         case list():
             return "a list"
         case _:

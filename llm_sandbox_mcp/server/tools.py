@@ -11,7 +11,7 @@ from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp.types import INVALID_PARAMS, CallToolRequestParams, CallToolResult, ListToolsResult, PaginatedRequestParams
 
-from ..errors import InvalidArgument, PolicyDenied, SandboxError, UnknownArtifact
+from ..errors import InvalidArgument, PolicyDenied, SandboxError, UnknownArtifact, quoted
 from ..results import SessionInfo
 from ..service import Service
 from ..units import format_size
@@ -41,7 +41,7 @@ UNFORESEEN = "the server failed in a way it did not foresee; its log has the det
 
 _TEXT_LIMIT = 256 * 1000
 _BASE64_LIMIT = 1_000_000
-_NAMES_SHOWN = 10
+_NAMES_SHOWN = 5
 
 _log = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ class Tools:
         tool = self._tools.get(params.name)
         if tool is None:
             known = ", ".join(self._tools)
-            raise MCPError(INVALID_PARAMS, f"no tool is named {params.name[:40]!a}; there are: {known}")
+            raise MCPError(INVALID_PARAMS, f"no tool is named {quoted(params.name, 40)}; there are: {known}")
         try:
             return await tool.run(ctx, parse_arguments(tool.model, params.name, params.arguments or {}))
         except SandboxError as error:
@@ -114,7 +114,9 @@ class Tools:
             return min(DEFAULT_TIMEOUT, longest)
         if arguments.timeout_seconds > longest:
             asked = f"{arguments.timeout_seconds:g}"
-            raise InvalidArgument(f"timeout_seconds must be at most {longest:g}, the profile's limit; got {asked}")
+            raise InvalidArgument(
+                f"timeout_seconds must be at most {longest:g}, the profile's limit; got {asked}; send less"
+            )
         return arguments.timeout_seconds
 
     async def _install_libraries(self, ctx: Context, arguments: InstallLibraries) -> CallToolResult:
@@ -202,9 +204,9 @@ class Tools:
         session_id = arguments.session_id
         found = {artifact.name: artifact for artifact in self._service.artifacts(session_id)}
         if missing := [name for name in arguments.names if name not in found]:
-            there = ", ".join([*found][:_NAMES_SHOWN]) or "none"
+            there = ", ".join(quoted(name, 40) for name in [*found][:_NAMES_SHOWN]) or "none"
             more = f" and {len(found) - _NAMES_SHOWN} more" if len(found) > _NAMES_SHOWN else ""
-            raise UnknownArtifact(f"names: the session has no artifact {missing[0][:80]!a}; there are: {there}{more}")
+            raise UnknownArtifact(f"names: the session has no artifact {quoted(missing[0])}; there are: {there}{more}")
         wanted = [found[name] for name in arguments.names] if arguments.names else [*found.values()]
         answer = Artifacts(session_id=session_id, artifacts=[item(session_id, artifact) for artifact in wanted])
         ctx.lifespan_context.peer(ctx).sessions.add(session_id)

@@ -2,6 +2,7 @@
 
 import ipaddress
 import logging
+import os
 import signal
 import socket
 import sys
@@ -103,7 +104,8 @@ def _listen(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((str(address), port), family=family)
     except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or error
+        # `create_server` puts the address into its error once more.
+        reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else error
         raise ProfileError(
             f"--port {port}: cannot listen there: {reason}; choose another, or 0 for a free one"
         ) from error

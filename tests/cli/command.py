@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-LIMIT = 60.0
-"""Seconds after which a command counts as stuck."""
+LIMIT = 300.0
+"""Seconds after which a command counts as stuck; the first on a machine prepares Python's libraries."""
 
 ARGV = (sys.executable, "-m", "llm_sandbox_mcp")
 

@@ -23,15 +23,27 @@ while True: pass
 """,
     "a handler that does nothing": "import signal\nsignal.signal(signal.SIGINT, lambda *_: None)\nwhile True: pass",
     "every exception caught": """
-def spin():
-    while True:
-        try:
-            while True: number = 1
-        except BaseException:
-            pass
-spin()
+import time
+while True:
+    try:
+        while True:
+            time.sleep(1)
+    except BaseException:
+        pass
 """,
-    "finally for ever": "try:\n    while True: number = 1\nfinally:\n    while True: number = 2",
+    "finally for ever": """
+import time
+try:
+    time.sleep(100)
+finally:
+    try:
+        time.sleep(100)
+    finally:
+        try:
+            time.sleep(100)
+        finally:
+            time.sleep(100)
+""",
     "signals blocked": """
 import signal, time
 signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65))

@@ -5,8 +5,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +15,13 @@ import pytest
 from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 
+from .processes import gone, watch_children
+from .wire import CLIENT, message
+
 pytestmark = pytest.mark.anyio
 
 SERVE = [sys.executable, "-m", "llm_sandbox_mcp", "serve"]
 SOON = 2.0
-CLIENT = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
-
-
-def message(method: str, params: dict[str, Any] | None = None, number: int | None = None) -> bytes:
-    body = {"jsonrpc": "2.0", "method": method, "params": params or {}}
-    return json.dumps(body if number is None else body | {"id": number}).encode() + b"\n"
 
 
 class Talk:
@@ -70,39 +67,6 @@ async def server() -> AsyncIterator[Talk]:
                 process.kill()
 
 
-def below(pid: int) -> set[int]:
-    """All processes that descend from one."""
-    parents: dict[int, int] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                stat = (entry / "stat").read_text()
-            except OSError:
-                continue
-            parents[int(entry.name)] = int(stat.rpartition(")")[2].split()[1])
-    found = {pid}
-    while more := {child for child, parent in parents.items() if parent in found} - found:
-        found |= more
-    return found - {pid}
-
-
-async def gone(watched: list[int]) -> None:
-    for descriptor in watched:
-        await anyio.wait_readable(descriptor)
-
-
-@contextmanager
-def watch_children(talk: Talk) -> Iterator[list[int]]:
-    """Descriptors of the processes below the server, of which there must be some."""
-    watched = [os.pidfd_open(pid) for pid in below(talk.process.pid)]
-    try:
-        assert watched
-        yield watched
-    finally:
-        for descriptor in watched:
-            os.close(descriptor)
-
-
 @pytest.fixture(autouse=True)
 async def _bounded() -> AsyncIterator[None]:
     with anyio.fail_after(60):
@@ -113,7 +77,7 @@ async def _bounded() -> AsyncIterator[None]:
 async def test_a_signal_ends_the_server_in_the_middle_of_a_run(number: signal.Signals) -> None:
     async with server() as talk:
         await talk.start_endless_run()
-        with watch_children(talk) as watched, anyio.fail_after(SOON):
+        with watch_children(talk.process.pid) as watched, anyio.fail_after(SOON):
             talk.process.send_signal(number)
             assert await talk.process.wait() == 0
             await gone(watched)
@@ -122,7 +86,7 @@ async def test_a_signal_ends_the_server_in_the_middle_of_a_run(number: signal.Si
 async def test_the_end_of_the_input_ends_the_server_in_the_middle_of_a_run() -> None:
     async with server() as talk:
         await talk.start_endless_run()
-        with watch_children(talk) as watched, anyio.fail_after(SOON):
+        with watch_children(talk.process.pid) as watched, anyio.fail_after(SOON):
             await talk.hang_up()
             assert await talk.process.wait() == 0
             await gone(watched)
@@ -131,7 +95,7 @@ async def test_the_end_of_the_input_ends_the_server_in_the_middle_of_a_run() -> 
 async def test_a_server_that_is_killed_leaves_no_process() -> None:
     async with server() as talk:
         await talk.start_endless_run()
-        with watch_children(talk) as watched, anyio.fail_after(SOON):
+        with watch_children(talk.process.pid) as watched, anyio.fail_after(SOON):
             talk.process.kill()
             await talk.process.wait()
             await gone(watched)

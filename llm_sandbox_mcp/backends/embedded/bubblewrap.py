@@ -75,7 +75,8 @@ def _tmpfs(path: str, size: int, mode: str) -> tuple[str, ...]:
 
 
 def _limits(policy: Policy, enforced: bool) -> str:
-    limits = {"CORE": 0, "NOFILE": _NOFILE, "FSIZE": policy.disk, "MSGQUEUE": 1 << 20}
+    # Not 0: where core_pattern starts a program, only 1 keeps the kernel from it (fs/coredump.c).
+    limits = {"CORE": 1, "NOFILE": _NOFILE, "FSIZE": policy.disk, "MSGQUEUE": 1 << 20}
     if not enforced:
         # Per process and per user namespace: less than a control group gives, and `doctor` says so.
         limits |= {"DATA": policy.memory, "NPROC": policy.pids}

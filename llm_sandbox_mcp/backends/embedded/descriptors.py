@@ -83,23 +83,24 @@ class PacketSocket:
         """Sends one packet whole; `anyio.BrokenResourceError` when the other end is gone."""
         while True:
             try:
-                socket.send_fds(self._socket, [packet], descriptors)
-            except BlockingIOError:
-                await anyio.wait_writable(self._socket)
-            except OSError as error:
+                try:
+                    socket.send_fds(self._socket, [packet], descriptors)
+                    return
+                except BlockingIOError:
+                    await anyio.wait_writable(self._socket)
+            except (OSError, anyio.ClosedResourceError) as error:
                 raise anyio.BrokenResourceError from error
-            else:
-                return
 
     async def receive(self) -> tuple[bytes, list[int]]:
-        """The next packet and its descriptors; `anyio.EndOfStream` when the other end is gone."""
+        """The next packet and its descriptors; `anyio.EndOfStream` when the other end is gone or this one closed."""
         while True:
             try:
-                packet, descriptors, _, _ = socket.recv_fds(self._socket, _PACKET, 8)
-            except BlockingIOError:
-                await anyio.wait_readable(self._socket)
-                continue
-            except OSError as error:
+                try:
+                    packet, descriptors, _, _ = socket.recv_fds(self._socket, _PACKET, 8)
+                except BlockingIOError:
+                    await anyio.wait_readable(self._socket)
+                    continue
+            except (OSError, anyio.ClosedResourceError) as error:
                 raise anyio.EndOfStream from error
             for descriptor in descriptors:
                 os.set_inheritable(descriptor, False)

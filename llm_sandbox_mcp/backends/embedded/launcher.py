@@ -114,7 +114,7 @@ class Launcher:
         for child in self._children.values():
             self._end(child)
         for _ in range(_FAREWELL_ROUNDS):
-            if not self._children:
+            if not self._children and not _has_children():
                 break
             select.poll().poll(_REMOVAL_RETRY_MS)
             self.reap()
@@ -199,6 +199,15 @@ class Launcher:
     def _send(self, **event: Any) -> None:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._control.send(json.dumps(event).encode())
+
+
+def _has_children() -> bool:
+    """Whether anything is left to wait for: a sandbox's PID 1 may end after its bubblewrap and its control group."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
 
 
 def _counts(group: cgroups.Group | None) -> dict[str, int]:

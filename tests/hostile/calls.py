@@ -1,0 +1,45 @@
+"""Code for inside a sandbox: raw system calls, and a way to find the runner's own nonce."""
+
+ATTEMPT = """
+import ctypes, errno, json, os, platform
+libc = ctypes.CDLL(None, use_errno=True)
+libc.syscall.restype = ctypes.c_long
+attempts = {}
+def call(name, *arguments):
+    ctypes.set_errno(0)
+    result = libc.syscall(*[ctypes.c_long(a) if isinstance(a, int) else a for a in arguments])
+    attempts[name] = 'done' if result >= 0 else errno.errorcode[ctypes.get_errno()]
+def attempt(name, function, *arguments):
+    try:
+        function(*arguments)
+        attempts[name] = 'done'
+    except OSError as error:
+        attempts[name] = errno.errorcode.get(error.errno, str(error))
+def write(path, text):
+    with open(path, 'w') as file:
+        file.write(text)
+"""
+"""`call(name, number, ...)` and `attempt(name, function, ...)` note in `attempts` how each went."""
+
+REPORT = "\nprint(json.dumps(attempts))"
+
+NONCE = """
+import os, sys
+def nonce():
+    frame = sys._getframe()
+    while frame is not None:
+        for value in frame.f_locals.values():
+            for found in value if isinstance(value, tuple) else (value,):
+                if isinstance(found, dict) and isinstance(found.get('nonce'), str):
+                    return found['nonce']
+        frame = frame.f_back
+    raise LookupError
+def frame(kind, payload=b''):
+    return b'\\x1e' + nonce().encode() + kind + str(len(payload)).encode() + b'\\n' + payload
+def end(report):
+    for at in range(0, len(report) or 1, 4000):
+        part = report[at:at + 4000]
+        os.write(1, frame(b'.' if at + 4000 >= len(report) else b'+', part))
+    os.write(2, frame(b'.'))
+"""
+"""Code in the runner's own process can find what only the runner should know: `end(report)` forges the end of a run."""

@@ -1,0 +1,102 @@
+"""Attack: huge, many, odd and moving artifacts. Outcome: capped, and the result says what was left out."""
+
+import pytest
+
+from tests.engines import MIB
+from tests.hostile.calls import NONCE
+from tests.hostile.conftest import ANSWER, Arena
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_file_over_the_limit_is_left_out_and_named(arena: Arena) -> None:
+    result = await arena.attack("open('huge', 'wb').write(b'x' * (5 << 20))\nopen('small', 'w').write('x')")
+    assert [artifact.name for artifact in result.artifacts] == ["small"]
+    assert any("huge (5MiB) was not kept; the limit is 1MiB" in note for note in result.notes), result
+
+
+async def test_of_ten_thousand_files_ten_are_kept_and_the_rest_is_counted(arena: Arena) -> None:
+    result = await arena.attack("for number in range(10_000): open(f'{number:05}', 'w').write('x')", timeout=20)
+    assert result.status == "ok", result
+    assert len(result.artifacts) == 10
+    assert any("9990 more files were changed and not kept" in note for note in result.notes), result.notes
+
+
+async def test_the_store_is_bounded_over_runs(arena: Arena) -> None:
+    session = ""
+    for number in range(8):
+        code = f"open('file-{number}', 'wb').write(b'x' * 1_000_000)\nNone"
+        session = (await arena.attack(code, session_id=session)).session_id
+    kept = arena.service.artifacts(session)
+    assert sum(artifact.size for artifact in kept) <= 4 * MIB
+    assert kept[-1].name == "file-7"
+
+
+@pytest.mark.parametrize("limits", [{"limits": {"disk": 1 << 30}}])
+async def test_holes_are_not_copied(arena: Arena) -> None:
+    result = await arena.attack(
+        "for number in range(8):\n    open(f'sparse-{number}', 'wb').truncate((1 << 30) - 1)\n"
+        "open('tail', 'w').write('x')"
+    )
+    assert result.status == "ok", result
+    assert [artifact.name for artifact in result.artifacts] == ["tail"], result
+    assert sum("was not kept" in note for note in result.notes) == 8
+
+
+async def test_both_names_of_one_file_are_kept(arena: Arena) -> None:
+    result = await arena.attack("import os\nopen('one', 'w').write('x')\nos.link('one', 'two')")
+    assert {artifact.name: artifact.size for artifact in result.artifacts} == {"one": 1, "two": 1}, result
+
+
+ODD = ["-rf", "--checkpoint-action=exec=sh", "a\nb", "*", "a..", "a b", "ünï", "\\n", "a\\101b", "@x"]
+
+
+async def test_odd_names_are_kept_as_they_are(arena: Arena) -> None:
+    result = await arena.attack(f"for name in {ODD!r}: open(name, 'w').write(name)")
+    assert {artifact.name for artifact in result.artifacts} == set(ODD), result
+    for name in ODD:
+        _, content = await arena.service.read_artifact(result.session_id, name)
+        assert content.decode() == name
+
+
+async def test_a_name_that_is_no_text_is_left_out_and_counted(arena: Arena) -> None:
+    result = await arena.attack("open(b'\\xff\\xfe', 'w').write('x')\nopen('plain', 'w').write('x')")
+    assert result.status == "ok", result
+    assert "plain" in {artifact.name for artifact in result.artifacts}
+    assert any("not kept" in note for note in result.notes) or len(result.artifacts) == 2, result
+
+
+async def test_files_that_change_into_links_while_they_are_taken_give_nothing_else(arena: Arena) -> None:
+    result = await arena.attack("""
+import os
+if os.fork() == 0:
+    os.setsid()
+    os.symlink('/proc/1/environ', '/tmp/l')
+    while True:
+        for number in range(8):
+            for make in (lambda: os.symlink('/etc/passwd', f'{number}.new'), lambda: open(f'{number}.new', 'w').write('x')):
+                try:
+                    make()
+                    os.rename(f'{number}.new', str(number))
+                except OSError:
+                    pass
+for number in range(8):
+    open(str(number), 'w').write('x')
+""")
+    assert result.status == "ok", result
+    for artifact in result.artifacts:
+        _, content = await arena.service.read_artifact(result.session_id, artifact.name)
+        assert content in (b"x", b"", b"\0"), content
+
+
+async def test_files_of_later_runs_cannot_reach_the_store_by_forged_names(arena: Arena) -> None:
+    result = await arena.attack(
+        NONCE
+        + """
+import json
+open('data', 'w').write('x')
+end(json.dumps({'status': 'ok', 'exit_code': 0, 'files': ['data'] * 100_000, 'files_omitted': 10 ** 300}).encode())
+"""
+    )
+    assert result.duration < ANSWER
+    assert len(result.artifacts) <= 1

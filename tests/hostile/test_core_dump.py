@@ -1,0 +1,35 @@
+"""Attack: dying so that the kernel writes the memory down. Outcome: no file on the host."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.hostile.conftest import Arena
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize("language", ["python", "bash"])
+async def test_an_abort_writes_no_file(arena: Arena, language: str) -> None:
+    before = set(os.listdir()) | {path.name for path in Path("/tmp").glob("core*")}
+    code = {
+        "python": "import os, signal\nfor number in (signal.SIGABRT, signal.SIGSEGV, signal.SIGQUIT):\n"
+        "    if os.fork() == 0:\n        signal.signal(number, signal.SIG_DFL)\n        os.kill(os.getpid(), number)\n    os.wait()",
+        "bash": 'ulimit -c unlimited 2>/dev/null; for s in ABRT SEGV QUIT; do bash -c "kill -$s \\$\\$"; done; true',
+    }[language]
+    result = await arena.attack(code, language=language)
+    assert result.status == "ok", result
+    output = await arena.check(
+        "import os\nprint([name for folder in ('/', '/sandbox', '/tmp', '/home') for name in os.listdir(folder) if 'core' in name])",
+        result.session_id,
+    )
+    assert output == "[]\n"
+    assert set(os.listdir()) | {path.name for path in Path("/tmp").glob("core*")} == before
+
+
+async def test_the_limit_keeps_a_dump_from_a_program_of_the_host_too(arena: Arena) -> None:
+    # With a core_pattern that starts a program, the kernel heeds one limit only: 1.
+    # https://www.kernel.org/doc/html/latest/admin-guide/sysctl/kernel.html and fs/coredump.c
+    output = await arena.check("import resource\nprint(resource.getrlimit(resource.RLIMIT_CORE))")
+    assert output == "(1, 1)\n"

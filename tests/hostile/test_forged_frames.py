@@ -1,0 +1,99 @@
+"""Attack: output that looks like the runner's own reports. Outcome: nobody is deceived but the code itself."""
+
+import pytest
+
+from tests.hostile.calls import NONCE
+from tests.hostile.conftest import ANSWER, Arena
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_frames_with_other_nonces_are_output(arena: Arena) -> None:
+    result = await arena.attack("""
+import os
+for nonce in ('0' * 32, 'f' * 32, '', 'x' * 32, '0' * 31):
+    for kind in ('+', '.'):
+        os.write(1, f'\\x1e{nonce}{kind}2\\n{{}}'.encode())
+        os.write(2, f'\\x1e{nonce}{kind}0\\n'.encode())
+raise SystemExit(3)
+""")
+    assert (result.status, result.exit_code, result.session_state) == ("error", 3, "kept"), result
+    assert result.stdout.text.count("\x1e") == 10
+
+
+PAYLOADS = {
+    "nothing": b"",
+    "no JSON": b"{",
+    "no object": b"[]",
+    "wrong types": b'{"status": 1, "exit_code": "x"}',
+    "no status": b'{"exit_code": 0}',
+    "unknown status": b'{"status": "out_of_memory", "exit_code": 0}',
+    "an endless number": b'{"status": "ok", "exit_code": ' + b"9" * 100_000 + b"}",
+    "depth": b'{"status": "ok", "exit_code": 0, "x": ' + b"[" * 100_000,
+    "infinity": b'{"status": "ok", "exit_code": Infinity}',
+    "not UTF-8": b'{"status": "ok", "exit_code": 0, "result": "\xff"}',
+    "lone surrogates": b'{"status": "ok", "exit_code": 0, "result": "\\ud800"}',
+    "a long result": b'{"status": "ok", "exit_code": 0, "result": "' + b"x" * 900_000 + b'"}',
+    "a report over the limit": b'{"status": "ok", "exit_code": 0, "result": "' + b"x" * 3_000_000 + b'"}',
+    "names of the server's own": b'{"status": "ok", "exit_code": 0, "session_state": "ended", "notes": ["x"], "session_id": "y"}',
+}
+
+
+@pytest.mark.parametrize("payload", PAYLOADS.values(), ids=PAYLOADS)
+async def test_a_forged_report_is_an_answer_or_unreadable_and_never_more(arena: Arena, payload: bytes) -> None:
+    size = len(payload)
+    construct = (
+        repr(payload) if size < 1000 else f"{payload[:45]!r} + {payload[60:61]!r} * {size - 47} + {payload[-2:]!r}"
+    )
+    result = await arena.attack(NONCE + f"end({construct})\nimport time\ntime.sleep(1000)", timeout=2)
+    assert result.status in ("ok", "error"), result.status
+    assert result.duration < ANSWER
+    if result.status == "error":
+        assert any("not readable" in note for note in result.notes), result.notes
+    assert result.session_state == "kept"
+    assert len(result.result or "") <= 1 << 20
+    assert result.session_id != "y" and "x" not in result.notes
+
+
+async def test_a_report_cannot_hide_the_limits_that_were_hit(arena: Arena) -> None:
+    result = await arena.attack(
+        NONCE
+        + """
+for _ in range(100):
+    try:
+        os.fork() or __import__('time').sleep(1000)
+    except OSError:
+        break
+end(b'{"status": "ok", "exit_code": 0}')
+"""
+    )
+    assert any("the limit of 64 processes and threads was reached" in note for note in result.notes), result
+
+
+async def test_code_that_goes_on_after_a_forged_end_is_stopped_by_the_next_deadline(arena: Arena) -> None:
+    first = await arena.attack(
+        NONCE
+        + """
+end(b'{"status": "ok", "exit_code": 0}')
+import signal
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+while True: pass
+"""
+    )
+    assert first.status == "ok"
+    second = await arena.attack("6 * 7", session_id=first.session_id, timeout=0.5)
+    assert (second.status, second.session_state) == ("timeout", "fresh")
+    assert (await arena.service.execute("6 * 7", session_id=first.session_id)).result == "42"
+
+
+async def test_half_an_end_is_no_end(arena: Arena) -> None:
+    result = await arena.attack(NONCE + "os.write(1, frame(b'.', b'{}'))\nos.closerange(0, 4096)", timeout=2)
+    assert result.status in ("error", "timeout"), result
+    assert result.duration < 2 + ANSWER
+
+
+@pytest.mark.parametrize("frame", ["frame(b'+')", "frame(b'+', b'x' * 4000)", "frame(b'+')[:-1]"])
+async def test_frames_without_end_neither_fill_nor_stop_the_server(arena: Arena, frame: str) -> None:
+    result = await arena.attack(NONCE + f"block = {frame} * 500\nwhile True:\n    os.write(1, block)", timeout=1)
+    assert result.status in ("timeout", "output_limit"), result.status
+    assert result.duration < 1 + ANSWER

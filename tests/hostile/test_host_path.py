@@ -1,0 +1,79 @@
+"""Attack: files of the host by the copy tool. Outcome: refused, unless they are under an operator's root."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from llm_sandbox_mcp.errors import BadPath
+from tests.engines import host_folder
+from tests.hostile.conftest import Arena
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_without_roots_no_host_path_is_allowed(arena: Arena) -> None:
+    for path in (
+        str(arena.canaries.private),
+        str(arena.canaries.public),
+        "/etc/passwd",
+        "~/.ssh/id_rsa",
+        "relative",
+        "",
+    ):
+        with pytest.raises(BadPath, match="host_path is not allowed"):
+            await arena.service.copy_in_from_host(arena.neighbour, "x", path)
+        with pytest.raises(BadPath, match="host_path is not allowed"):
+            await arena.service.copy_out_to_host(arena.neighbour, "x", path)
+
+
+async def test_with_a_root_only_what_is_below_it(arena: Arena) -> None:
+    session = (await arena.attack("open('out', 'w').write('from inside')")).session_id
+    with host_folder() as root:
+        files = arena.service.profile.files.model_copy(update={"roots": (str(root),)})
+        arena.service.profile = arena.service.profile.model_copy(update={"files": files})
+        (root / "good").write_text("fine")
+        (root / "link").symlink_to(arena.canaries.public)
+        (root / "folder").symlink_to(arena.canaries.public.parent)
+        (root / "dangling").symlink_to(root.parent / "not-there")
+        os.mkfifo(root / "fifo")
+        bad = [
+            *(
+                str(arena.canaries.private),
+                str(arena.canaries.public),
+                f"{root}/../{arena.canaries.public.parent.name}/secret",
+            ),
+            *(
+                f"{root}/link",
+                f"{root}/folder/secret",
+                f"{root}/fifo",
+                f"{root}",
+                f"{root}/",
+                f"{root}/.",
+                f"{root}/..",
+            ),
+            *(
+                f"{root}x/file",
+                "/etc/passwd",
+                "good",
+                f"{root}/good\0",
+                "/proc/self/environ",
+                f"{root}/missing",
+                "/dev/zero",
+            ),
+            f"/proc/self/root{arena.canaries.public}",
+        ]
+        for path in bad:
+            with pytest.raises(BadPath, match="host_path"):
+                await arena.service.copy_in_from_host(session, "x", path)
+        await arena.service.copy_in_from_host(session, "in", f"{root}/good")
+        assert await arena.check("print(open('in').read())", session) == "fine\n"
+        for path in (*bad[:3], f"{root}/folder/new", f"{root}", f"{root}/..", f"{root}/no/folder", "/etc/new", "new"):
+            with pytest.raises(BadPath, match="host_path"):
+                await arena.service.copy_out_to_host(session, "out", path)
+        for name in ("new", "good", "link", "dangling"):
+            await arena.service.copy_out_to_host(session, "out", f"{root}/{name}")
+            assert (root / name).read_text() == "from inside"
+            assert not (root / name).is_symlink()
+        assert not (root.parent / "not-there").exists()
+        assert not Path("/etc/new").exists()

@@ -1,0 +1,75 @@
+"""Attack: writing the kernel's settings. Outcome: denied."""
+
+import json
+
+import pytest
+
+from tests.hostile.calls import ATTEMPT
+from tests.hostile.conftest import Arena
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_no_setting_of_the_kernel_can_be_written(arena: Arena) -> None:
+    output = await arena.check(
+        ATTEMPT
+        + """
+for path in ('sys/kernel/core_pattern', 'sys/kernel/modprobe', 'sys/kernel/hostname', 'sys/kernel/randomize_va_space',
+             'sys/vm/overcommit_memory', 'sys/vm/drop_caches', 'sys/fs/suid_dumpable', 'sys/net/ipv4/ip_forward',
+             'sys/fs/binfmt_misc/register', 'sys/user/max_user_namespaces', 'sysrq-trigger', 'irq/default_smp_affinity',
+             'self/uid_map', 'self/loginuid', '1/oom_score_adj', 'acpi/wakeup', 'mtrr', 'timer_stats', 'bus/pci/devices'):
+    attempt(path, write, '/proc/' + path, '0')
+for root in ('/proc/sys',):
+    for folder, _, names in os.walk(root):
+        for name in names:
+            path = os.path.join(folder, name)
+            attempt(path, open, path, 'r+')
+attempt('adj below its own', write, '/proc/self/oom_score_adj', '-1000')
+"""
+        + """
+print(json.dumps([len(attempts), [name for name, how in attempts.items() if how == 'done']]))
+"""
+    )
+    count, done = json.loads(output)
+    assert count > 100
+    assert done == []
+
+
+async def test_sysfs_and_control_groups_are_not_there(arena: Arena) -> None:
+    output = await arena.check(
+        "import os\nprint([path for path in ('/sys', '/sys/kernel', '/sys/fs/cgroup', '/proc/sys/../../sys', '/boot', '/run', '/var')"
+        " if os.path.exists(path)])"
+    )
+    assert output == "[]\n"
+
+
+async def test_nothing_in_proc_tells_of_the_host(arena: Arena) -> None:
+    output = await arena.check("""
+import json, os
+sizes = {}
+for name in ('kallsyms', 'kcore', 'interrupts', 'cmdline', 'config.gz', 'keys', 'key-users', 'sched_debug', 'timer_list'):
+    try:
+        sizes[name] = len(open(f'/proc/{name}', 'rb').read(100))
+    except OSError:
+        sizes[name] = 0
+print(json.dumps(sizes))
+""")
+    assert set(json.loads(output).values()) == {0}
+
+
+async def test_no_process_but_its_own_can_be_seen(arena: Arena) -> None:
+    output = await arena.check("""
+import json, os
+environments, commands = [], []
+for name in filter(str.isdigit, os.listdir('/proc')):
+    for kind, found in (('environ', environments), ('cmdline', commands)):
+        try:
+            found.append(open(f'/proc/{name}/{kind}', errors='replace').read())
+        except OSError:
+            pass
+print(json.dumps([environments, commands]))
+""")
+    environments, commands = json.loads(output)
+    assert len(commands) == 2
+    assert not any("SANDBOX_TEST_CANARY" in text for text in environments)
+    assert all("/tmp/" not in text for text in commands)

@@ -1,0 +1,150 @@
+"""Attack: signals to everything. Outcome: an error that says so, and the session recovers."""
+
+import json
+from functools import partial
+
+import pytest
+
+from llm_sandbox_mcp.errors import SandboxError
+from tests.hostile.calls import ATTEMPT, REPORT
+from tests.hostile.conftest import ANSWER, Arena
+
+pytestmark = pytest.mark.anyio
+
+KILLS = {
+    "the runner itself": "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)",
+    "the runner by a fault": "import ctypes\nctypes.string_at(0)",
+    "its group": "import os, signal\nos.killpg(0, signal.SIGKILL)",
+    "everything, the runner last": "import os, signal\nif os.fork() == 0:\n    os.kill(-1, signal.SIGKILL)\nos.wait()\nos.kill(os.getpid(), signal.SIGKILL)",
+    "from a child": "import os, signal\nif os.fork() == 0:\n    os.setsid()\n    os.kill(-1, signal.SIGKILL)\nelse:\n    signal.pause()",
+    "by an exit": "import os\nos._exit(5)",
+    "by abort": "import os\nos.abort()",
+}
+
+
+@pytest.mark.parametrize("code", KILLS.values(), ids=KILLS)
+async def test_a_killed_runner_is_an_error_that_says_so(arena: Arena, code: str) -> None:
+    result = await arena.attack("open('file', 'w').write('kept')\n" + code)
+    assert result.status == "error", result
+    assert any("the interpreter ended with" in note for note in result.notes), result
+    output = await arena.check("print(open('file').read())", result.session_id)
+    assert output == "kept\n"
+
+
+async def test_pid_1_survives_every_signal(arena: Arena) -> None:
+    result = await arena.attack("""
+import os
+sent = 0
+for number in range(65):
+    try:
+        os.kill(1, number)
+        sent += 1
+    except OSError:
+        pass
+for number in range(1, 65):
+    try:
+        os.killpg(1, number)
+    except OSError:
+        pass
+print(sent > 0)
+""")
+    assert (result.status, result.stdout.text) == ("ok", "True\n"), result
+    assert await arena.check("print(6 * 7)", result.session_id) == "42\n"
+
+
+async def test_pid_1_can_be_neither_read_nor_written_nor_traced(arena: Arena) -> None:
+    output = await arena.check(
+        ATTEMPT
+        + """
+for name in ('environ', 'mem', 'maps', 'auxv', 'stack', 'syscall', 'io', 'pagemap', 'fd/0', 'fd/3', 'fd/4'):
+    attempt(f'read {name}', open, f'/proc/1/{name}', 'rb')
+for name in ('mem', 'oom_score_adj', 'clear_refs', 'coredump_filter'):
+    attempt(f'write {name}', open, f'/proc/1/{name}', 'r+b')
+for name in ('exe', 'cwd', 'root', 'ns/mnt', 'ns/user'):
+    attempt(f'link {name}', os.readlink, f'/proc/1/{name}')
+for name in ('fd', 'map_files', 'fdinfo'):
+    attempt(f'list {name}', os.listdir, f'/proc/1/{name}')
+if platform.machine() == 'x86_64':
+    call('attach', 101, 16, 1, 0, 0)
+    call('seize', 101, 0x4206, 1, 0, 0)
+    call('readv', 310, 1, None, 0, None, 0, 0)
+    call('writev', 311, 1, None, 0, None, 0, 0)
+    call('descriptor', 438, 0, 3, 0)
+"""
+        + REPORT
+    )
+    attempts = json.loads(output)
+    assert {name: how for name, how in attempts.items() if how == "done"} == {}
+
+
+@pytest.mark.parametrize(
+    "resource",
+    ["RLIMIT_NOFILE", "RLIMIT_AS", "RLIMIT_CPU", "RLIMIT_DATA", "RLIMIT_NPROC", "RLIMIT_STACK", "RLIMIT_FSIZE"],
+)
+async def test_a_starved_pid_1_costs_the_session_and_nothing_else(arena: Arena, resource: str) -> None:
+    result = await arena.attack(f"import resource\nresource.prlimit(1, resource.{resource}, (0, 0))")
+    # What the next runs get is no result, or an error that names its cause; a reset gives another PID 1.
+    for code in ("raise SystemExit(0)", "import os\nos._exit(3)", "6 * 7", "6 * 7"):
+        try:
+            again = await arena.service.execute(code, session_id=result.session_id, timeout=2)
+        except SandboxError as error:
+            said = str(error)
+            assert "sandbox" in said
+        else:
+            assert again.status == "ok" or again.notes, again
+    await arena.service.reset_session(result.session_id)
+    assert await arena.check("print(6 * 7)", result.session_id) == "42\n"
+
+
+async def test_a_runner_killed_between_two_runs_gives_no_result_in_its_name(arena: Arena) -> None:
+    first = await arena.attack("""
+import os, signal, threading
+open('armed', 'w').close()
+threading.Timer(0.05, os._exit, (0,)).start()
+kept = 1
+""")
+    assert first.status == "ok"
+    # Files are written by the first run only: its end is awaited from outside the session's language.
+    await arena.check(
+        "while [ -n \"$(ls /proc | grep -c '^[0-9]')\" ] && pgrep -f runner.py >/dev/null; do sleep 0.01; done",
+        first.session_id,
+        language="bash",
+    )
+    second = await arena.service.execute("print('really ran')", session_id=first.session_id)
+    assert second.stdout.text == "really ran\n", second
+    assert any("started fresh" in note for note in second.notes), second
+
+
+async def test_a_stopped_copy_does_not_hold_the_session_for_ever(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("llm_sandbox_mcp.backends.base.COPY_SECONDS", 1.0)
+    result = await arena.attack("""
+import os, signal
+if os.fork() == 0:
+    os.setsid()
+    while True:
+        for name in os.listdir('/proc'):
+            if name.isdigit():
+                try:
+                    if open(f'/proc/{name}/comm').read() == 'tar\\n':
+                        os.kill(int(name), signal.SIGSTOP)
+                except OSError:
+                    pass
+open('file', 'w').write('x')
+""")
+    assert result.status == "ok"
+    session = result.session_id
+    for copy in (
+        partial(arena.service.copy_in, session, "other", bytes(200_000)),
+        partial(arena.service.copy_out, session, "file"),
+    ):
+        # `tar` may be faster than the code that looks for it, but not every time.
+        with pytest.raises(SandboxError, match="took longer"):  # noqa: PT012
+            for _ in range(200):
+                await copy()
+
+
+async def test_stopping_pid_1_is_not_possible(arena: Arena) -> None:
+    result = await arena.attack("import os, signal\nos.kill(1, signal.SIGSTOP)\nos.kill(1, signal.SIGTSTP)")
+    assert result.status == "ok"
+    assert result.duration < ANSWER
+    assert await arena.check("echo yes", result.session_id, language="bash") == "yes\n"

@@ -1,0 +1,42 @@
+"""The processes of a server, and whether they are gone."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import anyio
+
+
+def below(pid: int) -> set[int]:
+    """All processes that descend from one."""
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                stat = (entry / "stat").read_text()
+            except OSError:
+                continue
+            parents[int(entry.name)] = int(stat.rpartition(")")[2].split()[1])
+    found = {pid}
+    while more := {child for child, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found - {pid}
+
+
+async def gone(watched: list[int]) -> None:
+    """Waits until the processes of all these descriptors have ended."""
+    for descriptor in watched:
+        await anyio.wait_readable(descriptor)
+
+
+@contextmanager
+def watch_children(pid: int) -> Iterator[list[int]]:
+    """Descriptors of the processes below a server, of which there must be some."""
+    watched = [os.pidfd_open(child) for child in below(pid)]
+    try:
+        assert watched
+        yield watched
+    finally:
+        for descriptor in watched:
+            os.close(descriptor)

@@ -1,0 +1,255 @@
+"""The real process on a port of this machine: clients of three kinds, and who is kept out."""
+
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx2
+import pytest
+from anyio.streams.text import TextReceiveStream
+from mcp import Client
+
+from .processes import gone, watch_children
+from .results import answer
+from .serving import SERVE, Server, start
+from .wire import CLIENT, message
+
+pytestmark = pytest.mark.anyio
+
+SOON = 2.0
+MODERN = "2026-07-28"
+WAYS = [MODERN, "legacy", "sse"]
+ENDLESS = "print('on', flush=True)\nwhile True: pass"
+JSON = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+PLACES = [("POST", "/mcp"), ("GET", "/mcp"), ("GET", "/sse"), ("POST", "/messages/")]
+
+CALLER = """
+import sys
+import anyio
+from mcp import Client
+from mcp.client.sse import sse_client
+
+async def main(url, way, session_id, seconds, code):
+    async def progressed(progress, total, message):
+        print(message, flush=True)
+
+    server = sse_client(url + "/sse") if way == "sse" else url + "/mcp"
+    async with Client(server, mode="legacy" if way == "sse" else way) as client:
+        arguments = {"code": code, "session_id": session_id, "timeout_seconds": float(seconds)}
+        await client.call_tool("execute_code", arguments, progress_callback=progressed)
+
+anyio.run(main, *sys.argv[1:])
+"""
+"""A client in a process of its own, which can be killed."""
+
+
+@pytest.fixture(autouse=True)
+async def _bounded() -> AsyncIterator[None]:
+    with anyio.fail_after(30):
+        yield
+
+
+async def run(client: Client, code: str, **arguments: Any) -> dict[str, Any]:
+    return await answer(client, "execute_code", code=code, **arguments)
+
+
+async def ids(client: Client) -> set[str]:
+    listed = await answer(client, "manage_session", action="list")
+    return {session["session_id"] for session in listed["sessions"]}
+
+
+@asynccontextmanager
+async def caller(server: Server, way: str, session_id: str, seconds: float, code: str) -> AsyncIterator[Any]:
+    """A client process in the middle of a run; killed in the end, if it is still there."""
+    command = [sys.executable, "-c", CALLER, server.url, way, session_id, str(seconds), code]
+    async with await anyio.open_process(command, stderr=subprocess.DEVNULL) as process:
+        try:
+            assert process.stdout
+            heard = ""
+            async for text in TextReceiveStream(process.stdout):
+                heard += text
+                if "on\n" in heard:
+                    break
+            yield process
+        finally:
+            if process.returncode is None:
+                process.kill()
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_variables_live_on_from_call_to_call_and_from_client_to_client(server: Server, way: str) -> None:
+    async with server.connect(way) as client:
+        first = await run(client, "x = 20")
+        second = await run(client, "x += 2; x", session_id=first["session_id"])
+        assert (second["result"], second["session_state"]) == ("22", "kept")
+    async with server.connect(way) as client:
+        assert (await run(client, "x", session_id=first["session_id"]))["result"] == "22"
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_output_streams_as_progress_and_a_cancelled_request_keeps_the_session(server: Server, way: str) -> None:
+    heard = ""
+    printed = anyio.Event()
+
+    async def progressed(progress: float, total: float | None, message: str | None) -> None:
+        nonlocal heard
+        heard += message or ""
+        printed.set()
+
+    async with server.connect(way) as client:
+        session_id = (await run(client, "x = 7"))["session_id"]
+        async with anyio.create_task_group() as tasks:
+
+            async def execute() -> None:
+                arguments = {"code": ENDLESS, "session_id": session_id}
+                await client.call_tool("execute_code", arguments, progress_callback=progressed)
+
+            tasks.start_soon(execute)
+            await printed.wait()
+            tasks.cancel_scope.cancel()
+        with anyio.fail_after(SOON):
+            after = await run(client, "x", session_id=session_id)
+    assert heard == "on\n"
+    assert (after["result"], after["session_state"]) == ("7", "kept")
+
+
+# What a client that is gone was running is over once the next run in its session, which waits its turn, has answered.
+@pytest.mark.parametrize("way", [MODERN, "sse"])
+async def test_a_client_that_is_killed_ends_its_run(server: Server, way: str) -> None:
+    async with server.connect(MODERN) as client:
+        session_id = (await run(client, "x = 7"))["session_id"]
+        async with caller(server, way, session_id, 60, ENDLESS) as process:
+            process.kill()
+            with anyio.fail_after(1):
+                assert (await run(client, "x", session_id=session_id))["result"] == "7"
+
+
+async def test_a_2025_client_that_is_killed_leaves_its_run_to_its_timeout(server: Server) -> None:
+    async with server.connect(MODERN) as client:
+        session_id = (await run(client, "x = 7"))["session_id"]
+        async with caller(server, "legacy", session_id, 1.5, ENDLESS) as process:
+            process.kill()
+            with anyio.fail_after(1.5 + 1):
+                assert (await run(client, "x", session_id=session_id))["result"] == "7"
+
+
+async def test_a_2025_client_that_deletes_its_connection_ends_its_run(server: Server) -> None:
+    url = f"{server.url}/mcp"
+    async with server.connect(MODERN) as other, httpx2.AsyncClient(headers=JSON, timeout=30) as http:
+        session_id = (await run(other, "x = 7"))["session_id"]
+        opened = await http.post(url, content=message("initialize", CLIENT, 1))
+        http.headers |= {"mcp-session-id": opened.headers["mcp-session-id"], "mcp-protocol-version": "2025-11-25"}
+        await http.post(url, content=message("notifications/initialized"))
+        arguments = {"code": ENDLESS, "session_id": session_id, "timeout_seconds": 60}
+        request = {"name": "execute_code", "arguments": arguments, "_meta": {"progressToken": 1}}
+        async with http.stream("POST", url, content=message("tools/call", request, 2)) as stream:
+            lines = stream.aiter_lines()
+            while "on\\n" not in await anext(lines):
+                pass
+            assert (await http.delete(url)).status_code == 200
+            with anyio.fail_after(1):
+                assert (await run(other, "x", session_id=session_id))["result"] == "7"
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_two_clients_at_once_do_not_see_each_others_sessions(server: Server, way: str) -> None:
+    async with server.connect(way) as one, server.connect(way) as other:
+        mine = (await run(one, "1"))["session_id"]
+        theirs = (await run(other, "1"))["session_id"]
+        # The 2026 protocol knows no connections, so that a session is only shown to those who name it.
+        assert await ids(one) == ({mine} if way != MODERN else set())
+        assert await ids(other) == ({theirs} if way != MODERN else set())
+
+
+@pytest.mark.parametrize(("method", "path"), PLACES)
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"host": "example.com"}, 421),
+        ({"host": "127.0.0.1.example.com:80"}, 421),
+        ({"origin": "http://example.com"}, 403),
+        ({"origin": "https://localhost.example.com"}, 403),
+        ({"origin": "null"}, 403),
+    ],
+)
+async def test_requests_for_another_host_or_from_a_page_of_one_are_refused(
+    server: Server, method: str, path: str, headers: dict[str, str], status: int
+) -> None:
+    async with httpx2.AsyncClient(headers=JSON) as http:
+        refused = await http.request(method, f"{server.url}{path}", headers=headers, content=b"{}")
+    assert refused.status_code == status
+
+
+@pytest.mark.parametrize("name", ["127.0.0.1", "localhost", "[::1]"])
+async def test_requests_that_name_this_machine_are_let_in(server: Server, name: str) -> None:
+    port = server.url.rpartition(":")[2]
+    headers = {"host": f"{name}:{port}", "origin": f"http://{name}:5173"}
+    async with httpx2.AsyncClient() as http, http.stream("GET", f"{server.url}/sse", headers=headers) as stream:
+        assert stream.status_code == 200
+
+
+async def test_a_body_that_is_too_large_is_refused_in_either_way(server: Server) -> None:
+    body = message("tools/call", {"name": "execute_code", "arguments": {"code": "#" * (5 << 20)}}, 1)
+    async with httpx2.AsyncClient(headers=JSON) as http, http.stream("GET", f"{server.url}/sse") as stream:
+        endpoint = ""
+        async for line in stream.aiter_lines():
+            if line.startswith("data: "):
+                endpoint = line.removeprefix("data: ")
+                break
+        for path in ("/mcp", endpoint):
+            refused = await http.post(f"{server.url}{path}", content=body)
+            assert refused.status_code == 413
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_ends_the_server_while_clients_of_all_kinds_run_code(
+    profile: Path, number: signal.Signals
+) -> None:
+    server = start(profile)
+    try:
+        code = "import subprocess\nsubprocess.Popen(['sleep', '1000'])\n" + ENDLESS
+        async with AsyncExitStack() as stack:
+            for way in WAYS:
+                await stack.enter_async_context(caller(server, way, "", 60, code))
+            with watch_children(server.process.pid) as watched, anyio.fail_after(SOON):
+                server.process.send_signal(number)
+                await server.ended()
+                await gone(watched)
+        assert server.process.returncode == 0
+        assert server.process.stderr
+        assert "Traceback" not in server.process.stderr.read().decode()
+    finally:
+        server.process.kill()
+        server.process.communicate()
+
+
+async def test_an_address_that_may_not_or_cannot_be_taken_is_refused_in_one_line(profile: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        refused = {
+            ("--host", "0.0.0.0"): "--host 0.0.0.0: must be a loopback address",
+            ("--host", "::"): "--host ::: must be a loopback address",
+            ("--host", "example.com"): "--host example.com: must be a loopback address",
+            ("--port", port): f"--port {port}: cannot listen there: Address already in use; choose another",
+            ("--port", "70000"): "--port 70000: cannot listen there",
+            ("--port", "http"): "--port: invalid int value: 'http'",
+        }
+        said: dict[tuple[str, str], str] = {}
+
+        async def serve(options: tuple[str, str]) -> None:
+            done = await anyio.run_process([*SERVE, "--profile", str(profile), *options], check=False)
+            assert (done.returncode, done.stdout) == (2, b"")
+            said[options] = done.stderr.decode()
+
+        async with anyio.create_task_group() as tasks:
+            for options in refused:
+                tasks.start_soon(serve, options)
+    for options, reason in refused.items():
+        assert reason in said[options]
+        assert said[options].count("\n") == 1
