@@ -11,7 +11,8 @@ import anyio
 
 from .backends.archive import Member
 from .backends.base import FIGURES, WORKDIR, Sandbox
-from .errors import BadPath, SandboxLost, StartFailed, Unavailable, UnknownArtifact, quoted
+from .errors import BadPath, SandboxLost, Unavailable, UnknownArtifact, quoted
+from .execution import Outcome
 from .images import identify
 from .media import mime_type
 from .profile import ArtifactLimits
@@ -110,25 +111,38 @@ class ArtifactStore:
             self._size -= kept.artifact.size
             await anyio.Path(kept.file).unlink(missing_ok=True)
 
-    async def collect(self, session_id: str, sandbox: Sandbox, report: Report) -> tuple[list[Artifact], list[str]]:
-        """Takes the files and figures of a report out of the sandbox; also gives a note for each thing left out."""
-        files = [name for name in report.files if _is_inner(name)]
-        figures = [name for name in report.figures if _is_inner(name)]
-        omitted = report.files_omitted + max(0, len(files) + len(figures) - self._limits.files)
-        figures = figures[: self._limits.files]
-        files = files[: self._limits.files - len(figures)]
-        notes = (
-            [f"{omitted} more files were changed and not kept; at most {self._limits.files} are per run"]
-            if omitted
-            else []
-        )
+    async def collect(
+        self, session_id: str, run: int, sandbox: Sandbox | None, outcome: Outcome, shown: int
+    ) -> tuple[list[Artifact], list[str]]:
+        """Keeps what a run left behind, and gives a note for each thing that could not be kept.
+
+        That is files and figures of its report, taken out of the sandbox if there still is one, and each stream that is
+        longer than what is shown of it.
+        """
         found: list[Artifact] = []
+        notes: list[str] = []
         try:
-            for folder, names in ((FIGURES, figures), (WORKDIR, files)):
-                await self._take(session_id, sandbox, folder, names, found, notes)
-        except (SandboxLost, StartFailed, Unavailable) as error:
+            for name, data in (("stdout", outcome.stdout), ("stderr", outcome.stderr)):
+                if len(data) > shown:
+                    found.append(await self.put(session_id, f"run-{run}-{name}.txt", data))
+            if sandbox is not None and outcome.report is not None:
+                await self._collect(session_id, sandbox, outcome.report, found, notes)
+        except (SandboxLost, Unavailable) as error:
             notes.append(f"some files were not kept: {error}")
         return found, notes
+
+    async def _collect(
+        self, session_id: str, sandbox: Sandbox, report: Report, found: list[Artifact], notes: list[str]
+    ) -> None:
+        files = [name for name in report.files if _is_inner(name)]
+        figures = [name for name in report.figures if _is_inner(name)]
+        most = self._limits.files
+        omitted = report.files_omitted + max(0, len(files) + len(figures) - most)
+        if omitted:
+            notes.append(f"{omitted} more files were changed and not kept; at most {most} are per run")
+        figures = figures[:most]
+        for folder, names in ((FIGURES, figures), (WORKDIR, files[: most - len(figures)])):
+            await self._take(session_id, sandbox, folder, names, found, notes)
 
     async def _take(
         self,

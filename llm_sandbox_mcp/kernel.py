@@ -25,14 +25,16 @@ class Places:
     """URL of the package index, during an installation."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """What the profile sets in the environment of the language's processes."""
+    memory: int = 0
+    """Bytes that all processes of the sandbox may use together, for those that would go by the machine's."""
 
     @property
     def libraries(self) -> str:
         return f"{LIBRARIES}/{self.language.name}"
 
-    def build_folder(self, name: str) -> str:
+    def build_folder(self, number: int) -> str:
         """Where one program of a compiled language is built."""
-        return f"{HOME}/build/{self.language.name}/{name}"
+        return f"{HOME}/build/{self.language.name}/{number}"
 
     def expand(self, text: str) -> str:
         """Fills the placeholders in one word; any other brace stays as it is."""
@@ -62,6 +64,7 @@ class Places:
             "SANDBOX_WORKDIR": WORKDIR,
             "SANDBOX_FIGURES": FIGURES,
             "SANDBOX_LIBRARIES": self.libraries,
+            "SANDBOX_MEMORY": str(self.memory),
         }
         return common | {
             key: self.expand(value) for key, value in {**self.language.handler.env, **self.settings}.items()

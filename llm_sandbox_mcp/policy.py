@@ -36,5 +36,7 @@ def narrow(policy: Policy, **lower: float | None) -> Policy:
         limit = getattr(policy, name)
         if not 0 < value <= limit:
             raise PolicyDenied(f"{name} must be above 0 and at most {limit:g}, the profile's limit; got {value:g}")
+        if isinstance(limit, int) and value != int(value):
+            raise PolicyDenied(f"{name} must be a whole number; got {value:g}")
         changed[name] = value
     return Policy.model_validate(policy.model_dump() | changed)

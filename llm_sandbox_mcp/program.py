@@ -1,5 +1,6 @@
 """A compiled language in one sandbox: code is built once, kept, and run as a program of its own."""
 
+import contextlib
 import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
@@ -7,15 +8,19 @@ from dataclasses import replace
 import anyio
 
 from .backends.base import Files, Process, Sandbox
-from .errors import InvalidArgument
+from .errors import SandboxLost
 from .execution import Ending, Outcome, Run
 from .kernel import Places
 from .languages import Build
 from .protocol import Report, new_nonce
-from .results import OnOutput
+from .results import Library, OnOutput
 
 _FILES = 200
 """Changed files that are named, as runners do."""
+_PROGRAMS = 32
+"""Built programs that are kept, for they fill the disk; the least recently run one makes room."""
+_KILL = 1.0
+"""Seconds for the end of a process that was killed."""
 
 
 class Program:
@@ -25,7 +30,9 @@ class Program:
         self._sandbox = sandbox
         self._places = places
         self._build = build
-        self._built: set[str] = set()
+        self._built: dict[bytes, int] = {}
+        """The number of its folder for each program, by what its code comes to; the last run one is last."""
+        self._libraries: tuple[Library, ...] = ()
         self._run: Run | None = None
         self.alive = True
         """Whether what ran last has ended, so that the next may start."""
@@ -42,26 +49,34 @@ class Program:
     ) -> Outcome:
         """Builds the code unless this very code is built already, then runs it; the deadline is that of both together.
 
-        Where the build fails, the outcome is the compiler's: its exit code and its messages.
+        Where the build fails, the outcome is the compiler's: its exit code and its messages. There is nothing that
+        `cell` could count or `variables` could be put into.
         """
-        if variables:
-            language = self._places.language.name
-            raise InvalidArgument(f"variables cannot be given to {language}; write the values into the code or a file")
         start = anyio.current_time()
-        name = hashlib.sha256(code.encode()).hexdigest()[:24]
-        folder = self._places.build_folder(name)
-        if name not in self._built:
+        key = hashlib.sha256(code.encode()).digest()
+        number = self._built.pop(key, None)
+        if number is None:
+            number = self._room()
+            folder = self._places.build_folder(number)
             compiled = await self._step(self._build.compile, folder, code.encode(), timeout, output, None)
             if compiled.ending != "exited" or compiled.exit_code != 0:
                 return _answered(compiled, [], 0)
-            self._built.add(name)
+        folder = self._places.build_folder(number)
         left = max(0.001, timeout - (anyio.current_time() - start))
         before = await self._sandbox.list_files()
+        # A program that cannot be started is not kept: an earlier one may have removed it.
         outcome = await self._step(self._build.run, folder, b"", left, output, on_output)
+        self._built[key] = number
         if outcome.ending == "lost":
             return outcome
         changed = _changed(before, await self._sandbox.list_files())
         return _answered(outcome, changed[:_FILES], len(changed[_FILES:]))
+
+    def use_libraries(self, installed: tuple[Library, ...]) -> None:
+        """Takes note of what is installed now; what was built with something else is built again."""
+        if installed != self._libraries:
+            self._built.clear()
+        self._libraries = installed
 
     def stop(self, reason: Ending = "cancelled") -> bool:
         """Stops what is built or runs now; false when nothing does."""
@@ -70,8 +85,19 @@ class Program:
         self._run.stop(reason)
         return True
 
+    @property
+    def running(self) -> bool:
+        """Nothing of it lives between runs, so nothing of it can end there."""
+        return True
+
     async def close(self) -> None:
         """Nothing of it lives between runs."""
+
+    def _room(self) -> int:
+        """The number of a folder for another program."""
+        if len(self._built) < _PROGRAMS:
+            return next(number for number in range(_PROGRAMS) if number not in self._built.values())
+        return self._built.pop(next(iter(self._built)))
 
     async def _step(
         self,
@@ -86,13 +112,26 @@ class Program:
         process: Process = await self._sandbox.spawn(argv, self._places.env())
         # Nobody knows this nonce: all that is printed is output, and the end of the process ends the run.
         self._run = run = Run(process, stdin, new_nonce(), output=output, on_output=on_output, close_stdin=True)
+        ended = False
         try:
             async with process:
-                outcome = await run.finish(timeout)
-            return replace(outcome, alive=run.exited)
+                try:
+                    outcome = await run.finish(timeout)
+                finally:
+                    ended = run.exited or await _killed(process)
+            return replace(outcome, alive=ended)
         finally:
             self._run = None
-            self.alive = run.exited
+            self.alive = ended
+
+
+async def _killed(process: Process) -> bool:
+    """Ends a program that ignored the interrupt: nothing is lost but itself, so the sandbox need not go for it."""
+    with anyio.move_on_after(_KILL, shield=True), contextlib.suppress(SandboxLost):
+        await process.kill()
+        await process.wait()
+        return True
+    return False
 
 
 def _answered(outcome: Outcome, files: list[str], omitted: int) -> Outcome:

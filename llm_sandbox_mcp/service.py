@@ -1,6 +1,5 @@
 """The use cases: execute, install, copy, artifacts, manage. Everything a caller can do, in any transport's words."""
 
-import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 
@@ -18,15 +17,13 @@ from .media import mime_type
 from .policy import narrow
 from .pool import Pool
 from .profile import Profile
+from .requests import readable, sendable
 from .results import Artifact, Execution, Installation, OnOutput, OnProgress, SessionInfo
 from .runtime import open_runtime
 from .sessions import Session, Sessions
 from .tasks import open_tasks
 from .units import format_size
 from .verdict import exit_code_of, notes_of, shown, status_of
-
-_VARIABLES_MAX = 1 << 20
-"""Bytes of all variables of one run as JSON."""
 
 
 class Service:
@@ -70,37 +67,35 @@ class Service:
         Every request error is raised before anything starts. Cancelled, it interrupts the code and keeps the session.
         """
         chosen = self.languages[language]
-        code, notes = _readable(code, self.profile.limits.code)
+        code, notes = readable(code, self.profile.limits.code)
         limits = narrow(self.profile.limits.policy(), timeout=timeout)
-        values = _checked(variables or {})
+        values = sendable(variables or {}, chosen)
         self._installer.check(chosen, libraries)
         session = self._session(session_id)
         try:
             async with session.exclusive():
                 places = await self._preparer.places(chosen, on_progress)
+                sandbox = await session.sandbox()
                 if libraries:
-                    await self._installer.install(await session.sandbox(), places, libraries, on_progress)
-                await session.sandbox()
+                    installed = await self._installer.install(sandbox, places, libraries, on_progress)
+                    session.use_libraries(chosen.name, installed)
                 if session.loss is not None:
-                    notes.append(f"started fresh: in an earlier run {session.loss}; variables and files are lost")
+                    notes.append(f"started fresh: since an earlier run {session.loss}")
                     session.loss = None
                 outcome, usage = await session.run(
                     places, code, variables=values, timeout=limits.timeout, on_output=on_output
                 )
                 status = status_of(outcome, usage)
-                notes += notes_of(outcome, usage, status, limits, timeout)
-                artifacts: list[Artifact] = []
-                if outcome.report is not None and session.loss is None:
-                    artifacts, left_out = await self._store.collect(session.id, await session.sandbox(), outcome.report)
-                    notes += left_out
-                for name, data in (("stdout", outcome.stdout), ("stderr", outcome.stderr)):
-                    if len(data) > self.profile.limits.shown:
-                        artifacts.append(await self._store.put(session.id, f"run-{session.runs}-{name}.txt", data))
-                lost = session.loss is not None or not outcome.alive
                 if outcome.ending == "lost" and status == "error":
                     raise SandboxLost(
                         "the sandbox ended while the code ran; what it did is unknown; run again to start fresh"
                     )
+                notes += notes_of(outcome, usage, status, limits, timeout)
+                left = sandbox if session.loss is None else None
+                artifacts, left_out = await self._store.collect(
+                    session.id, session.runs, left, outcome, self.profile.limits.shown
+                )
+                fresh = session.loss is not None or not outcome.alive
         except BaseException:
             if not keep_session or (not session_id and not session.runs):
                 self._close(session)
@@ -115,9 +110,9 @@ class Service:
             result=outcome.report.result if outcome.report is not None else None,
             duration=outcome.duration,
             session_id=session.id,
-            session_state="ended" if session.closed else "fresh" if lost else "kept",
+            session_state="ended" if session.closed else "fresh" if fresh else "kept",
             artifacts=tuple(artifacts),
-            notes=tuple(notes),
+            notes=(*notes, *left_out),
         )
 
     async def install(
@@ -140,6 +135,7 @@ class Service:
                 sandbox = await session.sandbox()
                 session.loss = None
                 installed = await self._installer.install(sandbox, places, libraries, on_progress)
+                session.use_libraries(chosen.name, installed)
         except BaseException:
             if not session_id:
                 self._close(session)
@@ -288,39 +284,6 @@ class Service:
         if found[0].size > limit:
             raise BadPath(f"path {quoted(path)} has {format_size(found[0].size)}; the limit is {format_size(limit)}")
         return name, bytes(found[0].content)
-
-
-def _readable(code: str, limit: int) -> tuple[str, list[str]]:
-    """Code as it can be sent, with a note where characters had to be replaced."""
-    size = len(code.encode(errors="surrogatepass"))
-    if not code.strip():
-        raise InvalidArgument("code is empty; give the source to run")
-    if size > limit:
-        raise InvalidArgument(
-            f"code has {size} bytes; the limit is {limit} ({format_size(limit)}): put data into a file with copy_file"
-        )
-    clean = code.encode(errors="replace").decode() if any("\ud800" <= char <= "\udfff" for char in code) else code
-    return clean, [] if clean == code else ["characters of the code that are not valid Unicode were replaced by '?'"]
-
-
-def _checked(variables: Mapping[str, object]) -> Mapping[str, object]:
-    """Variables as they can be sent: plain names, JSON values, valid Unicode."""
-    for name in variables:
-        if not name.isidentifier() or not name.isascii() or name.startswith("__"):
-            raise InvalidArgument(
-                f"variables: {quoted(name)} is not a plain identifier; use ASCII letters, digits and underscores"
-            )
-    try:
-        text = json.dumps(dict(variables), ensure_ascii=False, allow_nan=False).encode(errors="replace")
-    except (TypeError, ValueError) as error:
-        raise InvalidArgument(f"variables must be JSON values: {error}") from error
-    if len(text) > _VARIABLES_MAX:
-        raise InvalidArgument(
-            f"variables have {len(text)} bytes; the limit is {_VARIABLES_MAX} ({format_size(_VARIABLES_MAX)}): "
-            "put data into a file with copy_file"
-        )
-    clean: dict[str, object] = json.loads(text)
-    return clean
 
 
 @asynccontextmanager

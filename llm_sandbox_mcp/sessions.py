@@ -15,7 +15,7 @@ from .policy import Policy
 from .pool import Lease, Pool
 from .profile import SessionLimits
 from .program import Program
-from .results import OnOutput, SessionInfo
+from .results import Library, OnOutput, SessionInfo
 from .units import format_duration
 
 
@@ -55,11 +55,14 @@ class Session:
             self.used_at = anyio.current_time()
 
     async def sandbox(self) -> Sandbox:
-        """The session's sandbox, opened when there is none, or when what ran in it has ended since."""
+        """The session's sandbox, opened when there is none; interpreters that ended since the last run are let go."""
         if self._lease is not None and not self._lease.sandbox.alive:
             self.drop("its sandbox ended")
-        if not all(kernel.running for kernel in self._kernels.values()):
-            self.drop("its interpreter was ended by what it left running")
+        for name, kernel in list(self._kernels.items()):
+            if not kernel.running:
+                del self._kernels[name]
+                await kernel.close()
+                self.loss = f"the interpreter of {name} ended; its variables are lost, files are kept"
         if self._lease is None:
             lease = await self._pool.acquire(self.policy)
             if self.closed:
@@ -105,6 +108,12 @@ class Session:
                 await kernel.close()
         return outcome, used
 
+    def use_libraries(self, language: str, installed: tuple[Library, ...]) -> None:
+        """Takes note of the libraries that the session has now."""
+        kernel = self._kernels.get(language)
+        if isinstance(kernel, Program):
+            kernel.use_libraries(installed)
+
     def stop(self) -> bool:
         """Interrupts what runs now; false when nothing does."""
         return any(kernel.stop() for kernel in self._kernels.values())  # one at most runs
@@ -113,7 +122,7 @@ class Session:
         """Lets the sandbox go with all state in it; the next run starts fresh and says why."""
         if self._lease is not None:
             self._lease.release()
-            self.loss = reason
+            self.loss = f"{reason}; variables and files are lost"
         self._lease = None
         self._kernels = {}
 

@@ -72,7 +72,7 @@ def shown(data: bytes, limit: int) -> Output:
     omitted = max(0, len(data) - limit)
     if omitted:
         half = limit // 2
-        head, tail = _whole_end(data[:half]), _whole_start(data[-half:])
+        head, tail = _whole_end(data[:half]), _whole_start(data[len(data) - half :])
         omitted = len(data) - len(head) - len(tail)
         text, replaced = _decode(head)
         rest, also = _decode(tail)

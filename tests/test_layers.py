@@ -16,7 +16,7 @@ LAYERS = (
     {"service"},
     {"sessions", "libraries"},
     {"pool", "kernel", "program", "artifacts", "verdict"},
-    {"execution", "hostfiles"},
+    {"execution", "hostfiles", "requests"},
     {"backends"},
     {"policy", "languages", "protocol", "profile", "results", "runtime"},
     {"errors", "folders", "images", "media", "tasks", "units"},

@@ -75,6 +75,7 @@ class ArchiveReader:
                 yield from self._take_header(block)
             else:
                 return
+        self._held.clear()
 
     def _take_header(self, block: bytes) -> Iterator[Member]:
         if not block.strip(b"\0"):

@@ -50,7 +50,11 @@ class Preparer:
         if language.handler.libraries is not None:
             tools = (await stage_tool_uv(self._cache)).parent.name
         places = self._places[language.name] = Places(
-            language, environment=environment, tools=tools, settings=section.env
+            language,
+            environment=environment,
+            tools=tools,
+            settings=section.env,
+            memory=self._profile.limits.memory,
         )
         return places
 

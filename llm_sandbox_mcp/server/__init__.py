@@ -9,7 +9,7 @@ from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel.server import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 from mcp.shared.exceptions import MCPError
-from mcp.types import INTERNAL_ERROR
+from mcp.types import INTERNAL_ERROR, ServerCapabilities, ToolsCapability
 from pydantic import ValidationError
 
 from .. import __version__
@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 class SandboxServer(Server[Audience]):
-    """The low-level server, which says in both protocols that its resources change."""
+    """The low-level server, which says in both protocols that its resources change and its tools do not."""
 
     def create_initialization_options(
         self,
@@ -37,6 +37,20 @@ class SandboxServer(Server[Audience]):
     ) -> InitializationOptions:
         options = notification_options or NotificationOptions(resources_changed=True)
         return super().create_initialization_options(options, experimental_capabilities, extensions)
+
+    def get_capabilities(
+        self,
+        notification_options: NotificationOptions | None = None,
+        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
+        extensions: dict[str, dict[str, Any]] | None = None,
+        *,
+        protocol_version: str | None = None,
+    ) -> ServerCapabilities:
+        found = super().get_capabilities(
+            notification_options, experimental_capabilities, extensions, protocol_version=protocol_version
+        )
+        # For the 2026 protocol the package says of all lists that they change as soon as one does. Tools never do.
+        return found.model_copy(update={"tools": ToolsCapability(list_changed=False)})
 
 
 def build_server(service: Service, *, host_files: bool) -> SandboxServer:

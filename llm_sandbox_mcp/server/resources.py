@@ -92,7 +92,7 @@ class Resources:
         try:
             return await self._read(params.uri)
         except SandboxError as error:
-            raise MCPError(INVALID_PARAMS, valid(str(error))) from error
+            raise MCPError(INVALID_PARAMS, valid(str(error)), {"uri": valid(params.uri)}) from error
 
     async def _read(self, uri: str) -> ReadResourceResult:
         if uri == uris.LANGUAGES:
@@ -105,7 +105,7 @@ class Resources:
             artifact, data = await self._service.read_artifact(*address)
             return ReadResourceResult(contents=[contents(address[0], artifact, data)])
         known = ", ".join((uris.LANGUAGES, uris.LANGUAGE_TEMPLATE, uris.PROFILE, uris.ARTIFACT_TEMPLATE))
-        raise MCPError(INVALID_PARAMS, f"no resource is at {quoted(uri)}; there are: {known}")
+        raise MCPError(INVALID_PARAMS, f"no resource is at {quoted(uri)}; there are: {known}", {"uri": valid(uri)})
 
     def _languages(self) -> list[dict[str, Any]]:
         return [

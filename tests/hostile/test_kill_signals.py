@@ -138,7 +138,7 @@ open('file', 'w').write('x')
         partial(arena.service.copy_out, session, "file"),
     ):
         # `tar` may be faster than the code that looks for it, but not every time.
-        with pytest.raises(SandboxError, match="took longer"):
+        with pytest.raises(SandboxError, match="took longer"):  # noqa: PT012
             for _ in range(200):
                 await copy()
 

@@ -1,6 +1,7 @@
-"""Clients of both protocols, over the real service."""
+"""Clients of both protocols over the real service, and a real server process."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 from mcp import Client
@@ -8,6 +9,9 @@ from mcp import Client
 from llm_sandbox_mcp.profile import load_profile
 from llm_sandbox_mcp.server import build_server
 from llm_sandbox_mcp.service import open_service
+
+from ..engines import host_folder
+from .serving import Server, start, stop
 
 
 @pytest.fixture
@@ -29,3 +33,23 @@ async def client(era: str) -> AsyncIterator[Client]:
         Client(build_server(service, host_files=True), mode=era) as client,
     ):
         yield client
+
+
+@pytest.fixture(scope="module")
+def profile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A profile whose servers keep what they need in a folder of their own, in which they leave nothing."""
+    with host_folder() as runtime:
+        path = tmp_path_factory.mktemp("http") / "profile.toml"
+        path.write_text(f'[embedded]\nruntime = "{runtime}"\n')
+        yield path
+        assert not [*runtime.iterdir()]
+
+
+@pytest.fixture(scope="module")
+def server(profile: Path) -> Iterator[Server]:
+    """One server for all tests that do not end it; nothing that its clients do may make it write a traceback."""
+    server = start(profile)
+    yield server
+    said = stop(server)
+    assert "Traceback" not in said
+    assert server.process.returncode == 0, said

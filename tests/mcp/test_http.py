@@ -1,14 +1,11 @@
 """The real process on a port of this machine: clients of three kinds, and who is kept out."""
 
-import os
-import re
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +14,14 @@ import httpx2
 import pytest
 from anyio.streams.text import TextReceiveStream
 from mcp import Client
-from mcp.client.sse import sse_client
 
-from ..engines import host_folder
 from .processes import gone, watch_children
 from .results import answer
+from .serving import SERVE, Server, start
 from .wire import CLIENT, message
 
 pytestmark = pytest.mark.anyio
 
-SERVE = [sys.executable, "-m", "llm_sandbox_mcp", "serve", "--transport", "http"]
 SOON = 2.0
 MODERN = "2026-07-28"
 WAYS = [MODERN, "legacy", "sse"]
@@ -52,68 +47,6 @@ async def main(url, way, session_id, seconds, code):
 anyio.run(main, *sys.argv[1:])
 """
 """A client in a process of its own, which can be killed."""
-
-
-@dataclass
-class Server:
-    """A server process that listens."""
-
-    process: subprocess.Popen[bytes]
-    url: str
-
-    def connect(self, way: str) -> Client:
-        """A client of streamable HTTP in one of the protocols, or of SSE."""
-        if way == "sse":
-            return Client(sse_client(f"{self.url}/sse"), mode="legacy")
-        return Client(f"{self.url}/mcp", mode=way)
-
-    async def ended(self) -> None:
-        """Waits for the process."""
-        descriptor = os.pidfd_open(self.process.pid)
-        try:
-            await gone([descriptor])
-        finally:
-            os.close(descriptor)
-        self.process.wait()
-
-
-@pytest.fixture(scope="module")
-def profile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A profile whose servers keep what they need in a folder of their own, in which they leave nothing."""
-    with host_folder() as runtime:
-        path = tmp_path_factory.mktemp("http") / "profile.toml"
-        path.write_text(f'[embedded]\nruntime = "{runtime}"\n')
-        yield path
-        assert not [*runtime.iterdir()]
-
-
-def start(profile: Path) -> Server:
-    process = subprocess.Popen([*SERVE, "--port", "0", "--profile", str(profile)], stderr=subprocess.PIPE)
-    assert process.stderr
-    said = process.stderr.readline().decode()
-    found = re.fullmatch(r"listening on (http://127\.0\.0\.1:\d+)/mcp \(SSE: /sse\)\n", said)
-    assert found, said
-    return Server(process, found[1])
-
-
-def stop(server: Server) -> str:
-    """Ends the server, and returns what it wrote on stderr."""
-    server.process.terminate()
-    try:
-        _, said = server.process.communicate(timeout=10)
-    finally:
-        server.process.kill()
-    return said.decode()
-
-
-@pytest.fixture(scope="module")
-def server(profile: Path) -> Iterator[Server]:
-    """One server for all tests that do not end it; nothing that its clients do may make it write a traceback."""
-    server = start(profile)
-    yield server
-    said = stop(server)
-    assert "Traceback" not in said
-    assert server.process.returncode == 0, said
 
 
 @pytest.fixture(autouse=True)

@@ -40,6 +40,7 @@ def refused(reason: str) -> Iterator[None]:
     with pytest.raises(MCPError, match=reason) as caught:
         yield
     assert caught.value.error.code == -32602
+    assert "uri" in caught.value.error.data
     assert "\n" not in caught.value.error.message
 
 
@@ -47,6 +48,17 @@ async def read(client: Client, uri: str) -> str:
     [contents] = (await client.read_resource(uri)).contents
     assert isinstance(contents, TextResourceContents)
     return contents.text
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_resources_are_said_to_change_and_tools_are_not(mode: str) -> None:
+    async with (
+        open_service(load_profile()) as service,
+        Client(build_server(service, host_files=True), mode=mode) as client,
+    ):
+        said = client.server_capabilities
+    assert said.resources and said.resources.subscribe and said.resources.list_changed
+    assert said.tools and not said.tools.list_changed
 
 
 async def test_lists_name_no_session(client: Client) -> None:

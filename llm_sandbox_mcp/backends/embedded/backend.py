@@ -70,17 +70,16 @@ class EmbeddedBackend(Backend):
         name = secrets.token_hex(8)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         launched: Launched | None = None
+        uid = self._uid()
 
         async def usage() -> tuple[int, int]:
             counts = await launcher.usage(name)
             return launched.counts if launched is not None and launched.exited.is_set() else counts
 
-        sandbox = EmbeddedSandbox(name, policy, ours, usage, lambda: launcher.kill(name))
+        sandbox = EmbeddedSandbox(name, policy, ours, usage, lambda: launcher.kill(name), uid)
         try:
             with theirs:
-                launched = await launcher.launch(
-                    name, self._command(stage, policy), self._uid(), _limits(policy), theirs
-                )
+                launched = await launcher.launch(name, self._command(stage, policy), uid, _limits(policy), theirs)
             self._tasks.start_soon(sandbox.serve)
             await self._await_start(sandbox, launched)
             yield sandbox

@@ -74,6 +74,7 @@ class EmbeddedSandbox(Sandbox):
         control: socket.socket,
         usage: Callable[[], Awaitable[tuple[int, int]]],
         kill: Callable[[], Awaitable[None]],
+        owner: int | None = None,
     ) -> None:
         self.id = name
         self.policy = policy
@@ -82,6 +83,7 @@ class EmbeddedSandbox(Sandbox):
         self._control = PacketSocket(control)
         self._counters = usage
         self._end = kill
+        self._owner = owner
         self._names = itertools.count(1)
         self._processes: dict[bytes, EmbeddedProcess] = {}
         self._listeners: dict[bytes, _Answer] = {}
@@ -98,7 +100,7 @@ class EmbeddedSandbox(Sandbox):
         fields = [os.fsencode(word) for word in words]
         if any(b"\0" in field for field in fields) or sum(map(len, fields)) > _SPAWN_BYTES:
             raise StartFailed(f"cannot start {argv[0]}: its arguments contain NUL or exceed {_SPAWN_BYTES} bytes")
-        theirs, ours = _pipes()
+        theirs, ours = _pipes(self._owner)
         process = EmbeddedProcess(name, self, ours)
         self._processes[name] = process
         try:
@@ -210,12 +212,17 @@ class EmbeddedSandbox(Sandbox):
         return SandboxLost("the sandbox is gone; open a new session")
 
 
-def _pipes() -> tuple[tuple[int, ...], tuple[int, int, int]]:
-    """Three pipes: the ends for the process, and ours."""
+def _pipes(owner: int | None) -> tuple[tuple[int, ...], tuple[int, int, int]]:
+    """Three pipes: the ends for the process, and ours.
+
+    They are the sandbox's uid's own, or `> /dev/stderr`, which opens the pipe anew, would be refused.
+    """
     made: list[int] = []
     try:
         for _ in range(3):
             made += os.pipe()
+            if owner is not None:
+                os.fchown(made[-1], owner, owner)
     except OSError as error:
         for descriptor in made:
             os.close(descriptor)

@@ -1,0 +1,183 @@
+"""install.py INDEX PACKAGE[=VERSION]...: unpacks Debian packages, and what they depend on, into the session's libraries.
+
+Nothing is installed: scripts of packages are not run, and what the system has already is taken from there.
+"""
+
+import hashlib
+import io
+import lzma
+import os
+import re
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import BinaryIO
+
+LIBRARIES = Path(os.environ["SANDBOX_LIBRARIES"])
+ROOT = LIBRARIES / "root"
+INSTALLED = LIBRARIES / "installed"
+KEYS = ("Package", "Version", "Depends", "Pre-Depends", "Provides", "Filename", "SHA256")
+
+Package = Mapping[str, str]
+
+
+class Failure(Exception):
+    """Why it cannot be done; the message is for the caller."""
+
+
+class Repository:
+    """The packages of this system's release, as the index has them."""
+
+    def __init__(self, index: str) -> None:
+        self._index = index.rstrip("/")
+        self._packages: dict[str, Package] = {}
+        self._providers: dict[str, str] = {}
+        with self._open(self._list()) as compressed, lzma.open(compressed, "rt", encoding="utf-8") as lines:
+            for package in _stanzas(lines):
+                self._packages.setdefault(package["Package"], package)
+                for name in _names(package.get("Provides", "")):
+                    self._providers.setdefault(name[0], package["Package"])
+
+    def find(self, name: str) -> Package | None:
+        return self._packages.get(name) or self._packages.get(self._providers.get(name, ""))
+
+    def fetch(self, package: Package, target: Path) -> None:
+        with self._open(package["Filename"]) as source:
+            content = source.read()
+        if hashlib.sha256(content).hexdigest() != package["SHA256"]:
+            raise Failure(f"{package['Filename']} is not what the index says: its checksum differs")
+        target.write_bytes(content)
+
+    def _list(self) -> str:
+        release = dict(re.findall(r'^(\w+)="?([^"\n]*)', Path("/etc/os-release").read_text(), re.MULTILINE))
+        machine = subprocess.run(["dpkg", "--print-architecture"], capture_output=True, text=True, check=True)
+        return f"dists/{release.get('VERSION_CODENAME', 'stable')}/main/binary-{machine.stdout.strip()}/Packages.xz"
+
+    def _open(self, path: str) -> BinaryIO:
+        try:
+            with urllib.request.urlopen(f"{self._index}/{path}", timeout=120) as answer:
+                return io.BytesIO(answer.read())
+        except urllib.error.HTTPError as error:
+            raise Failure(f"the index has no {path} ({error.code})") from error
+        except OSError as error:
+            raise Failure(f"the index cannot be reached: {error}") from error
+
+
+def resolve(repository: Repository, wanted: Iterable[str], have: Iterable[str]) -> list[Package]:
+    """The packages that are wanted and all they depend on, save those in `have` and on the system."""
+    chosen: dict[str, Package] = {}
+    for word in wanted:
+        name, _, version = word.partition("=")
+        package = repository.find(name)
+        if package is None:
+            raise Failure(f"there is no package {name}")
+        if version not in ("", package["Version"]):
+            raise Failure(f"{name} is there in version {package['Version']} only, not {version}")
+        chosen[package["Package"]] = package
+    waiting = list(chosen.values())
+    skipped = set(have)
+    while waiting:
+        package = waiting.pop()
+        for alternatives in _names(f"{package.get('Pre-Depends', '')},{package.get('Depends', '')}"):
+            if any(name in chosen or name in skipped or _on_system(name) for name in alternatives):
+                continue
+            needed = next(filter(None, map(repository.find, alternatives)), None)
+            if needed is None:
+                raise Failure(f"{package['Package']} needs {' or '.join(alternatives)}, which is not there")
+            if needed["Package"] not in chosen:
+                chosen[needed["Package"]] = needed
+                waiting.append(needed)
+    return list(chosen.values())
+
+
+def write_flags() -> None:
+    """Tells the compiler about what is unpacked: include folders, and libraries, of which it links those in use."""
+    flags = []
+    for include in [ROOT / "usr/include", *ROOT.glob("usr/include/*-linux-gnu*"), *sorted(_configured())]:
+        flags += ["-isystem", str(include)]
+    flags += ["-Wl,--as-needed", "-Wl,--disable-new-dtags"]
+    for folder in [*ROOT.glob("usr/lib"), *ROOT.glob("usr/lib/*-linux-gnu*"), *ROOT.glob("lib/*-linux-gnu*")]:
+        flags += [f"-L{folder}", f"-Wl,-rpath,{folder}", f"-Wl,-rpath-link,{folder}"]
+        flags += [f"-l:{name}" for name in filter(None, map(_linkable, sorted(folder.glob("lib*.so"))))]
+    (LIBRARIES / "flags").write_text("\n".join(flags) + "\n")
+
+
+def _linkable(library: Path) -> str:
+    """What the linker is told to find this library; a development package may lead to one that the system has."""
+    if library.exists():
+        return library.name
+    leads_to = library.readlink().name
+    return leads_to if Path("/", library.relative_to(ROOT)).with_name(leads_to).exists() else ""
+
+
+def _configured() -> Iterator[Path]:
+    """Folders that packages want to be included from, by their files for pkg-config."""
+    for file in ROOT.glob("usr/**/pkgconfig/*.pc"):
+        text = file.read_text(errors="replace")
+        variables = dict(re.findall(r"^(\w+)=(.*)$", text, re.MULTILINE))
+        for flags in re.findall(r"^Cflags:(.*)$", text, re.MULTILINE):
+            for _ in range(5):
+                flags = re.sub(r"\$\{(\w+)\}", lambda name: variables.get(name[1], ""), flags)
+            for folder in re.findall(r"-I\s*(/usr/include/\S+)", flags):
+                if (place := ROOT / folder.lstrip("/")).is_dir():
+                    yield place
+
+
+def _stanzas(lines: Iterable[str]) -> Iterator[Package]:
+    package: dict[str, str] = {}
+    for line in lines:
+        key, colon, value = line.partition(":")
+        if colon and key in KEYS:
+            package[key] = value.strip()
+        elif line == "\n" and package:
+            yield package
+            package = {}
+    if package:
+        yield package
+
+
+def _names(relations: str) -> list[list[str]]:
+    """`a (>= 1) | b:any, c` as [[a, b], [c]]."""
+    return [
+        [re.split(r"[\s(:\[]", name.strip(), maxsplit=1)[0] for name in part.split("|")]
+        for part in relations.split(",")
+        if part.strip()
+    ]
+
+
+def _on_system(name: str) -> bool:
+    # The list of installed packages is not seen in here; every package leaves its copyright file.
+    return Path("/usr/share/doc", name).exists()
+
+
+def _installed() -> dict[str, str]:
+    lines = INSTALLED.read_text().splitlines() if INSTALLED.exists() else []
+    return dict(line.split(" ", 1) for line in lines)
+
+
+def main(index: str, wanted: list[str]) -> None:
+    ROOT.mkdir(parents=True, exist_ok=True)
+    have = _installed()
+    archive = LIBRARIES / "package.deb"
+    repository = Repository(index)
+    for package in resolve(repository, wanted, have):
+        if have.get(package["Package"]) == package["Version"]:
+            continue
+        repository.fetch(package, archive)
+        subprocess.run(["dpkg-deb", "-x", archive, ROOT], check=True)
+        have[package["Package"]] = package["Version"]
+    archive.unlink(missing_ok=True)
+    write_flags()
+    INSTALLED.write_text("".join(f"{name} {version}\n" for name, version in sorted(have.items())))
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1], sys.argv[2:])
+    except (Failure, subprocess.CalledProcessError) as error:
+        sys.exit(f"install.py: {error}")
+    except OSError as error:
+        sys.exit(f"install.py: cannot write the libraries: {error}")

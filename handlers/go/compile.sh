@@ -1,0 +1,13 @@
+# compile.sh FOLDER: builds the program on standard input into FOLDER/main.
+
+rm -rf "$1" && mkdir -p "$1/main" && cd "$1/main" && cat >main.go || exit
+
+if [ -f "$SANDBOX_LIBRARIES/go.mod" ]; then
+  cp "$SANDBOX_LIBRARIES/go.mod" "$SANDBOX_LIBRARIES/go.sum" .
+else
+  printf 'module main\n' >go.mod
+fi
+
+# Paths are cut from the program only, not from what it imports: other flags would mean another standard library, and
+# that would have to be compiled. With a folder to write to, a package that is not main is an error.
+exec go build -gcflags="-trimpath=$PWD" -o "$1/bin/" .

@@ -1,0 +1,52 @@
+# What R's own functions must do differently where a session goes on after them.
+
+process <- Sys.getpid()
+leave <- function(status) .Internal(quit("no", as.integer(status), FALSE))
+
+# Ends the run with a status; a process that the code forked ends itself.
+end_run <- function(save = "default", status = 0, runLast = TRUE) {
+  if (Sys.getpid() != process) leave(status)
+  signalCondition(structure(class = c("sandbox_end", "condition"), list(message = "", call = NULL, status = status)))
+  leave(status)
+}
+
+# While C's system() waits, R is deaf to SIGINT: the shell says whether there was one.
+run_command <- function(command, intern, timeout) {
+  result <- .Internal(system(paste("trap 'exit 130' INT;", command), intern, timeout))
+  if (intern) return(result)
+  if (identical(result, 130L)) {
+    signalCondition(structure(class = c("interrupt", "condition"), list(message = "", call = NULL)))
+  }
+  invisible(result)
+}
+
+# The code of a function with one call in it replaced.
+in_place_of <- function(old, new, code) {
+  if (identical(code, old)) return(new)
+  if (is.call(code)) {
+    for (i in seq_along(code)) if (is.call(code[[i]])) code[[i]] <- in_place_of(old, new, code[[i]])
+  }
+  code
+}
+
+redefine <- function(name, value) {
+  unlockBinding(name, baseenv())
+  assign(name, value, envir = baseenv())
+  lockBinding(name, baseenv())
+}
+
+for (name in c("quit", "q")) redefine(name, end_run)
+for (name in c("system", "system2")) {
+  redefined <- get(name, envir = baseenv())
+  new <- as.call(list(run_command, quote(command), quote(intern), quote(timeout)))
+  body(redefined) <- in_place_of(quote(.Internal(system(command, intern, timeout))), new, body(redefined))
+  redefine(name, redefined)
+}
+# The base environment takes no new name, so that R's own cannot be told what it would find there.
+redefine("warnings", function(...) if (length(last_warnings)) structure(last_warnings, class = "warnings"))
+
+# R looks for its libraries when it starts, and there is none before the first installation.
+libraries <- Sys.getenv("SANDBOX_LIBRARIES")
+find_libraries <- function() {
+  if (nzchar(libraries) && !libraries %in% .libPaths() && dir.exists(libraries)) .libPaths(c(libraries, .libPaths()))
+}

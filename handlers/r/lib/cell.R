@@ -1,0 +1,54 @@
+# Runs a cell at the top level: statement by statement in the global environment.
+
+result_limit <- 20000L # characters of a result that are reported
+
+# How code is evaluated; an error outside of any function of the code names this very call.
+top_call <- quote(eval(statement, globalenv()))
+
+run_cell <- function(request) {
+  variables <- if (request$variables != "{}") json_value(request$variables)
+  for (name in names(variables)) assign(name, variables[[name]], envir = globalenv())
+  code <- json_text(request$code)
+  name <- sprintf("<cell %s>", request$cell)
+  lines <- strsplit(code, "\n", fixed = TRUE)[[1L]]
+  statements <- parse_cell(code, srcfilecopy(name, lines))
+  references <- attr(statements, "srcref")
+  result <- NULL
+  for (i in seq_along(statements)) {
+    top_place <<- sprintf("%s#%d", name, references[[i]][[1L]])
+    statement <- statements[[i]]
+    value <- withVisible(eval(statement, globalenv()))
+    if (value$visible) {
+      if (i < length(statements)) print_value(value$value) else result <- captured(print_value(value$value), result_limit)
+    }
+    print_warnings()
+  }
+  if (nzchar(result %||% "")) result
+}
+
+`%||%` <- function(a, b) if (is.null(a)) b else a
+
+parse_cell <- function(code, file) {
+  tryCatch(parse(text = code, keep.source = TRUE, srcfile = file, encoding = "UTF-8"), error = function(condition) {
+    stop(structure(class = class(condition), list(message = conditionMessage(condition), call = NULL)))
+  })
+}
+
+print_value <- function(value) if (isS4(value)) methods::show(value) else print(value)
+
+# What an expression prints, without its last newline and at most so many characters.
+captured <- function(expression, limit = Inf) {
+  con <- rawConnection(raw(), "wb")
+  depth <- sink.number()
+  sink(con)
+  on.exit({
+    while (sink.number() > depth) sink()
+    close(con)
+  })
+  force(expression)
+  bytes <- rawConnectionValue(con)
+  if (length(bytes) > 4 * limit + 4) bytes <- bytes[seq_len(4 * limit + 4)]
+  text <- iconv(rawToChar(bytes), "UTF-8", "UTF-8", sub = "byte")
+  text <- sub("\n$", "", text)
+  if (nchar(text) > limit) paste0(substr(text, 1L, limit - 1L), "\u2026") else text
+}

@@ -1,0 +1,60 @@
+# Figures: a device that R opens when code draws and has opened none. Its pages are hidden files until the run ends, since a
+# device counts its pages from 1 and the session does not.
+
+figure_folder <- Sys.getenv("SANDBOX_FIGURES")
+devices <- 0L
+figures <- 0L
+
+# Sizes are in inches, as dev.new() gives them.
+figure_device <- function(width = 7, height = 5, ...) {
+  devices <<- devices + 1L
+  pages <- file.path(figure_folder, sprintf(".device-%05d-%%05d.png", devices))
+  grDevices::png(pages, width = width, height = height, units = "in", res = 120, type = "cairo")
+}
+
+next_figure <- function(extension) {
+  figures <<- figures + 1L
+  file.path(figure_folder, sprintf("figure-%d.%s", figures, extension))
+}
+
+# Closes every device, as R does when a program ends, and gives the pages their names.
+finish_figures <- function() {
+  if (is.null(grDevices::dev.list())) return(invisible())
+  grDevices::graphics.off()
+}
+
+name_figures <- function() {
+  for (page in list.files(figure_folder, "^\\.device-.*png$", all.files = TRUE, full.names = TRUE)) {
+    file.rename(page, next_figure("png"))
+  }
+}
+
+# A widget, such as a plotly figure, is shown by writing a page that has everything in it.
+show_widget <- function(x, ...) {
+  rendered <- htmltools::renderTags(htmltools::as.tags(x, standalone = TRUE))
+  parts <- lapply(htmltools::resolveDependencies(rendered$dependencies), inline)
+  page <- c("<!DOCTYPE html>\n<html>\n<head>\n<meta charset=\"utf-8\"/>", unlist(parts), rendered$head, "</head>\n<body>",
+    rendered$html, "</body>\n</html>")
+  writeLines(enc2utf8(as.character(page)), next_figure("html"), useBytes = TRUE)
+  invisible(x)
+}
+
+inline <- function(dependency) {
+  folder <- dependency$src$file
+  if (!is.null(dependency$package)) folder <- system.file(folder, package = dependency$package)
+  content <- function(file) {
+    text <- paste(readLines(file.path(folder, file), warn = FALSE, encoding = "UTF-8"), collapse = "\n")
+    gsub("</script", "<\\/script", text, fixed = TRUE)
+  }
+  name <- function(entry) if (is.list(entry)) entry$src else entry
+  c(
+    vapply(dependency$stylesheet, function(entry) paste0("<style>\n", content(entry), "\n</style>"), ""),
+    vapply(dependency$script, function(entry) paste0("<script>\n", content(name(entry)), "\n</script>"), ""),
+    dependency$head
+  )
+}
+
+options(device = figure_device)
+setHook(packageEvent("htmlwidgets", "onLoad"), function(...) {
+  registerS3method("print", "htmlwidget", show_widget, envir = asNamespace("htmlwidgets"))
+})

@@ -1,0 +1,37 @@
+# Which regular files appeared or changed below a folder, told by size and times.
+
+entry_limit <- 10000L # entries one scan looks at, nearest to the top first
+file_limit <- 200L # files that are named
+skipped <- c("node_modules", "__pycache__")
+
+# What is in a folder now: the state of each file, by its path.
+scan_folder <- function(root) {
+  states <- list()
+  folders <- ""
+  left <- entry_limit
+  while (length(folders) && left > 0L) {
+    found <- list.files(file.path(root, folders[[1L]]), no.. = TRUE) # leaves out what begins with a dot
+    found <- found[seq_len(min(length(found), left))]
+    left <- left - length(found)
+    names <- paste0(folders[[1L]], setdiff(found, skipped))
+    folders <- folders[-1L]
+    if (!length(found)) next
+    paths <- file.path(root, names)
+    names <- names[!nzchar(Sys.readlink(paths)) & file.exists(paths)]
+    info <- file.info(file.path(root, names), extra_cols = FALSE)
+    folders <- c(folders, paste0(names[info$isdir], "/")[any(info$isdir)])
+    state <- sprintf("%.0f %.6f %.6f", info$size, info$mtime, info$ctime)
+    states[[length(states) + 1L]] <- structure(state, names = names)[!info$isdir]
+  }
+  c(character(), unlist(states))
+}
+
+# The names of files that differ from an earlier scan, and how many more there are.
+changes <- function(root, before) {
+  after <- scan_folder(root)
+  changed <- c(character(), names(after)[!(after == before[names(after)]) %in% TRUE])
+  good <- changed[validUTF8(changed)]
+  good <- good[order(nchar(good), good)]
+  named <- good[seq_len(min(length(good), file_limit))]
+  list(names = named, omitted = length(changed) - length(named))
+}

@@ -1,0 +1,67 @@
+# The loop, and what one run consists of. Interrupts are suspended but for the code's own time, and R unwinds to that state before
+# a handler runs: an interrupt at any other moment ends nothing.
+
+folders <- Sys.getenv(c("SANDBOX_WORKDIR", "SANDBOX_FIGURES"))
+top_place <- NULL
+
+serve <- function() {
+  suspendInterrupts(while (!is.null(request <- read_request())) write_report(answer(request)))
+  leave(0)
+}
+
+answer <- function(request) {
+  find_libraries()
+  before <- lapply(folders, scan_folder)
+  top_place <<- NULL
+  outcome <- attempt(run_cell(request))
+  unwind_sinks()
+  if (!is.null(outcome$error)) print_error(outcome$error, outcome$place)
+  drawing <- attempt(finish_figures())
+  if (outcome$code == 0L && drawing$code != 0L) {
+    outcome <- drawing
+    if (!is.null(drawing$error)) print_error(drawing$error, drawing$place)
+  }
+  attempt(print_warnings())
+  if (Sys.getpid() != process) leave(outcome$code) # a child of the code ends where the code does
+  name_figures()
+  report(outcome, before)
+}
+
+# Runs code with everything that can end it caught.
+attempt <- function(work) {
+  forget_interrupts()
+  place <- NULL
+  tryCatch(
+    withCallingHandlers(
+      list(code = 0L, value = allowInterrupts(work)),
+      error = function(condition) place <<- location(sys.calls()),
+      warning = keep_warning
+    ),
+    sandbox_end = function(condition) list(code = bitwAnd(as.integer(condition$status), 255L)),
+    interrupt = function(condition) list(code = 130L, interrupted = TRUE),
+    error = function(condition) list(code = 1L, error = condition, place = if (is.null(place)) top_place else place)
+  )
+}
+
+forget_interrupts <- function() {
+  tryCatch(allowInterrupts(Sys.sleep(0)), interrupt = function(condition) forget_interrupts())
+}
+
+unwind_sinks <- function() {
+  while (sink.number() > 0L) sink()
+  if (sink.number("message") != 2L) sink(type = "message")
+}
+
+report <- function(outcome, before) {
+  made <- changes(folders[[1L]], before[[1L]])
+  drawn <- changes(folders[[2L]], before[[2L]])
+  paste0(
+    "{\"status\":", if (outcome$code == 0L) "\"ok\"" else "\"error\"",
+    ",\"exit_code\":", outcome$code,
+    ",\"result\":", if (is.null(outcome$value)) "null" else json_quote(outcome$value),
+    ",\"interrupted\":", if (isTRUE(outcome$interrupted)) "true" else "false",
+    ",\"files\":", json_list(made$names),
+    ",\"files_omitted\":", made$omitted,
+    ",\"figures\":", json_list(drawn$names), "}"
+  )
+}

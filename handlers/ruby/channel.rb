@@ -1,0 +1,91 @@
+# frozen_string_literal: true
+
+require_relative 'json'
+
+module Sandbox
+  # The runner's ends of the pipes: requests in, frames out, and standard streams that outlive what code does to them.
+  class Channel
+    Request = Struct.new(:nonce, :cell, :variables, :code)
+
+    FRAME = 4000 # With the head of a frame this stays below PIPE_BUF.
+    # High, because code that tidies up closes low ones, and below the usual limit of 1024.
+    PRIVATE = [1000, 200].freeze
+    # Numbers of Linux; the module that names them is one more file to load.
+    F_DUPFD = 0
+    F_GETFL = 3
+    F_SETFL = 4
+    F_DUPFD_CLOEXEC = 1030
+    private_constant :FRAME, :PRIVATE, :F_DUPFD, :F_GETFL, :F_SETFL, :F_DUPFD_CLOEXEC
+
+    def initialize
+      @input = move_high($stdin, 'rb')
+      @out, @err = [$stdout, $stderr].map { |stream| move_high(stream, 'wb') }
+      @null = File.open(File::NULL) { |file| move_high(file, 'rb') }
+      # Streams of ours on the public descriptors: to reopen one is dup2, whatever the code has made of its own.
+      @public = [0, 1, 2].map { |number| IO.for_fd(number, number.zero? ? 'r' : 'w', autoclose: false) }
+      @pending = String.new
+      restore
+    end
+
+    # Waits for the next request; nil at the end of the input.
+    def read
+      until (length = @pending.index("\n"))
+        @pending << @input.readpartial(1 << 16)
+      end
+      line = @pending.slice!(0..length).force_encoding(Encoding::UTF_8)
+      # The last key; in the code before its end, a quote would stand behind a backslash.
+      at = line.rindex('},"code":"')
+      head = line[0..at]
+      Request.new(head[10, 32], head[/,"cell":(\d+)/, 1], Json.variables(head), Json.text(line[at + 10..-4]))
+    rescue EOFError
+      nil
+    end
+
+    # Puts descriptors 0, 1, 2 and the constants and globals for them back to what the server gave.
+    def restore
+      [[:STDIN, @null], [:STDOUT, @out], [:STDERR, @err]].each_with_index do |(name, private), number|
+        block(private)
+        @public[number].reopen(private)
+        stream = Object.const_get(name)
+        if !stream.is_a?(IO) || stream.closed? || stream.fileno != number
+          Object.__send__(:remove_const, name)
+          stream = Object.const_set(name, IO.for_fd(number, number.zero? ? 'r' : 'w', autoclose: false))
+        end
+        stream.set_encoding(number.zero? ? Encoding::UTF_8 : nil)
+        stream.sync = true
+      end
+      $stdin = STDIN
+      $stdout = STDOUT
+      $stderr = STDERR
+    end
+
+    # Ends the run on both streams.
+    def end(nonce, report)
+      @err.write("\x1e#{nonce}.0\n")
+      report = report.b
+      0.step(report.bytesize - 1, FRAME) do |at|
+        part = report.byteslice(at, FRAME)
+        kind = at + FRAME < report.bytesize ? '+' : '.'
+        @out.write("\x1e#{nonce}#{kind}#{part.bytesize}\n".b + part)
+      end
+    end
+
+    private
+
+    def move_high(stream, mode)
+      bases = PRIVATE.dup
+      begin
+        number = stream.fcntl(F_DUPFD_CLOEXEC, bases.shift)
+      rescue Errno::EINVAL
+        bases.empty? ? raise : retry
+      end
+      IO.for_fd(number, mode, autoclose: false).tap { |io| io.sync = true }
+    end
+
+    # The flag belongs to the pipe, not to the descriptor, so the code's own streams set it for all.
+    def block(stream)
+      flags = stream.fcntl(F_GETFL)
+      stream.fcntl(F_SETFL, flags & ~IO::NONBLOCK) if flags & IO::NONBLOCK != 0
+    end
+  end
+end

@@ -1,0 +1,89 @@
+# frozen_string_literal: true
+
+# Starts the Ruby runner: prepares this interpreter, then answers requests until the input ends. The protocol is in
+# ../README.md. Nothing here makes a local variable: those of this file would be the code's.
+
+require_relative 'channel'
+require_relative 'files'
+require_relative 'forks'
+require_relative 'gems'
+require_relative 'guard'
+require_relative 'session'
+
+module Sandbox
+  DESCRIPTORS_LOST = 71 # the exit status when the code has closed what ties the runner to the server
+
+  # The runs of one session.
+  class Runs
+    def initialize
+      @channel = Channel.new
+      @guard = Guard.new
+      @session = Session.new
+      @process = Process.pid
+      @workdir = ENV.fetch('SANDBOX_WORKDIR')
+      @figures = ENV.fetch('SANDBOX_FIGURES')
+    end
+
+    # Answers one request; nil at the end of the input.
+    def serve_one
+      request = @channel.read or return
+      before = [@workdir, @figures].map { |folder| Scan.new(folder) }
+      Gems.forget
+      error = @guard.run { @session.run(request) }
+      interrupted = @guard.interrupted && error.is_a?(Interrupt)
+      tell(error) if error
+      # A child of the code ends where the code does.
+      exit!(exit_code(error)) if Process.pid != @process
+      @channel.restore
+      @channel.end(request.nonce, report(error, interrupted, *before))
+      true
+    end
+
+    private
+
+    def tell(error)
+      return if error.is_a?(SystemExit)
+
+      @channel.restore
+      require_relative 'errors'
+      failure = @guard.run { Errors.print(error) }
+      @guard.run { Errors.print_plainly(error) } if failure
+    end
+
+    def exit_code(error)
+      case error
+      when nil then 0
+      when SystemExit then error.status & 0xff
+      when Interrupt then 130
+      else 1
+      end
+    end
+
+    def report(error, interrupted, files, figures)
+      code = exit_code(error)
+      made, omitted = files.changes
+      drawn, = figures.changes
+      result = error ? nil : @session.result
+      %({"status":"#{code.zero? ? 'ok' : 'error'}","exit_code":#{code},) +
+        %("result":#{result ? Json.quote(result) : 'null'},) +
+        %("interrupted":#{interrupted},) +
+        %("files":#{Json.list(made)},"files_omitted":#{omitted},"figures":#{Json.list(drawn)}})
+    end
+  end
+
+  # Nothing that another thread, or a signal, raises here reaches the loop: it waits for the code.
+  def self.serve
+    Thread.handle_interrupt(Object => :never) do
+      runs = Runs.new
+      nil while runs.serve_one
+    end
+    # Not exit: it would wait for the code's threads.
+    exit!(0)
+  rescue IOError, SystemCallError
+    exit!(DESCRIPTORS_LOST)
+  end
+end
+
+ARGV.clear
+$LOAD_PATH.push(ENV.fetch('SANDBOX_WORKDIR')) # last: a `json.rb` of the user shadows nothing
+Sandbox.serve

@@ -1,0 +1,58 @@
+# frozen_string_literal: true
+
+module Sandbox
+  # The state that lasts from one cell to the next: the top level of the interpreter itself.
+  class Session
+    RESULT_LIMIT = 20_000 # characters of a result that are reported
+    private_constant :RESULT_LIMIT
+
+    # What the last statement of the last cell gave, as text.
+    attr_reader :result
+
+    # Runs one cell; its errors are raised as they are.
+    def run(request)
+      @result = nil
+      name = "<cell #{request.cell}>"
+      $PROGRAM_NAME = name # for code that asks whether it is the program: `if __FILE__ == $0`
+      request.variables.each { |key, value| define(key, value) }
+      value = evaluate(request.code, name)
+      return if nil.equal?(value)
+
+      @result = show(value)
+      TOPLEVEL_BINDING.local_variable_set(:_, value)
+    end
+
+    private
+
+    def evaluate(code, name)
+      TOPLEVEL_BINDING.eval(code, name, 1)
+    rescue LocalJumpError => error
+      # A `return` outside of methods ends a program, and so the cell.
+      raise unless error.reason == :return && error.backtrace_locations&.first&.label == '<main>'
+
+      error.exit_value
+    end
+
+    def define(name, value)
+      if name.match?(/\A[A-Z]/)
+        Object.__send__(:remove_const, name) if Object.const_defined?(name, false)
+        Object.const_set(name, value)
+      else
+        TOPLEVEL_BINDING.local_variable_set(name, value)
+      end
+    end
+
+    # The text of a value. An element is at least one character of it, so what is cut off first could not be shown anyway,
+    # and 100 million elements are never turned into text.
+    def show(value)
+      if value.instance_of?(String) || value.instance_of?(Array)
+        value = value[0..RESULT_LIMIT]
+      elsif value.instance_of?(Hash) && value.size > RESULT_LIMIT
+        value = value.first(RESULT_LIMIT + 1).to_h
+      end
+      text = value.inspect
+      text = Kernel.instance_method(:to_s).bind_call(value) unless text.is_a?(String)
+      text.length > RESULT_LIMIT ? "#{text[0, RESULT_LIMIT - 1]}…" : text
+    end
+  end
+end

@@ -1,0 +1,46 @@
+"""What callers send, checked before anything starts, and made such that it can be sent on."""
+
+import json
+from collections.abc import Mapping
+
+from .errors import InvalidArgument, quoted
+from .languages import Language
+from .units import format_size
+
+_VARIABLES_MAX = 1 << 20
+"""Bytes of all variables of one run as JSON."""
+
+
+def readable(code: str, limit: int) -> tuple[str, list[str]]:
+    """Code as it can be sent, with a note where characters had to be replaced."""
+    size = len(code.encode(errors="surrogatepass"))
+    if not code.strip():
+        raise InvalidArgument("code is empty; give the source to run")
+    if size > limit:
+        raise InvalidArgument(
+            f"code has {size} bytes; the limit is {limit} ({format_size(limit)}): put data into a file with copy_file"
+        )
+    clean = code.encode(errors="replace").decode() if any("\ud800" <= char <= "\udfff" for char in code) else code
+    return clean, [] if clean == code else ["characters of the code that are not valid Unicode were replaced by '?'"]
+
+
+def sendable(variables: Mapping[str, object], language: Language) -> Mapping[str, object]:
+    """Variables as they can be sent: plain names, JSON values, valid Unicode."""
+    if variables and language.handler.build is not None:
+        raise InvalidArgument(f"variables cannot be given to {language.name}; write the values into the code or a file")
+    for name in variables:
+        if not name.isidentifier() or not name.isascii() or name.startswith("__"):
+            raise InvalidArgument(
+                f"variables: {quoted(name)} is not a plain identifier; use ASCII letters, digits and underscores"
+            )
+    try:
+        text = json.dumps(dict(variables), ensure_ascii=False, allow_nan=False).encode(errors="replace")
+    except (TypeError, ValueError) as error:
+        raise InvalidArgument(f"variables must be JSON values: {error}") from error
+    if len(text) > _VARIABLES_MAX:
+        raise InvalidArgument(
+            f"variables have {len(text)} bytes; the limit is {_VARIABLES_MAX} ({format_size(_VARIABLES_MAX)}): "
+            "put data into a file with copy_file"
+        )
+    clean: dict[str, object] = json.loads(text)
+    return clean

@@ -1,0 +1,63 @@
+"""One sandbox on each backend, on the real engine."""
+
+from collections.abc import AsyncIterator, Iterator, Mapping
+from pathlib import Path
+
+import anyio
+import pytest
+
+from llm_sandbox_mcp.backends import BACKENDS, open_backend
+from llm_sandbox_mcp.backends.base import Backend, Sandbox
+from llm_sandbox_mcp.profile import Profile
+from llm_sandbox_mcp.service import Service, open_service
+from tests.engines import host_folder, need, small_profile, surroundings
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(params=BACKENDS)
+def backend_name(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with host_folder() as made:
+        yield made
+
+
+@pytest.fixture
+def changes() -> dict[str, Mapping[str, object]]:
+    """Sections of the profile that a test overrides."""
+    return {}
+
+
+@pytest.fixture
+def profile(backend_name: str, folder: Path, changes: dict[str, Mapping[str, object]]) -> Profile:
+    return small_profile(backend_name, folder, **changes)
+
+
+@pytest.fixture
+async def backend(anyio_backend: str, backend_name: str, profile: Profile, folder: Path) -> AsyncIterator[Backend]:
+    await need(backend_name)
+    with anyio.fail_after(60):
+        async with open_backend(profile, surroundings(folder)) as opened:
+            yield opened
+
+
+@pytest.fixture
+async def sandbox(backend: Backend, profile: Profile) -> AsyncIterator[Sandbox]:
+    async with backend.sandbox(profile.limits.policy()) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def service(anyio_backend: str, backend_name: str, profile: Profile) -> AsyncIterator[Service]:
+    await need(backend_name)
+    with anyio.fail_after(60):
+        async with open_service(profile) as opened:
+            yield opened

@@ -1,0 +1,172 @@
+"""Sandboxes come and go, side by side, cancelled at any point, and nothing of them stays."""
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from functools import partial
+from pathlib import Path
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from llm_sandbox_mcp.backends.base import PATH, Backend
+from llm_sandbox_mcp.folders import HANDLERS
+from llm_sandbox_mcp.profile import Profile
+from tests.engines import absent
+from tests.leftovers import look, nothing_beyond
+
+pytestmark = pytest.mark.anyio
+
+ENV = {"PATH": PATH}
+ROOT = Path(__file__).parents[2]
+
+
+async def test_sandboxes_do_not_see_each_other(backend: Backend, profile: Profile) -> None:
+    policy = profile.limits.policy()
+    with anyio.fail_after(10):
+        async with backend.sandbox(policy) as one, backend.sandbox(policy) as other:
+            await one.run(
+                [
+                    "sh",
+                    "-c",
+                    "for d in /sandbox /home /tmp /dev/shm; do echo x > $d/mine; done; sleep 1000 >/dev/null 2>&1 &",
+                ],
+                ENV,
+            )
+            seen = await other.run(
+                ["sh", "-c", "ls /sandbox /home /tmp /dev/shm | grep mine; cat /proc/[0-9]*/comm | grep sleep"], ENV
+            )
+            assert seen.stdout == b""
+            assert (await one.run(["cat", "/sandbox/mine"], ENV)).stdout == b"x\n"
+
+
+async def test_closing_leaves_nothing(backend: Backend, profile: Profile, folder: Path) -> None:
+    state = partial(look, folder / "runtime")
+    async with backend.sandbox(profile.limits.policy()):
+        pass
+    before = state()
+    with anyio.fail_after(10):
+        async with backend.sandbox(profile.limits.policy()) as sandbox:
+            await sandbox.run(
+                ["sh", "-c", "setsid sleep 1000 >/dev/null 2>&1 & mkdir -p /tmp/a/b; echo x > /tmp/a/b/c"], ENV
+            )
+            assert state().beyond(before)
+        await nothing_beyond(before, state, 5)
+
+
+async def test_an_error_in_the_scope_closes_it_too(backend: Backend, profile: Profile, folder: Path) -> None:
+    state = partial(look, folder / "runtime")
+    async with backend.sandbox(profile.limits.policy()):
+        pass
+    before = state()
+    with anyio.fail_after(10):
+        with pytest.raises(ZeroDivisionError):  # noqa: PT012 - the scope's end is the matter
+            async with backend.sandbox(profile.limits.policy()) as sandbox:
+                await sandbox.spawn(["sleep", "1000"], ENV)
+                raise ZeroDivisionError
+        await nothing_beyond(before, state, 5)
+
+
+@pytest.mark.parametrize("passed", range(12))
+async def test_a_start_that_is_cancelled_at_any_point_leaves_nothing(
+    backend: Backend, profile: Profile, folder: Path, passed: int
+) -> None:
+    """`passed` is how often the event loop goes round before the cancellation."""
+    state = partial(look, folder / "runtime")
+    async with backend.sandbox(profile.limits.policy()):
+        pass
+    before = state()
+
+    async def start() -> None:
+        async with backend.sandbox(profile.limits.policy()) as sandbox:
+            await sandbox.run(["true"], ENV)
+
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(start)
+            for _ in range(passed):
+                await anyio.lowlevel.checkpoint()
+            tasks.cancel_scope.cancel()
+        await nothing_beyond(before, state, 5)
+        async with backend.sandbox(profile.limits.policy()) as sandbox:
+            assert (await sandbox.run(["true"], ENV)).exit_code == 0
+
+
+async def test_ten_sandboxes_start_at_once(backend: Backend, profile: Profile) -> None:
+    answers: list[bytes] = []
+
+    async def one(number: int) -> None:
+        async with backend.sandbox(profile.limits.policy()) as sandbox:
+            answers.append((await sandbox.run(["echo", str(number)], ENV)).stdout)
+
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+            for number in range(10):
+                tasks.start_soon(one, number)
+    assert sorted(answers) == [b"%d\n" % number for number in range(10)]
+
+
+ORDINARY = """
+import anyio, os, pathlib, sys
+from llm_sandbox_mcp.service import open_service
+from llm_sandbox_mcp.profile import load_profile
+
+async def main():
+    base = pathlib.Path(sys.argv[1])
+    profile = load_profile()
+    profile = profile.model_copy(update={
+        "backend": profile.backend.model_copy(update={"name": sys.argv[2]}),
+        "embedded": profile.embedded.model_copy(update={"cache": str(base / "cache"), "runtime": str(base / "runtime")}),
+        "limits": profile.limits.model_copy(update={"pids": 64, "memory": 128 << 20, "disk": 16 << 20}),
+    })
+    with anyio.fail_after(30):
+        async with open_service(profile) as service:
+            checks = {check.name: check.state for check in await service.backend.probe()}
+            first = await service.execute("x=41; echo $(id -u)", language="bash")
+            second = await service.execute("echo $((x + 1))", language="bash", session_id=first.session_id)
+            stubborn = await service.execute("trap '' INT; while :; do :; done", language="bash", timeout=0.3)
+            print(os.geteuid(), checks.get("control groups"), first.stdout.text.strip(), second.stdout.text.strip(), stubborn.status)
+anyio.run(main)
+"""
+
+
+async def test_it_works_for_an_ordinary_user_without_control_groups_and_says_so(
+    backend_name: str, backend: Backend, folder: Path
+) -> None:
+    if os.geteuid() != 0:
+        absent(backend_name, "only root can become another user")
+    packages = sysconfig.get_path("purelib")
+    # The system's, since this one may lie where an ordinary user cannot go.
+    interpreter = shutil.which(f"python3.{sys.version_info.minor}", path="/usr/local/bin:/usr/bin")
+    if interpreter is None:
+        absent(backend_name, "the system's Python has another version than the one that runs the tests")
+    home = folder / "home"
+    home.mkdir()
+    for name in ("llm_sandbox_mcp", "configs", "handlers"):
+        shutil.copytree(
+            ROOT / name if name != "handlers" else HANDLERS, home / name, ignore=shutil.ignore_patterns("__pycache__")
+        )
+    (home / "script.py").write_text(ORDINARY)
+    for path in (home, *home.rglob("*")):
+        os.chown(path, 65534, 65534)
+        path.chmod(0o755 if path.is_dir() else 0o644)
+
+    def run() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [interpreter, str(home / "script.py"), str(home), backend_name],
+            user=65534,
+            group=65534,
+            extra_groups=[],
+            cwd=home,
+            env={"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": f"{home}:{packages}"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    done = await anyio.to_thread.run_sync(run)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["65534", "degraded", "1000", "42", "timeout"], done.stdout

@@ -1,0 +1,177 @@
+"""Sessions, on every backend: what is kept, what is lost, and that it is said."""
+
+import anyio
+import pytest
+
+from llm_sandbox_mcp.errors import CapacityReached, UnknownSession
+from llm_sandbox_mcp.results import Execution
+from llm_sandbox_mcp.service import Service
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_state_is_kept_between_runs_and_after_an_error(service: Service) -> None:
+    first = await service.execute("x = 41")
+    failed = await service.execute("x += 1\nraise ValueError('oops')", session_id=first.session_id)
+    assert (failed.status, failed.exit_code, failed.session_state) == ("error", 1, "kept")
+    assert "ValueError: oops" in failed.stderr.text
+    last = await service.execute("x", session_id=first.session_id)
+    assert (last.status, last.result, last.session_id) == ("ok", "42", first.session_id)
+
+
+async def test_languages_share_the_files_of_a_session(service: Service) -> None:
+    first = await service.execute("open('shared', 'w').write('from python')\nNone")
+    second = await service.execute("cat shared", language="bash", session_id=first.session_id)
+    assert second.stdout.text == "from python"
+
+
+async def test_a_timeout_that_is_answered_keeps_state(service: Service) -> None:
+    first = await service.execute("x = 1\nimport time\nprint('began')\ntime.sleep(100)", timeout=0.5)
+    assert (first.status, first.exit_code, first.session_state, first.stdout.text) == (
+        "timeout",
+        130,
+        "kept",
+        "began\n",
+    )
+    assert (await service.execute("x", session_id=first.session_id)).result == "1"
+
+
+async def test_a_kill_loses_state_and_the_next_run_says_so(service: Service) -> None:
+    first = await service.execute(
+        "x = 1\nimport signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass", timeout=0.5
+    )
+    assert (first.status, first.exit_code, first.session_state) == ("timeout", 137, "fresh")
+    second = await service.execute("'x' in globals()", session_id=first.session_id)
+    assert second.result == "False"
+    assert any("started fresh" in note for note in second.notes)
+    third = await service.execute("1", session_id=first.session_id)
+    assert third.notes == ()
+
+
+async def test_output_is_capped_at_the_limit(service: Service) -> None:
+    result = await service.execute("while True: print('x' * 100)")
+    assert result.status == "output_limit"
+    assert any("1MiB" in note for note in result.notes)
+
+
+async def test_a_run_without_a_session_kept_leaves_none(service: Service) -> None:
+    result = await service.execute("1", keep_session=False)
+    assert result.session_state == "ended"
+    assert service.list_sessions() == ()
+    with pytest.raises(UnknownSession):
+        await service.execute("1", session_id=result.session_id)
+
+
+@pytest.mark.parametrize("session_id", ["x", "0" * 32, "../..", " ", "\0"])
+async def test_an_unknown_id_is_one_clear_error(service: Service, session_id: str) -> None:
+    with pytest.raises(UnknownSession, match="call without session_id to open a new one") as raised:
+        await service.execute("1", session_id=session_id)
+    assert "\n" not in str(raised.value)
+
+
+async def test_a_closed_session_is_gone(service: Service) -> None:
+    first = await service.execute("1")
+    await service.close_session(first.session_id)
+    with pytest.raises(UnknownSession, match="closed"):
+        await service.close_session(first.session_id)
+
+
+@pytest.mark.parametrize("changes", [{"sessions": {"idle_timeout": 0.2}}])
+async def test_an_idle_session_expires_and_a_busy_one_does_not(service: Service) -> None:
+    idle = await service.execute("1")
+    busy = await service.execute("import time\ntime.sleep(0.6)\n'done'")
+    assert busy.result == "'done'"
+    with pytest.raises(UnknownSession, match="expired after 200ms"):
+        await service.execute("1", session_id=idle.session_id)
+
+
+@pytest.mark.parametrize("changes", [{"sessions": {"max": 2}}])
+async def test_the_least_recently_used_idle_session_makes_room(service: Service) -> None:
+    first, second = await service.execute("1"), await service.execute("2")
+    await service.execute("3", session_id=first.session_id)
+    third = await service.execute("4")
+    assert {info.id for info in service.list_sessions()} == {first.session_id, third.session_id}
+    with pytest.raises(UnknownSession):
+        await service.execute("5", session_id=second.session_id)
+
+
+async def started(service: Service, results: list[Execution], code: str, session_id: str = "") -> None:
+    results.append(await service.execute(code, session_id=session_id))
+
+
+@pytest.mark.parametrize("changes", [{"sessions": {"max": 1}}])
+async def test_when_all_are_busy_none_is_evicted(service: Service) -> None:
+    results: list[Execution] = []
+    printed = anyio.Event()
+
+    async def begun(stream: str, text: str) -> None:
+        printed.set()
+
+    async def run() -> None:
+        results.append(await service.execute("import time\nprint('x')\ntime.sleep(100)", on_output=begun))
+
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(run)
+            await printed.wait()
+            with pytest.raises(CapacityReached, match="all 1 sessions are busy"):
+                await service.execute("1")
+            await service.interrupt_session(service.list_sessions()[0].id)
+    assert results[0].status == "cancelled"
+
+
+async def test_two_callers_of_one_session_take_turns(service: Service) -> None:
+    session = (await service.execute("log = []")).session_id
+    code = "import time\nlog.append('in')\ntime.sleep(0.05)\nlog.append('out')"
+    results: list[Execution] = []
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as tasks:
+            for _ in range(5):
+                tasks.start_soon(started, service, results, code, session)
+    assert {result.status for result in results} == {"ok"}
+    assert (await service.execute("log == ['in', 'out'] * 5", session_id=session)).result == "True"
+
+
+async def test_an_interrupt_from_outside_gives_cancelled_and_keeps_the_session(service: Service) -> None:
+    session = (await service.execute("x = 1")).session_id
+
+    async def interrupt(stream: str, text: str) -> None:
+        await service.interrupt_session(session)
+
+    with anyio.fail_after(5):
+        result = await service.execute(
+            "import time\nprint('began')\ntime.sleep(100)", session_id=session, on_output=interrupt
+        )
+    assert (result.status, result.session_state) == ("cancelled", "kept")
+    assert (await service.execute("x", session_id=session)).result == "1"
+
+
+async def test_a_cancelled_call_interrupts_the_code_and_keeps_the_session(service: Service) -> None:
+    session = (await service.execute("x = 1")).session_id
+    with anyio.fail_after(5):
+        with anyio.CancelScope() as scope:
+
+            async def cancel(stream: str, text: str) -> None:
+                scope.cancel()
+
+            await service.execute(
+                "import time\nx += 1\nprint('began')\ntime.sleep(100)", session_id=session, on_output=cancel
+            )
+        assert scope.cancelled_caught
+        assert (await service.execute("x", session_id=session)).result == "2"
+
+
+async def test_a_reset_keeps_the_id_and_nothing_else(service: Service) -> None:
+    session = (await service.execute("x = 1\nopen('file', 'w').close()")).session_id
+    await service.reset_session(session)
+    result = await service.execute("import os\n'x' in globals() or os.path.exists('file')", session_id=session)
+    assert (result.result, result.notes) == ("False", ())
+
+
+async def test_an_error_in_the_scope_of_the_service_comes_out_as_it_is(backend_name: str, service: Service) -> None:
+    from llm_sandbox_mcp.service import open_service
+
+    with pytest.raises(ZeroDivisionError):  # noqa: PT012 - the scope's end is the matter
+        async with open_service(service.profile) as other:
+            await other.execute("1")
+            raise ZeroDivisionError

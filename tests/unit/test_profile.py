@@ -1,0 +1,111 @@
+"""Every mistake in a profile names file and key; the default holds every key."""
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from llm_sandbox_mcp.errors import ProfileError
+from llm_sandbox_mcp.folders import CONFIGS
+from llm_sandbox_mcp.profile import LanguageSection, Profile, load_profile
+
+DEFAULT = tomllib.loads((CONFIGS / "default.toml").read_text())
+
+
+def keys(model: type[BaseModel], prefix: str = "") -> set[str]:
+    found = set()
+    for name, field in model.model_fields.items():
+        kind = field.annotation
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            found |= keys(kind, f"{prefix}{name}.")
+        elif name != "languages":
+            found.add(prefix + name)
+    return found
+
+
+def flat(table: dict[str, Any], prefix: str = "") -> set[str]:
+    found = set()
+    for name, value in table.items():
+        if isinstance(value, dict):
+            found |= flat(value, f"{prefix}{name}.")
+        else:
+            found.add(prefix + name)
+    return found
+
+
+def test_the_default_holds_every_key() -> None:
+    written = flat({name: value for name, value in DEFAULT.items() if name != "languages"})
+    assert written == keys(Profile)
+    assert set().union(*DEFAULT["languages"].values()) == set(LanguageSection.model_fields)
+
+
+def test_every_key_of_the_default_says_what_it_means() -> None:
+    for line in (CONFIGS / "default.toml").read_text().splitlines():
+        if re.match(r"\w+ = ", line) and "libraries = []" not in line and line != 'index = ""':
+            assert "#" in line, line
+
+
+@pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.toml")), ids=lambda path: path.stem)
+def test_every_profile_that_comes_along_is_right(path: Path) -> None:
+    assert load_profile(path.stem) == load_profile(str(path))
+
+
+MISTAKES = {
+    "limits.memory": ['"2"', "2", '"2GB"', '"-1MiB"', '"0B"', "true", "[]"],
+    "limits.cpus": ["0", "-1", '"2"', "nan"],
+    "limits.pids": ["0", "-5", "1.5", '"x"'],
+    "limits.timeout": ['"0s"', "30", '"30"', '"30 minutes"'],
+    "limits.output": ['"0B"'],
+    "limits.disk": ['"0B"'],
+    "sessions.max": ["0", '"many"'],
+    "sessions.idle_timeout": ['"0s"', "600"],
+    "artifacts.files": ["0"],
+    "artifacts.file_size": ["1"],
+    "files.roots": ['"/tmp"', '["relative"]', "[1]"],
+    "handlers.folders": ['"x"', "[1]"],
+    "backend.name": ['"bogus"', "1"],
+    "embedded.bwrap": ["1"],
+    "languages.python.libraries": ['"numpy"', "[1]"],
+    "limits.bogus": ["1"],
+    "bogus.key": ["1"],
+    "languages.python.bogus": ["1"],
+}
+
+
+@pytest.mark.parametrize(("key", "value"), [(key, value) for key, values in MISTAKES.items() for value in values])
+def test_a_mistake_names_file_and_key(tmp_path: Path, key: str, value: str) -> None:
+    section, name = key.rsplit(".", 1)
+    file = tmp_path / "own.toml"
+    file.write_text(f"[{section}]\n{name} = {value}\n")
+    with pytest.raises(ProfileError) as raised:
+        load_profile(str(file))
+    message = str(raised.value)
+    assert str(file) in message
+    assert key in message or (key.startswith("bogus") and "bogus" in message)
+    assert "\n" not in message and "pydantic" not in message
+
+
+@pytest.mark.parametrize("text", ["[limits", "x = ", "\ufeff[[", "a = 1\na = 2"])
+def test_what_is_not_toml_names_the_file(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "own.toml"
+    file.write_text(text)
+    with pytest.raises(ProfileError, match=r"own\.toml.*not valid TOML"):
+        load_profile(str(file))
+
+
+def test_a_file_that_is_not_there_and_a_name_that_nobody_has_are_told(tmp_path: Path) -> None:
+    with pytest.raises(ProfileError, match=r"missing\.toml: cannot be read: No such file"):
+        load_profile(str(tmp_path / "missing.toml"))
+    with pytest.raises(ProfileError, match=r"no profile is named 'bogus'; there are: .*default"):
+        load_profile("bogus")
+
+
+def test_a_profile_needs_only_what_differs(tmp_path: Path) -> None:
+    file = tmp_path / "own.toml"
+    file.write_text('[limits]\nmemory = "1.5GiB"\n')
+    profile, default = load_profile(str(file)), load_profile()
+    assert profile.limits.memory == 3 << 29
+    assert profile.limits.model_copy(update={"memory": default.limits.memory}) == default.limits

@@ -1,0 +1,121 @@
+"""What the code printed and what the runner reported, told apart under any splits and any bytes."""
+
+import itertools
+import json
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llm_sandbox_mcp.protocol import FrameParser, decode_report, encode_request, new_nonce
+
+NONCE = "0123456789abcdef" * 2
+OTHER = "fedcba9876543210" * 2
+ADVERSARIAL = st.sampled_from(
+    [
+        b"\x1e",
+        b"\x1e" + NONCE[:7].encode(),
+        b"\x1e\x1e",
+        f"\x1e{OTHER}.0\n".encode(),
+        f"\x1e{NONCE}".encode()[:-1],
+        b"\n",
+        b"+4",
+    ]
+)
+OUTPUT = st.lists(st.one_of(st.binary(max_size=40), ADVERSARIAL), max_size=8).map(b"".join)
+
+
+def frame(payload: bytes, last: bool) -> bytes:
+    return f"\x1e{NONCE}{'.' if last else '+'}{len(payload)}\n".encode() + payload
+
+
+def portions(data: bytes, cuts: Iterable[int]) -> list[bytes]:
+    places = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
+    return [data[start:end] for start, end in itertools.pairwise(places)]
+
+
+@given(
+    OUTPUT,
+    st.lists(st.tuples(st.binary(max_size=60), OUTPUT), min_size=1, max_size=4),
+    st.lists(st.integers(0), max_size=30),
+)
+def test_output_and_payload_are_told_apart_under_any_split(
+    first: bytes, frames: list[tuple[bytes, bytes]], cuts: list[int]
+) -> None:
+    marker = f"\x1e{NONCE}".encode()
+    printed, stream = first, first
+    for number, (payload, after) in enumerate(frames):
+        last = number == len(frames) - 1
+        stream += frame(payload, last) + after
+        printed += after
+    if marker in printed:
+        return  # by chance: the nonce is what code cannot print
+    parser = FrameParser(NONCE)
+    output = b"".join(parser.feed(portion) for portion in portions(stream, cuts))
+    assert parser.done
+    assert bytes(parser.payload) == b"".join(payload for payload, _ in frames)
+    assert output + parser.flush() == printed
+
+
+@given(st.binary(max_size=300), st.lists(st.integers(0), max_size=30))
+def test_bytes_without_the_nonce_are_output_to_the_last(data: bytes, cuts: list[int]) -> None:
+    parser = FrameParser(NONCE)
+    output = b"".join(parser.feed(portion) for portion in portions(data, cuts))
+    assert output + parser.flush() == data
+    assert not parser.done and not parser.payload
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.binary(max_size=20), st.just(f"\x1e{NONCE}".encode()), st.sampled_from([b"+", b".", b"99\n", b"0\n"])
+        ),
+        max_size=30,
+    ),
+    st.lists(st.integers(0), max_size=20),
+)
+def test_no_bytes_make_it_fail_or_hold_much(parts: list[bytes], cuts: list[int]) -> None:
+    parser = FrameParser(NONCE)
+    data = b"".join(parts)
+    output = b"".join(parser.feed(portion) for portion in portions(data, cuts))
+    assert len(output) + len(parser.payload) + len(parser.flush()) <= len(data)
+
+
+@pytest.mark.parametrize("mark", ["", "x", ".", ".\n", ".x\n", ".-1\n", ".12345\n", "+ 1\n", ". 1\n", "!1\n", ".1 \n"])
+def test_what_is_almost_a_frame_is_output(mark: str) -> None:
+    parser = FrameParser(NONCE)
+    data = f"\x1e{NONCE}{mark}".encode() + b"rest of the output, long enough"
+    assert parser.feed(data) + parser.flush() == data
+    assert not parser.done
+
+
+def test_a_payload_is_bounded() -> None:
+    parser = FrameParser(NONCE)
+    for _ in range(2000):
+        assert parser.feed(frame(b"x" * 4000, last=False)) == b""
+    assert len(parser.payload) <= (1 << 20) + 4000
+
+
+@given(st.text(), st.dictionaries(st.text(), st.integers() | st.text()))
+def test_a_request_is_one_line_that_says_what_went_in(code: str, variables: dict[str, object]) -> None:
+    line = encode_request(NONCE, 7, variables, code)
+    assert line.endswith(b"\n") and line.count(b"\n") == 1
+    assert json.loads(line) == {"nonce": NONCE, "cell": 7, "variables": variables, "code": code}
+    assert list(json.loads(line)) == ["nonce", "cell", "variables", "code"]
+
+
+@given(
+    st.binary(max_size=200)
+    | st.recursive(st.none() | st.integers() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)).map(
+        lambda x: json.dumps(x).encode()
+    )
+)
+def test_no_payload_makes_reading_a_report_fail(payload: bytes) -> None:
+    report = decode_report(payload)
+    assert report is None or report.status in ("ok", "error")
+
+
+def test_nonces_do_not_repeat() -> None:
+    assert len({new_nonce() for _ in range(1000)}) == 1000
+    assert len(new_nonce()) == 32
