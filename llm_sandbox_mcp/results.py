@@ -31,6 +31,9 @@ class Artifact:
     mime_type: str
     size: int
     """Bytes."""
+    width: int = 0
+    """Pixels, as `height`; 0 when it is no image, or not the kind of image that its name says."""
+    height: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 
 from . import hostfiles
-from .artifacts import ArtifactStore, inner_path, mime_type
+from .artifacts import ArtifactStore, describe, inner_path
 from .backends import open_backend
 from .backends.archive import Member
 from .backends.base import WORKDIR, Backend, Surroundings
@@ -13,6 +13,7 @@ from .folders import HostFolders, host_folders
 from .languages import Language, Languages, load_languages
 from .libraries.installing import Installer
 from .libraries.preparing import Preparer
+from .media import mime_type
 from .policy import narrow
 from .pool import Pool
 from .profile import Profile
@@ -164,7 +165,7 @@ class Service:
         target = hostfiles.checked_target(host_path, self.profile.files.roots)
         name, content = await self._copy_out(session_id, path)
         await hostfiles.write(target, content)
-        return Artifact(name, mime_type(name), len(content))
+        return describe(name, content)
 
     def artifacts(self, session_id: str) -> tuple[Artifact, ...]:
         """What runs of a session left behind; of a session that ended too, while the store has it."""

@@ -77,6 +77,8 @@ class ArtifactItem(Answer):
     name: str
     mime_type: str
     size_bytes: int
+    width: int = Field(description="Pixels; 0: no image")
+    height: int
     uri: str
 
 
