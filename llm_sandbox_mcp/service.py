@@ -8,7 +8,7 @@ from .artifacts import ArtifactStore, describe, inner_path
 from .backends import open_backend
 from .backends.archive import Member
 from .backends.base import WORKDIR, Backend, Surroundings
-from .errors import BadPath, InvalidArgument, SandboxError, SandboxLost, quoted
+from .errors import BadPath, InvalidArgument, SandboxError, SandboxLost, UnknownSession, quoted
 from .folders import HostFolders, host_folders
 from .languages import Language, Languages, load_languages
 from .libraries.installing import Installer
@@ -194,6 +194,19 @@ class Service:
     async def interrupt_session(self, session_id: str) -> None:
         """Stops what runs in a session; its state is kept if the code answers the interrupt."""
         self._sessions.get(session_id).stop()
+
+    async def clear_session(self, session_id: str) -> None:
+        """Drops the artifacts of a session, also of one that ended, and empties its folder of figures; state stays."""
+        try:
+            session = self._sessions.get(session_id)
+        except UnknownSession:
+            if not self._store.of_session(session_id):
+                raise
+            await self._store.clear(session_id)
+            return
+        async with session.exclusive():
+            await session.clear_figures()
+            await self._store.clear(session_id)
 
     async def reset_session(self, session_id: str) -> None:
         """Drops all state of a session, stopping what runs in it; its id stays."""
