@@ -8,7 +8,7 @@ from dataclasses import replace
 import anyio
 
 from .backends.base import Files, Process, Sandbox
-from .errors import SandboxLost
+from .errors import SandboxLost, StartFailed
 from .execution import Ending, Outcome, Run
 from .kernel import Places
 from .languages import Build
@@ -54,19 +54,16 @@ class Program:
         """
         start = anyio.current_time()
         key = hashlib.sha256(code.encode()).digest()
-        number = self._built.pop(key, None)
-        if number is None:
+        before = await self._sandbox.list_files()
+        outcome = await self._again(key, timeout, output, on_output)
+        if outcome is None:
             number = self._room()
-            folder = self._places.build_folder(number)
-            compiled = await self._step(self._build.compile, folder, code.encode(), timeout, output, None)
+            compiled = await self._step(self._build.compile, number, code.encode(), timeout, output, None)
             if compiled.ending != "exited" or compiled.exit_code != 0:
                 return _answered(compiled, [], 0)
-        folder = self._places.build_folder(number)
-        left = max(0.001, timeout - (anyio.current_time() - start))
-        before = await self._sandbox.list_files()
-        # A program that cannot be started is not kept: an earlier one may have removed it.
-        outcome = await self._step(self._build.run, folder, b"", left, output, on_output)
-        self._built[key] = number
+            left = max(0.001, timeout - (anyio.current_time() - start))
+            outcome = await self._step(self._build.run, number, b"", left, output, on_output)
+            self._built[key] = number
         if outcome.ending == "lost":
             return outcome
         changed = _changed(before, await self._sandbox.list_files())
@@ -93,6 +90,18 @@ class Program:
     async def close(self) -> None:
         """Nothing of it lives between runs."""
 
+    async def _again(self, key: bytes, timeout: float, output: int, on_output: OnOutput | None) -> Outcome | None:
+        """Runs what is built; nothing when it is not, or not any more: an earlier program may have removed it."""
+        number = self._built.pop(key, None)
+        if number is None:
+            return None
+        try:
+            outcome = await self._step(self._build.run, number, b"", timeout, output, on_output)
+        except StartFailed:
+            return None
+        self._built[key] = number
+        return outcome
+
     def _room(self) -> int:
         """The number of a folder for another program."""
         if len(self._built) < _PROGRAMS:
@@ -102,12 +111,13 @@ class Program:
     async def _step(
         self,
         words: tuple[str, ...],
-        folder: str,
+        number: int,
         stdin: bytes,
         timeout: float,
         output: int,
         on_output: OnOutput | None,
     ) -> Outcome:
+        folder = self._places.build_folder(number)
         argv = [word.replace("{build}", folder) for word in self._places.argv(words)]
         process: Process = await self._sandbox.spawn(argv, self._places.env())
         # Nobody knows this nonce: all that is printed is output, and the end of the process ends the run.

@@ -12,6 +12,9 @@ SessionState = Literal["kept", "fresh", "ended"]
 
 StreamName = Literal["stdout", "stderr"]
 
+DEFAULT_TIMEOUT = 30.0
+"""Seconds for one run, where the caller names none and the profile allows it."""
+
 OnOutput = Callable[[StreamName, str], Awaitable[None]]
 """Receives what code prints while it runs, as it appears, whole characters only."""
 

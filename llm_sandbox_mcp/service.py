@@ -18,7 +18,7 @@ from .policy import narrow
 from .pool import Pool
 from .profile import Profile
 from .requests import readable, sendable
-from .results import Artifact, Execution, Installation, OnOutput, OnProgress, SessionInfo
+from .results import DEFAULT_TIMEOUT, Artifact, Execution, Installation, OnOutput, OnProgress, SessionInfo
 from .runtime import open_runtime
 from .sessions import Session, Sessions
 from .tasks import open_tasks
@@ -56,7 +56,7 @@ class Service:
         language: str = "python",
         session_id: str = "",
         libraries: Sequence[str] = (),
-        timeout: float = 30.0,
+        timeout: float | None = None,
         variables: Mapping[str, object] | None = None,
         keep_session: bool = True,
         on_output: OnOutput | None = None,
@@ -64,11 +64,13 @@ class Service:
     ) -> Execution:
         """Runs code in a session, opened where none is named; `libraries` are installed into it first.
 
+        `timeout` is in seconds; left out, it is 30 or the profile's limit, whichever is less.
         Every request error is raised before anything starts. Cancelled, it interrupts the code and keeps the session.
         """
         chosen = self.languages[language]
         code, notes = readable(code, self.profile.limits.code)
         limits = narrow(self.profile.limits.policy(), timeout=timeout)
+        seconds = min(DEFAULT_TIMEOUT, limits.timeout) if timeout is None else timeout
         values = sendable(variables or {}, chosen)
         self._installer.check(chosen, libraries)
         session = self._session(session_id)
@@ -82,15 +84,13 @@ class Service:
                 if session.loss is not None:
                     notes.append(f"started fresh: since an earlier run {session.loss}")
                     session.loss = None
-                outcome, usage = await session.run(
-                    places, code, variables=values, timeout=limits.timeout, on_output=on_output
-                )
+                outcome, usage = await session.run(places, code, variables=values, timeout=seconds, on_output=on_output)
                 status = status_of(outcome, usage)
                 if outcome.ending == "lost" and status == "error":
                     raise SandboxLost(
                         "the sandbox ended while the code ran; what it did is unknown; run again to start fresh"
                     )
-                notes += notes_of(outcome, usage, status, limits, timeout)
+                notes += notes_of(outcome, usage, status, limits, seconds)
                 left = sandbox if session.loss is None else None
                 artifacts, left_out = await self._store.collect(
                     session.id, session.runs, left, outcome, self.profile.limits.shown

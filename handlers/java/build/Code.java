@@ -26,6 +26,7 @@ class Code {
     private final List<Piece> pieces = new ArrayList<>();
     private String packageName = "";
     private String mainClass = "Main";
+    private boolean startable = true;
 
     Code(String code) {
         this.code = code;
@@ -35,11 +36,12 @@ class Code {
         }
     }
 
+    /** The class to start; null when none can be. */
     String mainClass() {
-        return packageName + mainClass;
+        return startable ? packageName + mainClass : null;
     }
 
-    /** What is given to the compiler; nothing where there is nothing to start. */
+    /** What is given to the compiler. */
     List<View> views() {
         boolean statements = pieces.stream().anyMatch(this::isStatement);
         Piece main = find(Kind.METHOD);
@@ -87,8 +89,8 @@ class Code {
         mainClass = named == null ? mainClass : named.name;
         View all = new View(code, mainClass + ".java", "all");
         all.keep(0, code.length());
-        // Without main there is nothing to start, but what is wrong with the code comes first.
-        return main == null && !tokens.isEmpty() && balanced() ? List.of() : List.of(all);
+        startable = main != null;
+        return List.of(all);
     }
 
     private View view(String folder) {
@@ -139,10 +141,6 @@ class Code {
             }
         }
         return false;
-    }
-
-    private boolean balanced() {
-        return tokens.stream().mapToInt(Code::depthOf).sum() == 0;
     }
 
     private Piece piece(int first) {

@@ -1,12 +1,15 @@
+import java.io.File;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Locale;
 import java.util.Set;
+import java.util.stream.Collectors;
 import javax.tools.Diagnostic;
 import javax.tools.JavaCompiler;
 import javax.tools.JavaFileObject;
@@ -25,12 +28,12 @@ class Main {
         Files.createDirectories(folder);
         Code split = new Code(code);
         List<View> views = split.views();
-        if (views.isEmpty()) {
-            System.err.println("error: nothing to start: write a class with main, or plain statements");
-            System.exit(1);
-        }
         String libraries = System.getenv("SANDBOX_LIBRARIES");
         if (!compile(views, folder, libraries)) {
+            System.exit(1);
+        }
+        if (split.mainClass() == null) {
+            System.err.println("error: nothing to start: write a class with main, or plain statements");
             System.exit(1);
         }
         List<String> start = List.of(
@@ -44,10 +47,15 @@ class Main {
     }
 
     private static boolean compile(List<View> views, Path folder, String libraries) {
-        boolean plain = !Files.isDirectory(Path.of(libraries, "jars"));
+        File[] jars = new File(libraries, "jars").listFiles();
         List<String> options = new ArrayList<>(List.of("-d", folder.toString(), "-Xmaxerrs", "20", "-nowarn"));
-        // Libraries may bring annotation processors; looking for them takes time.
-        options.addAll(plain ? List.of("-proc:none") : List.of("-cp", libraries + "/jars/*"));
+        if (jars == null) {
+            // Only libraries bring annotation processors; looking for them takes time.
+            options.add("-proc:none");
+        } else {
+            options.add("-cp");
+            options.add(Arrays.stream(jars).map(File::getPath).collect(Collectors.joining(File.pathSeparator)));
+        }
         Set<String> errors = new LinkedHashSet<>();
         JavaCompiler compiler = ToolProvider.getSystemJavaCompiler();
         boolean done = compiler.getTask(null, null, problem -> {

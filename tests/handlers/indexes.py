@@ -1,0 +1,142 @@
+"""Package indexes with one tiny library each, made by the test that serves them on loopback.
+
+A class is one kind of index: `pages` is what it answers, by path.
+"""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol, Self
+
+from tests.unit.local_index import LocalIndex, Page, local_index, tar, wheel
+
+LIMIT = 60.0
+"""Seconds for a tool that builds a package."""
+
+
+class Index(Protocol):
+    """What an index answers."""
+
+    @property
+    def pages(self) -> Mapping[str, Page | bytes]: ...
+
+
+@dataclass
+class Wheels:
+    """Python's simple API."""
+
+    pages: dict[str, Page] = field(default_factory=dict)
+
+    @classmethod
+    def small(cls) -> Self:
+        """The module `tinyanswer`."""
+        page = LocalIndex(0)
+        page.url = ""
+        page.add_project("tinyanswer", wheel("tinyanswer"), page)
+        return cls({path.removeprefix("/simple"): content for path, content in page.pages.items()})
+
+
+@dataclass
+class Npm:
+    """npm's registry."""
+
+    pages: dict[str, Page] = field(default_factory=dict)
+
+    @classmethod
+    def small(cls) -> Self:
+        """The module `tiny-answer`."""
+        page = LocalIndex(0)
+        page.url = ""
+        page.add_npm("tiny-answer", page)
+        return cls(page.pages)
+
+
+@dataclass
+class Gems:
+    """A folder as `gem generate_index` makes it."""
+
+    pages: dict[str, bytes] = field(default_factory=dict)
+
+    @classmethod
+    def small(cls) -> Self:
+        """The gem `tiny-answer`."""
+        index = cls()
+        with tempfile.TemporaryDirectory() as name:
+            source, served = Path(name, "source"), Path(name, "served")
+            (source / "lib").mkdir(parents=True)
+            (served / "gems").mkdir(parents=True)
+            (source / "lib/tiny_answer.rb").write_text("module TinyAnswer\n  ANSWER = 42\nend\n")
+            (source / "tiny-answer.gemspec").write_text(
+                "Gem::Specification.new('tiny-answer', '1.0.0') do |gem|\n"
+                "  gem.summary = gem.license = gem.author = 'none'\n  gem.homepage = 'http://localhost'\n"
+                "  gem.files = ['lib/tiny_answer.rb']\nend\n"
+            )
+            _tool(
+                "gem", "build", "--norc", "tiny-answer.gemspec", "-o", f"{served}/gems/tiny-answer-1.0.0.gem", at=source
+            )
+            _tool("gem", "generate_index", "--norc", "--directory", str(served), at=source)
+            for path in served.rglob("*"):
+                if path.is_file():
+                    index.pages[f"/{path.relative_to(served)}"] = path.read_bytes()
+        return index
+
+
+@dataclass
+class Cran:
+    """The sources of a CRAN mirror."""
+
+    pages: dict[str, bytes] = field(default_factory=dict)
+
+    def add(self, name: str, code: str, more: str = "") -> None:
+        """Adds a package that exports all its code; `more` is what its description says beside the necessary."""
+        description = f"Package: {name}\nVersion: 1.0\n{more}"
+        whole = f"{description}Title: None\nDescription: None.\nAuthor: None\nMaintainer: None <none@localhost>\nLicense: MIT\n"
+        files = {"DESCRIPTION": whole, "NAMESPACE": 'exportPattern("^[a-z]")\n', "R/code.R": code}
+        place = "/src/contrib"
+        self.pages[f"{place}/{name}_1.0.tar.gz"] = tar({f"{name}/{path}": text for path, text in files.items()})
+        self.pages[f"{place}/PACKAGES"] = self.pages.get(f"{place}/PACKAGES", b"") + f"{description}\n".encode()
+
+    @classmethod
+    def small(cls) -> Self:
+        """The package `tinyanswer`, which needs another one, and one that cannot be installed."""
+        index = cls()
+        index.add("tinyquestion", "question <- function() 'six by nine'\n")
+        index.add("tinyanswer", "answer <- function() c(tinyquestion::question(), '42')\n", "Imports: tinyquestion\n")
+        index.add("tinybroken", "stop('broken')\n")
+        return index
+
+
+INDEXES: dict[str, Callable[[], Index]] = {
+    "python": Wheels.small,
+    "javascript": Npm.small,
+    "ruby": Gems.small,
+    "r": Cran.small,
+}
+"""By language."""
+
+
+@contextmanager
+def serve_indexes(languages: Mapping[str, bool]) -> Iterator[dict[str, str]]:
+    """Serves the index of every language whose tools are here, and gives their addresses."""
+    with ExitStack() as stack:
+        addresses = {}
+        for language, make in INDEXES.items():
+            if not languages.get(language):
+                continue
+            server = stack.enter_context(local_index())
+            for path, content in make().pages.items():
+                server.pages[path] = content if isinstance(content, Page) else Page(content)
+            addresses[language] = f"{server.url}/"
+        yield addresses
+
+
+def _tool(program: str, *arguments: str, at: Path) -> None:
+    found = shutil.which(program)
+    assert found is not None
+    environment = {"PATH": os.environ["PATH"], "HOME": str(at), "LANG": "C.UTF-8"}
+    subprocess.run([found, *arguments], cwd=at, env=environment, check=True, capture_output=True, timeout=LIMIT)

@@ -1,0 +1,165 @@
+"""Every case that a handler folder has in its `selftest/`, run through the whole service on every backend."""
+
+import shutil
+import tomllib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import anyio
+import pytest
+from pydantic import BaseModel, ConfigDict, Field
+
+from llm_sandbox_mcp.backends import BACKENDS
+from llm_sandbox_mcp.languages import Language, load_languages
+from llm_sandbox_mcp.profile import LanguageSection
+from llm_sandbox_mcp.results import Output
+from llm_sandbox_mcp.service import Service, open_service
+from tests.engines import MIB, host_folder, need, small_profile
+
+from .indexes import serve_indexes
+
+LANGUAGES = load_languages()
+LIMIT = 120.0
+"""Seconds for one run with what it installs."""
+
+
+class Run(BaseModel):
+    """One run of a case, and what must come of it; what is not named may be anything."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    code: str
+    timeout: float = 30.0
+    libraries: list[str] = []
+    variables: dict[str, Any] = {}
+    status: str = "ok"
+    exit_code: int | None = None
+    stdout: str | None = None
+    stdout_has: str | list[str] = []
+    stderr_has: str | list[str] = []
+    result: str | None = None
+    artifacts: list[str] | None = None
+    session_state: str | None = None
+    output_bytes: int | None = None
+
+
+class Case(BaseModel):
+    """A sentence about behaviour, and the runs of one session that show it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str
+    run: list[Run] = Field(min_length=1)
+
+
+class Cases(BaseModel):
+    """A whole file."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    case: list[Case] = Field(min_length=1)
+
+
+def cases(language: Language) -> list[Case]:
+    """The cases of a language; none where it has no file, which is a failure of its own."""
+    file = language.folder / "selftest" / "cases.toml"
+    return Cases.model_validate(tomllib.loads(file.read_text(encoding="utf-8"))).case if file.is_file() else []
+
+
+def missing(language: Language, *, libraries: bool) -> list[str]:
+    """The programs that a language needs and that are not here."""
+    handler = language.handler
+    programs = [*handler.requires.commands, *(handler.libraries.requires if libraries and handler.libraries else ())]
+    return [program for program in programs if shutil.which(program) is None]
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="module", params=BACKENDS)
+def backend_name(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture(scope="module")
+async def service(anyio_backend: str, backend_name: str) -> AsyncIterator[Service]:
+    """One service for all cases, with an index for every language that has one here."""
+    await need(backend_name)
+    ready = {name: not missing(language, libraries=True) for name, language in LANGUAGES.items()}
+    with host_folder() as folder, serve_indexes(ready) as addresses:
+        limits = {"memory": 1024 * MIB, "cpus": 2.0, "pids": 256, "disk": 256 * MIB, "output": 8 * MIB}
+        sections = {name: LanguageSection(index=address) for name, address in addresses.items()}
+        profile = small_profile(backend_name, folder, limits=limits).model_copy(update={"languages": sections})
+        async with open_service(profile) as opened:
+            yield opened
+
+
+def _parameters() -> list[Any]:
+    return [
+        pytest.param(name, case, id=f"{name}: {case.name}")
+        for name, language in LANGUAGES.items()
+        for case in cases(language)
+    ]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("language", "case"), _parameters())
+async def test_a_language_behaves_as_its_selftest_says(service: Service, language: str, case: Case) -> None:
+    lacking = missing(LANGUAGES[language], libraries=any(run.libraries for run in case.run))
+    if lacking:
+        pytest.skip(f"{language} needs {', '.join(lacking)}: {LANGUAGES[language].handler.requires.install}")
+    session = service.open_session()
+    try:
+        for run in case.run:
+            with anyio.fail_after(LIMIT):
+                await _check(service, session, language, run)
+    finally:
+        await service.close_session(session)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_every_language_says_how_it_behaves(language: str) -> None:
+    found = cases(LANGUAGES[language])
+    names = [case.name for case in found]
+    assert len(set(names)) == len(names)
+    runs = [run for case in found for run in case.run]
+    assert any(run.stdout == "hello\n" for run in runs)
+    assert any(run.status == "timeout" and run.session_state == "kept" for run in runs)
+    assert any(run.exit_code not in (None, 0, 1, 130) for run in runs)
+    assert any(run.output_bytes is not None for run in runs)
+    assert any(run.artifacts for run in runs)
+    assert any(run.stdout is not None and not run.stdout.isascii() for run in runs)
+    assert any(run.libraries for run in runs) == (LANGUAGES[language].handler.libraries is not None)
+
+
+async def _check(service: Service, session: str, language: str, run: Run) -> None:
+    done = await service.execute(
+        run.code,
+        language=language,
+        session_id=session,
+        libraries=run.libraries,
+        timeout=run.timeout,
+        variables=run.variables,
+    )
+    assert done.status == run.status, done
+    assert run.exit_code is None or done.exit_code == run.exit_code, done
+    assert run.stdout is None or done.stdout.text == run.stdout, done
+    for stream, parts in ((done.stdout, run.stdout_has), (done.stderr, run.stderr_has)):
+        for part in [parts] if isinstance(parts, str) else parts:
+            assert part in stream.text, done
+    assert run.result is None or done.result == run.result, done
+    names = sorted(artifact.name for artifact in done.artifacts)
+    assert run.artifacts is None or names == sorted(run.artifacts), done
+    assert run.session_state is None or done.session_state == run.session_state, done
+    assert run.output_bytes is None or _length(done.stdout) == run.output_bytes, done.notes
+
+
+def _length(output: Output) -> int:
+    """Bytes of a stream; what was omitted is replaced by a line that says so."""
+    if not output.omitted:
+        return len(output.text.encode())
+    head, _, rest = output.text.partition("\n[... ")
+    return len((head + rest.partition(" left out ...]\n")[2]).encode()) + output.omitted
