@@ -1,13 +1,11 @@
 """What a model needs to know to write code in a language, asked of the language itself in a sandbox."""
 
-import re
 from dataclasses import dataclass
 
-from .backends.base import WORKDIR, Sandbox
-from .errors import SandboxError
-from .kernel import Places
+from .backends.base import WORKDIR
+from .errors import SandboxError, StartFailed
 from .languages import Language
-from .libraries.installing import libraries_at_hand
+from .libraries.installing import list_libraries
 from .libraries.preparing import Preparer
 from .pool import Pool
 from .profile import Profile
@@ -36,12 +34,12 @@ class Describer:
         handler = language.handler
         problem = {}
         answer = self._unprepared(language)
-        if self._preparer.ready(language):
-            try:
+        try:
+            if await self._preparer.ready(language):
                 answer = await self._ask(language)
-            except SandboxError as error:
-                mend = f"; {handler.requires.install}" if handler.requires.install else ""
-                problem = {"problem": f"{handler.title} does not run here: {error}{mend}"}
+        except SandboxError as error:
+            mend = f"; if it is missing: {handler.requires.install}" if handler.requires.install else ""
+            problem = {"problem": f"{handler.title} does not run here: {error}{mend}"}
         return {
             "name": handler.name,
             "title": handler.title,
@@ -61,3 +59,23 @@ class Describer:
     def _unprepared(self, language: Language) -> _Answer:
         named = self._profile.language(language.name).libraries
         return _Answer(_LATER, tuple(Library(name, _LATER) for name in named))
+
+    async def _ask(self, language: Language) -> _Answer:
+        if language.name in self._answers:
+            return self._answers[language.name]
+        places = await self._preparer.places(language)
+        handler = language.handler
+        lease = await self._pool.acquire(self._profile.limits.policy())
+        try:
+            done = await lease.sandbox.run(places.argv(handler.version), places.env())
+            version = (done.stdout or done.stderr).decode(errors="replace").strip().partition("\n")[0]
+            if done.exit_code != 0:
+                raise StartFailed(version or "it does not start")
+            found: tuple[Library, ...] = ()
+            if handler.libraries is not None:
+                command = handler.libraries.provided or handler.libraries.installed
+                found = await list_libraries(lease.sandbox, places, command)
+        finally:
+            lease.release()
+        answer = self._answers[language.name] = _Answer(version, found)
+        return answer

@@ -58,8 +58,10 @@ class Libraries(_Section):
     """The command; the names are appended."""
     installed: tuple[str, ...]
     """The command that prints what is installed."""
+    provided: tuple[str, ...] = ()
+    """The command that prints what is there before anything is installed; without it, `installed` is asked."""
     installed_pattern: str
-    """Applied to each printed line, with the groups `name` and `version`."""
+    """Applied to each line that either prints, with the groups `name` and `version`."""
     index: str = ""
     """The package index; empty means that `default_index` is asked."""
     default_index: tuple[str, ...] = ()
@@ -95,6 +97,8 @@ class Handler(_Section):
     runner: Runner | None = None
     build: Build | None = None
     env: Mapping[str, str] = {}
+    figures: tuple[str, ...] = ()
+    """Endings of the figures that its runner writes, the most usual first."""
     environment: Environment | None = None
     requires: Requires = Requires()
     libraries: Libraries | None = None
