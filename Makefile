@@ -9,7 +9,7 @@ PYTHON := $(VENV)/bin/python
 run: $(VENV)/installed
 	@$(PYTHON) -m tests.demo
 
-test: $(VENV)/installed
+test: $(VENV)/installed $(VENV)/toolchains
 	$(PYTHON) -m pytest
 
 lint: $(VENV)/installed
@@ -59,4 +59,24 @@ $(VENV)/system:
 	  touch $@; \
 	else \
 	  echo "missing on this machine; some things will not work until: sudo apt-get install$$missing" >&2; \
+	fi
+
+# Languages beside those that `make run` shows. Without one its tests are skipped, and no other's.
+$(VENV)/toolchains: | $(VENV)/system
+	@set -e; missing=; \
+	[ -x /usr/bin/ruby ] || missing="$$missing ruby"; \
+	[ -x /usr/bin/R ] || missing="$$missing r-base-core r-cran-ggplot2"; \
+	mkdir -p $(VENV); \
+	if [ -z "$$missing" ]; then \
+	  touch $@; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  echo "apt-get install$$missing"; \
+	  apt-get update -qq || true; \
+	  for package in $$missing; do \
+	    DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends $$package >/dev/null \
+	      || echo "$$package could not be installed; tests that need it are skipped" >&2; \
+	  done; \
+	  touch $@; \
+	else \
+	  echo "missing on this machine; tests that need them are skipped until: sudo apt-get install$$missing" >&2; \
 	fi

@@ -155,18 +155,18 @@ def test_input_is_empty_and_there_are_no_arguments(r: Runner) -> None:
         "cat('started'); Sys.sleep(60)",
         "system('echo started; exec sleep 60'); cat('no')",
         "system2('sh', c('-c', shQuote('echo started; exec sleep 60'))); cat('no')",
-        "cat('started'); system('sleep 60', intern = TRUE); cat('no')",
+        "system('echo started >&2; exec sleep 60', intern = TRUE); cat('no')",
         "cat('started'); tryCatch(repeat {}, error = function(e) NULL, finally = cat('')); cat('no')",
     ],
 )
 def test_an_interrupt_stops_the_code_and_keeps_the_state(r: Runner, code: str) -> None:
     r.run("kept <- 1")
     r.send(code)
-    r.wait_for("started")
+    r.wait_for("started", "stderr" if ">&2" in code else "stdout")
     r.interrupt()
     run = r.finish()
     assert (run.status, run.exit_code, run.interrupted) == ("error", 130, True)
-    assert run.out.strip() == "started"
+    assert (run.out + run.err).strip() == "started"
     assert r.run("kept").result == "[1] 1"
 
 

@@ -12,8 +12,9 @@ end_run <- function(save = "default", status = 0, runLast = TRUE) {
 
 # While C's system() waits, R is deaf to SIGINT: a shell around the command's own says whether there was one.
 run_command <- function(command, intern, timeout) {
-  result <- .Internal(system(paste("trap 'exit 130' INT; sh -c", shQuote(command)), intern, timeout))
   Sys.sleep(0) # where R looks for interrupts
+  result <- .Internal(system(paste("trap 'exit 130' INT; sh -c", shQuote(command)), intern, timeout))
+  Sys.sleep(0)
   if (intern) return(result)
   if (identical(result, 130L)) {
     signalCondition(structure(class = c("interrupt", "condition"), list(message = "", call = NULL)))
