@@ -1,7 +1,6 @@
 """Files that runs left behind: taken out of the sandbox, bounded, and kept beyond its end."""
 
 import itertools
-import mimetypes
 import posixpath
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -14,12 +13,13 @@ from .backends.archive import Member
 from .backends.base import FIGURES, WORKDIR, Sandbox
 from .errors import BadPath, SandboxLost, Unavailable, UnknownArtifact, quoted
 from .execution import Outcome
+from .images import identify
+from .media import mime_type
 from .profile import ArtifactLimits
 from .protocol import Report
 from .results import Artifact
 from .units import format_size
 
-_TEXT_TYPES = {".csv": "text/csv", ".json": "application/json", ".md": "text/markdown", ".svg": "image/svg+xml"}
 _PATH_MAX = 1024
 _RELATIVE = "use a relative path such as data/table.csv"
 
@@ -42,10 +42,13 @@ def inner_path(path: str) -> str:
     return normal
 
 
-def mime_type(name: str) -> str:
-    """The media type that a file's name suggests."""
-    known = _TEXT_TYPES.get(posixpath.splitext(name)[1].lower())
-    return known or mimetypes.guess_type(name)[0] or "application/octet-stream"
+def describe(name: str, content: bytes) -> Artifact:
+    """A file as an artifact, with its size in pixels if it is the image that its name says."""
+    kind = mime_type(name)
+    image = identify(content)
+    if image is None or image.mime_type != kind:
+        return Artifact(name, kind, len(content))
+    return Artifact(name, kind, len(content), image.width, image.height)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +88,7 @@ class ArtifactStore:
 
     async def put(self, session_id: str, name: str, content: bytes) -> Artifact:
         """Keeps a file; an older one of the same name is replaced. Raises `Unavailable` when the disk is full."""
-        artifact = Artifact(name, mime_type(name), len(content))
+        artifact = describe(name, content)
         file = self._folder / str(next(self._numbers))
         try:
             await anyio.Path(self._folder).mkdir(mode=0o700, exist_ok=True)

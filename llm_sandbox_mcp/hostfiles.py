@@ -1,6 +1,7 @@
 """Files of this machine that callers may name: only below the roots of the profile, and through no link out."""
 
 import os
+import secrets
 import stat
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -45,9 +46,11 @@ def checked_target(host_path: str, roots: Sequence[str]) -> Path:
 
 async def write(path: Path, content: bytes) -> None:
     """Writes a file whole or not at all."""
-    temporary = path.with_name(f".{path.name}.part")
+    # A name that nobody can foresee, and never one that is there: whoever may write the folder could plant a link.
+    temporary = path.with_name(f".{secrets.token_hex(8)}.part")
     try:
-        await anyio.Path(temporary).write_bytes(content)
+        async with await anyio.open_file(temporary, "xb") as file:
+            await file.write(content)
         await anyio.Path(temporary).rename(path)
     except OSError as error:
         await anyio.Path(temporary).unlink(missing_ok=True)

@@ -32,9 +32,9 @@ class Places:
     def libraries(self) -> str:
         return f"{LIBRARIES}/{self.language.name}"
 
-    def build_folder(self, name: str) -> str:
+    def build_folder(self, number: int) -> str:
         """Where one program of a compiled language is built."""
-        return f"{HOME}/build/{self.language.name}/{name}"
+        return f"{HOME}/build/{self.language.name}/{number}"
 
     def expand(self, text: str) -> str:
         """Fills the placeholders in one word; any other brace stays as it is."""

@@ -7,6 +7,7 @@ their own and the documented file cannot be wrong.
 import os
 import tomllib
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -130,6 +131,13 @@ class EmbeddedSection(_Section):
     runtime: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Origin:
+    """The file of a profile. Profiles with the same settings are equal wherever they come from."""
+
+    path: Path | None = field(default=None, compare=False)
+
+
 class Profile(_Section):
     """Everything that an operator decides."""
 
@@ -142,7 +150,7 @@ class Profile(_Section):
     languages: Mapping[str, LanguageSection]
     embedded: EmbeddedSection
 
-    _path: Path | None = PrivateAttr(None)
+    _origin: _Origin = PrivateAttr(_Origin())
 
     def language(self, name: str) -> LanguageSection:
         """The operator's settings for a language, empty ones where the profile has none."""
@@ -153,7 +161,7 @@ class Profile(_Section):
         known = list(known)
         for name in self.languages:
             if name not in known:
-                where = f"{self._path}: " if self._path else ""
+                where = f"{self._origin.path}: " if self._origin.path else ""
                 raise ProfileError(f"{where}languages.{name}: no such language; there are: {', '.join(known)}")
 
 
@@ -170,7 +178,7 @@ def load_profile(source: str | None = None) -> Profile:
         settings = _merge(settings, _read(path))
     try:
         profile = Profile.model_validate(settings)
-        profile._path = path
+        profile._origin = _Origin(path)
         return profile
     except ValidationError as error:
         raise ProfileError(f"{path}: {_explain(error)}") from error

@@ -1,5 +1,6 @@
 """A compiled language in one sandbox: code is built once, kept, and run as a program of its own."""
 
+import contextlib
 import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
@@ -7,14 +8,19 @@ from dataclasses import replace
 import anyio
 
 from .backends.base import Files, Process, Sandbox
+from .errors import SandboxLost, StartFailed
 from .execution import Ending, Outcome, Run
 from .kernel import Places
 from .languages import Build
 from .protocol import Report, new_nonce
-from .results import OnOutput
+from .results import Library, OnOutput
 
 _FILES = 200
 """Changed files that are named, as runners do."""
+_PROGRAMS = 32
+"""Built programs that are kept, for they fill the disk; the least recently run one makes room."""
+_KILL = 1.0
+"""Seconds for the end of a process that was killed."""
 
 
 class Program:
@@ -24,7 +30,9 @@ class Program:
         self._sandbox = sandbox
         self._places = places
         self._build = build
-        self._built: set[str] = set()
+        self._built: dict[bytes, int] = {}
+        """The number of its folder for each program, by what its code comes to; the last run one is last."""
+        self._libraries: tuple[Library, ...] = ()
         self._run: Run | None = None
         self.alive = True
         """Whether what ran last has ended, so that the next may start."""
@@ -45,20 +53,27 @@ class Program:
         `cell` could count or `variables` could be put into.
         """
         start = anyio.current_time()
-        name = hashlib.sha256(code.encode()).hexdigest()[:24]
-        folder = self._places.build_folder(name)
-        if name not in self._built:
-            compiled = await self._step(self._build.compile, folder, code.encode(), timeout, output, None)
+        key = hashlib.sha256(code.encode()).digest()
+        before = await self._sandbox.list_files()
+        outcome = await self._again(key, timeout, output, on_output)
+        if outcome is None:
+            number = self._room()
+            compiled = await self._step(self._build.compile, number, code.encode(), timeout, output, None)
             if compiled.ending != "exited" or compiled.exit_code != 0:
                 return _answered(compiled, [], 0)
-            self._built.add(name)
-        left = max(0.001, timeout - (anyio.current_time() - start))
-        before = await self._sandbox.list_files()
-        outcome = await self._step(self._build.run, folder, b"", left, output, on_output)
+            left = max(0.001, timeout - (anyio.current_time() - start))
+            outcome = await self._step(self._build.run, number, b"", left, output, on_output)
+            self._built[key] = number
         if outcome.ending == "lost":
             return outcome
         changed = _changed(before, await self._sandbox.list_files())
         return _answered(outcome, changed[:_FILES], len(changed[_FILES:]))
+
+    def use_libraries(self, installed: tuple[Library, ...]) -> None:
+        """Takes note of what is installed now; what was built with something else is built again."""
+        if installed != self._libraries:
+            self._built.clear()
+        self._libraries = installed
 
     def stop(self, reason: Ending = "cancelled") -> bool:
         """Stops what is built or runs now; false when nothing does."""
@@ -75,26 +90,58 @@ class Program:
     async def close(self) -> None:
         """Nothing of it lives between runs."""
 
+    async def _again(self, key: bytes, timeout: float, output: int, on_output: OnOutput | None) -> Outcome | None:
+        """Runs what is built; nothing when it is not, or not any more: an earlier program may have removed it."""
+        number = self._built.pop(key, None)
+        if number is None:
+            return None
+        try:
+            outcome = await self._step(self._build.run, number, b"", timeout, output, on_output)
+        except StartFailed:
+            return None
+        self._built[key] = number
+        return outcome
+
+    def _room(self) -> int:
+        """The number of a folder for another program."""
+        if len(self._built) < _PROGRAMS:
+            return next(number for number in range(_PROGRAMS) if number not in self._built.values())
+        return self._built.pop(next(iter(self._built)))
+
     async def _step(
         self,
         words: tuple[str, ...],
-        folder: str,
+        number: int,
         stdin: bytes,
         timeout: float,
         output: int,
         on_output: OnOutput | None,
     ) -> Outcome:
+        folder = self._places.build_folder(number)
         argv = [word.replace("{build}", folder) for word in self._places.argv(words)]
         process: Process = await self._sandbox.spawn(argv, self._places.env())
         # Nobody knows this nonce: all that is printed is output, and the end of the process ends the run.
         self._run = run = Run(process, stdin, new_nonce(), output=output, on_output=on_output, close_stdin=True)
+        ended = False
         try:
             async with process:
-                outcome = await run.finish(timeout)
-            return replace(outcome, alive=run.exited)
+                try:
+                    outcome = await run.finish(timeout)
+                finally:
+                    ended = run.exited or await _killed(process)
+            return replace(outcome, alive=ended)
         finally:
             self._run = None
-            self.alive = run.exited
+            self.alive = ended
+
+
+async def _killed(process: Process) -> bool:
+    """Ends a program that ignored the interrupt: nothing is lost but itself, so the sandbox need not go for it."""
+    with anyio.move_on_after(_KILL, shield=True), contextlib.suppress(SandboxLost):
+        await process.kill()
+        await process.wait()
+        return True
+    return False
 
 
 def _answered(outcome: Outcome, files: list[str], omitted: int) -> Outcome:

@@ -12,6 +12,9 @@ SessionState = Literal["kept", "fresh", "ended"]
 
 StreamName = Literal["stdout", "stderr"]
 
+DEFAULT_TIMEOUT = 30.0
+"""Seconds for one run, where the caller names none and the profile allows it."""
+
 OnOutput = Callable[[StreamName, str], Awaitable[None]]
 """Receives what code prints while it runs, as it appears, whole characters only."""
 
@@ -28,6 +31,9 @@ class Artifact:
     mime_type: str
     size: int
     """Bytes."""
+    width: int = 0
+    """Pixels, as `height`; 0 when it is no image, or not the kind of image that its name says."""
+    height: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 
 from . import hostfiles
-from .artifacts import ArtifactStore, inner_path, mime_type
+from .artifacts import ArtifactStore, describe, inner_path
 from .backends import open_backend
 from .backends.archive import Member
 from .backends.base import WORKDIR, Backend, Surroundings
@@ -13,11 +13,12 @@ from .folders import HostFolders, host_folders
 from .languages import Language, Languages, load_languages
 from .libraries.installing import Installer
 from .libraries.preparing import Preparer
+from .media import mime_type
 from .policy import narrow
 from .pool import Pool
 from .profile import Profile
 from .requests import readable, sendable
-from .results import Artifact, Execution, Installation, OnOutput, OnProgress, SessionInfo
+from .results import DEFAULT_TIMEOUT, Artifact, Execution, Installation, OnOutput, OnProgress, SessionInfo
 from .runtime import open_runtime
 from .sessions import Session, Sessions
 from .tasks import open_tasks
@@ -37,6 +38,7 @@ class Service:
         sessions: Sessions,
         store: ArtifactStore,
         preparer: Preparer,
+        installer: Installer,
     ) -> None:
         self.profile = profile
         self.languages = languages
@@ -45,7 +47,7 @@ class Service:
         self._store = store
         self._preparer = preparer
         self._pool = pool
-        self._installer = Installer(profile)
+        self._installer = installer
         self._versions: dict[str, str] = {}
 
     async def execute(
@@ -55,7 +57,7 @@ class Service:
         language: str = "python",
         session_id: str = "",
         libraries: Sequence[str] = (),
-        timeout: float = 30.0,
+        timeout: float | None = None,
         variables: Mapping[str, object] | None = None,
         keep_session: bool = True,
         on_output: OnOutput | None = None,
@@ -63,11 +65,13 @@ class Service:
     ) -> Execution:
         """Runs code in a session, opened where none is named; `libraries` are installed into it first.
 
+        `timeout` is in seconds; left out, it is 30 or the profile's limit, whichever is less.
         Every request error is raised before anything starts. Cancelled, it interrupts the code and keeps the session.
         """
         chosen = self.languages[language]
         code, notes = readable(code, self.profile.limits.code)
         limits = narrow(self.profile.limits.policy(), timeout=timeout)
+        seconds = min(DEFAULT_TIMEOUT, limits.timeout) if timeout is None else timeout
         values = sendable(variables or {}, chosen)
         self._installer.check(chosen, libraries)
         session = self._session(session_id)
@@ -76,19 +80,18 @@ class Service:
                 places = await self._preparer.places(chosen, on_progress)
                 sandbox = await session.sandbox()
                 if libraries:
-                    await self._installer.install(sandbox, places, libraries, on_progress)
+                    installed = await self._installer.install(sandbox, places, libraries, on_progress)
+                    session.use_libraries(chosen.name, installed)
                 if session.loss is not None:
                     notes.append(f"started fresh: since an earlier run {session.loss}")
                     session.loss = None
-                outcome, usage = await session.run(
-                    places, code, variables=values, timeout=limits.timeout, on_output=on_output
-                )
+                outcome, usage = await session.run(places, code, variables=values, timeout=seconds, on_output=on_output)
                 status = status_of(outcome, usage)
                 if outcome.ending == "lost" and status == "error":
                     raise SandboxLost(
                         "the sandbox ended while the code ran; what it did is unknown; run again to start fresh"
                     )
-                notes += notes_of(outcome, usage, status, limits, timeout)
+                notes += notes_of(outcome, usage, status, limits, seconds)
                 left = sandbox if session.loss is None else None
                 artifacts, left_out = await self._store.collect(
                     session.id, session.runs, left, outcome, self.profile.limits.shown
@@ -133,6 +136,7 @@ class Service:
                 sandbox = await session.sandbox()
                 session.loss = None
                 installed = await self._installer.install(sandbox, places, libraries, on_progress)
+                session.use_libraries(chosen.name, installed)
         except BaseException:
             if not session_id:
                 self._close(session)
@@ -162,7 +166,7 @@ class Service:
         target = hostfiles.checked_target(host_path, self.profile.files.roots)
         name, content = await self._copy_out(session_id, path)
         await hostfiles.write(target, content)
-        return Artifact(name, mime_type(name), len(content))
+        return describe(name, content)
 
     def artifacts(self, session_id: str) -> tuple[Artifact, ...]:
         """What runs of a session left behind; of a session that ended too, while the store has it."""
@@ -311,9 +315,10 @@ async def open_service(
         ):
             pool = Pool(backend, owners)
             sessions = Sessions(pool, profile.sessions, profile.limits.policy(), timers)
+            installer = Installer(profile, folders.cache)
             store = ArtifactStore(runtime.path / "artifacts", profile.artifacts)
             try:
-                yield Service(profile, languages, backend, pool, sessions, store, preparer)
+                yield Service(profile, languages, backend, pool, sessions, store, preparer, installer)
             finally:
                 sessions.close_all()
                 timers.cancel_scope.cancel()

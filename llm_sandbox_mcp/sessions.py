@@ -15,7 +15,7 @@ from .policy import Policy
 from .pool import Lease, Pool
 from .profile import SessionLimits
 from .program import Program
-from .results import OnOutput, SessionInfo
+from .results import Library, OnOutput, SessionInfo
 from .units import format_duration
 
 
@@ -107,6 +107,12 @@ class Session:
                 self._kernels.pop(name, None)
                 await kernel.close()
         return outcome, used
+
+    def use_libraries(self, language: str, installed: tuple[Library, ...]) -> None:
+        """Takes note of the libraries that the session has now."""
+        kernel = self._kernels.get(language)
+        if isinstance(kernel, Program):
+            kernel.use_libraries(installed)
 
     def stop(self) -> bool:
         """Interrupts what runs now; false when nothing does."""

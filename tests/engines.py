@@ -2,6 +2,7 @@
 
 import os
 import re
+import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -77,7 +78,7 @@ def host_folder() -> Iterator[Path]:
 
 def surroundings(folder: Path) -> Surroundings:
     """What a backend works with, below the folder."""
-    runtime = folder / "runtime" / "conformance"
+    runtime = folder / "runtime" / secrets.token_hex(6)
     runtime.mkdir(parents=True)
     handlers = {path.name: path for path in HANDLERS.iterdir() if path.is_dir()}
     return Surroundings(runtime, handlers, folder / "environments", folder / "tools")

@@ -16,10 +16,10 @@ LAYERS = (
     {"service"},
     {"sessions", "libraries"},
     {"pool", "kernel", "program", "artifacts", "verdict"},
-    {"execution", "hostfiles"},
+    {"execution", "hostfiles", "requests"},
     {"backends"},
     {"policy", "languages", "protocol", "profile", "results", "runtime"},
-    {"errors", "folders", "tasks", "units"},
+    {"errors", "folders", "images", "media", "tasks", "units"},
 )
 """From the outside in. A part may import those below it, and those beside it as long as no circle arises."""
 

@@ -1,4 +1,4 @@
-"""install.py INDEX PACKAGE[=VERSION]...: unpacks Debian packages, and what they depend on, into the session's libraries.
+"""install.py INDEX PACKAGE[=VERSION]...: unpacks Debian packages, and what they need, into the session's libraries.
 
 Nothing is installed: scripts of packages are not run, and what the system has already is taken from there.
 """
@@ -119,11 +119,15 @@ def _configured() -> Iterator[Path]:
         text = file.read_text(errors="replace")
         variables = dict(re.findall(r"^(\w+)=(.*)$", text, re.MULTILINE))
         for flags in re.findall(r"^Cflags:(.*)$", text, re.MULTILINE):
-            for _ in range(5):
-                flags = re.sub(r"\$\{(\w+)\}", lambda name: variables.get(name[1], ""), flags)
-            for folder in re.findall(r"-I\s*(/usr/include/\S+)", flags):
+            for folder in re.findall(r"-I\s*(/usr/include/\S+)", _filled(flags, variables)):
                 if (place := ROOT / folder.lstrip("/")).is_dir():
                     yield place
+
+
+def _filled(text: str, variables: Mapping[str, str]) -> str:
+    for _ in range(5):
+        text = re.sub(r"\$\{(\w+)\}", lambda name: variables.get(name[1], ""), text)
+    return text
 
 
 def _stanzas(lines: Iterable[str]) -> Iterator[Package]:

@@ -6,4 +6,4 @@ mkdir -p "$SANDBOX_LIBRARIES" && cd "$SANDBOX_LIBRARIES" || exit
 [ -f go.mod ] || go mod init main 2>/dev/null || exit
 
 # All that the modules can need is fetched now: builds have no network.
-go get -- "$@" && go mod download && touch go.sum
+go get -- "$@" && go mod download all && touch go.sum

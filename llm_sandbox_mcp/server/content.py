@@ -26,13 +26,9 @@ _IMAGE_LIMIT = 1_000_000
 _LINKS_SHOWN = 20
 _EMBED_LIMIT = 256 * 1024
 
-_SIGNATURES = {
-    "image/png": (b"\x89PNG\r\n\x1a\n",),
-    "image/jpeg": (b"\xff\xd8\xff",),
-    "image/gif": (b"GIF87a", b"GIF89a"),
-    "image/webp": (b"RIFF",),
-}
-"""How an image begins. A file that only claims to be one makes some models' APIs refuse the whole conversation."""
+_SHOWN = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
+"""What models can look at, if it has a size: a file that only claims to be an image makes some models' APIs refuse the
+whole conversation."""
 
 
 def success(text: str, answer: Answer, attached: Iterable[ContentBlock] = ()) -> CallToolResult:
@@ -71,6 +67,8 @@ def item(session_id: str, artifact: Artifact) -> ArtifactItem:
         name=artifact.name,
         mime_type=artifact.mime_type,
         size_bytes=artifact.size,
+        width=artifact.width,
+        height=artifact.height,
         uri=artifact_uri(session_id, artifact.name),
     )
 
@@ -118,12 +116,16 @@ def describe_run(run: Executed) -> str:
 def describe_artifacts(artifacts: Sequence[ArtifactItem]) -> list[str]:
     """One line for each artifact."""
     lines = [
-        f"artifact: {artifact.name} ({artifact.mime_type}, {format_size(artifact.size_bytes)}) {artifact.uri}"
+        f"artifact: {artifact.name} ({_kind(artifact)}, {format_size(artifact.size_bytes)}) {artifact.uri}"
         for artifact in artifacts[:_LINKS_SHOWN]
     ]
     if len(artifacts) > _LINKS_SHOWN:
         lines.append(f"and {len(artifacts) - _LINKS_SHOWN} more; get_artifacts lists them all")
     return lines
+
+
+def _kind(artifact: ArtifactItem) -> str:
+    return f"{artifact.mime_type} {artifact.width}x{artifact.height}" if artifact.width else artifact.mime_type
 
 
 async def attach(
@@ -134,7 +136,7 @@ async def attach(
     images = links = 0
     for artifact in artifacts:
         block: ContentBlock | None = None
-        if artifact.mime_type in _SIGNATURES and artifact.size < _IMAGE_LIMIT and images < _IMAGES_SHOWN:
+        if artifact.mime_type in _SHOWN and artifact.width and artifact.size < _IMAGE_LIMIT and images < _IMAGES_SHOWN:
             block = await _image(service, session_id, artifact)
             images += block is not None
         elif embed and artifact.size <= _EMBED_LIMIT:
@@ -153,7 +155,7 @@ async def _image(service: Service, session_id: str, artifact: Artifact) -> Image
         artifact, data = await service.read_artifact(session_id, artifact.name)
     except UnknownArtifact:  # the store made room for a newer one
         return None
-    if len(data) >= _IMAGE_LIMIT or not data.startswith(_SIGNATURES[artifact.mime_type]):
+    if len(data) >= _IMAGE_LIMIT or not artifact.width:  # a newer file of this name
         return None
     return ImageContent(data=b64encode(data).decode(), mime_type=artifact.mime_type)
 
@@ -171,7 +173,7 @@ def link(session_id: str, artifact: Artifact) -> ResourceLink:
 def contents(session_id: str, artifact: Artifact, data: bytes) -> TextResourceContents | BlobResourceContents:
     """The artifact whole: text if it is UTF-8 without NUL bytes and not an image, else base64."""
     uri = artifact_uri(session_id, artifact.name)
-    if (text := as_text(data)) is not None and artifact.mime_type not in _SIGNATURES:
+    if (text := as_text(data)) is not None and artifact.mime_type not in _SHOWN:
         return TextResourceContents(uri=uri, mime_type=artifact.mime_type, text=text)
     return BlobResourceContents(uri=uri, mime_type=artifact.mime_type, blob=b64encode(data).decode())
 

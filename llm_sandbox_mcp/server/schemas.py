@@ -10,9 +10,7 @@ from mcp.types import Tool, ToolAnnotations
 from pydantic import BaseModel, ConfigDict, Field
 
 from ..profile import Profile
-from ..results import SessionState, Status
-
-DEFAULT_TIMEOUT = 30.0
+from ..results import DEFAULT_TIMEOUT, SessionState, Status
 
 
 class Arguments(BaseModel):
@@ -79,6 +77,8 @@ class ArtifactItem(Answer):
     name: str
     mime_type: str
     size_bytes: int
+    width: int = Field(description="Pixels; 0: no image")
+    height: int
     uri: str
 
 

@@ -20,7 +20,6 @@ from .audience import Audience
 from .content import as_text, attach, describe_artifacts, describe_run, executed, failure, item, link, success
 from .progress import reporting
 from .schemas import (
-    DEFAULT_TIMEOUT,
     Arguments,
     Artifacts,
     Copied,
@@ -107,11 +106,11 @@ class Tools:
         attached = await attach(self._service, execution.session_id, execution.artifacts)
         return success(describe_run(answer), answer, attached)
 
-    def _timeout(self, arguments: ExecuteCode) -> float:
+    def _timeout(self, arguments: ExecuteCode) -> float | None:
         longest = self._service.profile.limits.timeout
         # A profile may allow less than the default; only a timeout that was asked for is refused.
         if "timeout_seconds" not in arguments.model_fields_set:
-            return min(DEFAULT_TIMEOUT, longest)
+            return None
         if arguments.timeout_seconds > longest:
             asked = f"{arguments.timeout_seconds:g}"
             raise InvalidArgument(

@@ -69,6 +69,8 @@ async def test_a_name_that_is_no_text_is_left_out_and_counted(arena: Arena) -> N
 async def test_files_that_change_into_links_while_they_are_taken_give_nothing_else(arena: Arena) -> None:
     result = await arena.attack("""
 import os
+for number in range(8):
+    open(str(number), 'w').write('x')
 if os.fork() == 0:
     os.setsid()
     os.symlink('/proc/1/environ', '/tmp/l')
@@ -80,8 +82,6 @@ if os.fork() == 0:
                     os.rename(f'{number}.new', str(number))
                 except OSError:
                     pass
-for number in range(8):
-    open(str(number), 'w').write('x')
 """)
     assert result.status == "ok", result
     for artifact in result.artifacts:

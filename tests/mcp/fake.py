@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from llm_sandbox_mcp.artifacts import describe
 from llm_sandbox_mcp.errors import UnknownArtifact, UnknownSession
 from llm_sandbox_mcp.folders import HANDLERS
 from llm_sandbox_mcp.languages import Handler, Language, Languages
@@ -13,7 +14,8 @@ from llm_sandbox_mcp.service import Service
 
 SESSION = "0" * 32
 NOTHING_PRINTED = Execution("ok", 0, Output(""), Output(""), None, 0.001, SESSION, "kept")
-PNG = b"\x89PNG\r\n\x1a\n" + bytes(20)
+PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x03\0\0\0\x02" + bytes(20)
+"""The beginning of an image of 3 x 2 pixels."""
 
 
 def languages() -> Languages:
@@ -85,5 +87,4 @@ class FakeService:
     def _artifact(self, name: str) -> Artifact:
         if name not in self.stored:
             raise UnknownArtifact(f"names: the session has no artifact {name!r}")
-        kind = "image/png" if name.endswith(".png") else "text/plain"
-        return Artifact(name, kind, len(self.stored[name]))
+        return describe(name, self.stored[name])

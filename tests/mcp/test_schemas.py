@@ -13,6 +13,8 @@ from mcp import Client, MCPError
 from mcp.types import EmbeddedResource, ImageContent, ResourceLink, TextResourceContents
 
 from llm_sandbox_mcp.errors import CapacityReached
+from llm_sandbox_mcp.folders import HANDLERS
+from llm_sandbox_mcp.languages import Handler, Language, Languages
 from llm_sandbox_mcp.profile import load_profile
 from llm_sandbox_mcp.results import Artifact, Execution, Output
 from llm_sandbox_mcp.server import build_server
@@ -56,10 +58,18 @@ def nodes(schema: object) -> Iterator[dict[str, Any]]:
             yield from nodes(below)
 
 
+ALL = ("python", "javascript", "java", "cpp", "go", "r", "ruby", "bash")
+"""The languages that come along."""
+
+
 async def test_all_definitions_together_stay_under_8_kb(fake: FakeService, era: str) -> None:
+    given = [{"name": name, "title": name, "extension": ".x", "version": ["true"], "stateful": True} for name in ALL]
+    parsed = [Handler.model_validate({**one, "runner": {"argv": ["true"]}}) for one in given]
+    fake.languages = Languages(Language(HANDLERS / handler.name, handler) for handler in parsed)
     async with connect(fake, era) as client:
         listed = await client.list_tools()
     assert [tool.name for tool in listed.tools] == TOOLS
+    assert listed.tools[0].input_schema["properties"]["language"]["enum"] == [*ALL]
     assert len(json.dumps(listed.model_dump(mode="json", by_alias=True, exclude_none=True))) < 8000
 
 
@@ -98,7 +108,7 @@ async def test_a_profile_that_allows_less_than_the_default_timeout_lowers_the_de
         schema = (await schemas(client))["execute_code"][0]["properties"]["timeout_seconds"]
         await answer(client, "execute_code", code="1")
     assert (schema["default"], schema["maximum"]) == (10.0, 10.0)
-    assert fake.asked[0]["timeout"] == 10.0
+    assert fake.asked[0]["timeout"] is None  # which the service takes for the lower of the two
 
 
 @pytest.mark.parametrize(
@@ -215,12 +225,21 @@ async def test_text_that_json_cannot_carry_is_replaced(fake: FakeService, era: s
 async def test_four_small_real_images_are_shown_and_the_rest_is_linked(fake: FakeService, era: str) -> None:
     fake.stored = {"claims.png": b"text", "big.png": PNG + bytes(1_000_000)}
     fake.stored |= {f"{number}.png": PNG for number in range(5)}
-    fake.execution = ran(*fake.artifacts(SESSION), Artifact("evicted.png", "image/png", 30))
+    fake.execution = ran(*fake.artifacts(SESSION), Artifact("evicted.png", "image/png", 30, 3, 2))
     async with connect(fake, era) as client:
         result = await call(client, "execute_code", code="1")
     assert sum(isinstance(block, ImageContent) for block in result.content) == 4
     links = [block.name for block in result.content if isinstance(block, ResourceLink)]
     assert links == ["claims.png", "big.png", "4.png", "evicted.png"]
+
+
+async def test_images_are_listed_with_their_size_in_pixels(fake: FakeService, era: str) -> None:
+    fake.stored = {"a.png": PNG, "claims.png": b"text", "a.txt": b"text"}
+    async with connect(fake, era) as client:
+        result = await call(client, "get_artifacts", session_id=SESSION)
+        listed = (await answer(client, "get_artifacts", session_id=SESSION))["artifacts"]
+    assert [(found["width"], found["height"]) for found in listed] == [(3, 2), (0, 0), (0, 0)]
+    assert "artifact: a.png (image/png 3x2, 44B)" in text(result)
 
 
 async def test_artifacts_asked_for_by_name_come_whole_if_small(fake: FakeService, era: str) -> None:

@@ -9,6 +9,7 @@ import pytest
 from mcp import Client
 from mcp.types import ImageContent
 
+from .fake import PNG
 from .results import answer, call, refusal, text
 
 pytestmark = pytest.mark.anyio
@@ -71,11 +72,12 @@ async def test_what_cannot_be_is_refused_in_one_line_and_opens_no_session(
 
 
 async def test_a_figure_comes_back_as_an_image_and_outlives_its_session(client: Client) -> None:
-    png = b64encode(b"\x89PNG\r\n\x1a\n" + bytes(64)).decode()
+    png = b64encode(PNG).decode()
     code = f"import base64\nopen('figure.png', 'wb').write(base64.b64decode('{png}'))"
     result = await call(client, "execute_code", code=code, keep_session=False)
     assert isinstance(result.structured_content, dict)
-    assert [artifact["name"] for artifact in result.structured_content["artifacts"]] == ["figure.png"]
+    [artifact] = result.structured_content["artifacts"]
+    assert (artifact["name"], artifact["width"], artifact["height"]) == ("figure.png", 3, 2)
     assert any(isinstance(block, ImageContent) and block.data == png for block in result.content)
     session_id = result.structured_content["session_id"]
     again = await call(client, "get_artifacts", session_id=session_id, names=["figure.png"])

@@ -188,6 +188,12 @@ def test_personality_can_be_asked_and_not_changed(machine: str, persona: int) ->
     assert judge(machine, "personality", persona) == (ALLOW if persona in (0, 0xFFFFFFFF) else "EPERM")
 
 
+@given(machines, words)
+def test_limits_can_be_set_of_the_caller_only(machine: str, process: int) -> None:
+    assert judge(machine, "prlimit64", process) == ("EPERM" if process else ALLOW)
+    assert judge(machine, "prlimit64", 0) == ALLOW
+
+
 @given(machines, words, words)
 def test_only_the_loading_of_a_protocol_above_tcp_is_denied_in_setsockopt(machine: str, level: int, name: int) -> None:
     expected = "EPERM" if (level, name) == (6, 31) else ALLOW

@@ -13,6 +13,8 @@ _COROUTINE = 0x80
 """`inspect.CO_COROUTINE`"""
 RESULT_LIMIT = 20_000
 """Characters of a result that are reported."""
+DRAWN_TEXT_LIMIT = 1000
+"""Characters of a value's text where there is a figure of it: the text may be nothing but the figure's data."""
 
 
 class Session:
@@ -21,6 +23,7 @@ class Session:
     def __init__(self) -> None:
         self._main = type(sys)("__main__")
         self._main.__builtins__ = builtins
+        builtins.display = display
         sys.modules["__main__"] = self._main
         self._sources: dict[str, tuple] = {}
         self._loop = None
@@ -41,7 +44,7 @@ class Session:
             value = self._evaluate(expression, names)
             if value is not None:
                 builtins._ = value
-                self.result = show(value)
+                self.result, _ = present(value)
 
     def fill_linecache(self, linecache) -> None:
         """Gives Python's line cache the source of every cell."""
@@ -88,6 +91,28 @@ class Session:
             waiting = cancelled.__context__ or cancelled
             raise KeyboardInterrupt().with_traceback(waiting.__traceback__) from None
         raise KeyboardInterrupt
+
+
+def display(*values: object, **_options: object) -> None:
+    """What notebooks offer under this name: shows values in the middle of a cell."""
+    for value in values:
+        text, drawn = present(value)
+        if not drawn:
+            print(text)
+
+
+def present(value: object) -> tuple[str, bool]:
+    """Gives a value as text and whether there is also a figure of it, which is written then."""
+    kind = type(value)
+    drawn = ""
+    if kind.__module__ != "builtins":
+        from sandbox_rich import draw
+
+        drawn = draw(value)
+    text = show(value)
+    if drawn and len(text) > DRAWN_TEXT_LIMIT:
+        text = f"<{kind.__module__}.{kind.__qualname__}, see {drawn}>"
+    return text, bool(drawn)
 
 
 def show(value: object) -> str:

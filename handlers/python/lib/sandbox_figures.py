@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import io
-import itertools
-import os
 import traceback
+import weakref
 
 from matplotlib._pylab_helpers import Gcf
 from matplotlib.backend_bases import FigureManagerBase
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from sandbox_saved import was_saved
+from sandbox_shown import write
 
-_numbers = itertools.count(1)
+_written: weakref.WeakSet = weakref.WeakSet()
+"""The figures that this run has written."""
 
 
 class FigureManager(FigureManagerBase):
@@ -38,8 +39,15 @@ class FigureCanvas(FigureCanvasAgg):
     manager_class = FigureManager
 
 
+def draw_figure(figure) -> str:
+    """Writes a figure that is a run's value, unless the run has it already or will have it at its end."""
+    if not was_saved(figure) and figure not in _written and figure not in _open():
+        _write(figure)
+    return "the figures"
+
+
 def write_open() -> None:
-    """Writes the figures a run has left open, but for those it saved itself, and closes all; prints errors."""
+    """Ends a run: writes the figures it left open, but for those it saved itself, and closes all; prints errors."""
     for manager in Gcf.get_all_fig_managers():
         figure = manager.canvas.figure
         try:
@@ -49,6 +57,11 @@ def write_open() -> None:
             traceback.print_exc()
         finally:
             Gcf.destroy(manager)
+    _written.clear()
+
+
+def _open() -> list:
+    return [manager.canvas.figure for manager in Gcf.get_all_fig_managers()]
 
 
 def _write(figure) -> None:
@@ -57,11 +70,5 @@ def _write(figure) -> None:
     image = io.BytesIO()
     # Not figure.savefig, whose canvas may be one that the code has chosen and that knows no PNG.
     FigureCanvasAgg(figure).print_figure(image, format="png")
-    for number in _numbers:
-        try:
-            # Exclusive, because processes that the code started draw into the same folder.
-            with open(os.path.join(os.environ["SANDBOX_FIGURES"], f"figure-{number}.png"), "xb") as file:
-                file.write(image.getbuffer())
-            return
-        except FileExistsError:
-            continue
+    write(image.getbuffer(), "png")
+    _written.add(figure)

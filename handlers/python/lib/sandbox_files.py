@@ -63,6 +63,6 @@ def changed(before: Scan, after: Scan) -> tuple[list[str], int]:
             omitted += 1  # no JSON can carry this name
         else:
             names.append(name)
-    # Shorter first keeps figure-10 behind figure-9.
-    names.sort(key=lambda name: (len(name), name))
+    # Shorter first, endings aside, keeps figure-10.png behind figure-9.html.
+    names.sort(key=lambda name: (len(name.rpartition(".")[0] or name), name))
     return names[:FILE_LIMIT], omitted + len(names[FILE_LIMIT:])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from sandbox_cell import Session
+from sandbox_cell import Session, display
 from sandbox_channel import Channel, quote
 from sandbox_files import Scan, changed
 from sandbox_guard import Guard
@@ -21,7 +21,15 @@ def set_up() -> tuple[Guard, Session]:
     session = Session()
     sys.meta_path.insert(
         0,
-        AfterImport({"linecache": session.fill_linecache, "matplotlib.backend_bases": _note_saved_figures}),
+        AfterImport(
+            {
+                "linecache": session.fill_linecache,
+                "matplotlib.backend_bases": _note_saved_figures,
+                "plotly.io._renderers": _show_plotly_here,
+                "PIL.ImageShow": _show_pillow_here,
+                "IPython.core.display_functions": _display_here,
+            }
+        ),
     )
     sys.argv[:] = [""]
     sys.path.append(os.environ["SANDBOX_WORKDIR"])  # last: a `code.py` of the user shadows nothing
@@ -133,9 +141,26 @@ def _note_saved_figures(backend_bases) -> None:
     watch(backend_bases)
 
 
+def _show_plotly_here(renderers) -> None:
+    from sandbox_rich import show_plotly
+
+    renderers.show = show_plotly
+
+
+def _show_pillow_here(image_show) -> None:
+    from sandbox_rich import PillowViewer
+
+    image_show.register(PillowViewer(), 0)
+
+
+def _display_here(display_functions) -> None:
+    # Without a notebook's shell, IPython's own prints a text only.
+    display_functions.display = display
+
+
 def _write_figures() -> None:
     helpers = sys.modules.get("matplotlib._pylab_helpers")
-    if helpers is not None and helpers.Gcf.figs:
+    if helpers is not None and (helpers.Gcf.figs or "sandbox_figures" in sys.modules):
         from sandbox_figures import write_open
 
         write_open()

@@ -115,6 +115,7 @@ INSPECTED: _Numbers = {
     "mknod": (133, None),
     "mknodat": (259, 33),
     "personality": (135, 92),
+    "prlimit64": (302, 261),
     "setsockopt": (54, 208),
     "socket": (41, 198),
     "socketpair": (53, 199),
@@ -206,6 +207,11 @@ def _inspect(code: _Assembler) -> None:
     code.load_argument(0)
     code.test(_EQUAL, 0, then="allow")
     code.test(_EQUAL, 0xFFFFFFFF, then="allow", otherwise="eperm")
+
+    # A process's own limits only: those of PID 1 are inherited by whatever the server starts later.
+    code.label("prlimit64")
+    code.load_argument(0)
+    code.test(_EQUAL, 0, then="allow", otherwise="eperm")
 
     code.label("setsockopt")
     code.load_argument(1)

@@ -1,0 +1,78 @@
+import java.io.File;
+import java.io.IOException;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.LinkedHashSet;
+import java.util.List;
+import java.util.Locale;
+import java.util.Set;
+import java.util.stream.Collectors;
+import javax.tools.Diagnostic;
+import javax.tools.JavaCompiler;
+import javax.tools.JavaFileObject;
+import javax.tools.ToolProvider;
+
+/**
+ * {@code Main FOLDER}: compiles the program on standard input into FOLDER, and writes there how it is started.
+ *
+ * <p>A program is classes, of which one has main, or plain statements with methods and types beside them. Messages are
+ * about the code as it came: whatever is put around it takes no line, and is not shown.
+ */
+class Main {
+    public static void main(String[] args) throws IOException {
+        String code = new String(System.in.readAllBytes(), StandardCharsets.UTF_8);
+        Path folder = Path.of(args[0]);
+        Files.createDirectories(folder);
+        Code split = new Code(code);
+        List<View> views = split.views();
+        String libraries = System.getenv("SANDBOX_LIBRARIES");
+        if (!compile(views, folder, libraries)) {
+            System.exit(1);
+        }
+        if (split.mainClass() == null) {
+            System.err.println("error: nothing to start: write a class with main, or plain statements");
+            System.exit(1);
+        }
+        List<String> start = List.of(
+                // The heap, within the memory that all processes have together; the JVM would go by that of the machine.
+                "-XX:MaxRAM=" + System.getenv("SANDBOX_MEMORY"),
+                "-XX:MaxRAMPercentage=60",
+                "-cp",
+                folder + ":" + libraries + "/jars/*",
+                split.mainClass());
+        Files.write(folder.resolve("start"), start);
+    }
+
+    private static boolean compile(List<View> views, Path folder, String libraries) {
+        File[] jars = new File(libraries, "jars").listFiles();
+        List<String> options = new ArrayList<>(List.of("-d", folder.toString(), "-Xmaxerrs", "20", "-nowarn"));
+        if (jars == null) {
+            // Only libraries bring annotation processors; looking for them takes time.
+            options.add("-proc:none");
+        } else {
+            options.add("-cp");
+            options.add(Arrays.stream(jars).map(File::getPath).collect(Collectors.joining(File.pathSeparator)));
+        }
+        Set<String> errors = new LinkedHashSet<>();
+        JavaCompiler compiler = ToolProvider.getSystemJavaCompiler();
+        boolean done = compiler.getTask(null, null, problem -> {
+            if (problem.getKind() == Diagnostic.Kind.ERROR) {
+                errors.add(describe(problem));
+            }
+        }, options, null, views).call();
+        errors.forEach(System.err::println);
+        return done;
+    }
+
+    private static String describe(Diagnostic<? extends JavaFileObject> problem) {
+        String[] message = problem.getMessage(Locale.ENGLISH).split("\n", 2);
+        if (!(problem.getSource() instanceof View) || problem.getPosition() == Diagnostic.NOPOS) {
+            return "error: " + String.join("\n", message);
+        }
+        String place = ((View) problem.getSource()).show((int) problem.getPosition(), "error: " + message[0]);
+        return message.length == 1 ? place : place + "\n" + message[1];
+    }
+}

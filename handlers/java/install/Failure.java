@@ -1,0 +1,8 @@
+/** Why libraries cannot be had; the message is for the caller. */
+class Failure extends RuntimeException {
+    private static final long serialVersionUID = 1;
+
+    Failure(String message) {
+        super(message);
+    }
+}

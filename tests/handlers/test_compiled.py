@@ -1,0 +1,444 @@
+"""Java, C++ and Go through the whole server: the cases of their folders, and what is awkward about them."""
+
+import shutil
+import tomllib
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from llm_sandbox_mcp.errors import InstallFailed, InvalidArgument
+from llm_sandbox_mcp.folders import HANDLERS
+from llm_sandbox_mcp.languages import load_languages
+from llm_sandbox_mcp.profile import LanguageSection
+from llm_sandbox_mcp.results import Execution
+from llm_sandbox_mcp.service import Service, open_service
+from tests.engines import MIB, host_folder, need, small_profile
+from tests.handlers.indexes_compiled import Debian, GoProxy, Maven
+from tests.unit.local_index import LocalIndex, Page, local_index
+
+pytestmark = pytest.mark.anyio
+
+INDEXES: Mapping[str, Callable[[], Maven | GoProxy | Debian]] = {
+    "cpp": Debian.small,
+    "go": GoProxy.small,
+    "java": Maven.small,
+}
+_LIMITS = {"memory": 1024 * MIB, "pids": 256, "disk": 256 * MIB, "cpus": 2.0}
+_BOUND = 60.0
+"""Seconds for any one test: a compiler on a busy machine is slow."""
+
+
+@pytest.fixture(scope="module")
+def indexes() -> Iterator[dict[str, LocalIndex]]:
+    """An index for each language whose toolchain is here, made when it is first asked for."""
+    with local_index() as cpp, local_index() as go, local_index() as java:
+        yield {"cpp": cpp, "go": go, "java": java}
+
+
+@pytest.fixture
+def serve(indexes: dict[str, LocalIndex]) -> Callable[[str], LocalIndex]:
+    def serve(language: str) -> LocalIndex:
+        need_toolchain(language)
+        index = indexes[language]
+        if not index.pages:
+            index.pages.update({path: Page(content) for path, content in INDEXES[language]().pages.items()})
+        return index
+
+    return serve
+
+
+def need_toolchain(language: str) -> None:
+    requires = load_languages()[language].handler.requires
+    missing = [command for command in requires.commands if shutil.which(command) is None]
+    if missing:
+        pytest.skip(f"{', '.join(missing)} is not here: {requires.install}")
+
+
+@asynccontextmanager
+async def serving(
+    indexes: Mapping[str, str], env: Mapping[str, Mapping[str, str]] | None = None
+) -> AsyncIterator[Service]:
+    """A server whose compiled languages install from these indexes."""
+    await need("embedded")
+    env = env or {}
+    languages = {name: LanguageSection(index=url, env=env.get(name, {})) for name, url in indexes.items()}
+    with host_folder() as folder, anyio.fail_after(_BOUND):
+        profile = small_profile("embedded", folder, limits=_LIMITS)
+        async with open_service(profile.model_copy(update={"languages": languages})) as service:
+            yield service
+
+
+@pytest.fixture
+async def service(indexes: dict[str, LocalIndex]) -> AsyncIterator[Service]:
+    async with serving({name: f"{index.url}/" for name, index in indexes.items()}) as service:
+        yield service
+
+
+def _cases() -> Iterator[Any]:
+    for language in INDEXES:
+        cases = tomllib.loads((HANDLERS / language / "selftest/cases.toml").read_text(encoding="utf-8"))
+        for case in cases["case"]:
+            yield pytest.param(language, case["run"], id=f"{language}: {case['name']}")
+
+
+@pytest.mark.parametrize(("language", "runs"), [*_cases()])
+async def test_the_cases_of_the_folder(
+    service: Service, serve: Callable[[str], LocalIndex], language: str, runs: list[dict[str, Any]]
+) -> None:
+    serve(language)
+    session = ""
+    for run in runs:
+        result = await service.execute(
+            run["code"],
+            language=language,
+            session_id=session,
+            libraries=run.get("libraries", ()),
+            timeout=run.get("timeout", 30.0),
+        )
+        session = result.session_id
+        _compare(run, result)
+
+
+def _compare(run: dict[str, Any], result: Execution) -> None:
+    assert result.status == run.get("status", "ok"), result
+    found = {
+        "exit_code": result.exit_code,
+        "stdout": result.stdout.text,
+        "artifacts": sorted(artifact.name for artifact in result.artifacts),
+        "session_state": result.session_state,
+    }
+    for key in found.keys() & run.keys():
+        assert found[key] == (sorted(run[key]) if key == "artifacts" else run[key]), result
+    for key, output in (("stdout_has", result.stdout), ("stderr_has", result.stderr)):
+        parts = run.get(key, [])
+        for part in [parts] if isinstance(parts, str) else parts:
+            assert part in output.text, result
+    if "output_bytes" in run:
+        shown, omitted = result.stdout.text, result.stdout.omitted
+        left = shown.partition("\n[... ")[0] + shown.rpartition(" left out ...]\n")[2]
+        assert len(left.encode()) + omitted == run["output_bytes"]
+
+
+@pytest.fixture
+def java(service: Service, serve: Callable[[str], LocalIndex]) -> Callable[..., Any]:
+    serve("java")
+
+    async def run(code: str, **arguments: Any) -> Execution:
+        return await service.execute(code, language="java", **arguments)
+
+    return run
+
+
+PROGRAMS = {
+    "a class that is not public": (
+        "class Any {\n  public static void main(String[] args) { System.out.print(Any.class.getName()); }\n}",
+        "Any",
+    ),
+    "main in the second of several classes": (
+        "class First {}\nclass Second {\n  public static void main(String... args) { System.out.print(new First() != null); }\n}",
+        "true",
+    ),
+    "the public one of two classes with main": (
+        "class First { public static void main(String[] args) { System.out.print(1); } }\n"
+        "public class Second { public static void main(String[] args) { System.out.print(2); } }",
+        "2",
+    ),
+    "a package": (
+        "package a.b;\nclass Inside { public static void main(String[] args) { System.out.print(Inside.class.getName()); } }",
+        "a.b.Inside",
+    ),
+    "an interface, an enum and a record": (
+        "interface Shape { double area(); }\nenum Unit { CM { void f() {} }, M }\n"
+        "record Square(double side) implements Shape { public double area() { return side * side; } }\n"
+        'class Main { public static void main(String[] args) { System.out.print(new Square(3).area() + " " + Unit.M); } }',
+        "9.0 M",
+    ),
+    "main in an interface": (
+        "interface Runs { static void main(String[] args) { System.out.print(1); } }",
+        "1",
+    ),
+    "statements with imports and a comment at the end": (
+        'import java.util.*;\nList<String> names = new ArrayList<>(List.of("b", "a"));\nCollections.sort(names);\n'
+        "System.out.print(names); // done",
+        "[a, b]",
+    ),
+    "statements with methods, fields and types beside them": (
+        "import java.util.*;\nSystem.out.print(twice(new Point(counter, 2)));\n"
+        "private static int counter = 1;\n"
+        "List<Point> twice(Point point) throws Exception {\n  return List.of(point, point);\n}\n"
+        "record Point(int x, int y) {}\n"
+        "<T> T same(T value) { return value; }\n"
+        "for (int i = 0; i < 2; i++) { System.out.print(same(i)); }\n",
+        "[Point[x=1, y=2], Point[x=1, y=2]]01",
+    ),
+    "statements with braces in strings": (
+        'String text = "}{" + \'}\' + """\n  void f() {\n  "x" }""";\nSystem.out.print(text.length()); /* } */',
+        "19",
+    ),
+    "statements of every kind": (
+        "int n = 0;\nif (n == 0) { n++; } else { n--; }\ntry { n += 1; } finally { n *= 2; }\n"
+        "do { n--; } while (n > 3);\nsynchronized (Main.class) { n += 10; }\nint[] list = {1, 2};\n"
+        "switch (n) { case 13: n = 0; break; default: n = list[1]; }\n"
+        'Runnable r = new Runnable() { public void run() { System.out.print("ran"); } };\nr.run();\n'
+        "class Local { int value = 5; }\nSystem.out.print(new Local().value + n);",
+        "ran5",
+    ),
+    "methods without a class": (
+        'void main() {\n  greet("world");\n}\nvoid greet(String name) { System.out.print("hello " + name); }',
+        "hello world",
+    ),
+    "statements in a package that throw checked exceptions": (
+        "package a;\nThread.sleep(1);\nSystem.out.print(Thread.currentThread().getStackTrace()[1].getClassName());",
+        "a.Main",
+    ),
+    "statements beside a class named Main": (
+        "class Main { static int x = 4; }\nSystem.out.print(Main.x);",
+        "4",
+    ),
+}
+
+
+@pytest.mark.parametrize(("code", "printed"), PROGRAMS.values(), ids=PROGRAMS)
+async def test_java_runs(java: Callable[..., Any], code: str, printed: str) -> None:
+    result = await java(code)
+    assert (result.status, result.stdout.text) == ("ok", printed), result
+
+
+MISTAKES = {
+    "an expression": ("int a = 1;\n\n  int b = c + a;", "Main.java:3: error: cannot find symbol\n  int b = c + a;\n          ^"),
+    "the first line": ('String s = 1;', "Main.java:1: error: incompatible types"),
+    "a line behind tabs": ("class A {\n\t\tint x = y;\n}", "A.java:2: error: cannot find symbol\n\t\tint x = y;\n\t\t        ^"),
+    "a method beside statements": ("f();\nvoid f() {\n  return 1;\n}", "Main.java:3: error: incompatible types"),
+    "a brace that is missing": ("int a = 1;\nif (a > 0) {\n  a++;\n", "Main.java:3: error: reached end of file"),
+    "a brace too many": ("int a = 1;\n}\n", "Main.java:2: error: "),
+    "an import that is not there": ("import no.such.Thing;\nSystem.out.println();", "Main.java:1: error: package no.such does not exist"),
+    "no main": ("class A {}", "error: nothing to start"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("code", "message"), MISTAKES.values(), ids=MISTAKES)
+async def test_java_says_what_is_wrong_where(java: Callable[..., Any], code: str, message: str) -> None:
+    result = await java(code)
+    assert result.status == "error"
+    assert message in result.stderr.text
+    assert result.stderr.text.count("error:") == 1, result.stderr.text
+
+
+async def test_a_stack_trace_has_the_lines_of_methods_beside_statements(java: Callable[..., Any]) -> None:
+    result = await java('first();\nvoid first() {\n  throw new IllegalStateException("no");\n}')
+    assert "IllegalStateException: no" in result.stderr.text
+    assert ".first(Main.java:3)" in result.stderr.text
+    assert "at Main.main(Main.java:1)" in result.stderr.text
+
+
+async def test_the_heap_of_java_is_held_within_the_memory_of_the_sandbox(java: Callable[..., Any]) -> None:
+    result = await java("long[][] all = new long[1 << 20][];\nfor (int i = 0; ; i++) all[i] = new long[1 << 17];")
+    assert (result.status, result.exit_code, result.session_state) == ("error", 1, "kept"), result
+    assert "OutOfMemoryError: Java heap space" in result.stderr.text
+    assert "Main.java:2" in result.stderr.text
+
+
+UNKNOWN = {
+    "cpp": {
+        "libnosuch-dev": "there is no package libnosuch-dev",
+        "libwords-dev=9.9": "libwords-dev is there in version 2.0-1 only",
+        "libbroken-dev": "libbroken-dev needs libabsent-dev",
+    },
+    "go": {
+        "example.com/absent": "example.com/absent",
+        "example.com/greeting@v9.9.9": "example.com/greeting@v9.9.9",
+    },
+    "java": {
+        "org.example:absent:1.0": "does not have org.example:absent:1.0",
+        "org.example:greeting:9.9": "does not have org.example:greeting:9.9; the newest version is 1.0",
+        "org.example:broken:1.0": "does not have org.example:absent:3.1",
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("language", "library", "message"),
+    [(language, library, message) for language, rows in UNKNOWN.items() for library, message in rows.items()],
+)
+async def test_a_library_that_cannot_be_had_is_named_and_the_code_is_not_run(
+    service: Service, serve: Callable[[str], LocalIndex], language: str, library: str, message: str
+) -> None:
+    serve(language)
+    session = service.open_session()
+    with pytest.raises(InstallFailed) as failure:
+        await service.execute("never compiled", language=language, session_id=session, libraries=[library])
+    assert message in str(failure.value)
+    assert service.list_sessions()[0].runs == 0
+
+
+@pytest.mark.parametrize(
+    ("language", "library"),
+    [
+        ("cpp", "--help"), ("cpp", "../x"), ("cpp", "lib dev"), ("cpp", "Eigen"),
+        ("go", "-u"), ("go", "./x"), ("go", "a/../b"), ("go", "a@b@c"), ("go", "https://a.b/c"),
+        ("java", "org.example"), ("java", "a:b"), ("java", "a:b:c:d:e"), ("java", "../a:b:1"), ("java", "a:..:1"), ("java", "a:b:${x}"),
+    ],
+)  # fmt: skip
+async def test_what_is_no_name_of_a_library_is_refused(service: Service, language: str, library: str) -> None:
+    with pytest.raises(InvalidArgument, match="is not a plain name"):
+        await service.install([library], language=language)
+
+
+@pytest.mark.parametrize(("language", "library"), [("cpp", "libwords-dev"), ("go", "a.b/c"), ("java", "a.b:c:1")])
+async def test_an_index_that_is_down_is_named(language: str, library: str) -> None:
+    need_toolchain(language)
+    with local_index() as index:
+        down = index.url
+    async with serving({language: down}) as service:
+        with pytest.raises(InstallFailed, match=r"127\.0\.0\.1 cannot be reached"):
+            await service.install([library], language=language)
+
+
+async def test_a_damaged_jar_is_refused(service: Service, serve: Callable[[str], LocalIndex]) -> None:
+    index = serve("java")
+    pages = INDEXES["java"]().pages
+    for path in pages:
+        if path.endswith("words-1.5.jar"):
+            index.pages[path.replace("words", "harmed")] = Page(b"something else")
+        elif "words-1.5" in path:
+            index.pages[path.replace("words", "harmed")] = Page(pages[path])
+    index.pages |= {
+        path.replace("/words/", "/harmed/"): page for path, page in index.pages.items() if "harmed-" in path
+    }
+    with pytest.raises(InstallFailed, match=r"org\.example:harmed:1\.5: what the index has is damaged"):
+        await service.install(["org.example:harmed:1.5"], language="java")
+
+
+async def test_libraries_are_fetched_once_and_all_of_them_stay(
+    service: Service, serve: Callable[[str], LocalIndex]
+) -> None:
+    index = serve("java")
+    first = await service.install(["org.example:words:1.5"], language="java")
+    jar = "/org/example/words/1.5/words-1.5.jar"
+    asked = [path for path, _ in index.requests].count(jar)
+    both = await service.install(["org.example:greeting:1.0"], language="java", session_id=first.session_id)
+    assert [library.name for library in both.libraries] == ["org.example:greeting", "org.example:words"]
+    assert [path for path, _ in index.requests].count(jar) == asked
+
+
+async def test_a_program_is_built_again_with_another_version_of_a_library(
+    service: Service, serve: Callable[[str], LocalIndex]
+) -> None:
+    serve("go")
+    code = 'package main\n\nimport "example.com/greeting"\n\nfunc main() { print(greeting.Version) }\n'
+    session, seen = "", []
+    for version in ("v1.0.0", "v1.1.0"):
+        library = f"example.com/greeting@{version}"
+        result = await service.execute(code, language="go", session_id=session, libraries=[library])
+        session = result.session_id
+        seen.append(result.stderr.text)
+    assert seen == ["v1.0.0", "v1.1.0"]
+
+
+async def test_a_module_that_is_not_installed_is_named_at_its_line(
+    service: Service, serve: Callable[[str], LocalIndex]
+) -> None:
+    serve("go")
+    result = await service.execute('package main\n\nimport _ "example.com/greeting"\n\nfunc main() {}\n', language="go")
+    assert result.status == "error"
+    assert "main.go:3:8:" in result.stderr.text
+    assert "example.com/greeting" in result.stderr.text
+
+
+async def test_a_package_that_is_not_main_is_an_error(service: Service, serve: Callable[[str], LocalIndex]) -> None:
+    serve("go")
+    result = await service.execute("package other\n\nfunc F() {}\n", language="go")
+    assert result.status == "error"
+    assert "no main packages" in result.stderr.text
+
+
+async def test_the_profile_chooses_the_standard_of_cpp() -> None:
+    need_toolchain("cpp")
+    async with serving({"cpp": ""}, {"cpp": {"CPP_STANDARD": "c++20"}}) as service:
+        result = await service.execute('#include <cstdio>\nint main() { printf("%ld", __cplusplus); }', language="cpp")
+    assert result.stdout.text == "202002", result
+
+
+async def test_cpp_includes_files_of_the_working_directory(service: Service) -> None:
+    need_toolchain("cpp")
+    session = service.open_session()
+    await service.copy_in(session, "mine.hpp", b"#define MINE 7\n")
+    result = await service.execute(
+        '#include "mine.hpp"\nint main() { return MINE; }', language="cpp", session_id=session
+    )
+    assert result.exit_code == 7, result
+
+
+FLOOD = (
+    "#define A #error\n"
+    + "".join(f"#include <no_{number}>\n" for number in range(3))
+    + "int main() {"
+    + "x;" * 90_000
+    + "}"
+)
+BOMBS = {
+    "templates": "template<int N> struct A { A<N - 1> a; A<N - 2> b; };\ntemplate<int N, int M> struct B : B<N - 1, M>, B<N - 1, M + 1> {};\n"
+    "template<int M> struct B<0, M> {};\nB<40, 0> bomb;\nint main() {}",
+    "constant evaluation": "constexpr int f(int n) { return n < 2 ? n : f(n - 1) + f(n - 2); }\nconstexpr int n = f(60);\nint main() {}",
+    "a file without end": '#include "/dev/zero"\nint main() {}',
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("code", BOMBS.values(), ids=BOMBS)
+async def test_a_compiler_without_end_is_stopped(service: Service, code: str) -> None:
+    need_toolchain("cpp")
+    result = await service.execute(code, language="cpp", timeout=2.0)
+    assert result.status in ("timeout", "out_of_memory", "error"), result
+    assert result.duration < 4
+    after = await service.execute("int main() {}", language="cpp", session_id=result.session_id)
+    assert after.status == "ok", after
+
+
+async def test_a_compiler_that_floods_is_cut_short(service: Service) -> None:
+    need_toolchain("cpp")
+    result = await service.execute(FLOOD, language="cpp")
+    assert result.status == "error"
+    assert result.stderr.text.count("error:") <= 20 + 1
+
+
+async def test_what_is_unchanged_is_not_built_again(service: Service) -> None:
+    need_toolchain("cpp")
+    code = '#include <sys/stat.h>\n#include <cstdio>\nint main() { struct stat s; stat("/proc/self/exe", &s); printf("%ld", s.st_mtim.tv_nsec + s.st_ino); }'
+    first = await service.execute(code, language="cpp")
+    again = await service.execute(code, language="cpp", session_id=first.session_id)
+    assert first.stdout.text == again.stdout.text
+    elsewhere = await service.execute(code, language="cpp")
+    assert elsewhere.stdout.text != first.stdout.text
+
+
+async def test_a_program_that_ignores_the_interrupt_is_killed_and_files_stay(service: Service) -> None:
+    need_toolchain("cpp")
+    first = await service.execute('#include <fstream>\nint main() { std::ofstream("kept") << 1; }', language="cpp")
+    stubborn = "#include <csignal>\nint main() { std::signal(SIGINT, SIG_IGN); for (;;) {} }"
+    result = await service.execute(stubborn, language="cpp", session_id=first.session_id, timeout=2.0)
+    assert (result.status, result.session_state) == ("timeout", "kept"), result
+    assert (await service.copy_out(first.session_id, "kept")).size == 1
+
+
+async def test_a_program_that_was_removed_is_built_again(service: Service) -> None:
+    need_toolchain("cpp")
+    first = await service.execute("int main() { return 5; }", language="cpp")
+    remove = '#include <cstdlib>\nint main() { return std::system("rm -rf $HOME/build"); }'
+    await service.execute(remove, language="cpp", session_id=first.session_id)
+    again = await service.execute("int main() { return 5; }", language="cpp", session_id=first.session_id)
+    assert again.exit_code == 5, again
+
+
+async def test_a_session_keeps_a_bounded_number_of_programs(service: Service, tmp_path: Path) -> None:
+    need_toolchain("cpp")
+    session = ""
+    for number in range(34):
+        result = await service.execute(f"int main() {{ return {number}; }}", language="cpp", session_id=session)
+        session = result.session_id
+        assert result.exit_code == number
+    count = await service.execute("ls $HOME/build/cpp | wc -l", language="bash", session_id=session)
+    assert count.stdout.text.strip() == "32"
