@@ -70,6 +70,7 @@ $(VENV)/toolchains: | $(VENV)/system
 	for pair in $(TOOLCHAINS); do \
 	  [ -x "/usr/bin/$${pair%%:*}" ] || [ -x "/usr/local/bin/$${pair%%:*}" ] || missing="$$missing $${pair#*:}"; \
 	done; \
+	[ -d /usr/lib/R/site-library/ggplot2 ] || missing="$$missing r-cran-ggplot2"; \
 	if [ -n "$$missing" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	  wanted="$$missing"; missing=; \
 	  apt-get update -qq || true; \

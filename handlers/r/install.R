@@ -24,12 +24,14 @@ if (length(missing <- setdiff(names, rownames(served)))) {
 }
 other <- !is.na(versions) & versions != served[names, "Version"]
 if (any(other)) {
-  refuse("an index has one version of a package: ", paste0(names[other], " is ", served[names[other], "Version"], collapse = ", "))
+  have <- paste0(names[other], " is ", served[names[other], "Version"], collapse = ", ")
+  refuse("an index has one version of a package: ", have)
 }
 
 there <- installed.packages(folder, noCache = TRUE)
 have <- there[, "Version"][names] # NA for what is not there
 new <- names[is.na(have) | have != served[names, "Version"]]
-if (length(new)) install.packages(new, lib = folder, repos = index, type = "source", INSTALL_opts = "--no-docs", quiet = TRUE)
+# Not quiet: that would leave out why one failed.
+if (length(new)) install.packages(new, lib = folder, repos = index, type = "source", INSTALL_opts = "--no-docs")
 failed <- setdiff(new, rownames(installed.packages(folder, noCache = TRUE)))
 if (length(failed)) refuse("could not be installed: ", paste(failed, collapse = ", "))

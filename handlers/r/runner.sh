@@ -15,7 +15,7 @@ start_r() {
 
 # A line of an answer is a frame: + when more follow, . when it is the last. R's own end is a line too, and becomes this one's.
 relay() {
-  local LC_ALL=C line nonce frame kind
+  local LC_ALL=C line nonce
   # In a stream that has been written to, bash writes text that ends with a newline at once, and a frame must be one write.
   echo >/dev/null
   while IFS= read -r line <&250; do
@@ -23,15 +23,25 @@ relay() {
     printf '{%s\n' "${line:44}" >&"$requests"
     while IFS= read -r line <&"$answers" || line='ended 1'; do
       [[ $line == 'ended '* ]] && return "${line#ended }"
-      kind=${line:0:1} frame=${line:1}
-      printf -v frame '\x1e%s%s%d\n%s\n' "$nonce" "$kind" $((${#frame} + 1)) "$frame"
-      echo -nE "$frame" >&251
-      [[ $kind == + ]] || break
+      send "${line:0:1}" "${line:1}" || break
     done
     printf '\x1e%s.0\n' "$nonce" >&252
   done
   exec {requests}>&- # at which R ends
   read -r line <&"$answers"
+}
+
+# Sends a frame; fails after the last. A newline may follow a report, but not stand inside its strings.
+send() {
+  local frame
+  if [[ $1 == + ]]; then
+    printf -v frame '\x1e%s+%d\n%s' "$nonce" ${#2} "$2"
+    dd bs=${#frame} count=1 status=none <<<"$frame" >&251
+  else
+    printf -v frame '\x1e%s.%d\n%s\n' "$nonce" $((${#2} + 1)) "$2"
+    echo -nE "$frame" >&251
+    return 1
+  fi
 }
 
 trap '' INT

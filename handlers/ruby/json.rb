@@ -23,8 +23,9 @@ module Sandbox
 
     # The JSON string of any text; bytes that are not UTF-8 become visible.
     def quote(text)
-      clean = text.encode(Encoding::UTF_8, invalid: :replace, undef: :replace)
-      clean = clean.scrub { |bytes| bytes.unpack('C*').map { |byte| format('\\x%02X', byte) }.join }
+      # Within one encoding, this would replace what is to be seen.
+      text = text.encode(Encoding::UTF_8, invalid: :replace, undef: :replace) unless text.encoding == Encoding::UTF_8
+      clean = text.scrub { |bytes| bytes.unpack('C*').map { |byte| format('\\x%02X', byte) }.join }
       %("#{clean.gsub(/["\\\x00-\x1f]/) { |char| char < ' ' ? format('\\u%04x', char.ord) : "\\#{char}" }}")
     end
 

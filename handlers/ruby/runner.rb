@@ -31,6 +31,7 @@ module Sandbox
       Gems.forget
       error = @guard.run { @session.run(request) }
       interrupted = @guard.interrupted && error.is_a?(Interrupt)
+      flush
       tell(error) if error
       # A child of the code ends where the code does.
       exit!(exit_code(error)) if Process.pid != @process
@@ -40,6 +41,11 @@ module Sandbox
     end
 
     private
+
+    # What the code's own streams still hold; they may be any object.
+    def flush
+      [$stdout, $stderr, STDOUT, STDERR].uniq(&:__id__).each { |stream| @guard.run { stream.flush } }
+    end
 
     def tell(error)
       return if error.is_a?(SystemExit)

@@ -1,6 +1,5 @@
 """Every case that a handler folder has in its `selftest/`, run through the whole service on every backend."""
 
-import shutil
 import tomllib
 from collections.abc import AsyncIterator
 from typing import Any
@@ -10,15 +9,13 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
 from llm_sandbox_mcp.backends import BACKENDS
-from llm_sandbox_mcp.languages import Language, load_languages
-from llm_sandbox_mcp.profile import LanguageSection
+from llm_sandbox_mcp.languages import Language
 from llm_sandbox_mcp.results import Output
-from llm_sandbox_mcp.service import Service, open_service
-from tests.engines import MIB, host_folder, need, small_profile
+from llm_sandbox_mcp.service import Service
+from tests.engines import need
 
-from .indexes import serve_indexes
+from .serving import LANGUAGES, missing, service_with_indexes
 
-LANGUAGES = load_languages()
 LIMIT = 120.0
 """Seconds for one run with what it installs."""
 
@@ -66,13 +63,6 @@ def cases(language: Language) -> list[Case]:
     return Cases.model_validate(tomllib.loads(file.read_text(encoding="utf-8"))).case if file.is_file() else []
 
 
-def missing(language: Language, *, libraries: bool) -> list[str]:
-    """The programs that a language needs and that are not here."""
-    handler = language.handler
-    programs = [*handler.requires.commands, *(handler.libraries.requires if libraries and handler.libraries else ())]
-    return [program for program in programs if shutil.which(program) is None]
-
-
 @pytest.fixture(scope="module")
 def anyio_backend() -> str:
     return "asyncio"
@@ -88,13 +78,8 @@ def backend_name(request: pytest.FixtureRequest) -> str:
 async def service(anyio_backend: str, backend_name: str) -> AsyncIterator[Service]:
     """One service for all cases, with an index for every language that has one here."""
     await need(backend_name)
-    ready = {name: not missing(language, libraries=True) for name, language in LANGUAGES.items()}
-    with host_folder() as folder, serve_indexes(ready) as addresses:
-        limits = {"memory": 1024 * MIB, "cpus": 2.0, "pids": 256, "disk": 256 * MIB, "output": 8 * MIB}
-        sections = {name: LanguageSection(index=address) for name, address in addresses.items()}
-        profile = small_profile(backend_name, folder, limits=limits).model_copy(update={"languages": sections})
-        async with open_service(profile) as opened:
-            yield opened
+    async with service_with_indexes(backend_name) as opened:
+        yield opened
 
 
 def _parameters() -> list[Any]:

@@ -10,9 +10,11 @@ end_run <- function(save = "default", status = 0, runLast = TRUE) {
   leave(status)
 }
 
-# While C's system() waits, R is deaf to SIGINT: the shell says whether there was one.
+# While C's system() waits, R is deaf to SIGINT: a shell around the command's own says whether there was one.
 run_command <- function(command, intern, timeout) {
-  result <- .Internal(system(paste("trap 'exit 130' INT;", command), intern, timeout))
+  Sys.sleep(0) # where R looks for interrupts
+  result <- .Internal(system(paste("trap 'exit 130' INT; sh -c", shQuote(command)), intern, timeout))
+  Sys.sleep(0)
   if (intern) return(result)
   if (identical(result, 130L)) {
     signalCondition(structure(class = c("interrupt", "condition"), list(message = "", call = NULL)))

@@ -19,7 +19,7 @@ run_cell <- function(request) {
     statement <- statements[[i]]
     value <- withVisible(eval(statement, globalenv()))
     if (value$visible) {
-      if (i < length(statements)) print_value(value$value) else result <- captured(print_value(value$value), result_limit)
+      if (i < length(statements)) print_value(value$value) else result <- captured(print_value(cut(value$value)), result_limit)
     }
     print_warnings()
   }
@@ -32,6 +32,14 @@ parse_cell <- function(code, file) {
   tryCatch(parse(text = code, keep.source = TRUE, srcfile = file, encoding = "UTF-8"), error = function(condition) {
     stop(structure(class = class(condition), list(message = conditionMessage(condition), call = NULL)))
   })
+}
+
+# R takes quadratic time to print long text, of which no more than the result's limit is shown.
+cut <- function(value) {
+  if (is.character(value) && !is.object(value) && any(nchar(value, "bytes") > 4L * result_limit)) {
+    value[] <- substr(value, 1L, result_limit)
+  }
+  value
 }
 
 print_value <- function(value) if (isS4(value)) methods::show(value) else print(value)

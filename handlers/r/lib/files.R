@@ -13,7 +13,8 @@ scan_folder <- function(root) {
     found <- list.files(file.path(root, folders[[1L]]), no.. = TRUE) # leaves out what begins with a dot
     found <- found[seq_len(min(length(found), left))]
     left <- left - length(found)
-    names <- paste0(folders[[1L]], setdiff(found, skipped))
+    found <- setdiff(found[validUTF8(found)], skipped) # R cannot ask about a name that its locale does not know
+    names <- paste0(rep(folders[[1L]], length(found)), found)
     folders <- folders[-1L]
     if (!length(found)) next
     paths <- file.path(root, names)
@@ -30,8 +31,7 @@ scan_folder <- function(root) {
 changes <- function(root, before) {
   after <- scan_folder(root)
   changed <- c(character(), names(after)[!(after == before[names(after)]) %in% TRUE])
-  good <- changed[validUTF8(changed)]
-  good <- good[order(nchar(good), good)]
-  named <- good[seq_len(min(length(good), file_limit))]
+  changed <- changed[order(nchar(changed), changed)]
+  named <- changed[seq_len(min(length(changed), file_limit))]
   list(names = named, omitted = length(changed) - length(named))
 }

@@ -5,16 +5,15 @@ json_escapes <- c("\\\"" = "\"", "\\/" = "/", "\\n" = "\n", "\\t" = "\t", "\\r" 
 # The text of a JSON string, given without its quotes. Every step replaces all of a kind, because R is quadratic at any other.
 json_text <- function(text) {
   if (!grepl("\\", text, fixed = TRUE)) return(text)
-  # Control characters are always escaped, so that one can stand for the backslash until the end.
-  text <- gsub("\\\\", "\001", text, fixed = TRUE)
+  # Control characters are always escaped, so that two of a kind can stand for others until the end.
+  text <- gsub("\\\\", "\001b", text, fixed = TRUE)
   for (escape in names(json_escapes)) text <- gsub(escape, json_escapes[[escape]], text, fixed = TRUE)
   for (escape in unique(unlist(regmatches(text, gregexpr("\\\\u[0-9a-fA-F]{4}", text))))) {
     point <- strtoi(substring(escape, 3L), 16L)
     if (point == 0L) stop("R has no text with the character NUL", call. = FALSE)
-    # One that stands for itself must not be taken for the backslash.
-    text <- gsub(escape, if (point == 1L) "\002\003" else intToUtf8(point), text, fixed = TRUE)
+    text <- gsub(escape, if (point == 1L) "\001a" else intToUtf8(point), text, fixed = TRUE)
   }
-  gsub("\002\003", "\001", gsub("\001", "\\", text, fixed = TRUE), fixed = TRUE)
+  gsub("\001a", "\001", gsub("\001b", "\\", text, fixed = TRUE), fixed = TRUE)
 }
 
 # The value of a JSON text that is known to be correct: objects are named lists, arrays of one kind are vectors.

@@ -33,7 +33,7 @@ attempt <- function(work) {
   place <- NULL
   tryCatch(
     withCallingHandlers(
-      list(code = 0L, value = allowInterrupts(work)),
+      list(code = 0L, value = allowInterrupts(finished(work))),
       error = function(condition) place <<- location(sys.calls()),
       warning = keep_warning
     ),
@@ -43,12 +43,20 @@ attempt <- function(work) {
   )
 }
 
+# The value of work, after a look for interrupts that came while R did not look.
+finished <- function(work) {
+  force(work)
+  Sys.sleep(0)
+  work
+}
+
 forget_interrupts <- function() {
-  tryCatch(allowInterrupts(Sys.sleep(0)), interrupt = function(condition) forget_interrupts())
+  while (!tryCatch(allowInterrupts({ Sys.sleep(0); TRUE }), interrupt = function(condition) FALSE)) NULL
 }
 
 unwind_sinks <- function() {
-  while (sink.number() > 0L) sink()
+  # Each is one less, also where the code has closed its connection.
+  while (sink.number() > 0L) tryCatch(sink(), error = function(condition) NULL)
   if (sink.number("message") != 2L) sink(type = "message")
 }
 

@@ -1,0 +1,82 @@
+"""What is said when a library cannot be had: which one, and the package manager's own last lines."""
+
+from collections.abc import AsyncIterator
+
+import anyio
+import pytest
+
+from llm_sandbox_mcp.errors import InstallFailed, InvalidArgument
+from llm_sandbox_mcp.service import Service
+from tests.engines import need
+
+from .serving import LANGUAGES, missing, service_with_indexes
+
+LIMIT = 120.0
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+async def service(anyio_backend: str) -> AsyncIterator[Service]:
+    await need("embedded")
+    async with service_with_indexes("embedded") as opened:
+        yield opened
+
+
+def _need(language: str) -> None:
+    if lacking := missing(LANGUAGES[language], libraries=True):
+        pytest.skip(f"{language} needs {', '.join(lacking)}")
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("language", "library", "said"),
+    [
+        ("r", "nosuchthing", "no such package in the index for this version of R: nosuchthing"),
+        ("r", "tinyanswer==2.0", "tinyanswer is 1.0"),
+        ("r", "tinybroken", "could not be installed: tinybroken"),
+        ("r", "tinybroken", "unable to collate and parse R files|Error in eval|broken"),
+        ("ruby", "nosuchthing", "Could not find a valid gem 'nosuchthing'"),
+        ("ruby", "tiny-answer:9.0", r"Could not find a valid gem 'tiny-answer' \(= 9.0\)"),
+    ],
+)
+async def test_a_library_that_cannot_be_had_is_named(service: Service, language: str, library: str, said: str) -> None:
+    _need(language)
+    with anyio.fail_after(LIMIT), pytest.raises(InstallFailed, match=said):
+        await service.install([library], language=language)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("language", "library"),
+    [
+        ("r", "../tinyanswer"),
+        ("r", "--no-test-load"),
+        ("r", "github::owner/name"),
+        ("r", "tinyanswer@1.0"),
+        ("ruby", "tiny-answer.gem"),
+        ("ruby", "--source"),
+        ("ruby", "./tiny-answer"),
+        ("ruby", "http://localhost/tiny-answer"),
+    ],
+)
+async def test_what_is_no_plain_name_is_refused(service: Service, language: str, library: str) -> None:
+    with pytest.raises(InvalidArgument, match="is not a plain name"):
+        await service.install([library], language=language)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("language", "libraries"),
+    [("r", {"tinyanswer": "1.0", "tinyquestion": "1.0"}), ("ruby", {"tiny-answer": "1.0.0"})],
+)
+async def test_what_is_installed_is_listed_with_what_it_needs(
+    service: Service, language: str, libraries: dict[str, str]
+) -> None:
+    _need(language)
+    with anyio.fail_after(LIMIT):
+        done = await service.install([next(iter(libraries))], language=language)
+    assert {library.name: library.version for library in done.libraries} == libraries

@@ -1,0 +1,358 @@
+"""The R runner, spoken to as the server does it."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .driver import HANDLERS, Runner, RunnerEnded, start
+
+
+@pytest.fixture
+def r(tmp_path: Path) -> Iterator[Runner]:
+    with start("r", tmp_path) as runner:
+        yield runner
+
+
+def test_the_last_visible_value_is_the_result_and_those_before_are_printed(r: Runner) -> None:
+    run = r.run("x <- 6\nx\n'text'\nx * 7")
+    assert (run.out, run.result) == ('[1] 6\n[1] "text"\n', "[1] 42")
+    assert r.run("x <- 1").result is None
+    assert r.run("invisible(1)").result is None
+    assert r.run("NULL").result == "NULL"
+    assert r.run("# nothing").result is None
+    assert r.run("data.frame(a = 1:2, b = c('x', 'y'))").result == "  a b\n1 1 x\n2 2 y"
+
+
+def test_values_are_printed_by_their_own_methods(r: Runner) -> None:
+    r.run("print.mine <- function(x, ...) cat('<mine>\\n')\nvalue <- structure(1, class = 'mine')")
+    assert r.run("value").result == "<mine>"
+    r.run(
+        "setClass('Point', representation(x = 'numeric'))\nsetMethod('show', 'Point', function(object) cat('a point\\n'))"
+    )
+    assert r.run("new('Point', x = 1)").result == "a point"
+    run = r.run("print.bad <- function(x, ...) stop('no text')\nstructure(1, class = 'bad')")
+    assert (run.status, run.result) == ("error", None)
+    assert "no text" in run.err
+    assert r.run("print('back')").out == '[1] "back"\n'
+
+
+def test_output_comes_raw_in_full_and_at_once(r: Runner) -> None:
+    run = r.run("cat('out'); cat('err', file = stderr()); message('told')")
+    assert (run.stdout, run.stderr) == (b"out", b"errtold\n")
+    assert r.run("invisible(system('echo child'))").stdout == b"child\n"
+    assert len(r.run("cat(strrep('x', 1e7))").stdout) == 10_000_000
+    r.send("cat('started'); Sys.sleep(60)")
+    r.wait_for("started")
+    r.interrupt()
+    r.finish()
+
+
+def test_state_stays_also_after_an_error(r: Runner) -> None:
+    r.run("library(tools)\nkept <- 4\ndouble <- function(n) 2 * n\ndir.create('sub'); setwd('sub')\nstop('end')")
+    assert r.run("list(double(kept), file_ext('a.b'), basename(getwd())) |> unlist()").result == '[1] "8"   "b"   "sub"'
+    assert r.run("ls()").result == '[1] "double" "kept"  '
+
+
+def test_variables_come_as_values_of_r(r: Runner) -> None:
+    variables = {
+        "text": 'q"\n\\é\U0001f600},"code":"\x01\x1f',
+        "numbers": [1, 2.5, -3e4],
+        "gap": ["a", None],
+        "table": {"a": {"b": []}, "c": [1, "x"]},
+        "none": None,
+    }
+    run = r.run(
+        "identical(text, paste0('q\"\\n\\\\é', intToUtf8(128512), '},\"code\":\"\\001\\037'))\n"
+        "identical(numbers, c(1, 2.5, -30000))\nidentical(gap, c('a', NA))\n"
+        "identical(table, list(a = list(b = list()), c = list(1, 'x')))\nis.null(none)",
+        variables,
+    )
+    assert (run.out, run.result) == ("[1] TRUE\n" * 4, "[1] TRUE")
+
+
+def test_every_character_of_the_code_arrives(r: Runner) -> None:
+    text = 'é漢🙂 " % \t \x01\x02\x03 \x7f ]} {", \\'
+    assert r.run(f'cat(r"---({text})---")').out == text
+    assert r.run("nchar('" + "é" * 300_000 + "')").result == "[1] 300000"
+    run = r.run("x <- 'a\0b'")
+    assert run.status == "error"
+    assert "NUL" in run.err
+
+
+def test_a_result_is_at_most_20000_characters(r: Runner) -> None:
+    for code in ("strrep('é', 1e6)", "seq_len(1e6)", "as.list(1:20000)"):
+        result = r.run(code).result
+        assert result is not None
+        assert len(result) == 20_000
+        assert result.endswith("…")
+
+
+def test_text_that_utf8_cannot_carry_stays_visible(r: Runner) -> None:
+    assert r.run("'a\\xff\\001\"'").result == '[1] "a\\xff\\001\\""'
+    assert r.run("print.odd <- function(x, ...) cat('a\\xff')\nstructure(1, class = 'odd')").result == "a<ff>"
+
+
+@pytest.mark.parametrize(
+    ("code", "err"),
+    [
+        ("f <- function() {\n  stop('deep')\n}\nf()", "Error in f() (from <cell 1>#2) : deep\n"),
+        ("x <- 1\nx + 'a'", 'Error in x + "a" (from <cell 1>#2) : \n  non-numeric argument to binary operator\n'),
+        ("\nnowhere", "Error (from <cell 1>#2): object 'nowhere' not found\n"),
+        ("for (i in 1) {\n  log(-1)\n  stop('here')\n}", None),
+        ("x <- 1\ny ) 2", "Error: <cell 1>:2:3: unexpected ')'\n1: x <- 1\n2: y )\n     ^\n"),
+    ],
+)
+def test_errors_have_the_lines_of_the_code(r: Runner, code: str, err: str | None) -> None:
+    run = r.run(code)
+    assert (run.status, run.exit_code, run.interrupted) == ("error", 1, False)
+    assert err is None or run.err == err
+    assert "<cell 1>" in run.err
+    assert r.run("1").result == "[1] 1"
+
+
+def test_warnings_come_when_their_statement_is_done(r: Runner) -> None:
+    run = r.run("f <- function() warning('careful')\nf()\ncat('next', file = stderr())")
+    assert run.err == "Warning message:\nIn f() : careful\nnext"
+    run = r.run("for (i in 1:12) warning(i)")
+    assert run.err == "There were 12 warnings (use warnings() to see them)\n"
+    assert "12: 12" in (r.run("warnings()").result or "")
+    assert r.run("suppressWarnings(as.integer('a'))").err == ""
+    assert "careful" in r.run("tryCatch(f(), warning = conditionMessage)").result  # type: ignore[operator]
+    assert "converted from warning" in r.run("options(warn = 2)\nf()").err
+    assert "careful" in r.run("options(warn = 1)\nf()").err
+
+
+@pytest.mark.parametrize(
+    ("code", "exit_code"),
+    [
+        ("quit(status = 3)", 3),
+        ("q('no')", 0),
+        ("base::quit(status = 4L)", 4),
+        ("f <- function() { on.exit(cat('left')); q(status = 5) }; f()", 5),
+    ],
+)
+def test_quit_gives_its_code_and_keeps_the_state(r: Runner, code: str, exit_code: int) -> None:
+    run = r.run(f"kept <- 1\n{code}\ncat('no')")
+    assert (run.out, run.err) == ("left" if "left" in code else "", "")
+    assert (run.exit_code, run.status) == (exit_code, "error" if exit_code else "ok")
+    assert r.run("kept").result == "[1] 1"
+
+
+def test_input_is_empty_and_there_are_no_arguments(r: Runner) -> None:
+    assert r.run("c(length(readLines('stdin')), length(commandArgs(TRUE)), interactive())").result == "[1] 0 0 0"
+    assert r.run("readline('name? ')").result == '[1] ""'
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "cat('started'); repeat {}",
+        "cat('started'); Sys.sleep(60)",
+        "system('echo started; exec sleep 60'); cat('no')",
+        "system2('sh', c('-c', shQuote('echo started; exec sleep 60'))); cat('no')",
+        "system('echo started >&2; exec sleep 60', intern = TRUE); cat('no')",
+        "cat('started'); tryCatch(repeat {}, error = function(e) NULL, finally = cat('')); cat('no')",
+    ],
+)
+def test_an_interrupt_stops_the_code_and_keeps_the_state(r: Runner, code: str) -> None:
+    r.run("kept <- 1")
+    r.send(code)
+    r.wait_for("started", "stderr" if ">&2" in code else "stdout")
+    r.interrupt()
+    run = r.finish()
+    assert (run.status, run.exit_code, run.interrupted) == ("error", 130, True)
+    assert (run.out + run.err).strip() == "started"
+    assert r.run("kept").result == "[1] 1"
+
+
+def test_an_interrupt_while_a_value_is_printed_leaves_no_sink(r: Runner) -> None:
+    r.send(
+        "print.slow <- function(x, ...) { cat('started', file = stderr()); repeat {} }\nstructure(1, class = 'slow')"
+    )
+    r.wait_for("started", "stderr")
+    r.interrupt()
+    assert r.finish().interrupted
+    assert r.run("cat('seen')").out == "seen"
+
+
+def test_an_interrupt_that_the_code_answers_itself_is_no_end(r: Runner) -> None:
+    r.send("tryCatch({ cat('started'); repeat {} }, interrupt = function(e) 'caught')")
+    r.wait_for("started")
+    r.interrupt()
+    run = r.finish()
+    assert (run.status, run.result, run.interrupted) == ("ok", '[1] "caught"', False)
+
+
+def test_no_interrupt_at_any_moment_loses_a_report(r: Runner) -> None:
+    """Interrupts rain on short runs, so that they hit every step of a run's end."""
+    process = r.run("cat(Sys.getpid())").out
+    rain = "import os, sys, time\nwhile True: os.kill(int(sys.argv[1]), 2); time.sleep(0.0005)"
+    with subprocess.Popen([sys.executable, "-Sc", rain, process]) as falling:
+        try:
+            for number in range(60):
+                assert r.run("stop()" if number % 3 else "plot(1); 1").exit_code in (0, 1, 130)
+        finally:
+            falling.kill()
+    assert r.run("1").result == "[1] 1"
+
+
+def test_interrupts_between_runs_are_ignored(r: Runner) -> None:
+    r.run("kept <- 1")
+    for _ in range(50):
+        r.interrupt()
+    r.run("1")
+    assert r.run("kept").result == "[1] 1"
+
+
+def test_a_forked_child_never_answers(r: Runner) -> None:
+    run = r.run("unlist(parallel::mclapply(1:3, function(i) i^2, mc.cores = 2))")
+    assert run.result == "[1] 1 4 9"
+    for ending in ("cat('')", "stop('in the child')", "quit(status = 5)"):
+        run = r.run(
+            f"child <- parallel:::mcfork(TRUE)\nif (inherits(child, 'masterProcess')) {{ {ending} }} else 'mine'"
+        )
+        assert run.status == "ok"
+
+
+def test_streams_that_the_code_takes_come_back(r: Runner) -> None:
+    for code in (
+        "sink('taken.txt'); sink('more.txt'); print(1)",
+        "sink(stdout(), type = 'message'); message('here')",
+        "con <- file('log.txt', 'w'); sink(con, type = 'message'); message('there')",
+        "closeAllConnections()",
+        "con <- file('left.txt', 'w'); sink(con); close(con)",
+    ):
+        r.run(code)
+        run = r.run("cat('out'); message('err')")
+        assert (run.out, run.err) == ("out", "err\n"), code
+    assert (r.workdir / "taken.txt").read_text() == ""
+
+
+def test_output_that_looks_like_frames_changes_nothing(r: Runner) -> None:
+    fake = "\x1e" + "0" * 32 + ".2\n{}"
+    run = r.run(f"cat('{fake}'); cat('{fake}', file = stderr()); 1")
+    assert (run.out, run.err, run.result) == (fake, fake, "[1] 1")
+
+
+def test_the_nonce_and_the_servers_pipes_are_out_of_reach(r: Runner) -> None:
+    run = r.run(
+        "Sys.getenv(); ls(all.names = TRUE); commandArgs(); system('cat /proc/self/environ; ls -l /proc/self/fd')"
+    )
+    assert r.nonce not in run.out
+    assert r.run("ls(all.names = TRUE)").result in ("character(0)", '[1] ".Random.seed"')
+    listed = r.run("system('exec readlink /proc/self/fd/0 /proc/self/fd/3', intern = TRUE)")
+    assert listed.result is not None
+    assert "pipe" not in listed.result
+    with pytest.raises(RunnerEnded, match="exit code 137"):
+        r.run("tools::pskill(Sys.getpid(), 9); Sys.sleep(60)")
+
+
+def test_files_created_and_changed_are_reported(r: Runner) -> None:
+    (r.workdir / "old.txt").write_text("old")
+    (r.workdir / "same.txt").write_text("same")
+    code = (
+        "dir.create('sub/.hidden', recursive = TRUE); dir.create('node_modules')\n"
+        "for (name in c('new.txt', 'sub/é \"q\"', '.dot', 'sub/.hidden/x', 'node_modules/y', 'old.txt')) cat('changed', file = name)\n"
+        "file.symlink('/etc/passwd', 'link'); file.symlink('/etc', 'folder'); setwd('/')"
+    )
+    assert r.run(code).files == ["new.txt", "old.txt", 'sub/é "q"']
+    assert r.run("1").files == []
+    run = r.run(
+        "setwd(Sys.getenv('SANDBOX_WORKDIR')); for (i in 1:250) cat('', file = paste0(i)); file.create('a\\xff')"
+    )
+    assert (len(run.files), run.report["files_omitted"]) == (200, 50)
+
+
+def test_a_working_directory_that_is_gone_harms_nothing(r: Runner) -> None:
+    assert r.run("unlink(Sys.getenv('SANDBOX_WORKDIR'), recursive = TRUE)").files == []
+    assert r.run("1").result == "[1] 1"
+
+
+def test_every_page_is_a_figure_and_nothing_drawn_is_none(r: Runner, tmp_path: Path) -> None:
+    run = r.run("plot(1)\nplot(2)\ndev.new(width = 3, height = 2)\nplot(3)")
+    assert run.report["figures"] == ["figure-1.png", "figure-2.png", "figure-3.png"]
+    assert run.files == []
+    for name, size in (("figure-1.png", (840, 600)), ("figure-3.png", (360, 240))):
+        head = (tmp_path / "figures" / name).read_bytes()[:24]
+        assert (int.from_bytes(head[16:20], "big"), int.from_bytes(head[20:24], "big")) == size
+    assert r.run("dev.new(); invisible(dev.off())").report["figures"] == []
+    assert r.run("1").report["figures"] == []
+    assert r.run("plot(4); stop('after')").report["figures"] == ["figure-4.png"]
+    assert not (r.workdir / "Rplots.pdf").exists()
+
+
+def test_a_device_of_the_code_is_its_own_also_when_it_is_left_open(r: Runner) -> None:
+    run = r.run("png('a.png'); plot(1); invisible(dev.off()); pdf('b.pdf'); plot(1)")
+    assert (run.files, run.report["figures"]) == (["a.png", "b.pdf"], [])
+    assert (r.workdir / "b.pdf").read_bytes().rstrip().endswith(b"%%EOF")
+
+
+@pytest.mark.parametrize(
+    ("package", "code"),
+    [
+        ("lattice", "lattice::xyplot(mpg ~ wt, mtcars)"),
+        ("ggplot2", "library(ggplot2)\nggplot(mtcars, aes(wt, mpg)) + geom_point()"),
+        ("ggplot2", "library(ggplot2)\nplot <- ggplot(mtcars, aes(wt, mpg)) + geom_point()\nplot\ncat('done')"),
+    ],
+)
+def test_plots_that_are_values_are_drawn_when_they_are_shown(r: Runner, package: str, code: str) -> None:
+    if r.run(f"nzchar(system.file(package = '{package}'))").result != "[1] TRUE":
+        pytest.skip(f"{package} is not installed")
+    run = r.run(code)
+    assert (run.status, run.result, run.report["figures"]) == ("ok", None, ["figure-1.png"])
+
+
+def test_a_widget_is_kept_as_a_page_that_needs_nothing_else(r: Runner, tmp_path: Path) -> None:
+    if r.run("nzchar(system.file(package = 'htmlwidgets'))").result != "[1] TRUE":
+        pytest.skip("htmlwidgets is not installed")
+    run = r.run("htmlwidgets::createWidget('none', list(a = 'é'), package = 'htmlwidgets')")
+    assert run.report["figures"] == ["figure-1.html"]
+    page = (tmp_path / "figures/figure-1.html").read_text()
+    assert "é" in page
+    assert "HTMLWidgets" in page
+    assert not re.search(r'(src|href)="(?!data:)', page)
+
+
+def test_libraries_installed_later_are_found(r: Runner, tmp_path: Path) -> None:
+    (tmp_path / "libraries").rmdir()
+    assert r.run("'libraries' %in% basename(.libPaths())").result == "[1] FALSE"
+    (tmp_path / "libraries").mkdir()
+    assert r.run("'libraries' %in% basename(.libPaths())[1]").result == "[1] TRUE"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "f <- function(n) f(n + 1); f(1)",
+        "x <- numeric(1e15)",
+        "stop(structure(class = c('own', 'error', 'condition'), list()))",
+    ],
+)
+def test_any_error_is_reported_and_the_runner_lives(r: Runner, code: str) -> None:
+    r.run("kept <- 1")
+    run = r.run(code)
+    assert run.status == "error"
+    assert run.err.startswith("Error")
+    assert r.run("kept").result == "[1] 1"
+
+
+def test_names_of_the_code_hide_nothing_from_the_runner(r: Runner) -> None:
+    r.run("c <- function(...) stop('mine'); paste <- print <- answer <- json_quote <- file <- c; T <- FALSE")
+    assert r.run("1 + 1").result == "[1] 2"
+
+
+def test_the_runner_ends_with_its_input(r: Runner) -> None:
+    r.run("1")
+    assert r.end_input() == 0
+
+
+@pytest.mark.parametrize("example", tomllib.loads((HANDLERS / "r/handler.toml").read_text())["examples"])
+def test_the_examples_run(r: Runner, example: dict[str, str]) -> None:
+    run = r.run(example["code"])
+    assert (run.status, run.err) == ("ok", "")
+    assert run.result is not None

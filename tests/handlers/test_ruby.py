@@ -1,0 +1,291 @@
+"""The Ruby runner, spoken to as the server does it."""
+
+import os
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .driver import HANDLERS, Runner, RunnerEnded, start
+
+
+@pytest.fixture
+def ruby(tmp_path: Path) -> Iterator[Runner]:
+    with start("ruby", tmp_path) as runner:
+        yield runner
+
+
+def test_the_value_of_the_last_statement_is_the_result(ruby: Runner) -> None:
+    assert ruby.run("x = 6\nx * 7").result == "42"
+    assert ruby.run("nil").result is None
+    assert ruby.run("'text'").result == '"text"'
+    assert ruby.run("").result is None
+    assert ruby.run("_").result == '"text"'
+    assert ruby.run("return 5\nraise").result == "5"
+
+
+def test_output_comes_raw_in_full_and_at_once(ruby: Runner) -> None:
+    run = ruby.run("print 'out'; $stderr.print 'err'; nil")
+    assert (run.stdout, run.stderr) == (b"out", b"err")
+    assert ruby.run("system('echo child'); nil").stdout == b"child\n"
+    assert ruby.run("$stdout.write((0..255).to_a.pack('C*')); nil").stdout == bytes(range(256))
+    assert len(ruby.run("print 'x' * 10_000_000; nil").stdout) == 10_000_000
+    ruby.send("puts 'started'; sleep")
+    ruby.wait_for("started")
+    ruby.interrupt()
+    ruby.finish()
+
+
+def test_state_stays_also_after_an_error(ruby: Runner) -> None:
+    ruby.run(
+        "require 'set'\nLIMIT = 3\n$global = 4\nkept = 5\ndef double(n) = 2 * n\nDir.mkdir('sub'); Dir.chdir('sub')\nraise"
+    )
+    run = ruby.run("[double(kept), LIMIT, $global, Set[1].size, File.basename(Dir.pwd)]")
+    assert run.result == '[10, 3, 4, 1, "sub"]'
+
+
+def test_variables_come_as_locals_and_constants(ruby: Runner) -> None:
+    variables = {
+        "text": 'q"\n\\é\U0001f600},"code":"',
+        "items": [1, 2.5, None, True],
+        "Limit": {"a": {"b": []}},
+        "code": "x",
+    }
+    run = ruby.run("[text, items, Limit, code]", variables)
+    assert run.result == '["q\\"\\n\\\\é\U0001f600},\\"code\\":\\"", [1, 2.5, nil, true], {"a"=>{"b"=>[]}}, "x"]'
+    assert ruby.run("Limit", {"Limit": 2}).result == "2"
+    assert ruby.run("Limit", {"Limit": 3}).err == ""
+
+
+def test_every_character_of_the_code_arrives(ruby: Runner) -> None:
+    text = 'é漢🙂 \\\\ " % \t \x01 \x7f ]} {",'
+    assert ruby.run(f"print %q~{text}~; nil").out == text.replace("\\\\", "\\")
+    assert ruby.run(f"'{'é' * 300_000}'.size").result == "300000"
+
+
+def test_a_result_is_at_most_20000_characters(ruby: Runner) -> None:
+    for code in ("'x' * 10**7", "[0] * 10**7", "(0..10**5).to_h { |i| [i, i] }"):
+        result = ruby.run(code).result
+        assert result is not None
+        assert len(result) == 20_000
+        assert result.endswith("…")
+
+
+def test_text_that_utf8_cannot_carry_stays_visible(ruby: Runner) -> None:
+    assert ruby.run('class Odd; def inspect = "a\\xff\\0\\"".b; end; Odd.new').result == 'a\ufffd\0"'
+    assert ruby.run('class Odd; def inspect = "a\\xff"; end; Odd.new').result == "a\\xFF"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "class Bad; def inspect = raise('no text'); end; Bad.new",
+        "BasicObject.new",
+        "raise Class.new(StandardError) { def message = raise }",
+    ],
+)
+def test_a_value_that_cannot_be_shown_is_an_error_of_the_run(ruby: Runner, code: str) -> None:
+    run = ruby.run(code)
+    assert (run.status, run.exit_code, run.result) == ("error", 1, None)
+    assert str(HANDLERS) not in run.err
+    assert ruby.run("1").result == "1"
+
+
+def test_errors_have_the_lines_of_the_code_and_no_frames_of_the_runner(ruby: Runner) -> None:
+    ruby.run("def fail\n  raise TypeError, 'deep'\nend")
+    run = ruby.run("\nbegin\n  fail\nrescue TypeError\n  raise KeyError, 'later'\nend")
+    assert run.err == (
+        "<cell 2>:5:in `rescue in <main>': later (KeyError)\n\tfrom <cell 2>:2:in `<main>'\n"
+        "<cell 1>:2:in `fail': deep (TypeError)\n\tfrom <cell 2>:3:in `<main>'\n"
+    )
+    assert (run.status, run.exit_code, run.interrupted) == ("error", 1, False)
+    assert ruby.run("'a'.upcas").err.endswith("Did you mean?  upcase\n               upcase!\n")
+
+
+def test_a_syntax_error_has_the_line_of_the_code(ruby: Runner) -> None:
+    run = ruby.run("x = 1\ny ) = 2")
+    assert run.err.startswith("<cell 1>:2: syntax error, unexpected ')'")
+    assert str(HANDLERS) not in run.err
+
+
+@pytest.mark.parametrize(
+    ("code", "exit_code", "err"),
+    [
+        ("exit 3", 3, ""),
+        ("exit", 0, ""),
+        ("abort 'bye'", 1, "bye\n"),
+        ("raise SystemExit.new(-1)", 255, ""),
+        ("Thread.new { exit 4 }; sleep", 4, ""),
+    ],
+)
+def test_exit_gives_its_code_and_keeps_the_state(ruby: Runner, code: str, exit_code: int, err: str) -> None:
+    run = ruby.run(f"kept = 1\n{code}")
+    assert (run.exit_code, run.err, run.status) == (exit_code, err, "error" if exit_code else "ok")
+    assert ruby.run("puts 'again'; kept").result == "1"
+
+
+def test_input_is_empty_and_the_code_is_the_program(ruby: Runner) -> None:
+    assert ruby.run("[gets, $stdin.read, ARGV, __FILE__ == $0]").result == '[nil, "", [], true]'
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "puts 'started'; loop {}",
+        "puts 'started'; sleep",
+        "system('echo started; exec sleep 60')",
+        "puts 'started'; `sleep 60`",
+        "puts 'started'; Thread.new { sleep }.join",
+        "puts 'started'; IO.pipe[0].read",
+        "class Slow; def inspect = (puts 'started'; sleep); end; Slow.new",
+    ],
+)
+def test_an_interrupt_stops_the_code_and_keeps_the_state(ruby: Runner, code: str) -> None:
+    ruby.run("kept = 1")
+    ruby.send(code)
+    ruby.wait_for("started")
+    ruby.interrupt()
+    run = ruby.finish()
+    assert (run.status, run.exit_code, run.interrupted) == ("error", 130, True)
+    assert f"<cell {ruby.cell}>:1" in run.err
+    assert str(HANDLERS) not in run.err
+    assert ruby.run("kept").result == "1"
+
+
+def test_an_interrupt_that_the_code_answers_itself_is_no_end(ruby: Runner) -> None:
+    ruby.send("begin\n  puts 'started'; sleep\nrescue Interrupt\n  'caught'\nend")
+    ruby.wait_for("started")
+    ruby.interrupt()
+    run = ruby.finish()
+    assert (run.status, run.result, run.interrupted) == ("ok", '"caught"', False)
+
+
+def test_no_interrupt_at_any_moment_loses_a_report(ruby: Runner) -> None:
+    """Interrupts rain on short runs, so that they hit every step of a run's end."""
+    while ruby.run("defined?(rain) ? rain : nil").result is None:
+        ruby.run("rain = spawn('ruby', '--disable-gems', '-e', \"loop { Process.kill(:INT, #{$$}) }\", pgroup: true)")
+    for number in range(150):
+        assert ruby.run("raise" if number % 3 else "puts 'x'; 1").exit_code in (0, 1, 130)
+    while ruby.run("Process.kill(:KILL, rain); Process.wait(rain); 'dry'").result != '"dry"':
+        if "ESRCH" in ruby.run("Process.kill(0, rain)").err:
+            break
+    assert ruby.run("1").result == "1"
+
+
+@pytest.mark.parametrize("handler", ["'IGNORE'", "proc { puts 'mine' }", "proc { raise 'mine' }"])
+def test_a_signal_handler_of_the_code_lasts_one_run(ruby: Runner, handler: str) -> None:
+    run = ruby.run(f"trap('INT', {handler}); Process.kill('INT', $$); sleep 0.001")
+    assert not run.interrupted
+    ruby.interrupt()
+    ruby.send("puts 'started'; sleep")
+    ruby.wait_for("started")
+    ruby.interrupt()
+    assert ruby.finish().interrupted
+
+
+@pytest.mark.parametrize(("ending", "exit_code"), [("nil", 0), ("raise 'in the child'", 1), ("exit 5", 5)])
+def test_a_forked_child_never_answers(ruby: Runner, ending: str, exit_code: int) -> None:
+    run = ruby.run(f"if (child = fork) then Process.wait(child) else {ending} end\n'mine'")
+    assert run.result == '"mine"'
+    assert ruby.run("$?.exitstatus").result == str(exit_code)
+    run = ruby.run(f"fork {{ {ending} }}\nProcess.wait\n$?.exitstatus")
+    assert run.result == str(exit_code)
+    assert str(HANDLERS) not in run.err
+
+
+def test_the_streams_are_the_servers_again_in_the_next_run(ruby: Runner) -> None:
+    for code in (
+        "require 'stringio'; $stdout = $stderr = StringIO.new",
+        "STDOUT.close; STDERR.close; STDIN.close",
+        "[0, 1, 2].each { |number| IO.for_fd(number).close }",
+        "(3..999).each { |number| IO.for_fd(number).close rescue nil }; [$stdout, $stderr].each(&:close)",
+        "$stdout.reopen('file', 'w'); puts 'into the file'; nil",
+        "$stdout.write_nonblock('')",
+        "$stdout.sync = false; $stdout.set_encoding('UTF-16LE')",
+        "Object.__send__(:remove_const, :STDOUT); STDOUT = nil",
+    ):
+        ruby.run(code)
+        run = ruby.run("puts 'é out'; warn 'err'; system('echo child'); gets")
+        assert (run.out, run.err, run.result) == ("é out\nchild\n", "err\n", None), code
+    assert (ruby.workdir / "file").read_text() == "into the file\n"
+
+
+def test_output_that_looks_like_frames_changes_nothing(ruby: Runner) -> None:
+    fake = "\x1e" + "0" * 32 + ".2\n{}"
+    run = ruby.run(f"print '{fake}'; $stderr.print '{fake}'; 1")
+    assert (run.out, run.err, run.result) == (fake, fake, "1")
+
+
+def test_the_nonce_and_the_input_are_out_of_reach(ruby: Runner) -> None:
+    run = ruby.run(
+        "p ENV.to_h, global_variables, TOPLEVEL_BINDING.local_variables, $0; puts File.read('/proc/self/environ')"
+    )
+    assert ruby.nonce not in run.out
+    assert ruby.run("puts `ls /proc/self/fd`.split.size; nil").out in ("3\n", "4\n")
+    assert ruby.run("local_variables - [:_]").result == "[]"
+
+
+def test_files_created_and_changed_are_reported(ruby: Runner) -> None:
+    (ruby.workdir / "old.txt").write_text("old")
+    (ruby.workdir / "same.txt").write_text("same")
+    code = (
+        "require 'fileutils'\nFileUtils.mkdir_p(%w[sub/.hidden node_modules])\n"
+        "%w[new.txt sub/deep.txt .dot sub/.hidden/x node_modules/y old.txt].each { |name| File.write(name, 'changed') }\n"
+        "File.symlink('/etc/passwd', 'link'); Dir.chdir('/')"
+    )
+    assert ruby.run(code).files == ["new.txt", "old.txt", "sub/deep.txt"]
+    assert ruby.run("1").files == []
+    run = ruby.run(
+        "Dir.chdir(ENV['SANDBOX_WORKDIR']); 250.times { |i| File.write(\"#{i}\", '') }; File.write(\"\\xff\", '')"
+    )
+    assert (len(run.files), run.report["files_omitted"]) == (200, 51)
+
+
+def test_gems_that_were_installed_later_are_found_also_by_children(ruby: Runner, tmp_path: Path) -> None:
+    assert "LoadError" in ruby.run("require 'latecomer'").err
+    gem = tmp_path / "libraries/gems/latecomer-1.0.0/lib"
+    gem.mkdir(parents=True)
+    (gem / "latecomer.rb").write_text("module Latecomer; WHERE = 'libraries'; end")
+    (tmp_path / "libraries/specifications").mkdir()
+    (tmp_path / "libraries/specifications/latecomer-1.0.0.gemspec").write_text(
+        "Gem::Specification.new('latecomer', '1.0.0') { |gem| gem.summary = gem.author = 'none' }"
+    )
+    assert ruby.run("require 'latecomer'; Latecomer::WHERE").result == '"libraries"'
+    assert ruby.run("`ruby -e 'gem %q(latecomer); puts Gem.loaded_specs.size'`").status == "ok"
+    assert "Could not find 'latecomer' (= 2.0)" in ruby.run("gem 'latecomer', '2.0'").err
+
+
+def test_rubygems_comes_only_when_it_is_needed(ruby: Runner) -> None:
+    assert ruby.run("require 'json'; $LOADED_FEATURES.grep(/rubygems/)").result == "[]"
+    assert ruby.run("Gem::Version.new('1.10') > Gem::Version.new('1.9')").result == "true"
+
+
+def test_files_of_the_working_directory_never_shadow_the_standard_library(ruby: Runner) -> None:
+    for name in ("json", "set", "helper"):
+        (ruby.workdir / f"{name}.rb").write_text(f"Local = '{name}'")
+    assert ruby.run("require 'json'; JSON.generate([1])").result == '"[1]"'
+    assert ruby.run("require 'helper'; Local").result == '"helper"'
+    assert ruby.run("require_relative 'set'").result == "true"
+
+
+def test_the_runner_ends_with_its_input_whatever_threads_are_left(ruby: Runner) -> None:
+    ruby.run("Thread.new { sleep }; at_exit { sleep }; nil")
+    assert ruby.end_input() == 0
+
+
+def test_a_runner_that_lost_every_descriptor_ends_with_its_own_status(ruby: Runner) -> None:
+    with pytest.raises(RunnerEnded, match="exit code 71"):
+        ruby.run("(3..1100).each { |number| IO.for_fd(number).close rescue nil }")
+
+
+@pytest.mark.parametrize("example", tomllib.loads((HANDLERS / "ruby/handler.toml").read_text())["examples"])
+def test_the_examples_run(ruby: Runner, example: dict[str, str]) -> None:
+    run = ruby.run(example["code"])
+    assert (run.status, run.err) == ("ok", "")
+    assert run.result is not None
+
+
+def test_an_inherited_option_of_ruby_changes_nothing(tmp_path: Path) -> None:
+    with start("ruby", tmp_path, env={"RUBYLIB": os.devnull}) as ruby:
+        assert ruby.run("1").result == "1"
