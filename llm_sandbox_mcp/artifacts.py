@@ -99,11 +99,24 @@ class ArtifactStore:
         await self._drop((session_id, name))
         self._kept[session_id, name] = _Kept(artifact, file)
         self._size += artifact.size
+        self._tell(session_id, name)
         while self._size > self._limits.store and len(self._kept) > 1:
-            await self._drop(next(iter(self._kept)))
-        for listener in self._listeners:
-            listener(session_id, (name,))
+            oldest = next(iter(self._kept))
+            await self._drop(oldest)
+            self._tell(*oldest)
         return artifact
+
+    async def clear(self, session_id: str) -> None:
+        """Drops all artifacts of a session."""
+        names = [artifact.name for artifact in self.of_session(session_id)]
+        for name in names:
+            await self._drop((session_id, name))
+        if names:
+            self._tell(session_id, *names)
+
+    def _tell(self, session_id: str, *names: str) -> None:
+        for listener in self._listeners:
+            listener(session_id, names)
 
     async def _drop(self, key: tuple[str, str]) -> None:
         kept = self._kept.pop(key, None)

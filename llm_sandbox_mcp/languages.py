@@ -5,12 +5,19 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from .errors import ProfileError, UnknownLanguage, quoted
 from .folders import HANDLERS
+
+_MESSAGES = {
+    "missing": "missing; it is needed",
+    "extra_forbidden": "no such key; handlers/README.md lists them all",
+    "tuple_type": "must be a list",
+}
+"""For kinds of mistakes that the model's own words do not say well."""
 
 
 class _Section(BaseModel):
@@ -58,8 +65,10 @@ class Libraries(_Section):
     """The command; the names are appended."""
     installed: tuple[str, ...]
     """The command that prints what is installed."""
+    provided: tuple[str, ...] = ()
+    """The command that prints what is there before anything is installed; without it, `installed` is asked."""
     installed_pattern: str
-    """Applied to each printed line, with the groups `name` and `version`."""
+    """Applied to each line that either prints, with the groups `name` and `version`."""
     index: str = ""
     """The package index; empty means that `default_index` is asked."""
     default_index: tuple[str, ...] = ()
@@ -68,11 +77,15 @@ class Libraries(_Section):
 
     @field_validator("name", "installed_pattern", "default_index_pattern")
     @classmethod
-    def _compiles(cls, pattern: str) -> str:
+    def _compiles(cls, pattern: str, field: ValidationInfo) -> str:
         try:
-            re.compile(pattern)
+            groups = re.compile(pattern)
         except re.error as error:
             raise ValueError(f"not a regular expression: {error}") from error
+        if field.field_name == "installed_pattern" and not {"name", "version"} <= groups.groupindex.keys():
+            raise ValueError("must have the groups (?P<name>...) and (?P<version>...)")
+        if field.field_name == "default_index_pattern" and pattern and not groups.groups:
+            raise ValueError("must have a group around the address")
         return pattern
 
 
@@ -88,13 +101,15 @@ class Handler(_Section):
 
     name: str = Field(pattern="^[a-z][a-z0-9_+#-]*$")
     title: str
-    aliases: tuple[str, ...] = ()
+    aliases: tuple[Annotated[str, Field(pattern="^[a-z0-9][a-z0-9_+#.-]*$")], ...] = ()
     extension: str = Field(pattern=r"^\.[A-Za-z0-9]+$")
     version: tuple[str, ...] = Field(min_length=1)
     stateful: bool
     runner: Runner | None = None
     build: Build | None = None
     env: Mapping[str, str] = {}
+    figures: tuple[str, ...] = ()
+    """Endings of the figures that its runner writes, the most usual first."""
     environment: Environment | None = None
     requires: Requires = Requires()
     libraries: Libraries | None = None
@@ -103,7 +118,7 @@ class Handler(_Section):
     @model_validator(mode="after")
     def _one_way_to_run(self) -> Self:
         if (self.runner is None) == (self.build is None):
-            raise ValueError("must have either [runner] or [build]")
+            raise ValueError("a language has either [runner] or [build]")
         return self
 
 
@@ -117,6 +132,11 @@ class Language:
     @property
     def name(self) -> str:
         return self.handler.name
+
+    @property
+    def definition(self) -> Path:
+        """The file that it was read from."""
+        return self.folder / "handler.toml"
 
 
 class Languages(Mapping[str, Language]):
@@ -141,18 +161,37 @@ class Languages(Mapping[str, Language]):
 
 
 def load_languages(folders: Iterable[str] = ()) -> Languages:
-    """Reads the languages that come along, then those of further folders; a name that is there already is replaced.
+    """Reads the languages that come along, then those of further folders; a later folder may replace a name.
 
     Raises `ProfileError` with file and key for any mistake: a language is never dropped silently.
     """
     found: dict[str, Language] = {}
     for root in (HANDLERS, *map(Path, folders)):
-        if not root.is_dir():
-            raise ProfileError(f"{root}: no such folder of handlers; see handlers.folders in the profile")
-        for path in sorted(root.glob("*/handler.toml")):
+        here: dict[str, Language] = {}
+        for path in _definitions(root):
             language = Language(path.parent, _read(path))
-            found[language.name] = language
+            if (other := here.setdefault(language.name, language)) is not language:
+                raise ProfileError(f"{path}: name: {language.name!r} is the name in {other.definition} too")
+        found |= here
+    _check_aliases(found)
     return Languages(found.values())
+
+
+def _definitions(root: Path) -> list[Path]:
+    paths = sorted(root.glob("*/handler.toml"))
+    if not paths:
+        reason = "holds no folder with a handler.toml" if root.is_dir() else "no such folder of handlers"
+        raise ProfileError(f"{root}: {reason}; see handlers.folders in the profile")
+    return paths
+
+
+def _check_aliases(languages: Mapping[str, Language]) -> None:
+    claimed = {name: (language, "name") for name, language in languages.items()}
+    for language in languages.values():
+        for alias in language.handler.aliases:
+            other, key = claimed.setdefault(alias, (language, "aliases"))
+            if other is not language:
+                raise ProfileError(f"{language.definition}: aliases: {alias!r} is in {key} of {other.definition} too")
 
 
 def _read(path: Path) -> Handler:
@@ -162,5 +201,6 @@ def _read(path: Path) -> Handler:
         raise ProfileError(f"{path}: {error}") from error
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        key = ".".join(str(part) for part in first["loc"])
-        raise ProfileError(f"{path}: {key}: {first['msg']}") from error
+        key = ".".join(str(part) for part in first["loc"]) or "runner"
+        message = _MESSAGES.get(first["type"]) or first["msg"].removeprefix("Value error, ")
+        raise ProfileError(f"{path}: {key}: {message}") from error

@@ -8,9 +8,10 @@ from .artifacts import ArtifactStore, describe, inner_path
 from .backends import open_backend
 from .backends.archive import Member
 from .backends.base import WORKDIR, Backend, Surroundings
-from .errors import BadPath, InvalidArgument, SandboxError, SandboxLost, quoted
+from .describing import Describer
+from .errors import BadPath, InvalidArgument, SandboxError, SandboxLost, UnknownSession, quoted
 from .folders import HostFolders, host_folders
-from .languages import Language, Languages, load_languages
+from .languages import Languages, load_languages
 from .libraries.installing import Installer
 from .libraries.preparing import Preparer
 from .media import mime_type
@@ -46,9 +47,8 @@ class Service:
         self._sessions = sessions
         self._store = store
         self._preparer = preparer
-        self._pool = pool
         self._installer = installer
-        self._versions: dict[str, str] = {}
+        self._describer = Describer(profile, pool, preparer)
 
     async def execute(
         self,
@@ -196,6 +196,19 @@ class Service:
         """Stops what runs in a session; its state is kept if the code answers the interrupt."""
         self._sessions.get(session_id).stop()
 
+    async def clear_session(self, session_id: str) -> None:
+        """Drops the artifacts of a session, also of one that ended, and empties its folder of figures; state stays."""
+        try:
+            session = self._sessions.get(session_id)
+        except UnknownSession:
+            if not self._store.of_session(session_id):
+                raise
+            await self._store.clear(session_id)
+            return
+        async with session.exclusive():
+            await session.clear_figures()
+            await self._store.clear(session_id)
+
     async def reset_session(self, session_id: str) -> None:
         """Drops all state of a session, stopping what runs in it; its id stays."""
         session = self._sessions.get(session_id)
@@ -210,20 +223,7 @@ class Service:
 
     async def describe_language(self, name: str) -> dict[str, object]:
         """What a model needs to know to write code in a language here."""
-        language = self.languages[name]
-        handler = language.handler
-        return {
-            "name": handler.name,
-            "title": handler.title,
-            "aliases": list(handler.aliases),
-            "file_extension": handler.extension,
-            "version": await self._version(language),
-            "keeps_state": handler.stateful,
-            "working_directory": WORKDIR,
-            "libraries": list(self.profile.language(handler.name).libraries),
-            "package_manager": handler.libraries.manager if handler.libraries else None,
-            "examples": [example.model_dump() for example in handler.examples],
-        }
+        return await self._describer.describe(self.languages[name])
 
     async def warm(self) -> None:
         """Clears up after servers that are gone and prepares the environments of all languages.
@@ -234,21 +234,6 @@ class Service:
         for language in self.languages.values():
             with suppress(SandboxError):
                 await self._preparer.places(language)
-
-    async def _version(self, language: Language) -> str:
-        """What the language's own interpreter says, asked once, in a sandbox."""
-        if not self._preparer.ready(language):
-            return "known once its libraries are prepared"
-        if language.name not in self._versions:
-            places = await self._preparer.places(language)
-            lease = await self._pool.acquire(self.profile.limits.policy())
-            try:
-                done = await lease.sandbox.run(places.argv(language.handler.version), places.env())
-            finally:
-                lease.release()
-            lines = (done.stdout or done.stderr).decode(errors="replace").strip().splitlines()
-            self._versions[language.name] = lines[0] if lines else "unknown"
-        return self._versions[language.name]
 
     def _session(self, session_id: str) -> Session:
         return self._sessions.get(session_id) if session_id else self._sessions.open()

@@ -2,13 +2,13 @@
 
 import secrets
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import anyio
 from anyio.abc import TaskGroup
 
-from .backends.base import Sandbox, Usage
-from .errors import CapacityReached, UnknownSession, quoted
+from .backends.base import FIGURES, Sandbox, Usage
+from .errors import CapacityReached, SandboxLost, UnknownSession, quoted
 from .execution import Outcome
 from .kernel import Kernel, Places
 from .policy import Policy
@@ -113,6 +113,12 @@ class Session:
         kernel = self._kernels.get(language)
         if isinstance(kernel, Program):
             kernel.use_libraries(installed)
+
+    async def clear_figures(self) -> None:
+        """Empties the folder of figures, if there is a sandbox."""
+        if self._lease is not None:
+            with suppress(SandboxLost):
+                await self._lease.sandbox.empty(FIGURES)
 
     def stop(self) -> bool:
         """Interrupts what runs now; false when nothing does."""

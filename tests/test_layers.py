@@ -14,7 +14,7 @@ LAYERS = (
     {"cli"},
     {"server"},
     {"service"},
-    {"sessions", "libraries"},
+    {"sessions", "libraries", "describing"},
     {"pool", "kernel", "program", "artifacts", "verdict"},
     {"execution", "hostfiles", "requests"},
     {"backends"},

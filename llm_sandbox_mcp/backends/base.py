@@ -183,6 +183,11 @@ class Sandbox(ABC):
             exit_code = await process.wait()
         return Completed(exit_code, *map(bytes, outputs))
 
+    async def empty(self, folder: str) -> None:
+        """Removes what is below a folder; no symbolic link is followed."""
+        with _in_time("emptying a folder"):
+            await self.run(("find", folder, "-mindepth", "1", "-delete"), {"PATH": PATH})
+
     async def copy_in(self, path: str, size: int, content: AsyncIterator[bytes]) -> None:
         """Writes one file below the working directory, its folders made as needed; no symbolic link is followed.
 
@@ -259,12 +264,12 @@ async def _drain(stream: ByteReceiveStream, kept: bytearray) -> None:
 
 
 @contextmanager
-def _in_time() -> Iterator[None]:
-    """Bounds a copy: code that still runs in the sandbox can stop our tools, or write in their name without end."""
+def _in_time(what: str = "copying") -> Iterator[None]:
+    """Bounds what tools of ours do: code that runs in the sandbox can stop them, or write in their name for ever."""
     with anyio.move_on_after(COPY_SECONDS) as scope:
         yield
     if scope.cancelled_caught:
-        raise Unavailable(f"copying took longer than {COPY_SECONDS:g} s; stop what runs in the session, or reset it")
+        raise Unavailable(f"{what} took longer than {COPY_SECONDS:g} s; stop what runs in the session, or reset it")
 
 
 def _first_line(text: bytes) -> str:

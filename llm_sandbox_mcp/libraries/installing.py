@@ -82,7 +82,7 @@ class Installer:
         if done.exit_code != 0:
             said = "; ".join([*dict.fromkeys(problems), _last_lines(done.stderr or done.stdout)])
             raise InstallFailed(f"{known.manager} could not install {', '.join(libraries)}: {said}")
-        return await _installed(sandbox, places, known)
+        return await list_libraries(sandbox, places, known.installed)
 
     async def _through_gateway(
         self,
@@ -115,8 +115,12 @@ class Installer:
         return done
 
 
-async def _installed(sandbox: Sandbox, places: Places, known: Libraries) -> tuple[Library, ...]:
-    listing = await sandbox.run(places.argv(known.installed), places.env())
+async def list_libraries(sandbox: Sandbox, places: Places, command: tuple[str, ...]) -> tuple[Library, ...]:
+    """What a command of the handler lists, read in the way that the handler says."""
+    known = places.language.handler.libraries
+    if known is None:
+        return ()
+    listing = await sandbox.run(places.argv(command), places.env())
     lines = listing.stdout.decode(errors="replace").splitlines()
     found = [match for line in lines if (match := re.search(known.installed_pattern, line))]
     return tuple(Library(match["name"], match["version"]) for match in found)

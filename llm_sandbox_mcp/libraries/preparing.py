@@ -10,7 +10,7 @@ from ..languages import Language
 from ..profile import Profile
 from ..results import OnProgress
 from .builds import Environments
-from .environments import stage_tool_uv
+from .environments import find, stage_tool_uv
 
 
 async def _silent(line: str) -> None:
@@ -58,6 +58,8 @@ class Preparer:
         )
         return places
 
-    def ready(self, language: Language) -> bool:
-        """Whether `places` answers at once."""
-        return language.name in self._places or language.handler.environment is None
+    async def ready(self, language: Language) -> bool:
+        """Whether `places` answers without building anything."""
+        if language.name in self._places or language.handler.environment is None:
+            return True
+        return await find(language, self._profile.language(language.name).libraries, self._cache) is not None

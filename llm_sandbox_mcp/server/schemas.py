@@ -60,10 +60,10 @@ class GetArtifacts(Arguments):
 
 
 class ManageSession(Arguments):
-    """Lists sessions, interrupts what runs in one (state is kept), resets it (state is lost, the id stays) or closes
-    it."""
+    """Lists sessions, interrupts what runs in one (state is kept), clears its artifacts (state is kept), resets it
+    (state is lost, the id stays) or closes it."""
 
-    action: Literal["list", "interrupt", "reset", "close"]
+    action: Literal["list", "interrupt", "clear", "reset", "close"]
     session_id: str = Field("", description="Needed for all but list")
 
 

@@ -226,13 +226,15 @@ class Tools:
             raise InvalidArgument(f"session_id: {action} needs one; execute_code returned it")
         if action == "interrupt":
             await self._service.interrupt_session(session_id)
+        elif action == "clear":
+            await self._service.clear_session(session_id)
         elif action == "reset":
             await self._service.reset_session(session_id)
         else:
             await self._service.close_session(session_id)
         ctx.lifespan_context.peer(ctx).sessions.add(session_id)
         left = [_session(info) for info in self._service.list_sessions() if info.id == session_id]
-        done = {"interrupt": "interrupted", "reset": "reset", "close": "closed"}[action]
+        done = {"interrupt": "interrupted", "clear": "cleared", "reset": "reset", "close": "closed"}[action]
         return success(f"{done}: {session_id}", Managed(action=action, sessions=left))
 
     def _visible(self, ctx: Context, session_id: str) -> list[SessionInfo]:

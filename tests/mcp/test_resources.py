@@ -141,6 +141,21 @@ async def test_a_2025_client_is_told_of_changed_artifacts_it_subscribed_to() -> 
     assert uris == [uri]
 
 
+async def test_a_client_is_told_of_artifacts_that_were_cleared() -> None:
+    async with (
+        open_service(load_profile()) as service,
+        Client(build_server(service, host_files=True), mode="2026-07-28") as client,
+    ):
+        opened = await answer(client, "execute_code", code=WRITE)
+        uri = opened["artifacts"][0]["uri"]
+        async with client.listen(resources_list_changed=True, resource_subscriptions=[uri]) as events:
+            await answer(client, "manage_session", action="clear", session_id=opened["session_id"])
+            seen = [await anext(events), await anext(events)]
+        assert ResourceUpdated(uri) in seen
+        with refused("artifact"):
+            await client.read_resource(uri)
+
+
 async def test_a_2026_client_is_told_of_changed_artifacts_it_listens_for() -> None:
     async with (
         open_service(load_profile()) as service,

@@ -134,7 +134,7 @@ async def test_a_profile_that_allows_less_than_the_default_timeout_lowers_the_de
         ("copy_file", {"session_id": "s", "path": "p", "content": "1", "direction": "out"}, ["content", "out"]),
         ("get_artifacts", {"session_id": "unknown"}, ["session_id"]),
         ("get_artifacts", {"session_id": SESSION, "names": ["z"]}, ["names", "'z'", "none"]),
-        ("manage_session", {"action": "stop"}, ["action", "'list', 'interrupt', 'reset' or 'close'"]),
+        ("manage_session", {"action": "stop"}, ["action", "'list', 'interrupt', 'clear', 'reset' or 'close'"]),
         ("manage_session", {"action": "close"}, ["session_id", "close"]),
     ],
 )

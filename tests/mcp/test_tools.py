@@ -161,6 +161,36 @@ async def test_a_reset_loses_the_state_and_keeps_the_id_and_a_close_ends_it(clie
     await refusal(client, "manage_session", action="close", session_id=session_id)
 
 
+async def test_a_clear_empties_the_artifacts_and_the_figures_and_keeps_the_state(client: Client) -> None:
+    code = "import os\nx = 7\nopen('kept.txt', 'w').write('a')\nopen(os.environ['SANDBOX_FIGURES'] + '/f.svg', 'w').close()"
+    opened = await run(client, code)
+    session_id = opened["session_id"]
+    assert {artifact["name"] for artifact in opened["artifacts"]} == {"kept.txt", "f.svg"}
+    assert (await run(client, "x", session_id=session_id))["artifacts"] == []
+    cleared = await answer(client, "manage_session", action="clear", session_id=session_id)
+    assert [session["session_id"] for session in cleared["sessions"]] == [session_id]
+    assert (await answer(client, "get_artifacts", session_id=session_id))["artifacts"] == []
+    left = await run(client, "x, os.listdir(), os.listdir(os.environ['SANDBOX_FIGURES'])", session_id=session_id)
+    assert left["result"] == "(7, ['kept.txt'], [])"
+
+
+async def test_a_clear_follows_no_link_that_stands_for_the_folder_of_figures(client: Client) -> None:
+    code = (
+        "import os\nopen('kept.txt', 'w').close()\n"
+        "figures = os.environ['SANDBOX_FIGURES']\nos.rmdir(figures)\nos.symlink(os.getcwd(), figures)"
+    )
+    session_id = (await run(client, code))["session_id"]
+    await answer(client, "manage_session", action="clear", session_id=session_id)
+    assert (await run(client, "os.listdir()", session_id=session_id))["result"] == "['kept.txt']"
+
+
+async def test_a_session_that_ended_is_cleared_too_and_then_unknown(client: Client) -> None:
+    session_id = (await run(client, "open('a.txt', 'w').close()", keep_session=False))["session_id"]
+    assert (await answer(client, "manage_session", action="clear", session_id=session_id))["sessions"] == []
+    await refusal(client, "get_artifacts", session_id=session_id)
+    await refusal(client, "manage_session", action="clear", session_id=session_id)
+
+
 async def test_bytes_that_are_not_text_leave_the_answer_valid(client: Client) -> None:
     printed = await run(client, r"import sys; sys.stdout.buffer.write(b'a\xff\x00\x1b]52;c;eA==\x07b') and None")
     assert printed["stdout"] == "a\ufffd\ufffd\x1b]52;c;eA==\x07b"

@@ -1,0 +1,81 @@
+"""What a model needs to know to write code in a language, asked of the language itself in a sandbox."""
+
+from dataclasses import dataclass
+
+from .backends.base import WORKDIR
+from .errors import SandboxError, StartFailed
+from .languages import Language
+from .libraries.installing import list_libraries
+from .libraries.preparing import Preparer
+from .pool import Pool
+from .profile import Profile
+from .results import Library
+
+_LATER = "known once its libraries are prepared"
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    version: str
+    libraries: tuple[Library, ...]
+
+
+class Describer:
+    """Describes languages; each is asked once."""
+
+    def __init__(self, profile: Profile, pool: Pool, preparer: Preparer) -> None:
+        self._profile = profile
+        self._pool = pool
+        self._preparer = preparer
+        self._answers: dict[str, _Answer] = {}
+
+    async def describe(self, language: Language) -> dict[str, object]:
+        """The description of one language as JSON takes it; `problem` says why it cannot run here."""
+        handler = language.handler
+        problem = {}
+        answer = self._unprepared(language)
+        try:
+            if await self._preparer.ready(language):
+                answer = await self._ask(language)
+        except SandboxError as error:
+            mend = f"; if it is missing: {handler.requires.install}" if handler.requires.install else ""
+            problem = {"problem": f"{handler.title} does not run here: {error}{mend}"}
+        return {
+            "name": handler.name,
+            "title": handler.title,
+            "aliases": list(handler.aliases),
+            "version": answer.version,
+            **problem,
+            "file_extension": handler.extension,
+            "keeps_state": handler.stateful,
+            "takes_variables": handler.runner is not None,
+            "working_directory": WORKDIR,
+            "figures": list(handler.figures),
+            "package_manager": handler.libraries.manager if handler.libraries else None,
+            "libraries": [{"name": library.name, "version": library.version} for library in answer.libraries],
+            "examples": [example.model_dump() for example in handler.examples],
+        }
+
+    def _unprepared(self, language: Language) -> _Answer:
+        named = self._profile.language(language.name).libraries
+        return _Answer(_LATER, tuple(Library(name, _LATER) for name in named))
+
+    async def _ask(self, language: Language) -> _Answer:
+        if language.name in self._answers:
+            return self._answers[language.name]
+        places = await self._preparer.places(language)
+        handler = language.handler
+        lease = await self._pool.acquire(self._profile.limits.policy())
+        try:
+            done = await lease.sandbox.run(places.argv(handler.version), places.env())
+            version = (done.stdout or done.stderr).decode(errors="replace").strip().partition("\n")[0]
+            if done.exit_code != 0:
+                raise StartFailed(version or "it does not start")
+            found: tuple[Library, ...] = ()
+            if handler.libraries is not None:
+                command = handler.libraries.provided or handler.libraries.installed
+                found = await list_libraries(lease.sandbox, places, command)
+        finally:
+            lease.release()
+        answer = self._answers[language.name] = _Answer(version, found)
+        return answer

@@ -1,0 +1,118 @@
+"""What a model is told about each language, and that the examples it is shown run as they are."""
+
+import json
+import re
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mcp import Client
+from mcp.types import TextResourceContents
+
+from llm_sandbox_mcp.backends.base import PATH
+from llm_sandbox_mcp.languages import load_languages
+from llm_sandbox_mcp.profile import load_profile
+from llm_sandbox_mcp.server import build_server
+from llm_sandbox_mcp.service import open_service
+
+from ..mcp.results import answer
+
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("embedded")]
+
+LANGUAGES = load_languages()
+
+
+@pytest.fixture(autouse=True)
+async def _bounded() -> AsyncIterator[None]:
+    with anyio.fail_after(120):
+        yield
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[Client]:
+    async with open_service(load_profile()) as service, Client(build_server(service, host_files=True)) as client:
+        await service.warm()
+        yield client
+
+
+@pytest.fixture(params=LANGUAGES)
+def language(request: pytest.FixtureRequest) -> str:
+    """Each language whose programs are on this machine."""
+    name = str(request.param)
+    missing = [found for found in LANGUAGES[name].handler.requires.commands if not shutil.which(found, path=PATH)]
+    if missing:
+        pytest.skip(f"{name} needs {', '.join(missing)}")
+    return name
+
+
+async def describe(client: Client, language: str) -> dict[str, Any]:
+    [contents] = (await client.read_resource(f"sandbox://languages/{language}")).contents
+    assert isinstance(contents, TextResourceContents)
+    told: dict[str, Any] = json.loads(contents.text)
+    return told
+
+
+async def test_both_examples_run_as_they_are(client: Client, language: str) -> None:
+    examples = (await describe(client, language))["examples"]
+    assert len(examples) == 2
+    session_id = ""
+    for example in examples:
+        ran = await answer(client, "execute_code", code=example["code"], language=language, session_id=session_id)
+        assert (ran["status"], ran["session_state"]) == ("ok", "kept"), ran["stderr"]
+        session_id = ran["session_id"]
+
+
+async def test_the_version_is_what_the_live_language_says(client: Client, language: str) -> None:
+    told = await describe(client, language)
+    assert re.search(r"[0-9]+\.[0-9]+", told["version"])
+    assert "problem" not in told
+    assert told["keeps_state"] is LANGUAGES[language].handler.stateful
+
+
+async def test_the_libraries_of_python_are_those_of_its_environment(client: Client) -> None:
+    libraries = {library["name"]: library["version"] for library in (await describe(client, "python"))["libraries"]}
+    assert {"numpy", "pandas", "matplotlib"} <= libraries.keys()
+    seen = await answer(client, "execute_code", code="import numpy\nnumpy.__version__")
+    assert seen["result"] == repr(libraries["numpy"])
+
+
+def write(folder: Path, name: str, **changed: str) -> None:
+    """A handler of a language whose program is not there."""
+    keys = {"version": '["/usr/bin/no-such-program"]', **changed}
+    (folder / name).mkdir(parents=True)
+    (folder / name / "handler.toml").write_text(
+        f'name = "{name}"\ntitle = "{name.title()}"\nextension = ".x"\nstateful = true\nversion = {keys["version"]}\n'
+        '[runner]\nargv = ["true"]\n[requires]\ninstall = "apt-get install it"\n'
+    )
+
+
+@pytest.mark.parametrize("version", ['["/usr/bin/no-such-program"]', '["false"]'])
+async def test_a_language_that_does_not_run_says_so_and_the_others_run(tmp_path: Path, version: str) -> None:
+    write(tmp_path, "absent", version=version)
+    (tmp_path / "profile.toml").write_text(f"[handlers]\nfolders = ['{tmp_path}']\n")
+    async with (
+        open_service(load_profile(str(tmp_path / "profile.toml"))) as service,
+        Client(build_server(service, host_files=True)) as client,
+    ):
+        told = await describe(client, "absent")
+        assert "Absent does not run here" in told["problem"]
+        assert "apt-get install it" in told["problem"]
+        assert "problem" not in await describe(client, "bash")
+        ran = await answer(client, "execute_code", code="echo hi", language="bash")
+        assert ran["stdout"] == "hi\n"
+
+
+async def test_a_language_that_is_yet_to_be_prepared_is_described_at_once(tmp_path: Path) -> None:
+    (tmp_path / "profile.toml").write_text(
+        f"[embedded]\ncache = '{tmp_path / 'cache'}'\n[languages.python]\nlibraries = ['numpy']\n"
+    )
+    async with (
+        open_service(load_profile(str(tmp_path / "profile.toml"))) as service,
+        Client(build_server(service, host_files=True)) as client,
+    ):
+        told = await describe(client, "python")
+        assert [library["name"] for library in told["libraries"]] == ["numpy"]
+        assert "prepared" in told["version"]

@@ -1,0 +1,147 @@
+"""What a folder of handlers must hold to; a mistake stops the start and names the file and the key."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from pydantic import BaseModel
+
+from llm_sandbox_mcp.errors import ProfileError, UnknownLanguage
+from llm_sandbox_mcp.folders import HANDLERS
+from llm_sandbox_mcp.languages import Handler, load_languages
+from llm_sandbox_mcp.profile import load_profile
+from llm_sandbox_mcp.service import open_service
+
+RUNNER = '[runner]\nargv = ["true"]\n'
+BUILD = '[build]\ncompile = ["true"]\nrun = ["true"]\n'
+LIBRARIES = """
+[libraries]
+manager = "luarocks"
+name = '[a-z]+'
+install = ["true"]
+installed = ["true"]
+installed_pattern = '(?P<name>.+) (?P<version>.+)'
+"""
+
+
+def write(root: Path, name: str = "lua", head: str = "", body: str = RUNNER, folder: str = "") -> Path:
+    """A handler that is right but for what is given."""
+    path = root / (folder or name) / "handler.toml"
+    path.parent.mkdir(parents=True)
+    keys = {"name": f'"{name}"', "title": '"Lua"', "extension": '".lua"', "version": '["true"]', "stateful": "true"}
+    lines = [f"{key} = {value}" for key, value in keys.items() if not head.startswith((f"{key} =", f"-{key}"))]
+    path.write_text("\n".join([*lines, "" if head.startswith("-") else head, body]))
+    return path
+
+
+def refusal(*roots: Path) -> str:
+    with pytest.raises(ProfileError) as caught:
+        load_languages(map(str, roots))
+    said = str(caught.value)
+    assert "\n" not in said
+    return said
+
+
+def test_a_folder_adds_a_language_to_those_that_come_along(tmp_path: Path) -> None:
+    write(tmp_path, head='aliases = ["luajit", "l++"]', body=RUNNER + LIBRARIES)
+    languages = load_languages([str(tmp_path)])
+    assert {"lua", "python", "bash"} <= set(languages)
+    assert languages["LuaJIT"] is languages["l++"] is languages["lua"]
+    with pytest.raises(UnknownLanguage, match="lua"):
+        languages["cobol"]
+
+
+@pytest.mark.parametrize(
+    ("head", "body", "key", "reason"),
+    [
+        ("-title", RUNNER, "title", "missing"),
+        ("-version", RUNNER, "version", "missing"),
+        ("exten = '.l'", RUNNER, "exten", "no such key"),
+        ("extension = 'lua'", RUNNER, "extension", "pattern"),
+        ("name = 'L u a'", RUNNER, "name", "pattern"),
+        ("aliases = ['LUA']", RUNNER, "aliases.0", "pattern"),
+        ("stateful = 'perhaps'", RUNNER, "stateful", "bool"),
+        ("version = []", RUNNER, "version", "at least 1"),
+        ("version = 'lua -v'", RUNNER, "version", "must be a list"),
+        ("", RUNNER + BUILD, "runner", "either"),
+        ("", "", "runner", "either"),
+        ("", "[runner]\nargs = ['true']\n", "runner.argv", "missing"),
+        ("", "[runner]\nargv = ['true']\nshell = true\n", "runner.shell", "no such key"),
+        ("", "[build]\ncompile = ['true']\n", "build.run", "missing"),
+        ("", RUNNER + LIBRARIES.replace("'[a-z]+'", "'[a-z'"), "libraries.name", "regular expression"),
+        ("", RUNNER + LIBRARIES.replace("(?P<version>", "("), "libraries.installed_pattern", "version"),
+        ("", RUNNER + LIBRARIES + "default_index_pattern = 'x'", "libraries.default_index_pattern", "group"),
+        ("", RUNNER + LIBRARIES.replace("manager", "manger"), "libraries.manager", "missing"),
+        ("", RUNNER + "[[examples]]\ntitle = 'x'\n", "examples.0.code", "missing"),
+    ],
+)
+def test_a_mistake_stops_with_file_and_key(tmp_path: Path, head: str, body: str, key: str, reason: str) -> None:
+    path = write(tmp_path, head=head, body=body)
+    said = refusal(tmp_path)
+    assert said.startswith(f"{path}: {key}: ")
+    assert reason in said
+
+
+@pytest.mark.parametrize("content", [b"name = ", b"\xff", b""])
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes) -> None:
+    path = write(tmp_path)
+    path.write_bytes(content)
+    assert refusal(tmp_path).startswith(f"{path}: ")
+
+
+def test_a_folder_that_holds_no_language_is_refused(tmp_path: Path) -> None:
+    assert "handlers.folders" in refusal(tmp_path / "absent")
+    path = write(tmp_path)
+    # The folder of the language itself in the place of the one around it.
+    assert refusal(path.parent).startswith(f"{path.parent}: holds no folder with a handler.toml")
+
+
+def keys(model: type[BaseModel]) -> Iterator[str]:
+    for name, field in model.model_fields.items():
+        yield name
+        for below in (field.annotation, *get_args(field.annotation)):
+            if isinstance(below, type) and issubclass(below, BaseModel):
+                yield from keys(below)
+
+
+def test_the_page_explains_every_key() -> None:
+    page = (HANDLERS / "README.md").read_text()
+    table = page[page.index("## handler.toml, key by key") : page.index("Placeholders in commands")]
+    missing = {key for key in keys(Handler) if f"`{key}`" not in table and f"[{key}]" not in table}
+    assert missing == set()
+
+
+def test_a_later_folder_takes_the_place_of_a_language_and_of_its_aliases(tmp_path: Path) -> None:
+    write(tmp_path / "mine", "python", head='aliases = ["snake"]')
+    languages = load_languages([str(tmp_path / "mine")])
+    assert languages["snake"].folder == tmp_path / "mine/python"
+    with pytest.raises(UnknownLanguage):
+        languages["py"]
+
+
+def test_one_name_in_two_folders_beside_each_other_is_a_mistake(tmp_path: Path) -> None:
+    first = write(tmp_path, "lua", folder="a")
+    second = write(tmp_path, "lua", folder="b")
+    assert refusal(tmp_path) == f"{second}: name: 'lua' is the name in {first} too"
+
+
+@pytest.mark.parametrize(("alias", "key", "owner"), [("py", "aliases", "python"), ("bash", "name", "bash")])
+def test_an_alias_of_another_language_is_a_mistake(tmp_path: Path, alias: str, key: str, owner: str) -> None:
+    path = write(tmp_path, head=f'aliases = ["{alias}"]')
+    other = HANDLERS / owner / "handler.toml"
+    assert refusal(tmp_path) == f"{path}: aliases: {alias!r} is in {key} of {other} too"
+
+
+def test_a_name_that_is_an_alias_of_another_language_is_a_mistake(tmp_path: Path) -> None:
+    write(tmp_path, "py")
+    assert refusal(tmp_path).startswith(f"{HANDLERS / 'python' / 'handler.toml'}: aliases: 'py' is in name of ")
+
+
+@pytest.mark.anyio
+async def test_a_mistake_stops_the_start_of_the_server(tmp_path: Path) -> None:
+    path = write(tmp_path / "languages", head="exten = '.l'")
+    (tmp_path / "profile.toml").write_text(f"[handlers]\nfolders = ['{tmp_path / 'languages'}']\n")
+    with pytest.raises(ProfileError, match=f"{path}: exten: no such key"):
+        async with open_service(load_profile(str(tmp_path / "profile.toml"))):
+            pass
