@@ -110,7 +110,7 @@ ROWS: Mapping[str, Sequence[Row]] = {
         manage("'xxx", "action, session_id", action="list", **{"x" * 100_000: 1}),
         Row("execute_code", {}, ["code", "needs", "send it"]),
         Row("install_libraries", {}, ["libraries", "needs", "send it"]),
-        manage("action", "'list', 'interrupt', 'reset' or 'close'", action="destroy"),
+        manage("action", "'list', 'interrupt', 'clear', 'reset' or 'close'", action="destroy"),
     ],
     "code": [
         execute("code", "empty", "give the source to run", code=""),
