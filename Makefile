@@ -9,7 +9,7 @@ PYTHON := $(VENV)/bin/python
 run: $(VENV)/installed
 	@$(PYTHON) -m tests.demo
 
-test: $(VENV)/installed
+test: $(VENV)/installed $(VENV)/toolchains
 	$(PYTHON) -m pytest
 
 lint: $(VENV)/installed
@@ -59,4 +59,27 @@ $(VENV)/system:
 	  touch $@; \
 	else \
 	  echo "missing on this machine; some things will not work until: sudo apt-get install$$missing" >&2; \
+	fi
+
+# Languages beside Python, JavaScript and Bash, as program:package. Each is installed by itself: one that cannot be had
+# is reported, and its tests are skipped, while the others run.
+TOOLCHAINS := g++:g++ javac:default-jdk-headless go:golang-go Rscript:r-base-core ruby:ruby
+
+$(VENV)/toolchains: | $(VENV)/system
+	@missing=; \
+	for pair in $(TOOLCHAINS); do \
+	  [ -x "/usr/bin/$${pair%%:*}" ] || [ -x "/usr/local/bin/$${pair%%:*}" ] || missing="$$missing $${pair#*:}"; \
+	done; \
+	if [ -n "$$missing" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  wanted="$$missing"; missing=; \
+	  apt-get update -qq || true; \
+	  for package in $$wanted; do \
+	    echo "apt-get install $$package"; \
+	    DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends $$package >/dev/null \
+	      || missing="$$missing $$package"; \
+	  done; \
+	fi; \
+	mkdir -p $(VENV); \
+	if [ -z "$$missing" ]; then touch $@; else \
+	  echo "missing on this machine; tests of their languages are skipped until: sudo apt-get install$$missing" >&2; \
 	fi

@@ -39,6 +39,7 @@ class Service:
         sessions: Sessions,
         store: ArtifactStore,
         preparer: Preparer,
+        installer: Installer,
     ) -> None:
         self.profile = profile
         self.languages = languages
@@ -46,7 +47,7 @@ class Service:
         self._sessions = sessions
         self._store = store
         self._preparer = preparer
-        self._installer = Installer(profile)
+        self._installer = installer
         self._describer = Describer(profile, pool, preparer)
 
     async def execute(
@@ -299,9 +300,10 @@ async def open_service(
         ):
             pool = Pool(backend, owners)
             sessions = Sessions(pool, profile.sessions, profile.limits.policy(), timers)
+            installer = Installer(profile, folders.cache)
             store = ArtifactStore(runtime.path / "artifacts", profile.artifacts)
             try:
-                yield Service(profile, languages, backend, pool, sessions, store, preparer)
+                yield Service(profile, languages, backend, pool, sessions, store, preparer, installer)
             finally:
                 sessions.close_all()
                 timers.cancel_scope.cancel()

@@ -6,15 +6,17 @@ come from the operator and from the index, never from the sandbox.
 """
 
 import hashlib
+import os
 import re
 import secrets
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
 import anyio
 import httpx2
 
+from .downloads import Downloads
 from .http1 import Headers, Refused, Reply, Request, serve
 from .index_client import FAILURES, PrivateAddress, Upstream, describe
 from .index_pages import PAGES, Rewrite
@@ -58,14 +60,15 @@ async def serve_index(
     upstream: str,
     *,
     client: httpx2.AsyncClient,
+    downloads: Downloads | None = None,
     on_problem: OnProblem = lambda line: None,
 ) -> None:
     """Serves the index on a listening socket until it is cancelled, and closes the socket.
 
     The client comes from `open_client(upstream)`; it is what refuses private addresses. `ValueError` for an upstream
-    that is not the address of an index.
+    that is not the address of an index. Files that the index named are looked for among the downloads first.
     """
-    gateway = _Gateway(_origin(listener), Upstream.parse(upstream), client, on_problem)
+    gateway = _Gateway(_origin(listener), Upstream.parse(upstream), client, downloads, on_problem)
     await serve(listener, gateway.answer)
 
 
@@ -89,11 +92,19 @@ def checked_path(target: str) -> tuple[str, str]:
 
 
 class _Gateway:
-    def __init__(self, origin: str, upstream: Upstream, client: httpx2.AsyncClient, on_problem: OnProblem) -> None:
+    def __init__(
+        self,
+        origin: str,
+        upstream: Upstream,
+        client: httpx2.AsyncClient,
+        downloads: Downloads | None,
+        on_problem: OnProblem,
+    ) -> None:
         self._origin = origin
         self._upstream = upstream
         self._home = str(upstream.url.copy_with(raw_path=b"/")).rstrip("/")
         self._client = client
+        self._downloads = downloads
         self._on_problem = on_problem
         self._secret = secrets.token_bytes(16)
         self._files: dict[str, str] = {}
@@ -103,6 +114,13 @@ class _Gateway:
 
     async def answer(self, request: Request, reply: Reply) -> None:
         url, is_page = self._source(request)
+        # A part of a file, or one that the package manager may have, is the upstream's to answer.
+        whole = not is_page and request.method == "GET" and not {"range", "if-none-match"} & request.headers.keys()
+        downloads = self._downloads if whole else None
+        if downloads is not None and (kept := await downloads.find(str(url))) is not None:
+            async with kept:
+                await _send_kept(reply, kept)
+            return
         headers = {name: request.headers[name] for name in _ASKED if name in request.headers}
         compressed = is_page and "gzip" in request.headers.get("accept-encoding", "")
         headers["accept-encoding"] = "gzip" if compressed else "identity"
@@ -114,6 +132,9 @@ class _Gateway:
                 kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
                 if is_page and response.status_code == 200 and kind in PAGES:
                     await self._send_page(request, reply, response, PAGES[kind])
+                elif downloads is not None and _is_whole(response):
+                    async with downloads.keep(str(url), int(response.headers["content-length"])) as take:
+                        await self._send_as_is(request, reply, response, take)
                 else:
                     await self._send_as_is(request, reply, response)
         except FAILURES as error:
@@ -169,12 +190,20 @@ class _Gateway:
             await reply.start(200, [*headers, ("content-length", str(len(page)))])
             await reply.write(page)
 
-    async def _send_as_is(self, request: Request, reply: Reply, response: httpx2.Response) -> None:
+    async def _send_as_is(
+        self,
+        request: Request,
+        reply: Reply,
+        response: httpx2.Response,
+        take: Callable[[bytes], Awaitable[None]] | None = None,
+    ) -> None:
         headers: Headers = [(name, response.headers[name]) for name in _ANSWERED if name in response.headers]
         await reply.start(response.status_code, headers)
         if request.method == "GET":
             async for piece in response.aiter_raw():
                 await reply.write(piece)
+                if take is not None:
+                    await take(piece)
 
     def _unusable(self, line: str) -> Refused:
         self._on_problem(line)
@@ -203,6 +232,19 @@ class _Gateway:
             return f"{self._origin}/files/{token}/{name}{hash_mark}{fragment}"
 
         return locate
+
+
+def _is_whole(response: httpx2.Response) -> bool:
+    """Whether the body will be the file itself, of a length that is known."""
+    headers = response.headers
+    return response.status_code == 200 and "content-length" in headers and "content-encoding" not in headers
+
+
+async def _send_kept(reply: Reply, file: anyio.AsyncFile[bytes]) -> None:
+    size = os.fstat(file.wrapped.fileno()).st_size
+    await reply.start(200, [("content-type", "application/octet-stream"), ("content-length", str(size))])
+    while piece := await file.read(_PIECE):
+        await reply.write(piece)
 
 
 def _file_name(path: str) -> str:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import anyio
 
@@ -19,11 +20,13 @@ from ..profile import Profile
 from ..results import Library, OnProgress
 from ..tasks import open_tasks
 from ..units import format_duration
+from .downloads import Downloads
 
 _MOST = 50
 """Libraries of one installation."""
 _LONGEST = 200
 """Characters of one name and version; package indexes allow no longer names."""
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _LAST_LINES = 12
 _LAST_CHARACTERS = 2000
 
@@ -31,8 +34,9 @@ _LAST_CHARACTERS = 2000
 class Installer:
     """Installs libraries as the profile allows."""
 
-    def __init__(self, profile: Profile) -> None:
+    def __init__(self, profile: Profile, cache: Path) -> None:
         self._profile = profile
+        self._downloads = Downloads(cache / "downloads")
 
     def check(self, language: Language, libraries: Sequence[str]) -> None:
         """Raises `PolicyDenied` or `InvalidArgument` for what cannot be a library; starts nothing."""
@@ -94,14 +98,17 @@ class Installer:
         from .index_client import Upstream, open_client
 
         try:
-            Upstream.parse(upstream)
+            index = Upstream.parse(upstream)
         except ValueError as error:
             section = f"languages.{places.language.name}.index"
             raise InstallFailed(f"the package index {error}; set {section} in the profile") from error
+        # What is on this machine already is near enough, and its files may change under their names.
+        downloads = None if index.host in _LOOPBACK else self._downloads
         done: Completed | None = None
         async with open_client(upstream) as client, open_tasks() as tasks:
             with anyio.move_on_after(self._profile.limits.install_timeout), await sandbox.listen() as listener:
-                tasks.start_soon(partial(serve_index, client=client, on_problem=problems.append), listener, upstream)
+                serve = partial(serve_index, client=client, downloads=downloads, on_problem=problems.append)
+                tasks.start_soon(serve, listener, upstream)
                 inside = replace(places, index=index_url(listener, upstream))
                 done = await sandbox.run([*inside.argv(known.install), *libraries], inside.env())
             tasks.cancel_scope.cancel()

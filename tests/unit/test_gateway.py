@@ -20,6 +20,7 @@ from uv import find_uv_bin
 
 from llm_sandbox_mcp.libraries import gateway as gateway_module
 from llm_sandbox_mcp.libraries import http1
+from llm_sandbox_mcp.libraries.downloads import Downloads
 from llm_sandbox_mcp.libraries.gateway import checked_path, index_url, serve_index
 from llm_sandbox_mcp.libraries.http1 import Refused
 from llm_sandbox_mcp.libraries.index_client import _is_public, open_client
@@ -77,12 +78,14 @@ class Gateway:
 
 
 @asynccontextmanager
-async def gateway(upstream: str) -> AsyncIterator[Gateway]:
+async def gateway(upstream: str, downloads: Downloads | None = None) -> AsyncIterator[Gateway]:
     listener = socket.create_server(("127.0.0.1", 0))
     serving = Gateway(index_url(listener, upstream), [])
     with anyio.fail_after(60):
         async with open_client(upstream) as client, anyio.create_task_group() as tasks:
-            serve = partial(serve_index, listener, upstream, client=client, on_problem=serving.problems.append)
+            serve = partial(
+                serve_index, listener, upstream, client=client, downloads=downloads, on_problem=serving.problems.append
+            )
             tasks.start_soon(serve)
             yield serving
             tasks.cancel_scope.cancel()
@@ -292,6 +295,31 @@ async def test_ranges_and_validators_of_files_pass_and_pages_are_not_to_be_store
     assert (head.status_code, head.headers["content-length"], head.content) == (200, "10", b"")
     assert page.headers["cache-control"] == "no-store"
     assert "etag" not in page.headers
+
+
+async def test_a_file_is_fetched_once_and_kept_for_later_installations(
+    index: LocalIndex, files: LocalIndex, tmp_path: Path
+) -> None:
+    index.add_project("tiny", wheel("tiny"), files)
+    downloads = Downloads(tmp_path / "downloads")
+    for attempt in range(2):
+        async with gateway(f"{index.url}/simple", downloads) as serving:
+            done = await uv_install(serving.url, tmp_path / f"target{attempt}", "tiny")
+        assert done.returncode == 0, done.stderr.decode()
+        assert (tmp_path / f"target{attempt}" / "tiny.py").is_file()
+    assert [path for path, _ in files.requests].count("/packages/tiny-1.0-py3-none-any.whl") == 1
+
+
+async def test_kept_files_make_room_for_later_ones_and_half_ones_are_not_kept(tmp_path: Path) -> None:
+    downloads = Downloads(tmp_path, limit=10)
+    for name, content, size in (("a", b"123456", 6), ("b", b"123456", 6), ("c", b"123", 6)):
+        async with downloads.keep(name, size) as take:
+            await take(content)
+    found = [await downloads.find(name) for name in "abc"]
+    assert [file is not None for file in found] == [False, True, False]
+    for file in filter(None, found):
+        await file.aclose()
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 async def test_a_page_that_is_too_long_or_not_what_it_says_is_refused(

@@ -6,7 +6,7 @@ group and dropping privileges must happen between fork and exec. So the server s
 
     {"op": "start", "server", "seccomp", "runtime"}   ->  {"event": "ready", "cgroups": version, "reason"}
     {"op": "launch", "id", "argv", "uid", "limits"}   + the control socket of the sandbox
-    {"op": "usage", "id"}                             ->  {"event": "usage", "id", "oom_kills", "pids_refused"}
+                                                      ->  {"event": "launched", "id", "version", "groups"}
     {"op": "kill", "id"}                              later, always:  {"event": "exited", "id", "log", counters}
 
 When the server is gone, however it went, the control socket ends: this process then ends every sandbox and removes the
@@ -69,7 +69,7 @@ class Launcher:
             if not packet:
                 return False
             request = json.loads(packet)
-            handle = {"start": self._start, "usage": self._usage, "kill": self._kill}.get(request["op"])
+            handle = {"start": self._start, "kill": self._kill}.get(request["op"])
             if handle is not None:
                 handle(request)
             else:
@@ -147,6 +147,8 @@ class Launcher:
         if pid == 0:
             self._become(request, control, log, group)
         self._children[request["id"]] = _Child(pid, log, group)
+        if group is not None:
+            self._send(event="launched", id=request["id"], version=group.version, groups=group.by_controller)
 
     def _become(self, request: dict[str, Any], control: int, log: int, group: cgroups.Group | None) -> NoReturn:
         """In the forked child: joins the group, drops all privileges, and becomes bubblewrap."""
@@ -180,10 +182,6 @@ class Launcher:
             os.write(2, f"cannot start: {error}".encode())
         finally:
             os._exit(127)
-
-    def _usage(self, request: dict[str, Any]) -> None:
-        child = self._children.get(request["id"])
-        self._send(event="usage", id=request["id"], **_counts(child.group if child else None))
 
     def _kill(self, request: dict[str, Any]) -> None:
         child = self._children.get(request["id"])

@@ -14,6 +14,7 @@ from typing import Any
 import anyio
 
 from ...errors import EngineUnavailable
+from .cgroups import Group
 from .descriptors import PacketSocket
 
 _IMPORT_ROOT = Path(__file__).parents[3]
@@ -32,6 +33,10 @@ class Launched:
     """The last words of bubblewrap, once it exited."""
     counts: tuple[int, int] = (0, 0)
     """What `Launcher.usage` gave at the end."""
+    group: Group | None = None
+    """Its control group, where there is one."""
+    killed: bool = False
+    """Whether its end was asked for."""
 
 
 class Launcher:
@@ -40,7 +45,6 @@ class Launcher:
     def __init__(self, control: socket.socket) -> None:
         self._control = PacketSocket(control)
         self._launched: dict[str, Launched] = {}
-        self._usages: dict[str, list[tuple[anyio.Event, list[int]]]] = {}
         self._ready = anyio.Event()
         self.cgroups = 0
         """Version of the control groups in use; 0 where limits are only those of single processes."""
@@ -70,21 +74,29 @@ class Launcher:
 
     async def kill(self, name: str) -> None:
         """Ends a sandbox; nothing happens when it has ended."""
-        if name in self._launched:
+        launched = self._launched.get(name)
+        if launched is not None:
+            # From here on the counters also tell of what ends it.
+            launched.counts, launched.killed = await self.usage(name), True
             await self._send({"op": "kill", "id": name})
 
     async def usage(self, name: str) -> tuple[int, int]:
         """How often the kernel killed for memory, and refused a process, in a sandbox so far.
 
-        Of one that has ended `Launched.counts` tells.
+        Every run asks twice, so this process reads the counters itself. Of a sandbox that has ended
+        `Launched.counts` tells.
         """
-        if self.gone or name not in self._launched:
+        launched = self._launched.get(name)
+        if self.gone or launched is None or launched.group is None:
             return 0, 0
-        event, counts = anyio.Event(), [0, 0]
-        self._usages.setdefault(name, []).append((event, counts))
-        await self._send({"op": "usage", "id": name})
-        await event.wait()
-        return counts[0], counts[1]
+        if launched.killed:
+            return launched.counts
+        try:
+            return launched.group.oom_kills(), launched.group.pids_refused()
+        except OSError:
+            # The launcher has removed the group, and says so next.
+            await launched.exited.wait()
+            return launched.counts
 
     async def serve(self) -> None:
         """Takes the launcher's reports until it is gone."""
@@ -100,9 +112,6 @@ class Launcher:
             self._ready.set()
             for launched in self._launched.values():
                 launched.exited.set()
-            for waiting in self._usages.values():
-                for event, _ in waiting:
-                    event.set()
 
     def close(self) -> None:
         """Lets go of the control socket, which ends the launcher and all its sandboxes."""
@@ -118,14 +127,8 @@ class Launcher:
                 launched.log = event["log"]
                 launched.counts = event["oom_kills"], event["pids_refused"]
                 launched.exited.set()
-            case "usage":
-                waiting = self._usages.get(event["id"], [])
-                if waiting:
-                    answered, counts = waiting.pop(0)
-                    counts[:] = event["oom_kills"], event["pids_refused"]
-                    answered.set()
-                if not waiting:
-                    self._usages.pop(event["id"], None)
+            case "launched":
+                self._launched[event["id"]].group = Group(event["version"], event["groups"])
 
     async def _send(self, request: dict[str, Any], descriptors: tuple[int, ...] = ()) -> None:
         if self.gone:
