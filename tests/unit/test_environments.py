@@ -270,7 +270,7 @@ def libraries(index: str = "", *command: str) -> Libraries:
         name=".*",
         install=("true",),
         installed=("true",),
-        installed_pattern="(?P<name>.*)(?P<version>.*)",
+        installed_pattern="(?P<name>.+)=(?P<version>.+)",
         index=index,
         default_index=command,
         default_index_pattern=r"^registry = (\S+)",
