@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, Self
 
+from tests.handlers.indexes_compiled import Debian, GoProxy, Maven
 from tests.unit.local_index import LocalIndex, Page, local_index, tar, wheel
 
 LIMIT = 60.0
@@ -116,6 +117,9 @@ INDEXES: dict[str, Callable[[], Index]] = {
     "javascript": Npm.small,
     "ruby": Gems.small,
     "r": Cran.small,
+    "java": Maven.small,
+    "cpp": Debian.small,
+    "go": GoProxy.small,
 }
 """By language."""
 
