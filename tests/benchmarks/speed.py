@@ -139,8 +139,8 @@ async def main() -> None:
                 era = "2025" if mode == "legacy" else "2026"
                 for language, code, promise in STATEFUL:
                     if all(map(shutil.which, service.languages[language].handler.requires.commands)):
-                        taken = await stateful(client, language, code)
-                        row(f"stateful run, {language}, era {era}", taken, promise=promise)
+                        times = await stateful(client, language, code)
+                        row(f"stateful run, {language}, era {era}", times, promise=promise)
         async with Client(build_server(service, host_files=False)) as client:
             ours, floor = await one_shot(client)
             row("bwrap python3 -c pass (floor)", floor)
