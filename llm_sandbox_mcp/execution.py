@@ -16,6 +16,9 @@ from .results import OnOutput, StreamName
 GRACE = 0.25
 """Seconds that code has to answer an interrupt before it is killed."""
 
+_AT_ONCE = 4096
+"""Bytes of a request that a pipe takes at once, since its reader took all that came before."""
+
 _LINGER = 0.05
 """Seconds to wait for the streams' end after the process ended: a child of the code can hold them open for ever."""
 
@@ -118,11 +121,16 @@ class Run:
     async def _converse(self) -> None:
         """Goes on with the exchange; cancelled, it can be called again and nothing is lost."""
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._send)
             tasks.start_soon(self._await_exit, tasks.cancel_scope)
+            # Each task costs every run a little: what can go on in this one needs none of its own.
+            if len(self._request) <= _AT_ONCE:
+                await self._send()
+            else:
+                tasks.start_soon(self._send)
             async with anyio.create_task_group() as readers:
-                for stream in self._streams:
-                    readers.start_soon(self._read, stream)
+                stdout, stderr = self._streams
+                readers.start_soon(self._read, stderr)
+                await self._read(stdout)
             self._drained.set()
             if self.answered:
                 self._ended = "answered"
@@ -131,7 +139,7 @@ class Run:
     async def _send(self) -> None:
         try:
             while self._request:
-                portion = self._request[:4096]
+                portion = self._request[:_AT_ONCE]
                 await self._process.stdin.send(bytes(portion))
                 self._request = self._request[len(portion) :]
             if self._close_stdin:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ...errors import EngineUnavailable
 from . import seccomp
-from .stage import write_etc
+from .etc import write_etc
 
 
 @dataclass(frozen=True, slots=True)

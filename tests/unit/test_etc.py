@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from llm_sandbox_mcp.backends.embedded.stage import write_etc
+from llm_sandbox_mcp.backends.embedded.etc import write_etc
 
 SECRETS = ("shadow", "gshadow", "ssh/ssh_host_ed25519_key", "machine-id", "fstab", "sudoers", "ssl/private/key.pem")
 
