@@ -34,7 +34,8 @@ module Sandbox
       trap('INT') do
         if @running
           @interrupted = true
-          Thread.main.raise(Interrupt, '')
+          # One at a time: a queue that grew with every signal would be worked off one by one before the report.
+          Thread.main.raise(Interrupt, '') unless Thread.main.pending_interrupt?
         end
       end
     end
