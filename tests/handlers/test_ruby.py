@@ -167,7 +167,9 @@ def test_no_interrupt_at_any_moment_loses_a_report(ruby: Runner) -> None:
     With a pause between them, in which the interpreter gets on: without one it does nothing but take signals.
     """
     while ruby.run("defined?(rain) ? rain : nil").result is None:
-        ruby.run("rain = spawn('ruby', '--disable-gems', '-e', \"loop { Process.kill(:INT, #{$$}); sleep 0.0001 }\", pgroup: true)")
+        ruby.run(
+            "rain = spawn('ruby', '--disable-gems', '-e', \"loop { Process.kill(:INT, #{$$}); sleep 0.0001 }\", pgroup: true)"
+        )
     hits = number = 0
     while hits < 100:
         run = ruby.run("raise" if number % 3 else "puts 'x'; 1")

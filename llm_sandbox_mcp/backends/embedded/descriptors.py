@@ -35,13 +35,18 @@ class PipeReader(_Descriptor, ByteReceiveStream):
     """The reading end of a pipe; a cancelled `receive` loses nothing."""
 
     async def receive(self, max_bytes: int = _READ) -> bytes:
-        await anyio.lowlevel.checkpoint()
+        await anyio.lowlevel.checkpoint_if_cancelled()
+        waited = False
         while True:
             try:
                 data = os.read(self._open(), max_bytes)
             except BlockingIOError:
                 await anyio.wait_readable(self._open())
+                waited = True
                 continue
+            if not waited:
+                # Others get their turn, once and only where this did not wait; shielded, or what was read would be lost.
+                await anyio.lowlevel.cancel_shielded_checkpoint()
             if not data:
                 raise anyio.EndOfStream
             return data
@@ -61,7 +66,7 @@ class PipeWriter(_Descriptor, ByteSendStream):
     """The writing end of a pipe; `anyio.BrokenResourceError` when nobody reads any more."""
 
     async def send(self, item: bytes) -> None:
-        await anyio.lowlevel.checkpoint()
+        await anyio.lowlevel.checkpoint_if_cancelled()
         rest = memoryview(item)
         while rest:
             try:
