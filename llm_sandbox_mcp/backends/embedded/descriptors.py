@@ -45,7 +45,7 @@ class PipeReader(_Descriptor, ByteReceiveStream):
                 waited = True
                 continue
             if not waited:
-                # Others get their turn, once and only where this did not wait; shielded, or what was read would be lost.
+                # Others get their turn, but only where this did not wait; shielded, or what was read would be lost.
                 await anyio.lowlevel.cancel_shielded_checkpoint()
             if not data:
                 raise anyio.EndOfStream
