@@ -18,11 +18,11 @@ INTERPRETER = "/usr/bin/python3"
 
 _TRIAL_SECONDS = 10
 _TRIAL_UID = 200_000
-_UNPRIVILEGED = Path("/proc/sys/kernel/unprivileged_userns_clone")
-_APPARMOR = Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
+_UNPRIVILEGED = "proc/sys/kernel/unprivileged_userns_clone"
+_APPARMOR = "proc/sys/kernel/apparmor_restrict_unprivileged_userns"
 _PROFILE = "/etc/apparmor.d/bwrap-userns-restrict"
-_MAXIMUM = Path("/proc/sys/user/max_user_namespaces")
-_CONTAINER_MARKS = (Path("/.dockerenv"), Path("/run/.containerenv"))
+_MAXIMUM = "proc/sys/user/max_user_namespaces"
+_CONTAINER_MARKS = (".dockerenv", "run/.containerenv")
 
 
 def obstacle(bwrap: str) -> str | None:
@@ -48,7 +48,7 @@ async def checks(bwrap: str, cgroups: int, reason: str) -> list[Check]:
 
 
 def _essentials(bwrap: str) -> list[Check]:
-    rows = [_platform()]
+    rows = [platform_check()]
     if rows[0].state == "ok":
         rows += [_program(bwrap), _interpreter()]
     if all(row.state == "ok" for row in rows):
@@ -56,12 +56,13 @@ def _essentials(bwrap: str) -> list[Check]:
     return rows
 
 
-def _platform() -> Check:
-    if sys.platform != "linux":
+def platform_check(system: str = sys.platform) -> Check:
+    """Whether this kind of system has what sandboxes are made of."""
+    if system != "linux":
         return Check(
             "platform",
             "missing",
-            f"bubblewrap needs Linux, this is {sys.platform}",
+            f"bubblewrap needs Linux, this is {system}",
             "run the server in a Linux virtual machine",
         )
     machine = platform.machine()
@@ -119,22 +120,22 @@ def _trial(bwrap: str) -> Check:
             **unprivileged,
         )
     except (OSError, subprocess.SubprocessError) as error:
-        return Check("namespaces", "missing", f"bubblewrap cannot be started: {error}", _remedy())
+        return Check("namespaces", "missing", f"bubblewrap cannot be started: {error}", remedy())
     if trial.returncode != 0:
         said = " ".join(trial.stderr.split())[:300]
-        return Check("namespaces", "missing", f"bubblewrap cannot make a sandbox: {said}", _remedy())
+        return Check("namespaces", "missing", f"bubblewrap cannot make a sandbox: {said}", remedy())
     return Check("namespaces", "ok", "user, mount, process, network, ipc, host name and control group")
 
 
-def _remedy() -> str:
-    """The likeliest cause, read from the kernel's own switches."""
-    if any(mark.exists() for mark in _CONTAINER_MARKS):
+def remedy(root: Path = Path("/")) -> str:
+    """The likeliest cause why sandboxes do not start, read from the switches of the system below a root."""
+    if any((root / mark).exists() for mark in _CONTAINER_MARKS):
         return "inside a container: start it with --security-opt seccomp=unconfined, or run the server on the host"
-    if _reads(_APPARMOR) == "1":
+    if _reads(root / _APPARMOR) == "1":
         return f"AppArmor forbids it: sudo apt-get install apparmor-profiles && sudo apparmor_parser -r {_PROFILE}"
-    if _reads(_UNPRIVILEGED) == "0":
+    if _reads(root / _UNPRIVILEGED) == "0":
         return "sudo sysctl kernel.unprivileged_userns_clone=1"
-    if _reads(_MAXIMUM) == "0":
+    if _reads(root / _MAXIMUM) == "0":
         return "sudo sysctl user.max_user_namespaces=15000"
     return "see whether `bwrap --unshare-all --ro-bind / / true` works for an ordinary user"
 
