@@ -44,6 +44,7 @@ class Service:
         self.profile = profile
         self.languages = languages
         self.backend = backend
+        self._policy = profile.limits.policy()
         self._sessions = sessions
         self._store = store
         self._preparer = preparer
@@ -70,7 +71,7 @@ class Service:
         """
         chosen = self.languages[language]
         code, notes = readable(code, self.profile.limits.code)
-        limits = narrow(self.profile.limits.policy(), timeout=timeout)
+        limits = narrow(self._policy, timeout=timeout)
         seconds = min(DEFAULT_TIMEOUT, limits.timeout) if timeout is None else timeout
         values = sendable(variables or {}, chosen)
         self._installer.check(chosen, libraries)
