@@ -135,7 +135,6 @@ class Service:
             async with session.exclusive():
                 places = await self._preparer.places(chosen, on_progress)
                 sandbox = await session.sandbox()
-                session.loss = None
                 installed = await self._installer.install(sandbox, places, libraries, on_progress)
                 session.use_libraries(chosen.name, installed)
         except BaseException:

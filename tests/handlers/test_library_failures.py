@@ -80,3 +80,14 @@ async def test_what_is_installed_is_listed_with_what_it_needs(
     with anyio.fail_after(LIMIT):
         done = await service.install([next(iter(libraries))], language=language)
     assert {library.name: library.version for library in done.libraries} == libraries
+
+
+@pytest.mark.anyio
+async def test_an_installation_does_not_hide_that_state_was_lost_before_it(service: Service) -> None:
+    _need("javascript")
+    with anyio.fail_after(LIMIT):
+        lost = await service.execute("trap '' INT; while :; do :; done", language="bash", timeout=0.5)
+        assert lost.session_state == "fresh", lost
+        await service.install(["tiny-answer"], language="javascript", session_id=lost.session_id)
+        told = await service.execute("true", language="bash", session_id=lost.session_id)
+    assert any("started fresh" in note for note in told.notes), told
