@@ -3,14 +3,30 @@
 SHELL := /bin/bash
 VENV := .venv
 PYTHON := $(VENV)/bin/python
+# Processes that run tests side by side: one for each core, at most four.
+WORKERS := auto
+# Others of pytest's: --every-case runs all cases on all engines.
+OPTIONS :=
 
-.PHONY: run test lint bench clean
+.PHONY: run test tools engines lint bench clean
 
 run: $(VENV)/installed
 	@$(PYTHON) -m tests.demo
 
-test: $(VENV)/installed $(VENV)/toolchains
-	$(PYTHON) -m pytest
+test: tools engines
+	@failed=0; set -x; \
+	$(PYTHON) -m pytest -n $(WORKERS) --maxprocesses 4 -m 'not alone' $(OPTIONS) || failed=1; \
+	$(PYTHON) -m pytest -m alone $(OPTIONS) || failed=1; \
+	exit $$failed
+
+# All programs that tests run, without starting any.
+tools: $(VENV)/installed $(VENV)/toolchains
+	@$(PYTHON) -m tests.engines install
+
+# Docker and Podman of the tests' own, with images of all languages: minutes at first, then a second. They go on running
+# for the next time, until `$(PYTHON) -m tests.engines down`.
+engines: $(VENV)/installed
+	@$(PYTHON) -m tests.engines up
 
 lint: $(VENV)/installed
 	$(VENV)/bin/ruff check
@@ -45,6 +61,7 @@ $(VENV)/bin/python: | $(VENV)/system
 $(VENV)/system:
 	@set -e; missing=; \
 	command -v bwrap >/dev/null || missing="$$missing bubblewrap"; \
+	command -v slirp4netns >/dev/null || missing="$$missing slirp4netns"; \
 	[ -x /usr/bin/python3 ] || missing="$$missing python3"; \
 	python3 -c 'import ensurepip' 2>/dev/null || missing="$$missing python3-venv"; \
 	[ -x /usr/bin/node ] || [ -x /usr/local/bin/node ] || missing="$$missing nodejs"; \
@@ -65,12 +82,14 @@ $(VENV)/system:
 # is reported, and its tests are skipped, while the others run.
 TOOLCHAINS := g++:g++ javac:default-jdk-headless go:golang-go Rscript:r-base-core ruby:ruby
 
-$(VENV)/toolchains: | $(VENV)/system
+$(VENV)/toolchains: Makefile | $(VENV)/system
 	@missing=; \
 	for pair in $(TOOLCHAINS); do \
 	  [ -x "/usr/bin/$${pair%%:*}" ] || [ -x "/usr/local/bin/$${pair%%:*}" ] || missing="$$missing $${pair#*:}"; \
 	done; \
-	[ -d /usr/lib/R/site-library/ggplot2 ] || missing="$$missing r-cran-ggplot2"; \
+	for name in ggplot2 plotly; do \
+	  [ -d "/usr/lib/R/site-library/$$name" ] || missing="$$missing r-cran-$$name"; \
+	done; \
 	if [ -n "$$missing" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	  wanted="$$missing"; missing=; \
 	  apt-get update -qq || true; \

@@ -9,15 +9,17 @@ from pathlib import Path
 
 import anyio
 
+from .backends import copying
 from .backends.archive import Member
 from .backends.base import FIGURES, WORKDIR, Sandbox
 from .errors import BadPath, SandboxLost, Unavailable, UnknownArtifact, quoted
+from .escaping import one_line
 from .execution import Outcome
 from .images import identify
 from .media import mime_type
-from .profile import ArtifactLimits
 from .protocol import Report
 from .results import Artifact
+from .sections import ArtifactLimits
 from .units import format_size
 
 _PATH_MAX = 1024
@@ -177,13 +179,15 @@ class ArtifactStore:
             expected.discard(member.name)
             if member.size > limit:
                 size = format_size(member.size)
-                notes.append(f"{member.name} ({size}) was not kept; the limit is {format_size(limit)}")
+                notes.append(f"{one_line(member.name)} ({size}) was not kept; the limit is {format_size(limit)}")
             else:
                 found.append(await self.put(session_id, member.name, bytes(member.content)))
 
-        await sandbox.copy_out(folder, names, limit, take)
+        await copying.copy_out(sandbox, folder, names, limit, take)
         if expected:
-            notes.append(f"{len(expected)} changed files could not be read: {', '.join(sorted(expected))[:200]}")
+            notes.append(
+                f"{len(expected)} changed files could not be read: {one_line(', '.join(sorted(expected)))[:200]}"
+            )
 
 
 def _is_inner(name: str) -> bool:

@@ -51,6 +51,7 @@ class Describer:
             "takes_variables": handler.runner is not None,
             "working_directory": WORKDIR,
             "figures": list(handler.figures),
+            "uses": list(handler.uses),
             "package_manager": handler.libraries.manager if handler.libraries else None,
             "libraries": [{"name": library.name, "version": library.version} for library in answer.libraries],
             "examples": [example.model_dump() for example in handler.examples],
@@ -65,7 +66,8 @@ class Describer:
             return self._answers[language.name]
         places = await self._preparer.places(language)
         handler = language.handler
-        lease = await self._pool.acquire(self._profile.limits.policy())
+        # No kernel is asked anything, so the warm ones are left to those who run code.
+        lease = await self._pool.acquire(language.name, self._profile.policy(), warm=False)
         try:
             done = await lease.sandbox.run(places.argv(handler.version), places.env())
             version = (done.stdout or done.stderr).decode(errors="replace").strip().partition("\n")[0]

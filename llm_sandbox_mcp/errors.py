@@ -64,8 +64,28 @@ class StartFailed(Unavailable):
     """The engine was there but the sandbox, or the runner in it, did not start."""
 
 
+class ImageMissing(StartFailed):
+    """The engine has no image of that name."""
+
+
+class ImageFailed(StartFailed):
+    """An image cannot be pulled or built; the message has the engine's last words."""
+
+
+class MissingPackage(ProfileError):
+    """What the profile names needs a package that is not installed."""
+
+
+class ListeningFailed(SandboxError):
+    """What listens inside a sandbox did not start, or ended; nothing else of the sandbox is lost by it."""
+
+
 class CapacityReached(Unavailable):
-    """All sessions the profile allows are busy."""
+    """All sessions, or all sandboxes, that the profile allows are in use."""
+
+
+class PoolTimeout(Unavailable):
+    """All sandboxes the profile allows were in use for as long as a request waits for one."""
 
 
 class SandboxLost(SandboxError):

@@ -13,16 +13,13 @@ from .errors import SandboxLost
 from .protocol import FrameParser, Report, decode_report
 from .results import OnOutput, StreamName
 
-GRACE = 0.25
-"""Seconds that code has to answer an interrupt before it is killed."""
-
 _AT_ONCE = 4096
 """Bytes of a request that a pipe takes at once, since its reader took all that came before."""
 
 _LINGER = 0.05
 """Seconds to wait for the streams' end after the process ended: a child of the code can hold them open for ever."""
 
-Ending = Literal["answered", "exited", "lost", "timeout", "output_limit", "cancelled"]
+Ending = Literal["answered", "exited", "lost", "timeout", "cpu_limit", "output_limit", "cancelled"]
 """`answered`: the runner reported. `exited`: its process ended instead. `lost`: the whole sandbox did."""
 
 
@@ -32,6 +29,8 @@ class Outcome:
 
     ending: Ending
     report: Report | None
+    begun: bool
+    """Whether the runner read the request; where it did not, the code never ran."""
     exit_code: int | None
     """Of the runner's process, where that ended."""
     alive: bool
@@ -66,7 +65,6 @@ class Run:
         self._stopped: Ending | None = None
         self._callback_error: Exception | None = None
         self._exit_code: int | None = None
-        self._drained = anyio.Event()
         self._ended: Ending | None = None
 
     def stop(self, reason: Ending = "cancelled") -> None:
@@ -105,10 +103,15 @@ class Run:
         """Whether the process itself has ended."""
         return self._exit_code is not None
 
+    @property
+    def _drained(self) -> bool:
+        return all(stream.drained.is_set() for stream in self._streams)
+
     async def _interrupt(self) -> None:
-        deadline = anyio.current_time() + GRACE
+        grace = self._process.grace
+        deadline = anyio.current_time() + grace
         # Twice: the first is not heard by a runner that has yet to read its request, or to start a child.
-        for until in (deadline - GRACE / 2, deadline):
+        for until in (deadline - grace / 2, deadline):
             with anyio.CancelScope(shield=True, deadline=until):
                 try:
                     await self._process.signal(signal.SIGINT)
@@ -116,22 +119,26 @@ class Run:
                 except SandboxLost:
                     self._ended = "lost"
             if self._ended is not None:
-                return
+                break
+        if self._ended == "answered":
+            # It may have ended by itself while the interrupt was on its way.
+            with anyio.CancelScope(shield=True):
+                await self._process.settle()
 
     async def _converse(self) -> None:
         """Goes on with the exchange; cancelled, it can be called again and nothing is lost."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._await_exit, tasks.cancel_scope)
             # Each task costs every run a little: what can go on in this one needs none of its own.
+            stdout, stderr = self._streams
+            tasks.start_soon(self._read, stderr)
             if len(self._request) <= _AT_ONCE:
                 await self._send()
             else:
                 tasks.start_soon(self._send)
-            async with anyio.create_task_group() as readers:
-                stdout, stderr = self._streams
-                readers.start_soon(self._read, stderr)
-                await self._read(stdout)
-            self._drained.set()
+            await self._read(stdout)
+            if not stderr.drained.is_set():
+                await stderr.drained.wait()
             if self.answered:
                 self._ended = "answered"
                 tasks.cancel_scope.cancel()
@@ -153,10 +160,14 @@ class Run:
             ended: Ending = "exited"
         except SandboxLost:
             ended = "lost"
-        with anyio.move_on_after(_LINGER):
-            await self._drained.wait()
+        if not self._drained:
+            with anyio.move_on_after(_LINGER):
+                for stream in self._streams:
+                    await stream.drained.wait()
         self._ended = self._ended or ended
-        scope.cancel()
+        # What ends by itself is not cancelled, which would cost it some turns of the loop.
+        if self._request or not self._drained:
+            scope.cancel()
 
     async def _read(self, stream: "_Stream") -> None:
         while not stream.parser.done:
@@ -164,8 +175,9 @@ class Run:
                 data = await stream.source.receive()
             except anyio.EndOfStream:
                 await self._keep(stream, stream.parser.flush(), final=True)
-                return
+                break
             await self._keep(stream, stream.parser.feed(data), final=False)
+        stream.drained.set()
 
     async def _keep(self, stream: "_Stream", data: bytes, *, final: bool) -> None:
         kept = data[: self._budget]
@@ -190,6 +202,7 @@ class Run:
         return Outcome(
             ending=self._stopped or self._ended or "lost",
             report=decode_report(bytes(stdout.parser.payload)) if self.answered else None,
+            begun=stdout.parser.begun,
             exit_code=self._exit_code,
             alive=self.answered,
             stdout=bytes(stdout.kept),
@@ -204,6 +217,8 @@ class _Stream:
         self.name: StreamName = name
         self.source = source
         self.parser = FrameParser(nonce)
+        self.drained = anyio.Event()
+        """Set at its end, or at the runner's word that no more follows."""
         self.kept = bytearray()
         self.dropped = 0
         self.decoder = codecs.getincrementaldecoder("utf-8")("replace")

@@ -4,12 +4,26 @@ import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from .backends.base import ENVIRONMENTS, FIGURES, HANDLERS, HOME, LIBRARIES, PATH, TOOLS, WORKDIR, Process, Sandbox
-from .errors import SandboxLost
+from .backends.base import FIGURES, HANDLERS, HOME, LIBRARIES, PATH, WORKDIR, Process, Sandbox
+from .backends.listening import PROXY_PORT
+from .errors import SandboxLost, StartFailed
 from .execution import Ending, Outcome, Run
 from .languages import Language, Runner
 from .protocol import encode_request, new_nonce
 from .results import OnOutput
+
+_SAID = 1 << 16
+"""Bytes that a runner may print before and while it answers an empty program."""
+
+_PROXY = {
+    **dict.fromkeys(
+        [form(f"{kind}_proxy") for kind in ("http", "https", "all") for form in (str.lower, str.upper)],
+        f"http://127.0.0.1:{PROXY_PORT}",
+    ),
+    # What listens in the sandbox itself.
+    **dict.fromkeys(("no_proxy", "NO_PROXY"), "localhost,127.0.0.1,::1"),
+}
+"""How programs find the proxy. Some read the names in lower case only, others those in upper case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,15 +32,17 @@ class Places:
 
     language: Language
     environment: str = ""
-    """Name of the prepared environment, where the language has one."""
+    """Folder of the prepared environment, where the language has one."""
     tools: str = ""
-    """Name of the folder of our own tools."""
+    """Folder of our own tools."""
     index: str = ""
     """URL of the package index, during an installation."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """What the profile sets in the environment of the language's processes."""
     memory: int = 0
     """Bytes that all processes of the sandbox may use together, for those that would go by the machine's."""
+    proxied: bool = False
+    """Whether its processes are told of the proxy."""
 
     @property
     def libraries(self) -> str:
@@ -40,10 +56,10 @@ class Places:
         """Fills the placeholders in one word; any other brace stays as it is."""
         places = {
             "handler": f"{HANDLERS}/{self.language.name}",
-            "environment": f"{ENVIRONMENTS}/{self.environment}",
+            "environment": self.environment,
             "libraries": self.libraries,
             "workdir": WORKDIR,
-            "tools": f"{TOOLS}/{self.tools}",
+            "tools": self.tools,
             "index": self.index,
         }
         for name, place in places.items():
@@ -56,7 +72,7 @@ class Places:
 
     def env(self) -> dict[str, str]:
         """The whole environment of the language's processes."""
-        path = f"{ENVIRONMENTS}/{self.environment}/bin:{PATH}" if self.environment else PATH
+        path = f"{self.environment}/bin:{PATH}" if self.environment else PATH
         common = {
             "PATH": path,
             "HOME": HOME,
@@ -66,6 +82,8 @@ class Places:
             "SANDBOX_LIBRARIES": self.libraries,
             "SANDBOX_MEMORY": str(self.memory),
         }
+        if self.proxied:
+            common |= _PROXY
         return common | {
             key: self.expand(value) for key, value in {**self.language.handler.env, **self.settings}.items()
         }
@@ -94,19 +112,29 @@ class Kernel:
         timeout: float,
         output: int,
         on_output: OnOutput | None = None,
+        tell: bool = False,
     ) -> Outcome:
-        """Runs code to its end; one run at a time.
+        """Runs code to its end; one run at a time. `tell`: the report says what the names that it bound stand for.
 
         When this is cancelled, or raises, `alive` still says whether the runner answered the interrupt.
         """
         nonce = new_nonce()
-        request = encode_request(nonce, cell, variables, code)
+        request = encode_request(nonce, cell, variables, code, tell=tell)
         self._run = run = Run(self._process, request, nonce, output=output, on_output=on_output)
         try:
             return await run.finish(timeout)
         finally:
             self._run = None
             self.alive = run.answered
+
+    async def check(self, timeout: float) -> None:
+        """Returns once the runner has answered an empty program; raises `StartFailed` when it does not in time."""
+        outcome = await self.run("", cell=0, variables={}, timeout=timeout, output=_SAID)
+        if outcome.ending != "answered":
+            said = outcome.stderr.decode(errors="replace").strip().splitlines()
+            raise StartFailed(
+                f"the runner does not answer ({outcome.ending}): {said[-1] if said else 'it said nothing'}"
+            )
 
     @property
     def running(self) -> bool:

@@ -1,124 +1,154 @@
 """Languages, read from `handlers/*/handler.toml`. A folder is the whole definition: nothing else knows a language."""
 
 import re
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from .errors import ProfileError, UnknownLanguage, quoted
 from .folders import HANDLERS
+from .toml_model import Many, Section, as_model, read_toml
 
-_MESSAGES = {
-    "missing": "missing; it is needed",
-    "extra_forbidden": "no such key; handlers/README.md lists them all",
-    "tuple_type": "must be a list",
-}
-"""For kinds of mistakes that the model's own words do not say well."""
+_KEYS = "handlers/README.md"
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+def _expression(pattern: str) -> str:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"not a regular expression: {error}") from error
+    return pattern
 
 
-class Runner(_Section):
+Expression = Annotated[str, AfterValidator(_expression)]
+"""A regular expression that compiles."""
+
+
+class Runner(Section):
     """How the runner is started."""
 
-    argv: tuple[str, ...] = Field(min_length=1)
+    argv: Many[str] = Field(min_length=1)
+    tells: bool = False
+    """Whether it can be asked what the names of the code stand for."""
 
 
-class Build(_Section):
+class Build(Section):
     """How code of a compiled language is built and run; `{build}` is a folder of its own for each program."""
 
-    compile: tuple[str, ...] = Field(min_length=1)
+    compile: Many[str] = Field(min_length=1)
     """Gets the code on its standard input, makes the folder and builds in it; its messages are shown when it fails."""
-    run: tuple[str, ...] = Field(min_length=1)
+    run: Many[str] = Field(min_length=1)
     """Starts what was built."""
 
 
-class Environment(_Section):
+class Environment(Section):
     """Libraries that are prepared once on the host and mounted read-only."""
 
     manager: str
     python: str
 
 
-class Requires(_Section):
+class Requires(Section):
     """Programs the host, or the image, must have."""
 
-    commands: tuple[str, ...] = ()
+    commands: Many[str] = ()
     install: str = ""
     """What a person runs to get them."""
 
 
-class Libraries(_Section):
+class Libraries(Section):
     """How libraries come into a session. Every argument is a word of its own; nothing passes through a shell."""
 
     manager: str
-    requires: tuple[str, ...] = ()
-    name: str
-    """The regular expression that one library must match whole."""
-    install: tuple[str, ...]
+    requires: Many[str] = ()
+    name: Expression
+    """The regular expression that one library must match whole, with the groups `name` and `version` if it has any."""
+    names: Literal["plain", "pep503"] = "plain"
+    """How names and versions are compared in the lists of a profile."""
+    install: Many[str]
     """The command; the names are appended."""
-    installed: tuple[str, ...]
+    installed: Many[str]
     """The command that prints what is installed."""
-    provided: tuple[str, ...] = ()
+    everything: Many[str] = ()
+    """The command that prints dependencies too, where `installed` leaves them out."""
+    provided: Many[str] = ()
     """The command that prints what is there before anything is installed; without it, `installed` is asked."""
-    installed_pattern: str
+    installed_pattern: Expression
     """Applied to each line that either prints, with the groups `name` and `version`."""
     index: str = ""
     """The package index; empty means that `default_index` is asked."""
-    default_index: tuple[str, ...] = ()
+    default_index: Many[str] = ()
     """A command on the host that prints the package manager's own index."""
-    default_index_pattern: str = ""
+    default_index_pattern: Expression = ""
 
-    @field_validator("name", "installed_pattern", "default_index_pattern")
+    @field_validator("installed_pattern")
     @classmethod
-    def _compiles(cls, pattern: str, field: ValidationInfo) -> str:
-        try:
-            groups = re.compile(pattern)
-        except re.error as error:
-            raise ValueError(f"not a regular expression: {error}") from error
-        if field.field_name == "installed_pattern" and not {"name", "version"} <= groups.groupindex.keys():
+    def _finds_both(cls, pattern: str) -> str:
+        if not {"name", "version"} <= re.compile(pattern).groupindex.keys():
             raise ValueError("must have the groups (?P<name>...) and (?P<version>...)")
-        if field.field_name == "default_index_pattern" and pattern and not groups.groups:
+        return pattern
+
+    @field_validator("default_index_pattern")
+    @classmethod
+    def _finds_it(cls, pattern: str) -> str:
+        if pattern and not re.compile(pattern).groups:
             raise ValueError("must have a group around the address")
         return pattern
 
 
-class Example(_Section):
+class Grammar(Section):
+    """How its code is parsed, where rules apply to it; `names.scm` beside the file says what names something."""
+
+    module: str
+    """The Python module whose `language()` is the tree-sitter grammar."""
+    install: str
+    """The command that installs it, for messages."""
+    importers: Many[str] = ()
+    """Functions whose first argument, a literal, is a module."""
+    builtin: Many[str] = ()
+    """Modules whose names are there without an import: `builtins.eval` is `eval`."""
+    dotted: bool = True
+    """Whether a dot ends a part of a name; false where it is a letter, as in R's `system.time`."""
+    noise: Expression = ""
+    """A regular expression for parts of names that mean nothing, such as `^node:`."""
+
+
+class Example(Section):
     """A program that shows a model how the language is used here."""
 
     title: str
     code: str
 
 
-class Handler(_Section):
+class Handler(Section):
     """`handler.toml` of one language."""
 
     name: str = Field(pattern="^[a-z][a-z0-9_+#-]*$")
     title: str
-    aliases: tuple[Annotated[str, Field(pattern="^[a-z0-9][a-z0-9_+#.-]*$")], ...] = ()
+    aliases: Many[Annotated[str, Field(pattern="^[a-z0-9][a-z0-9_+#.-]*$")]] = ()
     extension: str = Field(pattern=r"^\.[A-Za-z0-9]+$")
-    version: tuple[str, ...] = Field(min_length=1)
+    version: Many[str] = Field(min_length=1)
     stateful: bool
     runner: Runner | None = None
     build: Build | None = None
     env: Mapping[str, str] = {}
-    figures: tuple[str, ...] = ()
+    figures: Many[str] = ()
     """Endings of the figures that its runner writes, the most usual first."""
+    uses: Many[str] = ()
+    """What it is good for, in a few words each."""
     environment: Environment | None = None
     requires: Requires = Requires()
     libraries: Libraries | None = None
-    examples: tuple[Example, ...] = ()
+    grammar: Grammar | None = None
+    examples: Many[Example] = ()
 
     @model_validator(mode="after")
     def _one_way_to_run(self) -> Self:
         if (self.runner is None) == (self.build is None):
-            raise ValueError("a language has either [runner] or [build]")
+            raise ValueError("runner: a language has either [runner] or [build]")
         return self
 
 
@@ -146,6 +176,11 @@ class Languages(Mapping[str, Language]):
         self._by_name = {language.name: language for language in languages}
         self._aliases = {alias: name for name, found in self._by_name.items() for alias in found.handler.aliases}
 
+    @property
+    def prepared(self) -> Mapping[str, bool]:
+        """Of each language, whether libraries are prepared for it before any session asks."""
+        return {name: language.handler.environment is not None for name, language in self._by_name.items()}
+
     def __getitem__(self, name: str) -> Language:
         key = name.strip().lower()
         try:
@@ -169,7 +204,9 @@ def load_languages(folders: Iterable[str] = ()) -> Languages:
     for root in (HANDLERS, *map(Path, folders)):
         here: dict[str, Language] = {}
         for path in _definitions(root):
-            language = Language(path.parent, _read(path))
+            language = Language(path.parent, as_model(Handler, read_toml(path), path, known=_KEYS))
+            if language.handler.grammar is not None and not (language.folder / "names.scm").is_file():
+                raise ProfileError(f"{path}: grammar: needs a file names.scm beside it")
             if (other := here.setdefault(language.name, language)) is not language:
                 raise ProfileError(f"{path}: name: {language.name!r} is the name in {other.definition} too")
         found |= here
@@ -192,15 +229,3 @@ def _check_aliases(languages: Mapping[str, Language]) -> None:
             other, key = claimed.setdefault(alias, (language, "aliases"))
             if other is not language:
                 raise ProfileError(f"{language.definition}: aliases: {alias!r} is in {key} of {other.definition} too")
-
-
-def _read(path: Path) -> Handler:
-    try:
-        return Handler.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ProfileError(f"{path}: {error}") from error
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        key = ".".join(str(part) for part in first["loc"]) or "runner"
-        message = _MESSAGES.get(first["type"]) or first["msg"].removeprefix("Value error, ")
-        raise ProfileError(f"{path}: {key}: {message}") from error

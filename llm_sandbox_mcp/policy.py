@@ -1,12 +1,25 @@
 """What code may do, and the one way to change it: downwards."""
 
+from dataclasses import dataclass
+from typing import Literal
+
 from pydantic import BaseModel, ConfigDict
 
-from .errors import PolicyDenied
+from .destinations import Destination
+from .errors import InvalidArgument, PolicyDenied, quoted
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """What a sandbox reaches beside itself: nothing, hosts by name through the server's proxy, or all."""
+
+    mode: Literal["none", "allow", "open"] = "none"
+    destinations: tuple[Destination, ...] = ()
+    """The hosts that are allowed."""
 
 
 class Policy(BaseModel):
-    """The limits of one sandbox and of each run in it; a larger value is a looser policy in every field."""
+    """The limits of one sandbox and of each run in it; a larger number is a looser policy in every field."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -18,24 +31,51 @@ class Policy(BaseModel):
     """Processes and threads at once."""
     disk: int
     """Bytes of files in the working directory; as many again in the home directory and in /tmp."""
+    files: int
+    """Files and folders in the working directory; as many again in the home directory and in /tmp."""
+    file_size: int
+    """Bytes of one file."""
     timeout: float
     """Seconds of wall time for one run, at most."""
+    cpu_time: float
+    """Seconds of processor time that one run may use, all processes of the sandbox together."""
     output: int
     """Bytes that one run may print on both streams together."""
+    network: Network = Network()
+
+    @property
+    def largest_file(self) -> int:
+        """Bytes that one file can have: no more than its folder, not even of holes."""
+        return min(self.file_size, self.disk)
+
+
+LIMITS = tuple(name for name, field in Policy.model_fields.items() if field.annotation in (int, float))
+"""All that is a number, and can be lowered."""
+
+LEAST = {"memory": 8 << 20, "pids": 8}
+"""With less than this no sandbox starts."""
+
+OF_RUN = frozenset(("timeout", "cpu_time", "output"))
+"""The limits of a run. The others are those of a sandbox, which has them from its start to its end."""
 
 
 def narrow(policy: Policy, **lower: float | None) -> Policy:
     """Returns the policy with some limits lowered.
 
-    Raises `PolicyDenied` for a value above the policy's own or not above zero; `None` leaves a limit as it is.
+    Raises `PolicyDenied` for a value above the policy's own or not above zero, `InvalidArgument` for a name that is no
+    limit; `None` leaves a limit as it is.
     """
     changed: dict[str, float] = {}
     for name, value in lower.items():
         if value is None:
             continue
+        if name not in LIMITS:
+            raise InvalidArgument(f"{quoted(name, 40)} is no limit; there are: {', '.join(LIMITS)}")
         limit = getattr(policy, name)
-        if not 0 < value <= limit:
-            raise PolicyDenied(f"{name} must be above 0 and at most {limit:g}, the profile's limit; got {value:g}")
+        least = LEAST.get(name)
+        if not ((least or 0) <= value <= limit and value > 0):
+            lowest = f"at least {least}" if least else "above 0"
+            raise PolicyDenied(f"{name} must be {lowest} and at most {limit:g}, the profile's limit; got {value:g}")
         if isinstance(limit, int) and value != int(value):
             raise PolicyDenied(f"{name} must be a whole number; got {value:g}")
         changed[name] = int(value) if isinstance(limit, int) else float(value)

@@ -5,130 +5,38 @@ their own and the documented file cannot be wrong.
 """
 
 import os
-import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, PrivateAttr, ValidationError, field_validator
+from pydantic import PrivateAttr
 
 from .errors import ProfileError
 from .folders import CONFIGS
 from .policy import Policy
-from .units import Duration, Size
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-
-class BackendSection(_Section):
-    """Which engine makes the sandboxes."""
-
-    name: Literal["embedded"]
-
-
-class Limits(_Section):
-    """What one sandbox and one run may use; the meaning of each key stands in `configs/default.toml`."""
-
-    memory: Size
-    cpus: Annotated[float, Field(gt=0, allow_inf_nan=False)]
-    pids: PositiveInt
-    disk: Size
-    timeout: Duration
-    output: Size
-    shown: Size
-    code: Size
-    install_timeout: Duration
-
-    @field_validator("memory", "disk", "timeout", "output", "shown", "code", "install_timeout")
-    @classmethod
-    def _above_zero(cls, value: float) -> float:
-        if value <= 0:
-            raise ValueError("must be above zero")
-        return value
-
-    def policy(self) -> Policy:
-        """The part of the limits that a sandbox and its runs are held to."""
-        return Policy(
-            memory=self.memory,
-            cpus=self.cpus,
-            pids=self.pids,
-            disk=self.disk,
-            timeout=self.timeout,
-            output=self.output,
-        )
-
-
-class SessionLimits(_Section):
-    """How many sessions live, and for how long."""
-
-    max: PositiveInt
-    idle_timeout: Duration
-
-    @field_validator("idle_timeout")
-    @classmethod
-    def _above_zero(cls, value: float) -> float:
-        if value <= 0:
-            raise ValueError("must be above zero")
-        return value
-
-
-class ArtifactLimits(_Section):
-    """How much of what runs leave behind is kept."""
-
-    files: PositiveInt
-    file_size: Size
-    store: Size
-
-
-class FilesSection(_Section):
-    """Folders of the host that callers on stdio may copy from and to."""
-
-    roots: tuple[str, ...]
-
-    @field_validator("roots", mode="before")
-    @classmethod
-    def _absolute(cls, value: object) -> object:
-        if not isinstance(value, list) or not all(isinstance(root, str) for root in value):
-            raise ValueError("must be a list of folders")
-        folders = [os.path.expanduser(root) for root in value]
-        if relative := [folder for folder in folders if not os.path.isabs(folder)]:
-            raise ValueError(f"must be absolute; {relative[0]!r} is not")
-        return tuple(folders)
-
-
-class HandlersSection(_Section):
-    """Where further languages are."""
-
-    folders: tuple[str, ...]
-
-    @field_validator("folders", mode="before")
-    @classmethod
-    def _tuple(cls, value: object) -> object:
-        return tuple(value) if isinstance(value, list) else value
-
-
-class LanguageSection(_Section):
-    """What the operator sets for one language."""
-
-    libraries: tuple[str, ...] = ()
-    index: str = ""
-    env: Mapping[str, str] = {}
-
-    @field_validator("libraries", mode="before")
-    @classmethod
-    def _tuple(cls, value: object) -> object:
-        return tuple(value) if isinstance(value, list) else value
-
-
-class EmbeddedSection(_Section):
-    """Settings of the backend on bubblewrap."""
-
-    bwrap: str
-    cache: str
-    runtime: str
+from .rules.presets import rules_of
+from .rules.section import RulesSection
+from .sections import (
+    ArtifactLimits,
+    AuditSection,
+    BackendSection,
+    ContainersSection,
+    DockerSection,
+    EmbeddedSection,
+    FilesSection,
+    HandlersSection,
+    HttpSection,
+    KubernetesSection,
+    LanguageSection,
+    Limits,
+    NetworkSection,
+    PodmanSection,
+    PoolLimits,
+    SessionLimits,
+    ToolsSection,
+)
+from .toml_model import Section, as_model, read_toml
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,52 +44,85 @@ class _Origin:
     """The file of a profile. Profiles with the same settings are equal wherever they come from."""
 
     path: Path | None = field(default=None, compare=False)
+    with_libraries: tuple[str, ...] = field(default=(), compare=False)
+    """The languages that the file itself names libraries for."""
 
 
-class Profile(_Section):
+class Profile(Section):
     """Everything that an operator decides."""
 
     backend: BackendSection
     limits: Limits
+    network: NetworkSection
     sessions: SessionLimits
+    pool: PoolLimits
     artifacts: ArtifactLimits
     files: FilesSection
+    tools: ToolsSection
+    http: HttpSection
+    audit: AuditSection
+    rules: RulesSection
     handlers: HandlersSection
     languages: Mapping[str, LanguageSection]
     embedded: EmbeddedSection
+    containers: ContainersSection
+    docker: DockerSection
+    podman: PodmanSection
+    kubernetes: KubernetesSection
 
     _origin: _Origin = PrivateAttr(_Origin())
+
+    def policy(self) -> Policy:
+        """What every sandbox and every run is held to."""
+        return self.limits.policy().model_copy(update={"network": self.network.granted()})
 
     def language(self, name: str) -> LanguageSection:
         """The operator's settings for a language, empty ones where the profile has none."""
         return self.languages.get(name) or LanguageSection()
 
-    def check_languages(self, known: Iterable[str]) -> None:
-        """Raises `ProfileError` for settings of an unknown language: a typing error must not pass in silence."""
-        known = list(known)
-        for name in self.languages:
-            if name not in known:
-                where = f"{self._origin.path}: " if self._origin.path else ""
-                raise ProfileError(f"{where}languages.{name}: no such language; there are: {', '.join(known)}")
+    def check_languages(self, prepared: Mapping[str, bool]) -> None:
+        """Raises `ProfileError` for settings that would have no effect: a mistake must not pass in silence.
+
+        `prepared` says of each known language whether libraries are prepared for it.
+        """
+        where = f"{self._origin.path}: " if self._origin.path else ""
+        named = {f"languages.{name}": name for name in self.languages}
+        named |= {f"pool.languages: {name}": name for name in self.pool.languages}
+        named |= {f"containers.images.{name}": name for name in self.containers.images}
+        named |= {f"containers.dockerfiles.{name}": name for name in self.containers.dockerfiles}
+        for number, rule in enumerate(self.rules.custom):
+            named |= {f"rules.custom.{number}.languages: {name}": name for name in rule.languages}
+        for key, name in named.items():
+            if name not in prepared:
+                raise ProfileError(f"{where}{key}: no such language; there are: {', '.join(prepared)}")
+        for name in self._origin.with_libraries:
+            if not prepared[name]:
+                raise ProfileError(
+                    f"{where}languages.{name}.libraries: none are prepared for {name}; have code install them"
+                )
 
 
-def load_profile(source: str | None = None) -> Profile:
+def load_profile(source: str | None = None, over: Mapping[str, Any] | None = None) -> Profile:
     """Reads a profile: a file, or the name of one in `configs/`; nothing means the defaults.
 
-    Raises `ProfileError` naming file, key and reason.
+    `over` has what a program sets instead, in the words of a file. Raises `ProfileError` naming file, key and reason.
     """
     default = CONFIGS / "default.toml"
-    settings = _read(default)
-    path = default
+    settings = read_toml(default)
+    path, own = default, {}
     if source:
         path = _locate(source)
-        settings = _merge(settings, _read(path))
+        own = read_toml(path)
+        settings = _merge(settings, own)
+    settings = _merge(settings, over or {})
+    profile = as_model(Profile, settings, path, known="`llm-sandbox-mcp profile show default`")
     try:
-        profile = Profile.model_validate(settings)
-        profile._origin = _Origin(path)
-        return profile
-    except ValidationError as error:
-        raise ProfileError(f"{path}: {_explain(error)}") from error
+        rules_of(profile.rules)
+    except ValueError as error:
+        raise ProfileError(f"{path}: {error}") from error
+    named = own.get("languages", {})
+    profile._origin = _Origin(path, tuple(name for name, section in named.items() if section.get("libraries")))
+    return profile
 
 
 def _locate(source: str) -> Path:
@@ -194,26 +135,9 @@ def _locate(source: str) -> Path:
     return named
 
 
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ProfileError(f"{path}: cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ProfileError(f"{path}: not valid TOML: {error}") from error
-
-
-def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(base)
     for key, value in over.items():
         below = merged.get(key)
         merged[key] = _merge(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
     return merged
-
-
-def _explain(error: ValidationError) -> str:
-    first = error.errors(include_url=False)[0]
-    key = ".".join(str(part) for part in first["loc"])
-    if first["type"] == "extra_forbidden":
-        return f"{key}: no such key; `llm-sandbox-mcp profile show default` lists them all"
-    return f"{key}: {first['msg'].removeprefix('Value error, ')}"

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import anyio
 
-from .backends.base import Files, Process, Sandbox
+from .backends.base import PATH, Files, Process, Sandbox
 from .errors import SandboxLost, StartFailed
 from .execution import Ending, Outcome, Run
-from .kernel import Places
+from .kernel import Kernel, Places
 from .languages import Build
 from .protocol import Report, new_nonce
 from .results import Library, OnOutput
@@ -28,8 +28,10 @@ class Program:
 
     def __init__(self, sandbox: Sandbox, places: Places, build: Build) -> None:
         self._sandbox = sandbox
-        self._places = places
-        self._build = build
+        self._compile = places.argv(build.compile)
+        self._start = places.argv(build.run)
+        self._env = places.env()
+        self._folder = places.build_folder
         self._built: dict[bytes, int] = {}
         """The number of its folder for each program, by what its code comes to; the last run one is last."""
         self._libraries: tuple[Library, ...] = ()
@@ -46,11 +48,12 @@ class Program:
         timeout: float,
         output: int,
         on_output: OnOutput | None = None,
+        tell: bool = False,
     ) -> Outcome:
         """Builds the code unless this very code is built already, then runs it; the deadline is that of both together.
 
         Where the build fails, the outcome is the compiler's: its exit code and its messages. There is nothing that
-        `cell` could count or `variables` could be put into.
+        `cell` could count, `variables` could be put into or `tell` could be asked of.
         """
         start = anyio.current_time()
         key = hashlib.sha256(code.encode()).digest()
@@ -58,16 +61,23 @@ class Program:
         outcome = await self._again(key, timeout, output, on_output)
         if outcome is None:
             number = self._room()
-            compiled = await self._step(self._build.compile, number, code.encode(), timeout, output, None)
+            compiled = await self._step(self._compile, number, code.encode(), timeout, output, None)
             if compiled.ending != "exited" or compiled.exit_code != 0:
                 return _answered(compiled, [], 0)
             left = max(0.001, timeout - (anyio.current_time() - start))
-            outcome = await self._step(self._build.run, number, b"", left, output, on_output)
+            outcome = await self._step(self._start, number, b"", left, output, on_output)
             self._built[key] = number
         if outcome.ending == "lost":
             return outcome
         changed = _changed(before, await self._sandbox.list_files())
         return _answered(outcome, changed[:_FILES], len(changed[_FILES:]))
+
+    async def check(self, timeout: float) -> None:
+        """Returns if the sandbox still starts programs; raises `SandboxLost` or `StartFailed` if not."""
+        with anyio.move_on_after(timeout):
+            await self._sandbox.run(("true",), {"PATH": PATH})
+            return
+        raise StartFailed(f"the sandbox started no program within {timeout:g} s")
 
     def use_libraries(self, installed: tuple[Library, ...]) -> None:
         """Takes note of what is installed now; what was built with something else is built again."""
@@ -96,7 +106,7 @@ class Program:
         if number is None:
             return None
         try:
-            outcome = await self._step(self._build.run, number, b"", timeout, output, on_output)
+            outcome = await self._step(self._start, number, b"", timeout, output, on_output)
         except StartFailed:
             return None
         self._built[key] = number
@@ -110,16 +120,15 @@ class Program:
 
     async def _step(
         self,
-        words: tuple[str, ...],
+        words: list[str],
         number: int,
         stdin: bytes,
         timeout: float,
         output: int,
         on_output: OnOutput | None,
     ) -> Outcome:
-        folder = self._places.build_folder(number)
-        argv = [word.replace("{build}", folder) for word in self._places.argv(words)]
-        process: Process = await self._sandbox.spawn(argv, self._places.env())
+        folder = self._folder(number)
+        process: Process = await self._sandbox.spawn([word.replace("{build}", folder) for word in words], self._env)
         # Nobody knows this nonce: all that is printed is output, and the end of the process ends the run.
         self._run = run = Run(process, stdin, new_nonce(), output=output, on_output=on_output, close_stdin=True)
         ended = False
@@ -133,6 +142,23 @@ class Program:
         finally:
             self._run = None
             self.alive = ended
+
+
+async def start_kernel(sandbox: Sandbox, places: Places) -> Kernel | Program:
+    """What runs code of a language in a sandbox: its live runner, or builds of programs.
+
+    Raises `StartFailed` when the sandbox's image lacks a program that the language needs.
+    """
+    handler = places.language.handler
+    if lacking := await sandbox.lacking(handler.requires.commands):
+        raise StartFailed(
+            f"{handler.name} needs {', '.join(lacking)}, which image {sandbox.image} does not have; leave session_id "
+            f"out for a sandbox of its own, or make its image: llm-sandbox-mcp images build --language {handler.name}"
+        )
+    if handler.build is not None:
+        return Program(sandbox, places, handler.build)
+    assert handler.runner is not None  # the handler's model has one of the two
+    return await Kernel.start(sandbox, places, handler.runner)
 
 
 async def _killed(process: Process) -> bool:

@@ -17,6 +17,27 @@ MAX_FIGURES = 100
 """Figures taken from one report."""
 
 
+class ToldError(BaseModel):
+    """An error of the code, as the runner tells it."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    type: str
+    message: str
+    traceback: str
+
+
+class ToldNames(BaseModel):
+    """What a runner that was asked to tell says of a run, beside its report."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    values: Mapping[str, str] = {}
+    """What names stand for, each as JSON text; `decode_values` reads them."""
+    left_out: tuple[str, ...] = ()
+    error: ToldError | None = None
+
+
 class Report(BaseModel):
     """What a runner says of a run. Code in the same process can forge it, so it decides nothing outside the sandbox."""
 
@@ -29,6 +50,7 @@ class Report(BaseModel):
     files: tuple[str, ...] = ()
     files_omitted: int = Field(default=0, ge=0)
     figures: tuple[str, ...] = Field(default=(), max_length=MAX_FIGURES)
+    told: ToldNames | None = None
 
 
 def new_nonce() -> str:
@@ -36,9 +58,11 @@ def new_nonce() -> str:
     return secrets.token_hex(16)
 
 
-def encode_request(nonce: str, cell: int, variables: Mapping[str, object], code: str) -> bytes:
-    """One request as a line of UTF-8."""
+def encode_request(nonce: str, cell: int, variables: Mapping[str, object], code: str, *, tell: bool = False) -> bytes:
+    """One request as a line of UTF-8; `tell` asks what the names that the code binds stand for."""
     request = {"nonce": nonce, "cell": cell, "variables": dict(variables), "code": code}
+    if tell:
+        request["tell"] = True
     return json.dumps(request, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
@@ -48,6 +72,19 @@ def decode_report(payload: bytes) -> Report | None:
         return Report.model_validate_json(payload)
     except ValidationError:
         return None
+
+
+def decode_values(texts: Mapping[str, str]) -> dict[str, object]:
+    """What names stand for; without what is no JSON that can be sent on, which only a forged report has."""
+    values: dict[str, object] = {}
+    for name, text in texts.items():
+        try:
+            value = json.loads(text)
+            json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+        except (ValueError, RecursionError):
+            continue
+        values[name] = value
+    return values
 
 
 class FrameParser:
@@ -63,6 +100,8 @@ class FrameParser:
         self._need = 0
         self._last = False
         self.payload = bytearray()
+        self.begun = False
+        """Whether the runner has read the request: it says so by its first frame."""
         self.done = False
 
     def feed(self, data: bytes) -> bytes:
@@ -70,32 +109,34 @@ class FrameParser:
         output = bytearray()
         data = self._held + data
         self._held = b""
-        while data and not self.done:
+        # A place in the data, and no copy of the rest after each frame: code can print nothing but empty frames.
+        at = 0
+        while at < len(data) and not self.done:
             if self._need:
-                data = self._take_payload(data)
+                at = self._take_payload(data, at)
                 continue
-            start = data.find(self._marker)
+            start = data.find(self._marker, at)
             if start < 0:
-                keep = _overlap(data, self._marker)
-                output += data[: len(data) - keep]
-                self._held = data[len(data) - keep :]
+                start = _tail(data, at, self._marker)
+                output += data[at:start]
+                self._held = data[start:]
                 return bytes(output)
-            output += data[:start]
-            data = data[start:]
-            header = data[len(self._marker) : len(self._marker) + _HEADER_MAX]
+            output += data[at:start]
+            at = start + len(self._marker)
+            header = data[at : at + _HEADER_MAX]
             match = _HEADER.match(header)
             if match is None:
                 if b"\n" not in header and len(header) < _HEADER_MAX:
-                    self._held = data
+                    self._held = data[start:]
                     return bytes(output)
-                output += data[: len(self._marker)]
-                data = data[len(self._marker) :]
+                output += self._marker
                 continue
+            self.begun = True
             self._last = match[1] == b"."
             self._need = int(match[2])
-            data = data[len(self._marker) + match.end() :]
+            at += match.end()
             self.done = self._last and not self._need
-        output += data
+        output += data[at:]
         return bytes(output)
 
     def flush(self) -> bytes:
@@ -103,20 +144,21 @@ class FrameParser:
         held, self._held = self._held, b""
         return held
 
-    def _take_payload(self, data: bytes) -> bytes:
-        taken, rest = data[: self._need], data[self._need :]
+    def _take_payload(self, data: bytes, at: int) -> int:
+        taken = data[at : at + self._need]
         self._need -= len(taken)
         if len(self.payload) < _REPORT_MAX:
             self.payload += taken
         self.done = self._last and not self._need
-        return rest
+        return at + len(taken)
 
 
-def _overlap(data: bytes, marker: bytes) -> int:
-    """How many bytes at the end of data could be the beginning of the marker."""
-    start = data.rfind(_FRAME, max(0, len(data) - len(marker) + 1))
+def _tail(data: bytes, at: int, marker: bytes) -> int:
+    """Where in the data from a place on a marker could begin that has not come whole; its end where none does."""
+    first = max(at, len(data) - len(marker) + 1)
+    start = data.rfind(_FRAME, first)
     while start >= 0:
         if marker.startswith(data[start:]):
-            return len(data) - start
-        start = data.rfind(_FRAME, max(0, len(data) - len(marker) + 1), start)
-    return 0
+            return start
+        start = data.rfind(_FRAME, first, start)
+    return len(data)

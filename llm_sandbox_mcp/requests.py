@@ -20,13 +20,19 @@ def readable(code: str, limit: int) -> tuple[str, list[str]]:
         raise InvalidArgument(
             f"code has {size} bytes; the limit is {limit} ({format_size(limit)}): put data into a file with copy_file"
         )
-    clean = code.encode(errors="replace").decode() if any("\ud800" <= char <= "\udfff" for char in code) else code
-    return clean, [] if clean == code else ["characters of the code that are not valid Unicode were replaced by '?'"]
+    try:
+        code.encode()
+        return code, []
+    except UnicodeEncodeError:
+        note = "characters of the code that are not valid Unicode were replaced by '?'"
+        return code.encode(errors="replace").decode(), [note]
 
 
 def sendable(variables: Mapping[str, object], language: Language) -> Mapping[str, object]:
     """Variables as they can be sent: plain names, JSON values, valid Unicode."""
-    if variables and language.handler.build is not None:
+    if not variables:
+        return {}
+    if language.handler.build is not None:
         raise InvalidArgument(f"variables cannot be given to {language.name}; write the values into the code or a file")
     for name in variables:
         if not name.isidentifier() or not name.isascii() or name.startswith("__"):
@@ -36,7 +42,7 @@ def sendable(variables: Mapping[str, object], language: Language) -> Mapping[str
     try:
         text = json.dumps(dict(variables), ensure_ascii=False, allow_nan=False).encode(errors="replace")
     except (TypeError, ValueError) as error:
-        raise InvalidArgument(f"variables must be JSON values: {error}") from error
+        raise InvalidArgument(f"variables must be JSON values: {error}; send null or text for it") from error
     if len(text) > _VARIABLES_MAX:
         raise InvalidArgument(
             f"variables have {len(text)} bytes; the limit is {_VARIABLES_MAX} ({format_size(_VARIABLES_MAX)}): "

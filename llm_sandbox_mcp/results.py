@@ -1,10 +1,22 @@
 """What callers get back. Everything here is data: nothing in it decides what the server does next."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-Status = Literal["ok", "error", "timeout", "out_of_memory", "output_limit", "disk_limit", "cancelled"]
+Status = Literal[
+    "ok",
+    "error",
+    "timeout",
+    "cpu_limit",
+    "out_of_memory",
+    "process_limit",
+    "disk_limit",
+    "inode_limit",
+    "file_limit",
+    "output_limit",
+    "cancelled",
+]
 """How a run ended, judged from outside the sandbox."""
 
 SessionState = Literal["kept", "fresh", "ended"]
@@ -48,6 +60,27 @@ class Output:
 
 
 @dataclass(frozen=True, slots=True)
+class Raised:
+    """An error that code did not catch."""
+
+    type: str
+    """The name of its class."""
+    message: str
+    traceback: str
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What code left behind in its interpreter, as that tells it."""
+
+    values: Mapping[str, object]
+    """What the variables of the run and the names that its code bound stand for, as far as JSON can say it."""
+    left_out: tuple[str, ...]
+    """Names of such values that JSON cannot say, or that are too large; modules, functions and classes aside."""
+    error: Raised | None
+
+
+@dataclass(frozen=True, slots=True)
 class Execution:
     """The result of one run."""
 
@@ -65,6 +98,8 @@ class Execution:
     """New or changed in this run."""
     notes: tuple[str, ...] = ()
     """One line each: what was cut, lost, or hit, and what to do about it."""
+    told: Told | None = None
+    """What its names stand for and its error as data; where that was asked for, and the interpreter still there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +116,46 @@ class Installation:
 
     session_id: str
     libraries: tuple[Library, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PoolCounts:
+    """How many sandboxes stand where."""
+
+    warm: int
+    """Ready, unused."""
+    warming: int
+    leased: int
+    closing: int
+
+
+@dataclass(frozen=True, slots=True)
+class PoolKey(PoolCounts):
+    """The sandboxes for one language, made of one image; both can be empty."""
+
+    language: str
+    image: str
+
+
+@dataclass(frozen=True, slots=True)
+class PoolStatistics(PoolCounts):
+    """All sandboxes of a server, and what became of those it had."""
+
+    keys: tuple[PoolKey, ...]
+    max: int
+    """Sandboxes that there may be at once."""
+    waiting: int
+    """Requests that have none yet."""
+    hits: int
+    """Requests that got a warm one; `misses` had one made."""
+    misses: int
+    opened: int
+    closed: int
+    failed: int
+    """Sandboxes that could not be made or warmed, or ended by themselves before they were used."""
+    last_error: str
+    acquire_ms: float | None
+    """Median wait of the last requests, in milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,34 +1,40 @@
-"""The use cases: execute, install, copy, artifacts, manage. Everything a caller can do, in any transport's words."""
+"""The use cases: execute, install, manage, and `files`. Everything a caller can do, in any transport's words."""
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 
-from . import hostfiles
-from .artifacts import ArtifactStore, describe, inner_path
-from .backends import open_backend
-from .backends.archive import Member
-from .backends.base import WORKDIR, Backend, Surroundings
+from .artifacts import ArtifactStore
+from .audit import Audit
+from .backends.base import Backend, Sandbox
 from .describing import Describer
-from .errors import BadPath, InvalidArgument, SandboxError, SandboxLost, UnknownSession, quoted
-from .folders import HostFolders, host_folders
-from .languages import Languages, load_languages
+from .errors import InvalidArgument, PolicyDenied, SandboxError, SandboxLost, UnknownSession, quoted
+from .files import Files
+from .kernel import Places
+from .languages import Language, Languages
 from .libraries.installing import Installer
 from .libraries.preparing import Preparer
-from .media import mime_type
-from .policy import narrow
+from .policy import OF_RUN, narrow
 from .pool import Pool
 from .profile import Profile
 from .requests import readable, sendable
-from .results import DEFAULT_TIMEOUT, Artifact, Execution, Installation, OnOutput, OnProgress, SessionInfo
-from .runtime import open_runtime
+from .results import (
+    DEFAULT_TIMEOUT,
+    Execution,
+    Installation,
+    Library,
+    OnOutput,
+    OnProgress,
+    PoolStatistics,
+    SessionInfo,
+)
+from .rules.checking import Checker, Finding, Unready
+from .rules.section import Rule
 from .sessions import Session, Sessions
-from .tasks import open_tasks
-from .units import format_size
-from .verdict import exit_code_of, notes_of, shown, status_of
+from .verdict import exit_code_of, notes_of, shown, status_of, told_of
 
 
 class Service:
-    """What one server offers. Made by `open_service`."""
+    """What one server offers. Made by `wiring.open_service`."""
 
     def __init__(
         self,
@@ -40,16 +46,36 @@ class Service:
         store: ArtifactStore,
         preparer: Preparer,
         installer: Installer,
+        checker: Checker,
+        audit: Audit,
     ) -> None:
         self.profile = profile
         self.languages = languages
         self.backend = backend
-        self._policy = profile.limits.policy()
+        self.files = Files(profile, sessions, store)
+        self._policy = profile.policy()
+        self._pool = pool
+        self._serving = False
         self._sessions = sessions
         self._store = store
         self._preparer = preparer
         self._installer = installer
+        self._checker = checker
+        self._audit = audit
         self._describer = Describer(profile, pool, preparer)
+
+    @property
+    def rules(self) -> Sequence[Rule]:
+        """The rules in force for code."""
+        return self._checker.rules
+
+    async def findings(self, code: str, language: str = "python") -> Sequence[Finding]:
+        """What the rules find in code, which is not run; `PolicyDenied` where it cannot be judged."""
+        return await self._checker.find(self.languages[language], readable(code, self.profile.limits.code)[0])
+
+    async def unjudged(self) -> Mapping[str, Unready]:
+        """The languages whose code is refused because the rules cannot judge it here."""
+        return await self._checker.unready()
 
     async def execute(
         self,
@@ -60,39 +86,55 @@ class Service:
         libraries: Sequence[str] = (),
         timeout: float | None = None,
         variables: Mapping[str, object] | None = None,
+        limits: Mapping[str, float] | None = None,
         keep_session: bool = True,
         on_output: OnOutput | None = None,
         on_progress: OnProgress | None = None,
+        tell: bool = False,
     ) -> Execution:
         """Runs code in a session, opened where none is named; `libraries` are installed into it first.
 
-        `timeout` is in seconds; left out, it is 30 or the profile's limit, whichever is less.
+        `timeout` is in seconds; left out, it is 30 or the profile's limit, whichever is less. `limits` lowers others,
+        by the names of `Policy` and in its units: those of a run for this one, those of a sandbox for a new session.
+        `tell` asks for `Execution.told`, in languages whose handler says that they tell.
         Every request error is raised before anything starts. Cancelled, it interrupts the code and keeps the session.
         """
         chosen = self.languages[language]
         code, notes = readable(code, self.profile.limits.code)
-        limits = narrow(self._policy, timeout=timeout)
-        seconds = min(DEFAULT_TIMEOUT, limits.timeout) if timeout is None else timeout
+        of_run = {name: value for name, value in (limits or {}).items() if name in OF_RUN}
+        if timeout is not None:
+            of_run["timeout"] = timeout
+        of_sandbox = {name: value for name, value in (limits or {}).items() if name not in OF_RUN}
+        narrow(self._policy, **of_run)
         values = sendable(variables or {}, chosen)
-        self._installer.check(chosen, libraries)
-        session = self._session(session_id)
+        if tell and not (chosen.handler.runner and chosen.handler.runner.tells):
+            raise InvalidArgument(f"{chosen.name} does not tell what names stand for; print what is wanted")
+        with self._audited("libraries.refused", chosen):
+            self._installer.check(chosen, libraries)
+        with self._audited("code.refused", chosen):
+            notes += await self._checker.check(chosen, code)
+        session = self._session(session_id, chosen, of_sandbox)
+        policy = narrow(session.policy, **of_run)
+        seconds = min(DEFAULT_TIMEOUT, policy.timeout) if timeout is None else timeout
         try:
             async with session.exclusive():
-                places = await self._preparer.places(chosen, on_progress)
-                sandbox = await session.sandbox()
+                places = await self._places(chosen, on_progress)
+                sandbox = await self._sandbox(session, chosen, on_progress)
                 if libraries:
-                    installed = await self._installer.install(sandbox, places, libraries, on_progress)
-                    session.use_libraries(chosen.name, installed)
-                if session.loss is not None:
-                    notes.append(f"started fresh: since an earlier run {session.loss}")
-                    session.loss = None
-                outcome, usage = await session.run(places, code, variables=values, timeout=seconds, on_output=on_output)
-                status = status_of(outcome, usage)
+                    await self._install(session, sandbox, places, libraries, on_progress)
+                ran = await session.run(
+                    places, code, variables=values, timeout=seconds, limits=policy, on_output=on_output, tell=tell
+                )
+                outcome = ran.outcome
+                if ran.loss is not None:
+                    notes.append(f"started fresh: since an earlier run {ran.loss}")
+                status = status_of(outcome, ran.usage, ran.fullness, policy)
                 if outcome.ending == "lost" and status == "error":
                     raise SandboxLost(
-                        "the sandbox ended while the code ran; what it did is unknown; run again to start fresh"
+                        await sandbox.why_lost()
+                        or "the sandbox ended while the code ran; what it did is unknown; run again to start fresh"
                     )
-                notes += notes_of(outcome, usage, status, limits, seconds)
+                notes += notes_of(outcome, ran.usage, ran.fullness, status, policy, seconds)
                 left = sandbox if session.loss is None else None
                 artifacts, left_out = await self._store.collect(
                     session.id, session.runs, left, outcome, self.profile.limits.shown
@@ -115,6 +157,7 @@ class Service:
             session_state="ended" if session.closed else "fresh" if fresh else "kept",
             artifacts=tuple(artifacts),
             notes=(*notes, *left_out),
+            told=told_of(outcome),
         )
 
     async def install(
@@ -129,64 +172,26 @@ class Service:
         chosen = self.languages[language]
         if not libraries:
             raise InvalidArgument("libraries must name at least one library, such as requests or numpy==2.1")
-        self._installer.check(chosen, libraries)
-        session = self._session(session_id)
+        with self._audited("libraries.refused", chosen):
+            self._installer.check(chosen, libraries)
+        session = self._session(session_id, chosen)
         try:
             async with session.exclusive():
-                places = await self._preparer.places(chosen, on_progress)
-                sandbox = await session.sandbox()
-                installed = await self._installer.install(sandbox, places, libraries, on_progress)
-                session.use_libraries(chosen.name, installed)
+                places = await self._places(chosen, on_progress)
+                sandbox = await self._sandbox(session, chosen, on_progress)
+                installed = await self._install(session, sandbox, places, libraries, on_progress)
         except BaseException:
             if not session_id:
                 self._close(session)
             raise
         return Installation(session.id, installed)
 
-    async def copy_in(self, session_id: str, path: str, data: bytes) -> Artifact:
-        """Writes a file below the working directory of a session."""
+    def open_session(self, language: str = "python", limits: Mapping[str, float] | None = None) -> str:
+        """Opens an empty session, such as for files that the first run in the language needs, and returns its id.
 
-        async def content() -> AsyncIterator[bytes]:
-            yield data
-
-        return await self._copy_in(session_id, path, len(data), content())
-
-    async def copy_in_from_host(self, session_id: str, path: str, host_path: str) -> Artifact:
-        """Copies a file of this machine, below one of the profile's roots, into a session."""
-        async with hostfiles.open_source(host_path, self.profile.files.roots) as (size, content):
-            return await self._copy_in(session_id, path, size, content)
-
-    async def copy_out(self, session_id: str, path: str) -> Artifact:
-        """Takes a file out of a session into its artifacts."""
-        name, content = await self._copy_out(session_id, path)
-        return await self._store.put(session_id, name, content)
-
-    async def copy_out_to_host(self, session_id: str, path: str, host_path: str) -> Artifact:
-        """Copies a file of a session to this machine, below one of the profile's roots."""
-        target = hostfiles.checked_target(host_path, self.profile.files.roots)
-        name, content = await self._copy_out(session_id, path)
-        await hostfiles.write(target, content)
-        return describe(name, content)
-
-    def artifacts(self, session_id: str) -> tuple[Artifact, ...]:
-        """What runs of a session left behind; of a session that ended too, while the store has it."""
-        kept = self._store.of_session(session_id)
-        if not kept:
-            self._sessions.get(session_id)
-        return kept
-
-    async def read_artifact(self, session_id: str, name: str) -> tuple[Artifact, bytes]:
-        """An artifact and its content."""
-        self.artifacts(session_id)
-        return await self._store.read(session_id, name)
-
-    def on_artifacts_changed(self, listener: Callable[[str, tuple[str, ...]], None]) -> None:
-        """Calls back with session id and names whenever artifacts change."""
-        self._store.listen(listener)
-
-    def open_session(self) -> str:
-        """Opens an empty session, such as for files that the first run needs, and returns its id."""
-        return self._sessions.open().id
+        `limits` lowers those of all its runs, and of its sandbox.
+        """
+        return self._session("", self.languages[language], limits).id
 
     def list_sessions(self) -> tuple[SessionInfo, ...]:
         """All live sessions, oldest first."""
@@ -209,6 +214,16 @@ class Service:
             await session.clear_figures()
             await self._store.clear(session_id)
 
+    async def refresh_session(self, session_id: str, language: str = "python") -> None:
+        """Has a sandbox up, and in it an interpreter that has run nothing yet; files and libraries stay.
+
+        The next run finds it waiting. Raises what a run would that cannot start.
+        """
+        chosen = self.languages[language]
+        session = self._sessions.get(session_id)
+        async with session.exclusive():
+            await session.refresh(await self._places(chosen))
+
     async def reset_session(self, session_id: str) -> None:
         """Drops all state of a session, stopping what runs in it; its id stays."""
         session = self._sessions.get(session_id)
@@ -221,89 +236,102 @@ class Service:
         """Ends a session; its artifacts stay."""
         self._sessions.close(session_id)
 
+    async def commit(self, session_id: str, image: str) -> str:
+        """Makes an image of a session's files and libraries, a template, and returns its name with its tag.
+
+        New sandboxes are made of it where the profile names it in `containers.images`; the session goes on as it is,
+        and the image stays when it ends. Variables, figures, /tmp and processes are not in it. Nothing is committed
+        but by this call, which callers of tools cannot make. Raises `InvalidArgument` where the engine has no images,
+        or for a name that no image can have or that an image has which is no template, and `StartFailed`.
+        """
+        backend = await self.backend.chosen()
+        if backend.images is None:
+            raise InvalidArgument(
+                f"the backend {backend.name} has no images; name docker or podman in backend.name of the profile"
+            )
+        session = self._sessions.get(session_id)
+        async with session.exclusive():
+            if not session.has_sandbox:
+                raise InvalidArgument(
+                    f"session {quoted(session_id, 40)} has no sandbox that could be committed; run code in it first"
+                )
+            return await backend.images.commit(await session.sandbox(), image)
+
     async def describe_language(self, name: str) -> dict[str, object]:
         """What a model needs to know to write code in a language here."""
         return await self._describer.describe(self.languages[name])
 
-    async def warm(self) -> None:
-        """Clears up after servers that are gone and prepares the environments of all languages.
+    def pool(self) -> PoolStatistics:
+        """How many sandboxes there are, and what for."""
+        return self._pool.statistics()
+
+    async def pool_until(self, condition: Callable[[PoolStatistics], bool]) -> None:
+        """Returns once the pool is as the condition says, such as filled after `warm`."""
+        await self._pool.until(condition)
+
+    async def warm(self, languages: Iterable[str] | None = None) -> None:
+        """Clears up after servers that are gone, prepares the environments of languages, all of them unless named, and
+        fills the pool; from now on it is filled for each language that is used.
 
         What fails here fails again, and is told, when it is needed.
         """
-        await self.backend.sweep()
-        for language in self.languages.values():
+        with suppress(SandboxError):
+            await self.backend.sweep()
+        self._serving = True
+        for language in [self.languages[name] for name in (self.languages if languages is None else languages)]:
             with suppress(SandboxError):
-                await self._preparer.places(language)
+                await self._places(language)
 
-    def _session(self, session_id: str) -> Session:
-        return self._sessions.get(session_id) if session_id else self._sessions.open()
+    @contextmanager
+    def _audited(self, event: str, language: Language) -> Iterator[None]:
+        """Has what the profile denies in the audit log; without the session, whose id is all it takes to use it."""
+        try:
+            yield
+        except PolicyDenied as denied:
+            self._audit.note(event, language=language.name, reason=str(denied))
+            raise
+
+    async def _places(self, language: Language, on_progress: OnProgress | None = None) -> Places:
+        """Where the language finds its things; from when they are prepared on, a server keeps sandboxes warm for it."""
+        places = await self._preparer.places(language, on_progress)
+        if self._serving:
+            self._pool.keep_warm(language.name, self._policy)
+        return places
+
+    async def _sandbox(self, session: Session, language: Language, on_progress: OnProgress | None) -> Sandbox:
+        """The session's sandbox; where one has to be made, tells how its image comes to be, where that takes long."""
+        if on_progress is not None and not session.has_sandbox:
+            await self._preparer.image(language, on_progress)
+        return await session.sandbox(language.name)
+
+    async def _install(
+        self,
+        session: Session,
+        sandbox: Sandbox,
+        places: Places,
+        libraries: Sequence[str],
+        on_progress: OnProgress | None,
+    ) -> tuple[Library, ...]:
+        """Installs into a session; where the profile lets only some libraries in, a failure leaves nothing of it."""
+        try:
+            installed = await self._installer.install(sandbox, places, libraries, on_progress)
+        except BaseException:
+            if self._installer.ruled(places.language):
+                session.drop("an installation failed that may have brought in what the profile denies")
+            raise
+        session.use_libraries(places.language.name, installed)
+        return installed
+
+    def _session(self, session_id: str, language: Language, lower: Mapping[str, float] | None = None) -> Session:
+        """The session of that id, or a new one with these limits lowered."""
+        if not session_id:
+            return self._sessions.open(language.name, narrow(self._policy, **(lower or {})))
+        if lower:
+            raise InvalidArgument(
+                f"{', '.join(sorted(lower))} can be lowered for a new session only; leave session_id out to open one"
+            )
+        return self._sessions.get(session_id)
 
     def _close(self, session: Session) -> None:
         if not session.closed:
             self._sessions.close(session.id)
-
-    async def _copy_in(self, session_id: str, path: str, size: int, content: AsyncIterator[bytes]) -> Artifact:
-        name = inner_path(path)
-        if size > self.profile.limits.disk:
-            raise BadPath(
-                f"path {quoted(path)} has {format_size(size)}; the limit is {format_size(self.profile.limits.disk)}"
-            )
-        session = self._sessions.get(session_id)
-        async with session.exclusive():
-            await (await session.sandbox()).copy_in(name, size, content)
-        return Artifact(name, mime_type(name), size)
-
-    async def _copy_out(self, session_id: str, path: str) -> tuple[str, bytes]:
-        name = inner_path(path)
-        limit = self.profile.artifacts.file_size
-        session = self._sessions.get(session_id)
-        found: list[Member] = []
-
-        async def take(member: Member) -> None:
-            if member.name == name:
-                found.append(member)
-
-        async with session.exclusive():
-            await (await session.sandbox()).copy_out(WORKDIR, [name], limit, take)
-        if not found:
-            raise BadPath(f"path {quoted(path)} is no regular file in {WORKDIR}; run code to list what is there")
-        if found[0].size > limit:
-            raise BadPath(f"path {quoted(path)} has {format_size(found[0].size)}; the limit is {format_size(limit)}")
-        return name, bytes(found[0].content)
-
-
-@asynccontextmanager
-async def open_service(
-    profile: Profile, folders: HostFolders | None = None, environ: Mapping[str, str] | None = None
-) -> AsyncIterator[Service]:
-    """Opens everything a server needs, for as long as the scope; the engine starts beside it and is awaited when used.
-
-    `environ` is the environment of package managers on the host: proxies, certificates; none of it reaches a sandbox.
-    Raises `ProfileError` for a handler folder with a mistake or a folder that cannot be made.
-    """
-    folders = folders or host_folders(profile.embedded.cache, profile.embedded.runtime)
-    languages = load_languages(profile.handlers.folders)
-    profile.check_languages(languages)
-    with open_runtime(folders.runtime) as runtime:
-        surroundings = Surroundings(
-            runtime=runtime.path,
-            handlers={name: language.folder for name, language in languages.items()},
-            environments=folders.cache / "environments",
-            tools=folders.cache / "tools",
-        )
-        async with (
-            open_backend(profile, surroundings) as backend,
-            Preparer(profile, folders.cache, environ) as preparer,
-            open_tasks() as owners,
-            # Innermost: cancelling a group that others are inside of would replace their errors by the cancellation.
-            open_tasks() as timers,
-        ):
-            pool = Pool(backend, owners)
-            sessions = Sessions(pool, profile.sessions, profile.limits.policy(), timers)
-            installer = Installer(profile, folders.cache)
-            store = ArtifactStore(runtime.path / "artifacts", profile.artifacts)
-            try:
-                yield Service(profile, languages, backend, pool, sessions, store, preparer, installer)
-            finally:
-                sessions.close_all()
-                timers.cancel_scope.cancel()

@@ -3,43 +3,73 @@
 import secrets
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 
 import anyio
 from anyio.abc import TaskGroup
 
-from .backends.base import FIGURES, Sandbox, Usage
+from .backends import copying
+from .backends.base import FIGURES, Fullness, Sandbox, Usage
+from .cpu_time import cpu_bound
 from .errors import CapacityReached, SandboxLost, UnknownSession, quoted
 from .execution import Outcome
 from .kernel import Kernel, Places
+from .leases import Lease
+from .pace import Pace
 from .policy import Policy
-from .pool import Lease, Pool
-from .profile import SessionLimits
-from .program import Program
+from .pool import Pool
+from .program import Program, start_kernel
 from .results import Library, OnOutput, SessionInfo
+from .sections import SessionLimits
 from .units import format_duration
+from .verdict import overcrowded, succeeded
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What became of one run in a session."""
+
+    outcome: Outcome
+    usage: Usage
+    """The limits that were hit meanwhile."""
+    fullness: Fullness
+    loss: str | None
+    """Why it had to start without the state of earlier runs."""
 
 
 class Session:
     """A client's named lease and its live kernels, one per language used. One run at a time; others wait their turn."""
 
-    def __init__(self, pool: Pool, policy: Policy) -> None:
+    def __init__(self, pool: Pool, policy: Policy, language: str, starts: Pace) -> None:
+        starts.take()
         self.id = secrets.token_hex(16)
         self.policy = policy
         self.runs = 0
         self.opened_at = self.used_at = anyio.current_time()
         self.closed = False
         self.loss: str | None = None
-        """Why state was lost since the last run, until the next run has said so."""
+        """Why state was lost since the last run, until the next run says so."""
         self._pool = pool
+        self._language = language
+        self._starts = starts
+        self._counted = True
+        """Whether the start of the next sandbox is counted already: that of the first is, with its session."""
         self._lease: Lease | None = None
         self._kernels: dict[str, Kernel | Program] = {}
-        self._turn = anyio.Lock()
+        self._ran: set[str] = set()
+        """The languages that ran something since they were refreshed."""
+        self._turn = anyio.Lock(fast_acquire=True)
         self._users = 0
 
     @property
     def busy(self) -> bool:
         """Whether a caller uses it or waits for it."""
         return self._users > 0
+
+    @property
+    def has_sandbox(self) -> bool:
+        """Whether the next use finds the sandbox of the last one."""
+        return self._lease is not None and self._lease.sandbox.alive
 
     @asynccontextmanager
     async def exclusive(self) -> AsyncIterator[None]:
@@ -54,59 +84,120 @@ class Session:
             self._users -= 1
             self.used_at = anyio.current_time()
 
-    async def sandbox(self) -> Sandbox:
-        """The session's sandbox, opened when there is none; interpreters that ended since the last run are let go."""
+    async def sandbox(self, language: str = "") -> Sandbox:
+        """The session's sandbox; interpreters that ended since the last run are let go.
+
+        Where there is none, it is one for the language, or for that of the last use, with its kernel if that is warm.
+        """
+        self._language = language or self._language
         if self._lease is not None and not self._lease.sandbox.alive:
             self.drop("its sandbox ended")
         for name, kernel in list(self._kernels.items()):
             if not kernel.running:
-                del self._kernels[name]
-                await kernel.close()
-                self.loss = f"the interpreter of {name} ended; its variables are lost, files are kept"
+                self.loss = await self._let_go(name)
         if self._lease is None:
-            lease = await self._pool.acquire(self.policy)
+            if not self._counted:
+                self._starts.take()
+            self._counted = False
+            lease = await self._pool.acquire(self._language, self.policy)
             if self.closed:
                 lease.release()
                 raise UnknownSession(_unknown(self.id))
             self._lease = lease
+            if lease.kernel is not None:
+                self._kernels[self._language] = lease.kernel
         return self._lease.sandbox
 
     async def run(
-        self, places: Places, code: str, *, variables: Mapping[str, object], timeout: float, on_output: OnOutput | None
-    ) -> tuple[Outcome, Usage]:
-        """Runs code in the kernel of its language, and tells which limits were hit meanwhile.
+        self,
+        places: Places,
+        code: str,
+        *,
+        variables: Mapping[str, object],
+        timeout: float,
+        limits: Policy,
+        on_output: OnOutput | None,
+        tell: bool,
+    ) -> Ran:
+        """Runs code in the kernel of its language, within these limits, which are its session's or narrower.
 
         State that cannot be kept is dropped before this returns or raises, so that the next run starts fresh.
         """
-        sandbox = await self.sandbox()
-        before = await sandbox.usage()
         name = places.language.name
+        sandbox = await self.sandbox(name)
+        before = await sandbox.usage()
         kernel = self._kernels.get(name)
+        lived = kernel is not None
         if kernel is None:
-            kernel = self._kernels[name] = await _start(sandbox, places)
+            kernel = self._kernels[name] = await start_kernel(sandbox, places)
         self.runs += 1
+        self._ran.add(name)
+        loss, self.loss = self.loss, None
+
+        async def ask(kernel: Kernel | Program) -> Outcome:
+            async with cpu_bound(sandbox, before, limits, timeout, lambda: kernel.stop("cpu_limit")):
+                return await self._ask(kernel, code, variables, timeout, limits.output, on_output, tell)
+
+        outcome = await ask(kernel)
+        if lived and outcome.ending == "exited" and not outcome.begun and not self.closed:
+            # It was ending while it was asked, such as by a timer of earlier code: this code has not run.
+            loss = await self._let_go(name)
+            kernel = self._kernels[name] = await start_kernel(sandbox, places)
+            outcome = await ask(kernel)
+        with anyio.CancelScope(shield=True):
+            used = (await sandbox.usage()).since(before)
+            fullness = await sandbox.fullness(thorough=not succeeded(outcome))
+            if outcome.ending == "lost" or (not outcome.alive and (outcome.ending != "exited" or used.oom_kills)):
+                self.drop("the code was killed")
+            elif overcrowded(fullness, limits):
+                self.drop("there were more files and folders than may be")
+            elif not outcome.alive:
+                self._kernels.pop(name, None)
+                await kernel.close()
+        return Ran(outcome, used, fullness, loss)
+
+    async def _ask(
+        self,
+        kernel: Kernel | Program,
+        code: str,
+        variables: Mapping[str, object],
+        timeout: float,
+        output: int,
+        on_output: OnOutput | None,
+        tell: bool,
+    ) -> Outcome:
         try:
-            outcome = await kernel.run(
+            return await kernel.run(
                 code,
                 cell=self.runs,
                 variables=variables,
                 timeout=timeout,
-                output=self.policy.output,
+                output=output,
                 on_output=on_output,
+                tell=tell,
             )
         except BaseException:
             if not kernel.alive:
                 self.drop("the code did not stop when it was interrupted and was killed")
             raise
-        with anyio.CancelScope(shield=True):
-            after = await sandbox.usage()
-            used = Usage(after.oom_kills - before.oom_kills, after.pids_refused - before.pids_refused, after.disk_full)
-            if outcome.ending == "lost" or (not outcome.alive and (outcome.ending != "exited" or used.oom_kills)):
-                self.drop("the code was killed")
-            elif not outcome.alive:
-                self._kernels.pop(name, None)
-                await kernel.close()
-        return outcome, used
+
+    async def _let_go(self, name: str) -> str:
+        """Lets an interpreter go that ended by itself, and says what is lost with it."""
+        await self._kernels.pop(name).close()
+        return f"the interpreter of {name} ended; its variables are lost, files are kept"
+
+    async def refresh(self, places: Places) -> None:
+        """Has the interpreter of a language up that has run nothing yet; files and libraries stay.
+
+        A program of a compiled language starts anew in each run anyhow.
+        """
+        name = places.language.name
+        sandbox = await self.sandbox(name)
+        if name in self._ran and isinstance(self._kernels.get(name), Kernel):
+            await self._kernels.pop(name).close()
+        if name not in self._kernels:
+            self._kernels[name] = await start_kernel(sandbox, places)
+        self._ran.discard(name)
 
     def use_libraries(self, language: str, installed: tuple[Library, ...]) -> None:
         """Takes note of the libraries that the session has now."""
@@ -118,7 +209,7 @@ class Session:
         """Empties the folder of figures, if there is a sandbox."""
         if self._lease is not None:
             with suppress(SandboxLost):
-                await self._lease.sandbox.empty(FIGURES)
+                await copying.empty(self._lease.sandbox, FIGURES)
 
     def stop(self) -> bool:
         """Interrupts what runs now; false when nothing does."""
@@ -139,38 +230,35 @@ class Session:
         return SessionInfo(self.id, self.busy, tuple(self._kernels), self.runs, now - self.opened_at, expires)
 
 
-async def _start(sandbox: Sandbox, places: Places) -> Kernel | Program:
-    handler = places.language.handler
-    if handler.build is not None:
-        return Program(sandbox, places, handler.build)
-    assert handler.runner is not None  # the handler's model has one of the two
-    return await Kernel.start(sandbox, places, handler.runner)
-
-
 class Sessions:
     """The live sessions; `serve` closes those that nobody uses."""
 
-    def __init__(self, pool: Pool, limits: SessionLimits, policy: Policy, tasks: TaskGroup) -> None:
+    def __init__(self, pool: Pool, limits: SessionLimits, tasks: TaskGroup) -> None:
         self._pool = pool
         self._limits = limits
-        self._policy = policy
+        self._starts = Pace(limits.starts_per_second)
         self._live: dict[str, Session] = {}
         tasks.start_soon(self._expire)
         self._changed = anyio.Event()
 
-    def open(self) -> Session:
-        """A new session; the least recently used idle one makes room where the profile's limit is reached.
+    def open(self, language: str, policy: Policy) -> Session:
+        """A new session for a first use in that language, in a sandbox with that policy.
 
-        Raises `CapacityReached` when none is idle.
+        Where the limit is reached, the longest idle one makes room.
+
+        Raises `CapacityReached` when none is idle, or too many sandboxes were started just now.
         """
-        while len(self._live) >= self._limits.max:
+        oldest = None
+        if len(self._live) >= self._limits.max:
             idle = [session for session in self._live.values() if not session.busy]
             if not idle:
                 raise CapacityReached(
                     f"all {self._limits.max} sessions are busy; wait for one, or raise sessions.max in the profile"
                 )
-            self.close(min(idle, key=lambda session: session.used_at).id)
-        session = Session(self._pool, self._policy)
+            oldest = min(idle, key=lambda session: session.used_at)
+        session = Session(self._pool, policy, language, self._starts)
+        if oldest is not None:
+            self.close(oldest.id)
         self._live[session.id] = session
         self._changed.set()
         return session

@@ -3,10 +3,12 @@
 import re
 from typing import Annotated
 
-from pydantic import BeforeValidator
+from pydantic import AfterValidator, BeforeValidator
 
 SIZES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 TIMES = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_DOCKER = re.compile(r"(\d{1,15}(?:\.\d+)?)([bkmgt]?)b?", re.IGNORECASE)
+_DOCKER_UNITS = {"": "B", "b": "B", "k": "KiB", "m": "MiB", "g": "GiB", "t": "TiB"}
 _QUANTITY = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)")
 
 
@@ -27,6 +29,12 @@ def parse_duration(text: object) -> float:
     return _quantity(text, TIMES, '"30s"')
 
 
+def docker_size(text: str) -> str | None:
+    """A size in Docker's form, such as `512m`, `4gb` or a number of bytes, in ours; None where it is in neither."""
+    match = _DOCKER.fullmatch(text.strip())
+    return f"{match[1]}{_DOCKER_UNITS[match[2].lower()]}" if match else None
+
+
 def format_size(size: int) -> str:
     """The size in the largest unit that leaves at least one: `1536` is `"1.5KiB"`."""
     for unit, factor in reversed(SIZES.items()):
@@ -43,5 +51,12 @@ def format_duration(seconds: float) -> str:
     return f"{seconds * 1000:.4g}ms"
 
 
+def _above_zero(amount: float) -> float:
+    if amount <= 0:
+        raise ValueError("must be above zero")
+    return amount
+
+
 Size = Annotated[int, BeforeValidator(parse_size)]
-Duration = Annotated[float, BeforeValidator(parse_duration)]
+PositiveSize = Annotated[Size, AfterValidator(_above_zero)]
+PositiveDuration = Annotated[float, BeforeValidator(parse_duration), AfterValidator(_above_zero)]

@@ -2,58 +2,106 @@
 
 import signal
 
-from .backends.base import Usage
+from .backends.base import Fullness, Usage
 from .execution import Outcome
 from .policy import Policy
-from .results import Output, Status
+from .protocol import decode_values
+from .results import Output, Raised, Status, Told
 from .units import format_duration, format_size
 
 _INTERRUPTED = 128 + signal.SIGINT
 _KILLED = 128 + signal.SIGKILL
+_STOPPED = ("timeout", "cpu_limit", "output_limit", "cancelled")
+"""Endings that the server brought about."""
 
 
-def status_of(outcome: Outcome, usage: Usage) -> Status:
+def succeeded(outcome: Outcome) -> bool:
+    """Whether the runner said that the code came to its end."""
+    return outcome.ending == "answered" and outcome.report is not None and outcome.report.status == "ok"
+
+
+def overcrowded(fullness: Fullness, policy: Policy) -> bool:
+    """Whether there are more files than there may be, where no file system sees to that: the sandbox has to go."""
+    return fullness.entries > policy.files
+
+
+def status_of(outcome: Outcome, usage: Usage, fullness: Fullness, policy: Policy) -> Status:
     """The status of a run."""
-    if usage.oom_kills and not _succeeded(outcome):
+    if usage.oom_kills and not succeeded(outcome):
         return "out_of_memory"
     match outcome.ending:
-        case "timeout" | "output_limit" | "cancelled":
+        case "timeout" | "cpu_limit" | "output_limit" | "cancelled":
             return outcome.ending
-        case "answered" if _succeeded(outcome):
-            return "ok"
-        case "exited" if outcome.exit_code == 0:
-            return "ok"
-    return "disk_limit" if usage.disk_full else "error"
+    if overcrowded(fullness, policy):
+        return "inode_limit"
+    if succeeded(outcome) or (outcome.ending == "exited" and outcome.exit_code == 0):
+        return "ok"
+    return _limit_hit(outcome, usage, fullness, policy)
+
+
+def _limit_hit(outcome: Outcome, usage: Usage, fullness: Fullness, policy: Policy) -> Status:
+    """The limit that code which failed had reached."""
+    if fullness.disk:
+        return "disk_limit"
+    if fullness.entries >= policy.files:
+        return "inode_limit"
+    if fullness.large or outcome.exit_code == 128 + signal.SIGXFSZ:
+        return "file_limit"
+    if usage.cpu is None and outcome.exit_code == 128 + signal.SIGXCPU:
+        return "cpu_limit"
+    return "process_limit" if usage.pids_refused else "error"
+
+
+def told_of(outcome: Outcome) -> Told | None:
+    """What the runner told of names and of an error, where it was asked to."""
+    told = outcome.report.told if outcome.report is not None else None
+    if told is None:
+        return None
+    error = told.error
+    raised = None if error is None else Raised(error.type, error.message, error.traceback)
+    return Told(decode_values(told.values), told.left_out, raised)
 
 
 def exit_code_of(outcome: Outcome) -> int:
     """The exit code of a run: what the code asked for, or 128 and the number of the signal that ended it."""
-    if outcome.ending in ("timeout", "output_limit", "cancelled"):
+    if outcome.ending in _STOPPED:
         return _INTERRUPTED if outcome.alive else _KILLED
     if outcome.report is not None:
         return outcome.report.exit_code
     return _KILLED if outcome.exit_code is None else outcome.exit_code
 
 
-def notes_of(outcome: Outcome, usage: Usage, status: Status, policy: Policy, timeout: float) -> list[str]:
+def notes_of(
+    outcome: Outcome, usage: Usage, fullness: Fullness, status: Status, policy: Policy, timeout: float
+) -> list[str]:
     """One line for each limit that was hit and for state that was lost, with the next step."""
     notes = []
     match status:
         case "timeout":
             notes.append(f"stopped after {format_duration(timeout)}; give a larger timeout_seconds or do less per call")
+        case "cpu_limit":
+            spent = format_duration(policy.cpu_time)
+            notes.append(f"stopped after {spent} of processor time, of all processes together; do less per call")
         case "out_of_memory":
             notes.append(f"the memory limit of {format_size(policy.memory)} was reached; use less data at once")
         case "output_limit":
             notes.append(f"stopped after printing {format_size(policy.output)}; write to a file instead")
         case "disk_limit":
             notes.append(f"the disk limit of {format_size(policy.disk)} was reached; delete files or write less")
+        case "inode_limit":
+            notes.append(f"the limit of {policy.files} files and folders was reached; delete some or make fewer")
+        case "file_limit":
+            largest = format_size(policy.largest_file)
+            notes.append(f"the limit of {largest} for one file was reached; write less, or more than one file")
     if usage.oom_kills and status != "out_of_memory":
         notes.append(
             f"{usage.oom_kills} processes of the code were killed at the memory limit of {format_size(policy.memory)}"
         )
     if usage.pids_refused:
         notes.append(f"the limit of {policy.pids} processes and threads was reached; starting more was refused")
-    if status == "out_of_memory" and not outcome.alive:
+    if overcrowded(fullness, policy):
+        notes.append("there were more files and folders than may be; variables and files are lost")
+    elif status == "out_of_memory" and not outcome.alive:
         notes.append("variables and files are lost")
     elif outcome.ending == "exited":
         notes.append(f"the interpreter ended with {_ending(outcome.exit_code)}; variables are lost, files are kept")
@@ -79,10 +127,6 @@ def shown(data: bytes, limit: int) -> Output:
         return Output(f"{text}\n[... {format_size(omitted)} left out ...]\n{rest}", omitted, replaced or also)
     text, replaced = _decode(data)
     return Output(text, 0, replaced)
-
-
-def _succeeded(outcome: Outcome) -> bool:
-    return outcome.ending == "answered" and outcome.report is not None and outcome.report.status == "ok"
 
 
 def _decode(data: bytes) -> tuple[str, bool]:

@@ -1,9 +1,54 @@
 """What all tests share."""
 
+import gc
+import os
+import tempfile
+from typing import Any
+
 import anyio
 import pytest
 
+from . import cases, sides
 from .engines import need
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> sides.Sides:
+    config.option.loadscopereorder = False
+    return sides.Sides(config, log)
+
+
+_IN_MEMORY = "/dev/shm"
+_BYTES = 4 * 2**30
+
+
+def pytest_configure() -> None:
+    """Has temporary folders in memory where there is room for them, and programs there may be run.
+
+    Tests make and delete so many files that some disks come to search milliseconds for a place for the next.
+    """
+    if "TMPDIR" not in os.environ and os.access(_IN_MEMORY, os.W_OK):
+        there = os.statvfs(_IN_MEMORY)
+        if there.f_bavail * there.f_frsize >= _BYTES and not there.f_flag & os.ST_NOEXEC:
+            os.environ["TMPDIR"] = tempfile.tempdir = _IN_MEMORY
+
+
+def pytest_collection_finish() -> None:
+    """What has been collected stays to the end; rubbish is looked for elsewhere, again and again."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(cases.OPTION, action="store_true", help="run every case on every engine")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption(cases.OPTION) and (others := cases.left_out(items)):
+        config.hook.pytest_deselected(items=list(others))
+        items[:] = [item for item in items if item not in others]
+    if hasattr(config, "workerinput"):
+        sides.longest_first(items)
 
 
 @pytest.fixture

@@ -2,17 +2,37 @@
 
 import ctypes
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
+from functools import cache
 from pathlib import Path
 
 import anyio
+import docker
+
+from llm_sandbox_mcp.backends.containers.backend import LABEL
+from tests.engines import cluster, docker_host, podman_host
+from tests.engines.places import CACHE, RUNTIME
 
 _PR_SET_CHILD_SUBREAPER = 36
 _CGROUPS = "/sys/fs/cgroup"
 _SHARED = ("/tmp", "/var/tmp", "/dev/shm", "/run", "/dev/mqueue")
 _SANDBOX_UIDS = range(200_000, 300_000)
-_POLL = 0.01
+_POLL = 0.05
+"""Seconds. A look takes tens of milliseconds of a processor, which what is awaited needs too."""
+_ENGINES = (str(CACHE), str(RUNTIME), "/run/runc", "/run/netns", "/containerd/", "/kubelet")
+"""In places so named the engines of this machine mount what they need, those of the tests and others."""
+DISK = "a-disk-of-its-own"
+"""A place so named is where another test, at the same time, mounts a disk."""
+_KEPT = (
+    *(CACHE / "docker/containers", CACHE / "podman/overlay-containers", RUNTIME / "podman/overlay-containers"),
+    *(RUNTIME / "docker/runtime-runc", RUNTIME / "docker/containerd/daemon/io.containerd.runtime.v2.task"),
+    Path("/run/runc"),
+)
+"""In these, or one level below, engines and their runtimes have a folder for each container."""
+_CONTAINER = re.compile("[0-9a-f]{64}")
+_POD = re.compile("/pod([0-9a-f-]{36})")
 
 # Whatever a launcher lets go of comes to this process and stays visible as its descendant.
 if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
@@ -24,13 +44,19 @@ class System:
     """The state that must be the same again."""
 
     processes: frozenset[str]
-    """Descendants of this process, with their state and command."""
+    """Descendants of this process, with their state and command, and the number of those of pods on this machine."""
     cgroups: frozenset[str]
+    """Of servers and of their containers; one cannot go before its processes. Not of pods, whose node removes what is
+    empty in its own time."""
     mounts: frozenset[str]
     files: frozenset[str]
-    """Below a server's folder, without the artifacts, which outlive sandboxes, and those of sandboxes' uids in the folders that everyone can write."""
+    """Below a server's folder, without the artifacts, which outlive sandboxes, those of sandboxes' uids in the folders that everyone can write, and what engines keep of a container."""
     ipc: frozenset[str]
     """System V shared memory, queues and semaphores."""
+    containers: frozenset[str]
+    """Of the tests' own engines."""
+    pods: frozenset[str]
+    """Of the tests' own cluster: their number, for others may be warmed meanwhile."""
 
     def beyond(self, before: "System") -> dict[str, list[str]]:
         """What is here and was not there before."""
@@ -41,15 +67,27 @@ class System:
 
 
 def look(runtime: Path) -> System:
-    """The state now; `runtime` is where servers keep their folders, whose names are also those of their cgroups."""
+    """The state now; `runtime` is where servers keep their folders, whose names are also those of their cgroups.
+
+    Of a container, or a pod, all is found that is there, if it was there itself at an earlier look.
+    """
+    if runtime.is_dir():
+        _seen_servers.update(path.name for path in runtime.iterdir())
+    there, pods = frozenset(containers()), frozenset(_pods())
     return System(
-        frozenset(_descendants()),
-        frozenset(_cgroups(runtime)),
-        frozenset(Path("/proc/self/mountinfo").read_text().splitlines()),
-        frozenset({*_server_files(runtime), *_strange_files()}),
+        frozenset({*_descendants(), *_in_pods()}),
+        frozenset(_cgroups()),
+        frozenset(
+            line
+            for line in Path("/proc/self/mountinfo").read_text().splitlines()
+            if _of_seen(line) or not any(place in line for place in (*_ENGINES, DISK))
+        ),
+        frozenset({*_server_files(runtime), *_strange_files(), *_kept()}),
         frozenset(
             line for kind in ("shm", "msg", "sem") for line in Path(f"/proc/sysvipc/{kind}").read_text().splitlines()
         ),
+        there,
+        pods,
     )
 
 
@@ -58,10 +96,11 @@ async def nothing_beyond(before: System, look: Callable[[], System], seconds: fl
 
     The kernel tells nobody when the last trace of a process, a mount or a control group is gone, hence the polling.
     """
-    with anyio.move_on_after(seconds):
-        while look().beyond(before):
-            await anyio.sleep(_POLL)
     left = look().beyond(before)
+    with anyio.move_on_after(seconds):
+        while left:
+            await anyio.sleep(_POLL)
+            left = look().beyond(before)
     assert not left, f"left behind after {seconds:g} s: {left}"
 
 
@@ -71,7 +110,9 @@ def _descendants() -> set[str]:
         if not entry.isdigit():
             continue
         try:
-            stat = Path(f"/proc/{entry}/stat").read_text()
+            # Unbuffered, for there may be many processes, and this looks at all of them again and again.
+            with open(f"/proc/{entry}/stat", "rb", buffering=0) as file:
+                stat = file.read(4096).decode(errors="replace")
         except (FileNotFoundError, ProcessLookupError):
             continue
         name, rest = stat[: stat.rindex(")") + 1], stat[stat.rindex(")") + 2 :].split()
@@ -92,13 +133,80 @@ def _server_files(runtime: Path) -> set[str]:
 
 
 _seen_servers: set[str] = set()
+_seen_containers: set[str] = set()
+_seen_pods: set[str] = set()
 
 
-def _cgroups(runtime: Path) -> set[str]:
-    if runtime.is_dir():
-        _seen_servers.update(path.name for path in runtime.iterdir())
+def _of_seen(text: str) -> bool:
+    """Whether it names a container that was seen."""
+    return not _seen_containers.isdisjoint(_CONTAINER.findall(text))
+
+
+def _cgroups() -> set[str]:
     ours = {f"llm-sandbox-mcp-{server}" for server in _seen_servers}
-    return {folder for folder, _, _ in os.walk(_CGROUPS) if any(part in ours for part in folder.split("/"))}
+    return {
+        folder for folder in _folders(_CGROUPS) if any(part in ours for part in folder.split("/")) or _of_seen(folder)
+    }
+
+
+def _folders(root: str) -> Iterator[str]:
+    for folder, inside, _ in os.walk(root):
+        inside[:] = [name for name in inside if name != "kubepods"]
+        yield folder
+
+
+def _in_pods() -> set[str]:
+    """The processes of pods that were seen, where their node is this machine."""
+    found = 0
+    for entry in os.listdir("/proc") if _seen_pods else ():
+        if entry.isdigit():
+            try:
+                groups = Path("/proc", entry, "cgroup").read_text()
+            except OSError:  # gone
+                continue
+            found += not _seen_pods.isdisjoint(_POD.findall(groups))
+    return {f"process {number} of pods" for number in range(found)}
+
+
+def _kept() -> set[str]:
+    folders = [(place, name) for place in map(str, _KEPT) for name in _names(place)]
+    folders += [(f"{place}/{folder}", name) for place, folder in folders for name in _names(f"{place}/{folder}")]
+    return {f"{place}/{name}" for place, name in folders if _of_seen(name)}
+
+
+def _names(folder: str) -> list[str]:
+    """What is in a folder, which may go meanwhile."""
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
+@cache
+def _engines() -> list[docker.APIClient]:
+    hosts = [host for host in (docker_host(), podman_host()) if host]
+    return [docker.APIClient(base_url=host, version="1.41") for host in hosts]
+
+
+def containers() -> set[str]:
+    """Those of servers that were seen, whether they run or not. What is left of them later will be found."""
+    ours = [
+        found
+        for engine in _engines()
+        for found in engine.containers(all=True, filters={"label": LABEL})
+        if found["Labels"][LABEL] in _seen_servers
+    ]
+    _seen_containers.update(found["Id"] for found in ours)
+    return {f"{found['Image']} {found['State']} {found['Id']}" for found in ours}
+
+
+def _pods() -> set[str]:
+    """Those of servers that were seen."""
+    asked = cluster()
+    listed = asked.list_pod_for_all_namespaces(label_selector=LABEL).items if asked else ()
+    ours = [pod for pod in listed if pod.metadata.labels[LABEL] in _seen_servers]
+    _seen_pods.update(pod.metadata.uid for pod in ours)
+    return {f"pod {number}" for number in range(len(ours))}
 
 
 def _strange_files() -> set[str]:

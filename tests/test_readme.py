@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -13,6 +14,8 @@ import pytest
 from llm_sandbox_mcp.cli.parser import build
 
 from .cli.command import LIMIT, ROOT, command, environment
+from .engines import host_folder
+from .mcp.serving import start, stop
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
@@ -20,12 +23,16 @@ BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
 LINES = sorted({line for kind, block in BLOCKS if kind == "sh" for line in block.splitlines() if line})
 COMMANDS = [line for line in LINES if line.startswith("llm-sandbox-mcp")]
 
-ONLY_PARSED = ("--transport http", "--library")
-"""Those that serve until they are stopped, and those that need a package index: only read, not run."""
+ONLY_PARSED = ("--transport http", "--library", "--profile docker")
+"""Those that serve until they are stopped, and those that need a package index or an engine: only read, not run."""
+
+CURL = [line for line in LINES if line.startswith("curl ")]
+
+PROFILES = [text for kind, text in BLOCKS if kind == "toml"]
 
 
-def block(kind: str) -> str:
-    (found,) = [text for name, text in BLOCKS if name == kind]
+def block(kind: str, part: str = "") -> str:
+    (found,) = [text for name, text in BLOCKS if name == kind and part in text]
     return str(found)
 
 
@@ -33,7 +40,7 @@ def block(kind: str) -> str:
 def folder(tmp_path: Path) -> Path:
     """A folder as the README's reader has it."""
     (tmp_path / "tests").symlink_to(ROOT / "tests")
-    (tmp_path / "mine.toml").write_text(block("toml"))
+    (tmp_path / "mine.toml").write_text(block("toml", "[files]"))
     return tmp_path
 
 
@@ -51,8 +58,13 @@ def test_a_command_of_the_readme_is_understood(line: str) -> None:
 
 def test_every_other_command_is_one_of_make_or_the_installation() -> None:
     targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
-    others = [line for line in LINES if line not in COMMANDS]
-    assert [line for line in others if line != "pip install ." and line.removeprefix("make ") not in targets] == []
+    others = [line for line in LINES if line not in COMMANDS and line not in CURL]
+    assert [
+        line
+        for line in others
+        if line not in ("pip install .", "pip install '.[docker]'", "pip install '.[r]'")
+        and line.removeprefix("make ") not in targets
+    ] == []
 
 
 def test_what_ci_calls_is_in_the_readme() -> None:
@@ -69,22 +81,52 @@ def test_the_entry_for_claude_desktop_is_what_the_command_prints() -> None:
     assert shown == printed
 
 
-def test_the_profile_of_the_readme_is_right(folder: Path) -> None:
-    assert tomllib.loads((folder / "mine.toml").read_text())["limits"]["memory"] == "1GiB"
-    assert command("profile", "check", str(folder / "mine.toml")).returncode == 0
+@pytest.mark.parametrize("profile", PROFILES, ids=[profile.partition("\n")[0] for profile in PROFILES])
+def test_a_profile_of_the_readme_is_right(profile: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(profile)
+    checked = command("profile", "check", str(tmp_path / "mine.toml"))
+    assert checked.returncode == 0, checked
+    assert tomllib.loads(profile)
 
 
 @pytest.mark.usefixtures("embedded")
-def test_the_program_of_the_readme_runs() -> None:
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_what_the_readme_has_curl_send_is_answered(folder: Path) -> None:
+    own = folder / "http.toml"
+    with host_folder() as runtime:
+        own.write_text(f'[embedded]\nruntime = "{runtime}"\n{block("toml", "execute_code")}')
+        server = start(own)
+        try:
+            answers = [
+                subprocess.run(
+                    [*shlex.split(line.replace("http://127.0.0.1:8000", server.url)), "--silent", "--fail-with-body"],
+                    capture_output=True,
+                    text=True,
+                    timeout=LIMIT,
+                    cwd=folder,
+                    check=True,
+                ).stdout
+                for line in CURL
+            ]
+        finally:
+            stop(server)
+    uploaded, ran = map(json.loads, answers)
+    assert (ran["result"], ran["success"]) == ({"x": 10, "y": 2, "out": 12}, True)
+    assert uploaded["path"] == "birds.csv"
+
+
+@pytest.mark.usefixtures("embedded")
+@pytest.mark.parametrize(("part", "printed"), [("Sandboxes()", "21\ndone\n"), ("SandboxSession(", "hello\n")])
+def test_a_program_of_the_readme_runs(part: str, printed: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", block("python")],
+        [sys.executable, "-c", block("python", part)],
         capture_output=True,
         text=True,
         timeout=LIMIT,
         env=environment(),
         check=False,
     )
-    assert (done.returncode, done.stdout) == (0, "21\n"), done
+    assert (done.returncode, done.stdout) == (0, printed), done
 
 
 def test_every_file_that_the_readme_links_to_is_there() -> None:

@@ -20,16 +20,18 @@ builtin source "${BASH_SOURCE[0]%/*}/files.sh"
 __sandbox_gone='{"status":"error","exit_code":1,"result":null,"interrupted":false,"files":[],"files_omitted":0,"figures":[]}'
 
 __sandbox_relay() {
-  builtin local LC_ALL=C line nonce frame kind
+  builtin local LC_ALL=C line nonce frame kind begun
   builtin trap '' INT
   # In a stream that has been written to, bash writes text that ends with a newline at once, and a frame must be one write.
   builtin echo >/dev/null
   while IFS= builtin read -r line <&250; do
     nonce=${line:10:32}
     builtin printf '%s\n' "${line:44}"
-    # Each line of the answer is a frame: + when more follow, ! when it is the last that this shell gives.
-    while IFS= builtin read -r line || line=!$__sandbox_gone; do
-      kind=${line:0:1} frame=${line:1}
+    # Each line of the answer is a frame: + when more follow, ! when it is the last that this shell gives. There is none where
+    # the shell had ended before the request came.
+    begun=
+    while IFS= builtin read -r line || { [[ $begun ]] || builtin return; line=!$__sandbox_gone; }; do
+      begun=1 kind=${line:0:1} frame=${line:1}
       builtin printf -v frame '\x1e%s%s%d\n%s\n' "$nonce" "${kind/'!'/.}" $((${#frame} + 1)) "$frame"
       builtin echo -nE "$frame" >&251
       [[ $kind == + ]] || break
@@ -109,6 +111,7 @@ builtin trap '' INT
 builtin trap __sandbox_leave EXIT
 __sandbox_running=
 while IFS= builtin read -r -u "$__sandbox_in" __sandbox_line; do
+  builtin echo + >&"$__sandbox_out"
   __sandbox_interrupted=false __sandbox_stopped=
   __sandbox_before
   __sandbox_running=1

@@ -50,6 +50,7 @@ function begin(request) {
     files: snapshot(WORKDIR),
     figures: FIGURES ? snapshot(FIGURES) : null,
   };
+  writeAll(REPORTS, from(`\x1e${request.nonce}+0\n`));
   process.exitCode = undefined;
   watch.begin();
   evaluate(run, request);

@@ -1,4 +1,6 @@
-# Prints the packages in a folder as name==version.
+# Prints packages as name==version: those in a folder, or without one all that are at hand, save R's own.
 
-found <- installed.packages(commandArgs(trailingOnly = TRUE)[[1L]], noCache = TRUE)
+folder <- commandArgs(trailingOnly = TRUE)
+found <- installed.packages(if (length(folder)) folder, noCache = TRUE)
+found <- found[!found[, "Priority"] %in% "base" & !duplicated(rownames(found)), , drop = FALSE]
 cat(sprintf("%s==%s\n", rownames(found), found[, "Version"]), sep = "")

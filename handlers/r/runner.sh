@@ -34,13 +34,13 @@ relay() {
 # Sends a frame; fails after the last. A newline may follow a report, but not stand inside its strings.
 send() {
   local frame
-  if [[ $1 == + ]]; then
+  if [[ $1 == + && $2 ]]; then
     printf -v frame '\x1e%s+%d\n%s' "$nonce" ${#2} "$2"
     dd bs=${#frame} count=1 status=none <<<"$frame" >&251
   else
-    printf -v frame '\x1e%s.%d\n%s\n' "$nonce" $((${#2} + 1)) "$2"
+    printf -v frame '\x1e%s%s%d\n%s\n' "$nonce" "$1" $((${#2} + 1)) "$2"
     echo -nE "$frame" >&251
-    return 1
+    [[ $1 == + ]]
   fi
 }
 

@@ -59,6 +59,11 @@ module Sandbox
       $stderr = STDERR
     end
 
+    # Says that a request was read.
+    def begin(nonce)
+      @out.write("\x1e#{nonce}+0\n")
+    end
+
     # Ends the run on both streams.
     def end(nonce, report)
       @err.write("\x1e#{nonce}.0\n")

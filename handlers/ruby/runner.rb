@@ -27,6 +27,7 @@ module Sandbox
     # Answers one request; nil at the end of the input.
     def serve_one
       request = @channel.read or return
+      @channel.begin(request.nonce)
       before = [@workdir, @figures].map { |folder| Scan.new(folder) }
       Gems.forget
       error = @guard.run { @session.run(request) }

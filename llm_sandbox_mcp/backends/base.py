@@ -1,23 +1,20 @@
 """What a backend is: it makes sandboxes on one engine; all that can be derived from `spawn` is derived here, once."""
 
-import os
 import signal
-import socket
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 import anyio
 from anyio.abc import AsyncResource, ByteReceiveStream, ByteSendStream
 
-from ..errors import BadPath, Unavailable, quoted
 from ..policy import Policy
 from ..tasks import open_tasks
-from ..units import format_size
-from .archive import END, ArchiveReader, Member, header, padding
+from .images import Images
+from .listening import Listener
 
 WORKDIR = "/sandbox"
 """Where code starts and where its files are, in every sandbox of every backend."""
@@ -34,34 +31,16 @@ ENVIRONMENTS = "/opt/environments"
 TOOLS = "/opt/tools"
 """Where a sandbox sees the handler folders, the prepared environments and our own tools, read-only."""
 
+OWN_ENTRIES = 1
+"""Of a folder that is a file system of its own: itself."""
+
 PATH = "/usr/local/bin:/usr/bin:/bin"
 
 Files = Mapping[str, tuple[int, ...]]
 """Regular files below the working directory, and for each what differs once it is changed."""
 
-TakeMember = Callable[[Member], Awaitable[None]]
-
-_SUMMARY = "Exiting with failure status"
-"""In the line with which `tar` ends after it has said what went wrong."""
-
-COPY_SECONDS = 30.0
-"""Longest time for one copy in or out."""
-
 _COMMAND_OUTPUT = 1 << 20
 """Bytes kept of what a tool of ours prints inside a sandbox; the rest is dropped."""
-
-_WRITE = """\
-cd "$1" || exit
-[ ! -d "$2" ] || [ -L "$2" ] || { echo 'it is a folder' >&2; exit 1; }
-folder=$2
-while [ "$folder" != "${folder%/*}" ]; do
-  folder=${folder%/*}
-  [ ! -f "$folder" ] || [ -L "$folder" ] || { echo 'a part of it is a file' >&2; exit 1; }
-done
-exec tar -x -f - --no-same-owner
-"""
-"""Unpacks one file below a folder. `tar` alone would put it in the place of an empty folder, or a folder of its path
-in the place of a file, and so lose what was there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +53,8 @@ class Surroundings:
     """The handler folder of each language."""
     environments: Path
     tools: Path
+    environ: Mapping[str, str] = field(default_factory=dict)
+    """What the server's own environment says of engines; none of it reaches a sandbox."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +68,37 @@ class Check:
     """The command or the step that mends it."""
 
 
+def halves(message: str) -> tuple[str, str]:
+    """An error's cause and its next step, which a semicolon divides; what a row of `doctor` has them for."""
+    cause, _, step = message.partition("; ")
+    return cause, step
+
+
 @dataclass(frozen=True, slots=True)
 class Usage:
     """How often a sandbox ran into its limits since it was made, counted by the engine, outside the sandbox."""
 
     oom_kills: int = 0
     pids_refused: int = 0
-    disk_full: bool = False
+    cpu: float | None = None
+    """Seconds of processor time of all its processes; None where nobody counts them together."""
+
+    def since(self, before: "Usage") -> "Usage":
+        """What came after an earlier count."""
+        cpu = None if self.cpu is None or before.cpu is None else self.cpu - before.cpu
+        return Usage(self.oom_kills - before.oom_kills, self.pids_refused - before.pids_refused, cpu)
+
+
+@dataclass(frozen=True, slots=True)
+class Fullness:
+    """How full the folders are that code can write, seen without asking the code."""
+
+    disk: bool = False
+    """Whether one of them has no room left."""
+    entries: int = 0
+    """Files and folders in the one that has most; 0 where nobody counts them."""
+    large: bool = False
+    """Whether a file in one of them has all the bytes that one file may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +119,8 @@ class Process(AsyncResource):
     stdin: ByteSendStream
     stdout: ByteReceiveStream
     stderr: ByteReceiveStream
+    grace: float = 0.25
+    """Seconds that it has to answer an interrupt before it is killed."""
 
     @abstractmethod
     async def wait(self) -> int:
@@ -128,6 +135,13 @@ class Process(AsyncResource):
     async def signal(self, number: signal.Signals) -> None:
         """Sends a signal to the process group; nothing happens when it is gone already."""
 
+    @abstractmethod
+    async def settle(self) -> None:
+        """Returns once the signals sent so far have come, so that none of them meets what the process does next.
+
+        Where nobody says so it returns too, after a moment.
+        """
+
     async def kill(self) -> None:
         """Ends the process group at once."""
         await self.signal(signal.SIGKILL)
@@ -138,6 +152,8 @@ class Sandbox(ABC):
 
     id: str
     policy: Policy
+    image: str
+    """What it was made of; empty where the engine has no images."""
 
     @abstractmethod
     async def spawn(self, argv: Sequence[str], env: Mapping[str, str], cwd: str = WORKDIR) -> Process:
@@ -147,12 +163,20 @@ class Sandbox(ABC):
         """
 
     @abstractmethod
-    async def listen(self) -> socket.socket:
-        """A TCP socket that listens on the sandbox's own loopback; who accepts on it is all the sandbox can reach."""
+    def listen(self, port: int = 0) -> AbstractAsyncContextManager[Listener]:
+        """Listens on the sandbox's own loopback while the scope lasts; who accepts is all that the sandbox can reach.
+
+        At this port, or at any that is free. Raises `ListeningFailed` where the sandbox cannot listen, or another does
+        there, and `SandboxLost` when it is gone.
+        """
 
     @abstractmethod
     async def usage(self) -> Usage:
         """The limits that were hit so far."""
+
+    @abstractmethod
+    async def fullness(self, *, thorough: bool) -> Fullness:
+        """How full its folders are; with `thorough`, as after a run that failed, also what takes some time to find."""
 
     @abstractmethod
     async def kill(self) -> None:
@@ -163,12 +187,20 @@ class Sandbox(ABC):
     def alive(self) -> bool:
         """Whether processes can still be started in it."""
 
+    async def why_lost(self) -> str:
+        """Why it ended, "cause; next step", where its engine tells; empty otherwise."""
+        return ""
+
     @abstractmethod
     async def list_files(self) -> Files:
         """The regular files below the working directory, at most 10,000 entries looked at.
 
         Hidden ones, those in `node_modules` and `__pycache__`, and names that are not UTF-8 do not count.
         """
+
+    async def lacking(self, programs: Sequence[str]) -> Sequence[str]:
+        """Which of these programs the sandbox's image does not have; where there is no image, starting them tells."""
+        return ()
 
     async def run(
         self, argv: Sequence[str], env: Mapping[str, str], *, stdin: AsyncIterator[bytes] | None = None
@@ -177,76 +209,14 @@ class Sandbox(ABC):
         outputs = bytearray(), bytearray()
         async with await self.spawn(argv, env) as process:
             async with open_tasks() as tasks:
-                tasks.start_soon(_drain, process.stdout, outputs[0])
-                tasks.start_soon(_drain, process.stderr, outputs[1])
-                await _feed(process.stdin, stdin)
+                tasks.start_soon(drain, process.stdout, outputs[0])
+                tasks.start_soon(drain, process.stderr, outputs[1])
+                await feed(process.stdin, stdin)
             exit_code = await process.wait()
         return Completed(exit_code, *map(bytes, outputs))
 
-    async def empty(self, folder: str) -> None:
-        """Removes what is below a folder; no symbolic link is followed."""
-        with _in_time("emptying a folder"):
-            await self.run(("find", folder, "-mindepth", "1", "-delete"), {"PATH": PATH})
 
-    async def copy_in(self, path: str, size: int, content: AsyncIterator[bytes]) -> None:
-        """Writes one file below the working directory, its folders made as needed; no symbolic link is followed.
-
-        Raises `BadPath` with the reason when it cannot be written, such as a full disk.
-        """
-
-        async def archive() -> AsyncIterator[bytes]:
-            yield header(path, size)
-            async for chunk in content:
-                yield chunk
-            yield padding(size) + END
-
-        with _in_time():
-            done = await self.run(("sh", "-c", _WRITE, "sh", WORKDIR, path), {"PATH": PATH}, stdin=archive())
-        if done.exit_code != 0:
-            full = f"the disk limit of {format_size(self.policy.disk)} is reached; delete files"
-            reason = full if (await self.usage()).disk_full else f"{_first_line(done.stderr)}; choose another path"
-            raise BadPath(f"path {quoted(path)} cannot be written: {reason}")
-
-    async def copy_out(self, folder: str, names: Sequence[str], limit: int, take: TakeMember) -> None:
-        """Gives each regular file below a folder to `take`; of one over `limit` bytes only name and size.
-
-        What is not there, or not a regular file, is left out: the archive comes from inside and promises nothing.
-        """
-        left = list(names)
-        with _in_time():
-            while left:
-                left = await self._copy_out_some(folder, left, limit, take)
-
-    async def _copy_out_some(self, folder: str, names: list[str], limit: int, take: TakeMember) -> list[str]:
-        """Copies up to the first file that is too large, and gives the names that are left."""
-        # Of a file with two names, the second would come as a link.
-        form = ("--format=gnu", "--hard-dereference", "--no-recursion")
-        argv = ("tar", "-c", "-f", "-", *form, "-C", folder, "--null", "-T", "-")
-        reader = ArchiveReader(limit)
-        # All files together fit the disk; a stream of more is zeros of sparse files, of which there could be any.
-        budget = 2 * self.policy.disk
-        async with await self.spawn(argv, {"PATH": PATH}) as process, open_tasks() as tasks:
-            tasks.start_soon(_drain, process.stderr, bytearray())
-            tasks.start_soon(_feed, process.stdin, _once(b"".join(os.fsencode(name) + b"\0" for name in names)))
-            async for chunk in process.stdout:
-                for member in reader.feed(chunk):
-                    await take(member)
-                    if member.size > limit:
-                        tasks.cancel_scope.cancel()
-                        # Not read to its end, which may be holes: from one that was not asked for, nothing follows.
-                        return names[names.index(member.name) + 1 :] if member.name in names else []
-                budget -= len(chunk)
-                if reader.malformed or budget < 0:
-                    break
-            tasks.cancel_scope.cancel()
-        return []
-
-
-async def _once(data: bytes) -> AsyncIterator[bytes]:
-    yield data
-
-
-async def _feed(stdin: ByteSendStream, chunks: AsyncIterator[bytes] | None) -> None:
+async def feed(stdin: ByteSendStream, chunks: AsyncIterator[bytes] | None) -> None:
     """Writes all chunks and closes; a reader that went away ends it early."""
     try:
         if chunks is not None:
@@ -258,37 +228,42 @@ async def _feed(stdin: ByteSendStream, chunks: AsyncIterator[bytes] | None) -> N
         await stdin.aclose()
 
 
-async def _drain(stream: ByteReceiveStream, kept: bytearray) -> None:
+async def drain(stream: ByteReceiveStream, kept: bytearray) -> None:
+    """Reads to the end, and keeps the first MiB."""
     async for chunk in stream:
         kept += chunk[: max(0, _COMMAND_OUTPUT - len(kept))]
-
-
-@contextmanager
-def _in_time(what: str = "copying") -> Iterator[None]:
-    """Bounds what tools of ours do: code that runs in the sandbox can stop them, or write in their name for ever."""
-    with anyio.move_on_after(COPY_SECONDS) as scope:
-        yield
-    if scope.cancelled_caught:
-        raise Unavailable(f"{what} took longer than {COPY_SECONDS:g} s; stop what runs in the session, or reset it")
-
-
-def _first_line(text: bytes) -> str:
-    lines = [line for line in text.decode(errors="replace").splitlines() if line.strip() and _SUMMARY not in line]
-    return lines[0][-200:] if lines else "no reason given"
 
 
 class Backend(ABC):
     """Makes sandboxes on one engine; an async context manager in whose scope the engine's own resources live."""
 
     name: str
+    environment: str = ""
+    """The folder in which every image has an environment of its own; empty where the host prepares and mounts them."""
+
+    images: Images | None = None
+    """What can be done about its images; None where the engine has none."""
+
+    async def chosen(self) -> "Backend":
+        """The backend that does the work, where another has to be chosen first; raises what `sandbox` would."""
+        return self
+
+    def image_of(self, language: str) -> str:
+        """The image that sandboxes for a language are made of; empty where the engine has no images."""
+        return ""
 
     @abstractmethod
     async def probe(self) -> list[Check]:
         """What works here, what is degraded and what is missing; never raises for a missing engine."""
 
+    async def obstacle(self) -> str:
+        """Why no sandbox can be made here; empty where one can. Cheaper than `probe` where that does more."""
+        missing = [check for check in await self.probe() if check.state == "missing"]
+        return f"{missing[0].detail}; {missing[0].mend}" if missing else ""
+
     @abstractmethod
-    def sandbox(self, policy: Policy) -> AbstractAsyncContextManager[Sandbox]:
-        """Opens a sandbox that lives as long as the scope.
+    def sandbox(self, policy: Policy, image: str = "") -> AbstractAsyncContextManager[Sandbox]:
+        """Opens a sandbox that lives as long as the scope; `image` is one that `image_of` gave.
 
         Raises `EngineUnavailable` or `StartFailed`; leaving the scope ends every process and frees everything, shielded
         and bounded.

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from ..errors import SandboxError
+from ..escaping import one_line
 from .parser import parse
 
 FAILED = 2
@@ -23,7 +24,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     except Exception as error:
         match _sole(error):
             case SandboxError() as expected:
-                sys.stderr.write(f"llm-sandbox-mcp: {expected}\n")
+                sys.stderr.write(f"llm-sandbox-mcp: {one_line(str(expected))}\n")
                 return FAILED
             case BrokenPipeError():
                 return _BROKEN_PIPE

@@ -1,23 +1,16 @@
 """Writing to the person's console, without stopping the event loop and without obeying what code prints."""
 
 import os
-import re
 import sys
 from collections.abc import Awaitable, Callable
 
 import anyio
 import anyio.lowlevel
 
+from ..escaping import escape, one_line
+
 _PORTION = 4096
 """A pipe that is ready takes this much without blocking (PIPE_BUF)."""
-
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-"""All that moves a cursor, changes a terminal, or turns text round; tab and newline are harmless."""
-
-
-def escape(text: str) -> str:
-    """Text whose control characters are shown, not obeyed."""
-    return _CONTROLS.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def say(text: str) -> None:
@@ -48,6 +41,10 @@ class Console:
     async def line(self, text: str) -> None:
         """Writes a line of its own; what was written before ends first."""
         await self.write(f"\n{text}\n" if self._line_open else f"{text}\n")
+
+    async def note(self, text: str) -> None:
+        """Writes a line of our own, in which text of the code's may be, escaped wherever it goes."""
+        await self.line(one_line(text))
 
 
 async def _ready(wait: Callable[[int], Awaitable[None]], descriptor: int) -> None:

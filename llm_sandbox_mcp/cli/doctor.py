@@ -8,35 +8,44 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ..backends.base import PATH, Check, Sandbox
+from ..backends.base import ENVIRONMENTS, PATH, Backend, Check, Sandbox, halves
 from ..errors import SandboxError
 from ..folders import HostFolders
 from ..kernel import Places
 from ..languages import Language
 from ..libraries import environments
 from ..profile import Profile
+from ..rules.checking import Unready
 from ..service import Service
-from .opening import folders_of, opened, read_profile, run_until_signal
+from .old_environment import OldVariable, laid_over, old_variables
+from .opening import folders_of, named_profile, opened, read_profile, run_until_signal
 from .table import table
 
 _BROKEN = 1
+_BUILD = "llm-sandbox-mcp images build"
 
 
 def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Prints what works, what is degraded and what is missing; 0 when code can run in at least one language, else 1."""
-    profile = read_profile(options, environ)
+    variables = old_variables(environ, named=bool(named_profile(options, environ)))
+    profile = laid_over(read_profile(options, environ), variables)
     folders = folders_of(profile, environ)
 
     async def examine() -> int:
         async with opened(profile, environ) as service:
             engine = await service.backend.probe()
             if all(row.state != "missing" for row in engine):
-                trial, languages = await _try_sandbox(service, folders)
+                trial, languages = await _try_sandboxes(service, folders)
                 engine.append(trial)
             else:
                 languages = [row for language in service.languages.values() for row in _commands(language)]
-            works = all(row.state != "missing" for row in engine) and any(row.state != "missing" for row in languages)
-            _print([*engine, *languages, *_tools(), *_folders(folders)], works)
+            unjudged = await service.unjudged()
+            runs = [row for row in languages if row.state != "missing" and row.name not in unjudged]
+            works = all(row.state != "missing" for row in engine) and bool(runs)
+            rules = _rules(service, unjudged)
+            _print(
+                [*engine, _network(profile), *languages, *rules, *_tools(), *_folders(folders), *_old(variables)], works
+            )
         return 0 if works else _BROKEN
 
     return run_until_signal(examine)
@@ -51,51 +60,101 @@ def _print(rows: Sequence[Check], works: bool) -> None:
     sys.stdout.write("\n".join(lines) + "\n")
 
 
-async def _try_sandbox(service: Service, folders: HostFolders) -> tuple[Check, list[Check]]:
-    """Opens a real sandbox, and asks in it for the version of each language."""
-    start = time.perf_counter()
-    try:
-        async with service.backend.sandbox(service.profile.limits.policy()) as sandbox:
-            await sandbox.run(("true",), {"PATH": PATH})
-            spent = (time.perf_counter() - start) * 1000
-            rows = []
-            for language in service.languages.values():
-                rows += _commands(language) or await _language(language, service.profile, folders, sandbox)
-        return Check("sandbox", "ok", f"started and ran a program in {spent:.0f} ms"), rows
-    except SandboxError as error:
-        return Check("sandbox", "missing", str(error), "see the rows above"), []
+async def _try_sandboxes(service: Service, folders: HostFolders) -> tuple[Check, list[Check]]:
+    """Opens a real sandbox of each image, or of the host, and asks in it for the version of each of its languages."""
+    backend = await service.backend.chosen()
+    by_image: dict[str, list[Language]] = {}
+    for language in service.languages.values():
+        by_image.setdefault(backend.image_of(language.name), []).append(language)
+    policy = service.profile.policy()
+    trial = Check("sandbox", "missing", "none of any language can be made", "see the rows below")
+    rows = []
+    for image, languages in by_image.items():
+        start = time.perf_counter()
+        try:
+            async with backend.sandbox(policy, image) as sandbox:
+                await sandbox.run(("true",), {"PATH": PATH})
+                if trial.state != "ok":
+                    spent = (time.perf_counter() - start) * 1000
+                    trial = Check("sandbox", "ok", f"started and ran a program in {spent:.0f} ms")
+                for language in languages:
+                    rows += await _examine(language, service.profile, folders, backend, sandbox)
+        except SandboxError as error:
+            cause, step = halves(str(error))
+            if not image:
+                return Check("sandbox", "missing", cause, step or "see the rows above"), []
+            rows += [Check(language.name, "missing", cause, step) for language in languages]
+    return trial, rows
 
 
 def _commands(language: Language) -> list[Check]:
     """The programs that the language cannot do without, and that sandboxes would not find."""
-    missing = [name for name in language.handler.requires.commands if not shutil.which(name, path=PATH)]
+    missing = _not_here(language.handler.requires.commands)
     detail = f"not below /usr, where sandboxes look: {', '.join(missing)}"
     return [Check(language.name, "missing", detail, language.handler.requires.install)] if missing else []
 
 
-async def _language(language: Language, profile: Profile, folders: HostFolders, sandbox: Sandbox) -> list[Check]:
+async def _examine(
+    language: Language, profile: Profile, folders: HostFolders, backend: Backend, sandbox: Sandbox
+) -> list[Check]:
     handler = language.handler
-    environment = ""
-    if handler.environment is not None:
+    if not sandbox.image and (missing := _commands(language)):
+        return missing
+    if lacking := await sandbox.lacking(handler.requires.commands):
+        return [Check(language.name, "missing", f"image {sandbox.image} has no {', '.join(lacking)}", _BUILD)]
+    environment = backend.environment
+    listed = ""
+    if handler.environment is not None and not environment:
         libraries = profile.language(language.name).libraries
         found = await environments.find(language, libraries, folders.cache)
         listed = ", ".join(libraries) or "no libraries"
         if found is None:
             mend = f"llm-sandbox-mcp run --language {language.name} -c 1"
             return [Check(language.name, "degraded", f"{listed} will be prepared at the first use", mend)]
-        environment = found.name
+        environment = f"{ENVIRONMENTS}/{found.name}"
     places = Places(language, environment)
     asked = await sandbox.run(places.argv(handler.version), places.env())
     version = (asked.stdout or asked.stderr).decode(errors="replace").strip().partition("\n")[0]
     if asked.exit_code != 0:
         return [Check(language.name, "missing", version or "does not start", handler.requires.install)]
-    rows = [Check(language.name, "ok", f"{version}, {listed} prepared" if environment else version)]
-    if handler.libraries is not None:
-        lacking = [name for name in handler.libraries.requires if not shutil.which(name, path=PATH)]
-        if lacking:
-            detail = f"libraries cannot be installed without {', '.join(lacking)}"
-            rows.append(Check(f"{language.name} libraries", "degraded", detail, f"install {' and '.join(lacking)}"))
+    rows = [Check(language.name, "ok", f"{version}, {listed} prepared" if listed else version)]
+    needed = handler.libraries.requires if handler.libraries is not None else ()
+    if lacking := await sandbox.lacking(needed) if sandbox.image else _not_here(needed):
+        detail = f"libraries cannot be installed without {', '.join(lacking)}"
+        rows.append(Check(f"{language.name} libraries", "degraded", detail, f"install {' and '.join(lacking)}"))
     return rows
+
+
+def _not_here(programs: Sequence[str]) -> Sequence[str]:
+    return [name for name in programs if not shutil.which(name, path=PATH)]
+
+
+def _network(profile: Profile) -> Check:
+    """What code reaches."""
+    network = profile.network
+    named = [*map(str, network.granted().destinations), *(f"http://{secret.domain}" for secret in network.secrets)]
+    reached = {
+        "none": "none",
+        "allow": f"allow: {', '.join(named) or 'no host'}",
+        "open": "open: what this machine reaches, or the engine's own network",
+    }
+    return Check("code's network", "ok", reached[network.mode])
+
+
+def _rules(service: Service, unjudged: Mapping[str, Unready]) -> list[Check]:
+    """Whether code can be judged, where there are rules."""
+    if not service.rules:
+        return []
+    names = ", ".join(dict.fromkeys(rule.name for rule in service.rules))
+    refused = [
+        Check(f"{name} rules", "missing", f"{name} is refused: rules apply to it, {why.cause}", _mend(why))
+        for name, why in unjudged.items()
+    ]
+    return [Check("rules", "ok", names), *refused]
+
+
+def _mend(why: Unready) -> str:
+    return why.step if why.file is None else f"{why.step}: {why.file}"
 
 
 def _tools() -> list[Check]:
@@ -116,6 +175,11 @@ def _folders(folders: HostFolders) -> list[Check]:
         else:
             rows.append(Check(name, "degraded", f"{folder} cannot be written", f"set embedded.{name} in the profile"))
     return rows
+
+
+def _old(variables: Sequence[OldVariable]) -> list[Check]:
+    """Variables of LLM Sandbox's server that are set; `serve` does not start where one is refused."""
+    return [Check(old.name, "missing" if old.refused else "degraded", old.cause, old.step) for old in variables]
 
 
 def _nearest(folder: Path) -> Path:

@@ -10,12 +10,18 @@ from anyio.abc import TaskStatus
 
 from ..folders import HostFolders, host_folders
 from ..profile import Profile, load_profile
-from ..service import Service, open_service
+from ..service import Service
+from ..wiring import open_service
+
+
+def named_profile(options: argparse.Namespace, environ: Mapping[str, str]) -> str:
+    """What `--profile`, else `LLM_SANDBOX_PROFILE`, names; empty where neither does."""
+    return options.profile or environ.get("LLM_SANDBOX_PROFILE", "")
 
 
 def read_profile(options: argparse.Namespace, environ: Mapping[str, str]) -> Profile:
-    """The profile of `--profile`, else of `LLM_SANDBOX_PROFILE`, else the default."""
-    return load_profile(options.profile or environ.get("LLM_SANDBOX_PROFILE"))
+    """The profile that is named, else the default."""
+    return load_profile(named_profile(options, environ))
 
 
 def folders_of(profile: Profile, environ: Mapping[str, str]) -> HostFolders:

@@ -40,6 +40,7 @@ def build() -> argparse.ArgumentParser:
     _command(commands, "doctor", "what works here, what does not, and what mends it")
     _command(commands, "languages", "the languages that code can be written in")
     _profile(commands)
+    _images(commands)
     _command(commands, "sweep", "remove what servers that were killed left behind")
     clients = _command(commands, "client-config", "print the entry that makes a host start this server", "clients")
     clients.add_argument("client", metavar="CLIENT", help="claude-desktop, claude-code, cursor or vscode")
@@ -59,9 +60,13 @@ def _serve(commands: Any) -> None:
         "--transport",
         choices=("stdio", "http", "sse"),
         default="stdio",
-        help="stdio: one client, on this process's input and output; http, sse: local clients on a port, in both ways",
+        help="stdio: one client, on this process's input and output; http, sse: clients on a port, in both ways",
     )
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
+    parser.add_argument(
+        "--host",
+        default="127.0.0.1",
+        help="address to listen on; one that others reach takes http.token_file (%(default)s)",
+    )
     parser.add_argument("--port", type=int, default=8000, help="port to listen on, 0 for a free one (%(default)s)")
 
 
@@ -94,6 +99,23 @@ def _profile(commands: Any) -> None:
     check = actions.add_parser("check", help="say whether a profile is right", description="Check a profile.")
     check.add_argument("profile", metavar="FILE|NAME", help="the profile to read")
     check.set_defaults(module="profiles", action="check")
+
+
+def _images(commands: Any) -> None:
+    summary = "build, fetch, list or remove the images that containers are made of"
+    parser = commands.add_parser("images", help=summary, description=_sentence(summary))
+    actions = parser.add_subparsers(metavar="ACTION", required=True, parser_class=_Parser)
+    build = _command(actions, "build", "build images from the Dockerfiles of languages", "images")
+    build.add_argument("--base", metavar="IMAGE", help="build on another base than the Dockerfile's")
+    build.add_argument("--network", metavar="MODE", help="network of the build, such as host; default: the engine's")
+    pull = _command(actions, "pull", "fetch the images that the profile names", "images")
+    listing = _command(actions, "list", "list the images of languages, which are there, and templates", "images")
+    for action, name in ((build, "build"), (pull, "pull"), (listing, "list")):
+        action.set_defaults(action=name)
+        action.add_argument("--language", metavar="L", action="append", default=[], help="only this; default: all")
+    remove = _command(actions, "remove", "remove templates, which sessions were committed to", "images")
+    remove.set_defaults(action="remove")
+    remove.add_argument("image", metavar="IMAGE", nargs="+", help="the template's name; other images are refused")
 
 
 def _sentence(summary: str) -> str:

@@ -4,7 +4,14 @@ import argparse
 import sys
 from collections.abc import Mapping
 
-from ..languages import load_languages
+import anyio
+
+from ..errors import ProfileError
+from ..languages import Languages, load_languages
+from ..libraries.ruling import library_rules
+from ..profile import Profile
+from ..rules.checking import open_checker
+from ..rules.presets import rules_of
 from .console import say
 from .opening import read_profile
 from .toml import as_toml
@@ -14,9 +21,19 @@ def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Shows the profile in force, or says that one is right; a mistake comes as an error with file, key and reason."""
     profile = read_profile(options, environ)
     languages = load_languages(profile.handlers.folders)
-    profile.check_languages(languages)
+    profile.check_languages(languages.prepared)
+    library_rules(profile, languages)
     if options.action == "show":
         sys.stdout.write(as_toml(profile))
     else:
+        anyio.run(_check_rules, profile, languages)
         say(f"{options.profile}: right; {len(languages)} languages: {', '.join(languages)}")
     return 0
+
+
+async def _check_rules(profile: Profile, languages: Languages) -> None:
+    """Raises `ProfileError` for a language whose code the rules could not judge on any machine."""
+    async with open_checker(rules_of(profile.rules), profile.rules, languages) as checker:
+        for name, why in (await checker.unready()).items():
+            if why.file is not None:
+                raise ProfileError(f"{why.file}: rules apply to {name}, {why.cause}; {why.step}")

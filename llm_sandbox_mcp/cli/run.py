@@ -9,8 +9,8 @@ from pathlib import Path
 import anyio
 
 from ..errors import InvalidArgument
-from ..profile import FilesSection
 from ..results import Execution, StreamName
+from ..sections import FilesSection
 from ..service import Service
 from .console import Console
 from .opening import opened, read_profile, run_until_signal
@@ -42,9 +42,9 @@ async def _run(service: Service, options: argparse.Namespace, code: str, files: 
         await consoles[stream].write(text)
 
     language = options.language or _guess(service, options.source)
-    session_id = service.open_session() if files else ""
+    session_id = service.open_session(language) if files else ""
     for host_path, path in files:
-        await service.copy_in_from_host(session_id, path, host_path)
+        await service.files.copy_in_from_host(session_id, path, host_path)
     execution = await service.execute(
         code,
         language=language,
@@ -53,12 +53,12 @@ async def _run(service: Service, options: argparse.Namespace, code: str, files: 
         timeout=service.profile.limits.timeout if options.timeout is None else options.timeout,
         keep_session=False,
         on_output=show,
-        on_progress=consoles["stderr"].line,
+        on_progress=consoles["stderr"].note,
     )
     if execution.result is not None:
         await consoles["stdout"].line(execution.result)
     for note in execution.notes:
-        await consoles["stderr"].line(f"note: {note}")
+        await consoles["stderr"].note(f"note: {note}")
     if options.artifacts is not None:
         await _save(service, execution, Path(options.artifacts), consoles["stderr"])
     return _status(execution)
@@ -66,16 +66,16 @@ async def _run(service: Service, options: argparse.Namespace, code: str, files: 
 
 async def _save(service: Service, execution: Execution, folder: Path, console: Console) -> None:
     for artifact in execution.artifacts:
-        _, content = await service.read_artifact(execution.session_id, artifact.name)
+        _, content = await service.files.read_artifact(execution.session_id, artifact.name)
         await anyio.to_thread.run_sync(save, folder, artifact.name, content)
-        await console.line(f"saved: {folder / artifact.name}")
+        await console.note(f"saved: {folder / artifact.name}")
 
 
 def _status(execution: Execution) -> int:
     match execution.status:
         case "ok":
             return 0
-        case "timeout":
+        case "timeout" | "cpu_limit":
             return _TIMEOUT
         case "out_of_memory":
             return _OUT_OF_MEMORY

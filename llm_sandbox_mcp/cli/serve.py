@@ -1,27 +1,43 @@
 """`llm-sandbox-mcp serve`."""
 
 import argparse
+import logging
 from collections.abc import Mapping
 
 import anyio
 
-from .opening import opened, read_profile
+from ..errors import ProfileError
+from .old_environment import laid_over, old_variables
+from .opening import named_profile, opened, read_profile
+
+_log = logging.getLogger(__name__)
 
 
 def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Serves MCP until the client goes or a signal comes."""
-    profile = read_profile(options, environ)
+    variables = old_variables(environ, named=bool(named_profile(options, environ)))
+    for variable in variables:
+        if variable.refused:
+            raise ProfileError(variable.line)
+    profile = laid_over(read_profile(options, environ), variables)
 
     async def serve() -> None:
         from ..server import build_server
+        from ..server.logs import log_to_stderr
         from ..server.transports import serve_http, serve_stdio
 
+        log_to_stderr()
+        for variable in variables:
+            _log.warning("%s", variable.line)
         local = options.transport == "stdio"
         async with opened(profile, environ) as service:
             server = build_server(service, host_files=local)
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(service.warm)
-                await (serve_stdio(server) if local else serve_http(server, options.host, options.port))
+                if local:
+                    await serve_stdio(server)
+                else:
+                    await serve_http(server, service, options.host, options.port)
                 tasks.cancel_scope.cancel()
 
     anyio.run(serve)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from .console import escape
+from ..escaping import escape
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

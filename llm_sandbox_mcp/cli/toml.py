@@ -22,13 +22,13 @@ def as_toml(profile: BaseModel) -> str:
 
 def _tables(model: BaseModel, path: tuple[str, ...]) -> Iterator[str]:
     below: list[tuple[str, BaseModel]] = []
-    if path and any(not _is_table(getattr(model, name)) for name in type(model).model_fields):
+    if path and any(not _is_tables(getattr(model, name)) for name in type(model).model_fields):
         yield f"\n[{'.'.join(map(_key, path))}]"
     for name, field in type(model).model_fields.items():
         value = getattr(model, name)
         if isinstance(value, BaseModel):
             below.append((name, value))
-        elif isinstance(value, Mapping):
+        elif _is_tables(value):
             below += [(f"{name}\0{key}", section) for key, section in value.items()]
         else:
             yield f"{name} = {_value(value, field)}"
@@ -36,8 +36,11 @@ def _tables(model: BaseModel, path: tuple[str, ...]) -> Iterator[str]:
         yield from _tables(section, (*path, *name.split("\0")))
 
 
-def _is_table(value: object) -> bool:
-    return isinstance(value, BaseModel | Mapping)
+def _is_tables(value: object) -> bool:
+    """Whether the value has tables of its own: sections do, what is written in one line does not."""
+    if isinstance(value, Mapping):
+        return bool(value) and all(isinstance(section, BaseModel) for section in value.values())
+    return isinstance(value, BaseModel)
 
 
 def _value(value: Any, field: FieldInfo) -> str:
@@ -46,10 +49,23 @@ def _value(value: Any, field: FieldInfo) -> str:
         return f'"{_exact(Decimal(value), SIZES)}"'
     if parse_duration in validators:
         return f'"{_exact(Decimal(repr(value)), TIMES)}"'
-    if isinstance(value, str):
-        return _text(value)
-    if isinstance(value, tuple):
-        return f"[{', '.join(map(_text, value))}]"
+    return _inline(value)
+
+
+def _inline(value: Any) -> str:
+    """A value in one line, whatever it holds."""
+    match value:
+        case str():
+            return _text(value)
+        case bool():
+            return str(value).lower()
+        case BaseModel():
+            return _inline(value.model_dump(exclude_defaults=True))
+        case Mapping():
+            pairs = ", ".join(f"{_key(str(key))} = {_inline(inner)}" for key, inner in value.items())
+            return f"{{ {pairs} }}" if pairs else "{}"
+        case tuple() | list():
+            return f"[{', '.join(map(_inline, value))}]"
     return repr(value)
 
 

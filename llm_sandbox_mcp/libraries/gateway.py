@@ -9,18 +9,20 @@ import hashlib
 import os
 import re
 import secrets
-import socket
 from collections.abc import Awaitable, Callable
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
 import anyio
 import httpx2
 
+from ..backends.listening import Listener
+from ..network.http1 import Headers, Refused, Reply, Request, Serving, serve
 from .downloads import Downloads
-from .http1 import Headers, Refused, Reply, Request, serve
 from .index_client import FAILURES, PrivateAddress, Upstream, describe
 from .index_pages import PAGES, Rewrite
 
+CONNECTIONS = 64
+"""Of one installation at once; others wait."""
 PAGE = 64 << 20
 """Bytes of one answer of the index that has to be rewritten."""
 _PAGES_AT_ONCE = 8
@@ -50,31 +52,30 @@ OnProblem = Callable[[str], None]
 """Receives one line, free of credentials, when the index or a file cannot be had; package managers hide such lines."""
 
 
-def index_url(listener: socket.socket, upstream: str) -> str:
+def index_url(listener: Listener, upstream: str) -> str:
     """The URL that the package manager is told in place of the upstream's."""
     return _origin(listener) + (Upstream.parse(upstream).url.raw_path.decode("ascii") or "/")
 
 
 async def serve_index(
-    listener: socket.socket,
+    listener: Listener,
     upstream: str,
     *,
     client: httpx2.AsyncClient,
     downloads: Downloads | None = None,
     on_problem: OnProblem = lambda line: None,
 ) -> None:
-    """Serves the index on a listening socket until it is cancelled, and closes the socket.
+    """Serves the index to what connects to a listener, until it is cancelled.
 
     The client comes from `open_client(upstream)`; it is what refuses private addresses. `ValueError` for an upstream
     that is not the address of an index. Files that the index named are looked for among the downloads first.
     """
     gateway = _Gateway(_origin(listener), Upstream.parse(upstream), client, downloads, on_problem)
-    await serve(listener, gateway.answer)
+    await serve(listener, Serving(gateway.answer, CONNECTIONS))
 
 
-def _origin(listener: socket.socket) -> str:
-    host, port = listener.getsockname()[:2]
-    return f"http://{host}:{port}"
+def _origin(listener: Listener) -> str:
+    return f"http://127.0.0.1:{listener.port}"
 
 
 def checked_path(target: str) -> tuple[str, str]:

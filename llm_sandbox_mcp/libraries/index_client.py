@@ -1,31 +1,25 @@
 """The way out of an installation: an HTTP client that reaches the package index and public addresses, no others."""
 
-import ipaddress
-import os
 import socket
 import ssl
-from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from collections.abc import AsyncIterable, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import anyio
 import httpcore2
 import httpx2
 
+from ..destinations import is_public
+from ..network import failures
+from ..network.dialing import Dialer
+
 _TIMES = httpx2.Timeout(60.0, connect=10.0, pool=None)
 _CONNECTIONS = 32
 _REDIRECTS = 5
-_NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
-FAILURES = (
-    httpx2.HTTPError,
-    httpx2.InvalidURL,
-    httpcore2.NetworkError,
-    httpcore2.TimeoutException,
-    httpcore2.ProtocolError,
-    httpcore2.UnsupportedProtocol,
-)
+FAILURES = (httpx2.HTTPError, httpx2.InvalidURL, *failures.FAILURES)
 """What a request through the client can raise."""
 
 
@@ -89,52 +83,28 @@ def describe(error: BaseException) -> str:
     """Why a request failed, to follow the name of the host."""
     if isinstance(error, PrivateAddress):
         return str(error)
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, ssl.SSLError):
-            return f"failed at TLS: {getattr(cause, 'verify_message', '') or cause.reason or 'no common ground'}"
-        if isinstance(cause, socket.gaierror):
-            return "cannot be resolved"
-        if isinstance(cause, OSError) and cause.errno:
-            return f"cannot be reached: {os.strerror(cause.errno)}"
-        if isinstance(cause, httpcore2.TimeoutException | httpx2.TimeoutException):
-            return "did not answer in time"
-        cause = cause.__cause__ or cause.__context__
     if isinstance(error, httpx2.TooManyRedirects):
         return f"redirected more than {_REDIRECTS} times"
-    return f"broke off the exchange ({type(error).__name__})"
+    return "did not answer in time" if isinstance(error, httpx2.TimeoutException) else failures.describe(error)
 
 
-class _Network(httpcore2.AsyncNetworkBackend):
-    """Resolves once, checks, and connects to the very address that was checked."""
+class _Addresses:
+    """The addresses that an installation may reach: public ones, and those that the index itself has."""
 
     def __init__(self, own_host: str) -> None:
         self._own_host = own_host
         # A mirror often serves index and files under several names of one address; what the index may be, that may be.
-        self._own_addresses: set[str] = set()
-        self._inner = httpcore2.AnyIOBackend()
+        self._own: set[str] = set()
 
-    async def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,
-        local_address: str | None = None,
-        socket_options: Iterable[Any] | None = None,
-    ) -> httpcore2.AsyncNetworkStream:
-        failure: Exception = httpcore2.ConnectError("no address")
-        addresses = await _addresses(host, port)
+    async def find(self, host: str, port: int) -> list[str]:
+        """Those of a host, resolved once; `PrivateAddress` where it has none that may be reached."""
+        found = await _addresses(host, port)
         if host == self._own_host:
-            self._own_addresses.update(addresses)
-        for address in addresses:
-            if address not in self._own_addresses and not _is_public(address):
-                failure = PrivateAddress("is at a private address, which only the package index itself may be")
-                continue
-            try:
-                return await self._inner.connect_tcp(address, port, timeout, local_address, socket_options)
-            except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
-                failure = error
-        raise failure
+            self._own.update(found)
+        allowed = [address for address in found if address in self._own or is_public(address)]
+        if found and not allowed:
+            raise PrivateAddress("is at a private address, which only the package index itself may be")
+        return allowed
 
 
 async def _addresses(host: str, port: int) -> list[str]:
@@ -146,17 +116,6 @@ async def _addresses(host: str, port: int) -> list[str]:
     except OSError as error:
         raise httpcore2.ConnectError(error) from error
     return [str(entry[4][0]) for entry in found]
-
-
-def _is_public(address: str) -> bool:
-    ip = ipaddress.ip_address(address.partition("%")[0])
-    if isinstance(ip, ipaddress.IPv6Address):
-        # Addresses that carry one of IPv4 inside are as public as that one; translators' are simply not needed.
-        if ip.ipv4_mapped is not None:
-            return _is_public(str(ip.ipv4_mapped))
-        if ip in _NAT64 or ip.sixtofour is not None or ip.teredo is not None:
-            return False
-    return ip.is_global and not ip.is_multicast
 
 
 class _Body(httpx2.AsyncByteStream):
@@ -182,7 +141,7 @@ class _Transport(httpx2.AsyncBaseTransport):
             max_connections=_CONNECTIONS,
             max_keepalive_connections=_CONNECTIONS,
             keepalive_expiry=15.0,
-            network_backend=_Network(own_host),
+            network_backend=Dialer(_Addresses(own_host).find),
         )
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:

@@ -1,11 +1,11 @@
 """Libraries for one session: checked here, fetched through a gateway to one index, installed inside the sandbox.
 
 The package manager, and every script of a package, runs in the sandbox of the session, which has no network: for the
-time of the installation, a socket on its own loopback leads to a gateway in this process, and that to the index alone.
+time of the installation, a listener on its own loopback leads to a gateway in this process, and that to the index only.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,8 @@ from pathlib import Path
 import anyio
 
 from ..backends.base import Completed, Sandbox
-from ..errors import InstallFailed, InvalidArgument, PolicyDenied, quoted
+from ..errors import InstallFailed, InvalidArgument, ListeningFailed, PolicyDenied, quoted
+from ..escaping import one_line
 from ..kernel import Places
 from ..languages import Language, Libraries
 from ..profile import Profile
@@ -21,6 +22,7 @@ from ..results import Library, OnProgress
 from ..tasks import open_tasks
 from ..units import format_duration
 from .downloads import Downloads
+from .ruling import LibraryRules
 
 _MOST = 50
 """Libraries of one installation."""
@@ -34,8 +36,9 @@ _LAST_CHARACTERS = 2000
 class Installer:
     """Installs libraries as the profile allows."""
 
-    def __init__(self, profile: Profile, cache: Path) -> None:
+    def __init__(self, profile: Profile, cache: Path, rules: Mapping[str, LibraryRules]) -> None:
         self._profile = profile
+        self._rules = rules
         self._downloads = Downloads(cache / "downloads")
 
     def check(self, language: Language, libraries: Sequence[str]) -> None:
@@ -51,12 +54,20 @@ class Installer:
             raise InvalidArgument(
                 f"libraries has {len(libraries)} names; the limit is {_MOST} per call: use more calls"
             )
+        rules = self._rules[language.name]
         for library in libraries:
+            if rules.opens(library):
+                continue
             if len(library) > _LONGEST or not re.fullmatch(known.name, library):
                 raise InvalidArgument(
                     f"libraries: {quoted(library)} is not a plain name with an optional version for {known.manager}; "
                     f"options, URLs, paths and more than {_LONGEST} characters are refused"
                 )
+        rules.check(libraries)
+
+    def ruled(self, language: Language) -> bool:
+        """Whether the profile lets only some libraries of the language in."""
+        return language.name in self._rules and not self._rules[language.name].empty
 
     async def install(
         self, sandbox: Sandbox, places: Places, libraries: Sequence[str], on_progress: OnProgress | None = None
@@ -75,13 +86,20 @@ class Installer:
 
         upstream = await index_of(places.language, self._profile)
         problems: list[str] = []
-        done = await self._through_gateway(sandbox, places, known, libraries, upstream, problems)
+        try:
+            done = await self._through_gateway(sandbox, places, known, libraries, upstream, problems)
+        except ListeningFailed as error:
+            raise InstallFailed(str(error)) from error
         if done is None:
             limit = format_duration(self._profile.limits.install_timeout)
             raise InstallFailed(f"installing {', '.join(libraries)} took longer than {limit} and was stopped")
         if done.exit_code != 0:
             said = "; ".join([*dict.fromkeys(problems), _last_lines(done.stderr or done.stdout)])
-            raise InstallFailed(f"{known.manager} could not install {', '.join(libraries)}: {said}")
+            raise InstallFailed(f"{known.manager} could not install {', '.join(libraries)}: {one_line(said)}")
+        if self.ruled(places.language):
+            everything = await list_libraries(sandbox, places, known.everything or known.installed)
+            if refusal := self._rules[places.language.name].refusal(libraries, everything):
+                raise InstallFailed(f"installing {', '.join(libraries)}: {refusal}")
         return await list_libraries(sandbox, places, known.installed)
 
     async def _through_gateway(
@@ -105,13 +123,14 @@ class Installer:
         # What is on this machine already is near enough, and its files may change under their names.
         downloads = None if index.host in _LOOPBACK else self._downloads
         done: Completed | None = None
-        async with open_client(upstream) as client, open_tasks() as tasks:
-            with anyio.move_on_after(self._profile.limits.install_timeout), await sandbox.listen() as listener:
+        with anyio.move_on_after(self._profile.limits.install_timeout):
+            # What is served ends before the listener does, and that before the client.
+            async with open_client(upstream) as client, sandbox.listen() as listener, open_tasks() as tasks:
                 serve = partial(serve_index, client=client, downloads=downloads, on_problem=problems.append)
                 tasks.start_soon(serve, listener, upstream)
-                inside = replace(places, index=index_url(listener, upstream))
+                inside = replace(places, index=index_url(listener, upstream), proxied=False)
                 done = await sandbox.run([*inside.argv(known.install), *libraries], inside.env())
-            tasks.cancel_scope.cancel()
+                tasks.cancel_scope.cancel()
         return done
 
 

@@ -1,14 +1,19 @@
 """What a language needs from the host before a sandbox can run it: its prepared environment, and our own tools."""
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 
+import anyio.from_thread
 import anyio.lowlevel
 
+from ..backends.base import ENVIRONMENTS, TOOLS, Backend
+from ..errors import StartFailed
 from ..kernel import Places
 from ..languages import Language
 from ..profile import Profile
 from ..results import OnProgress
+from ..tasks import open_tasks
 from .builds import Environments
 from .environments import find, stage_tool_uv
 
@@ -20,10 +25,14 @@ async def _silent(line: str) -> None:
 class Preparer:
     """Prepares each language once; an async context manager, in whose scope builds run."""
 
-    def __init__(self, profile: Profile, cache: Path, environ: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, profile: Profile, cache: Path, environ: Mapping[str, str] | None = None, backend: Backend | None = None
+    ) -> None:
+        """Where the backend's images have an environment of their own, nothing is prepared."""
         self._profile = profile
         self._cache = cache
         self._environments = Environments(cache, environ)
+        self._backend = backend
         self._places: dict[str, Places] = {}
 
     async def __aenter__(self) -> "Preparer":
@@ -36,30 +45,68 @@ class Preparer:
     async def places(self, language: Language, on_progress: OnProgress | None = None) -> Places:
         """Where the language finds its things in any sandbox; prepares what is missing and tells how that goes.
 
-        Raises `StartFailed` with the tool's last lines when the environment cannot be built.
+        Raises `StartFailed` with the tool's last lines when the environment cannot be built, or with the reason when
+        the host's disk takes nothing.
         """
         known = self._places.get(language.name)
         if known is not None:
             return known
-        environment = tools = ""
+        try:
+            return await self._prepare(language, on_progress or _silent)
+        except OSError as error:
+            raise StartFailed(
+                f"{language.name} cannot be prepared in {self._cache}: {error.strerror or error}; "
+                "free disk space there, or set embedded.cache in the profile"
+            ) from error
+
+    async def _prepare(self, language: Language, on_progress: OnProgress) -> Places:
+        inside = environment = await self._inside()
+        tools = f"{inside}/bin" if inside else ""
         section = self._profile.language(language.name)
-        if language.handler.environment is not None:
-            environment = await self._environments.prepare(
-                language, section.libraries, on_progress or _silent, index=section.index
-            )
-        if language.handler.libraries is not None:
-            tools = (await stage_tool_uv(self._cache)).parent.name
+        if language.handler.environment is not None and not inside:
+            built = await self._environments.prepare(language, section.libraries, on_progress, index=section.index)
+            environment = f"{ENVIRONMENTS}/{built}"
+        if language.handler.libraries is not None and not inside:
+            tools = f"{TOOLS}/{(await stage_tool_uv(self._cache)).parent.name}"
         places = self._places[language.name] = Places(
             language,
             environment=environment,
             tools=tools,
             settings=section.env,
             memory=self._profile.limits.memory,
+            proxied=self._profile.network.mode == "allow",
         )
         return places
 
+    async def image(self, language: Language, on_progress: OnProgress) -> None:
+        """Sees to it that the language's image is there, where the engine has images, and tells how that goes.
+
+        Raises `StartFailed` with the last lines when it can be neither built nor pulled, as the profile says.
+        """
+        images = (await self._backend.chosen()).images if self._backend is not None else None
+        if images is None:
+            return
+        send, receive = anyio.create_memory_object_stream[str](math.inf)
+
+        def on_line(line: str) -> None:
+            anyio.from_thread.run_sync(send.send_nowait, line)
+
+        async def tell() -> None:
+            async for line in receive:
+                await on_progress(line)
+
+        with receive:
+            async with open_tasks() as tasks:
+                tasks.start_soon(tell)
+                with send:
+                    await images.prepare(language.name, on_line)
+
     async def ready(self, language: Language) -> bool:
         """Whether `places` answers without building anything."""
-        if language.name in self._places or language.handler.environment is None:
+        if language.name in self._places or language.handler.environment is None or await self._inside():
             return True
         return await find(language, self._profile.language(language.name).libraries, self._cache) is not None
+
+    async def _inside(self) -> str:
+        """The folder in every image that is its environment; empty where there are no images."""
+        return (await self._backend.chosen()).environment if self._backend is not None else ""

@@ -20,7 +20,7 @@ from .tools import UNFORESEEN, Tools
 
 _INSTRUCTIONS = """\
 Runs code in isolated sandboxes. execute_code returns a session_id: pass it to go on with the variables and files of \
-that session, and to the other tools. Code has no network; install_libraries fetches libraries into a session. Save \
+that session, and to the other tools. {network}; install_libraries fetches libraries into a session. Save \
 files and figures in the working directory: they come back as artifacts, and images can be seen at once."""
 
 _log = logging.getLogger(__name__)
@@ -53,6 +53,15 @@ class SandboxServer(Server[Audience]):
         return found.model_copy(update={"tools": ToolsCapability(list_changed=False)})
 
 
+def _network(service: Service) -> str:
+    network = service.profile.network
+    if network.mode == "none":
+        return "Code has no network"
+    if network.mode == "open":
+        return "Code has a network"
+    return "Code reaches only the hosts that sandbox://profile names, through the proxy in HTTPS_PROXY"
+
+
 def build_server(service: Service, *, host_files: bool) -> SandboxServer:
     """The server over an open service. `host_files`: the one client is this machine's user, on stdio."""
     tools = Tools(service, host_files=host_files)
@@ -73,12 +82,12 @@ def build_server(service: Service, *, host_files: bool) -> SandboxServer:
             finally:
                 audiences.discard(audience)
 
-    service.on_artifacts_changed(tell)
+    service.files.on_artifacts_changed(tell)
     server = SandboxServer(
         "llm-sandbox-mcp",
         version=__version__,
         title="LLM Sandbox",
-        instructions=_INSTRUCTIONS,
+        instructions=_INSTRUCTIONS.format(network=_network(service)),
         lifespan=serve_audience,
         get_tool_input_schema=lambda name: tools.definitions[name].input_schema if name in tools.definitions else None,
         on_list_tools=tools.list_tools,

@@ -55,7 +55,7 @@ def _explain(model: type[Arguments], tool: str, detail: ErrorDetails) -> str:
     kind, value, context = detail["type"], detail["input"], detail.get("ctx", {})
     if kind == "extra_forbidden":
         near = difflib.get_close_matches(name, model.model_fields, 1)
-        hint = f"did you mean {near[0]!r}?" if near else f"it takes: {', '.join(model.model_fields)}"
+        hint = f"did you mean {near[0]!r}?" if near else f"it takes: {', '.join(model.model_fields) or 'none'}"
         return f"{tool} has no argument {quoted(name, 40)}; {hint}"
     if kind == "missing":
         return f"{name}: {tool} needs this argument; send it"

@@ -15,6 +15,7 @@ from mcp.types import (
 )
 
 from ..errors import UnknownArtifact
+from ..escaping import one_line
 from ..results import Artifact, Execution
 from ..service import Service
 from ..units import format_size
@@ -40,8 +41,8 @@ def success(text: str, answer: Answer, attached: Iterable[ContentBlock] = ()) ->
 
 
 def failure(text: str) -> CallToolResult:
-    """An error that the caller can act on."""
-    return CallToolResult(content=[TextContent(text=valid(text))], is_error=True)
+    """An error that the caller can act on: one line, whoever said what is in it."""
+    return CallToolResult(content=[TextContent(text=one_line(text))], is_error=True)
 
 
 def valid(text: str) -> str:
@@ -116,7 +117,7 @@ def describe_run(run: Executed) -> str:
 def describe_artifacts(artifacts: Sequence[ArtifactItem]) -> list[str]:
     """One line for each artifact."""
     lines = [
-        f"artifact: {artifact.name} ({_kind(artifact)}, {format_size(artifact.size_bytes)}) {artifact.uri}"
+        f"artifact: {one_line(artifact.name)} ({_kind(artifact)}, {format_size(artifact.size_bytes)}) {artifact.uri}"
         for artifact in artifacts[:_LINKS_SHOWN]
     ]
     if len(artifacts) > _LINKS_SHOWN:
@@ -140,7 +141,7 @@ async def attach(
             block = await _image(service, session_id, artifact)
             images += block is not None
         elif embed and artifact.size <= _EMBED_LIMIT:
-            _, data = await service.read_artifact(session_id, artifact.name)
+            _, data = await service.files.read_artifact(session_id, artifact.name)
             block = EmbeddedResource(resource=contents(session_id, artifact, data))
         if block is None and links < _LINKS_SHOWN:
             links += 1
@@ -152,7 +153,7 @@ async def attach(
 
 async def _image(service: Service, session_id: str, artifact: Artifact) -> ImageContent | None:
     try:
-        artifact, data = await service.read_artifact(session_id, artifact.name)
+        artifact, data = await service.files.read_artifact(session_id, artifact.name)
     except UnknownArtifact:  # the store made room for a newer one
         return None
     if len(data) >= _IMAGE_LIMIT or not artifact.width:  # a newer file of this name

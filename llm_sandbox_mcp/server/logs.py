@@ -1,16 +1,21 @@
 """Logging to stderr."""
 
 import logging
-import re
 
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+from ..escaping import escape, one_line
 
 
 class _Escaping(logging.Formatter):
-    """Escapes control characters: what is logged may come from code, and a terminal obeys them."""
+    """Escapes control characters: what is logged may come from code, and a terminal obeys them.
+
+    A record is one line, and those of its traceback are indented, so that no text in it can pass for another record.
+    """
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name is logging's
+        return one_line(super().formatMessage(record))
 
     def format(self, record: logging.LogRecord) -> str:
-        return _CONTROLS.sub(lambda match: f"\\x{ord(match[0]):02x}", super().format(record))
+        return escape(super().format(record)).replace("\n", "\n  ")
 
 
 def log_to_stderr() -> None:

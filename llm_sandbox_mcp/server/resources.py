@@ -1,7 +1,8 @@
-"""What clients can read beside the tools: languages, the profile, artifacts."""
+"""What clients can read beside the tools: languages, the profile, the pool, artifacts."""
 
 import json
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Any
 
 from mcp.server.context import ServerRequestContext
@@ -25,11 +26,13 @@ from mcp.types import (
     UnsubscribeRequestParams,
 )
 
+from ..backends.listening import PROXY_PORT
 from ..errors import SandboxError, quoted
 from ..service import Service
 from . import uris
 from .audience import Audience
 from .content import contents, valid
+from .old_names import OldNames
 
 _COMPLETIONS = 100
 """The protocol's limit."""
@@ -60,6 +63,13 @@ class Resources:
                     name="profile",
                     title="Profile",
                     description="Limits of this server; sizes in bytes, times in seconds",
+                    mime_type="application/json",
+                ),
+                Resource(
+                    uri=uris.POOL,
+                    name="pool",
+                    title="Pool",
+                    description="How many sandboxes are warm, in use, and were so far",
                     mime_type="application/json",
                 ),
             ]
@@ -96,15 +106,18 @@ class Resources:
 
     async def _read(self, uri: str) -> ReadResourceResult:
         if uri == uris.LANGUAGES:
-            return _json(uri, self._languages())
+            old_names = self._service.profile.tools.old_names
+            return _json(uri, await OldNames(self._service).all_details() if old_names else self._languages())
         if uri == uris.PROFILE:
             return _json(uri, self._profile())
+        if uri == uris.POOL:
+            return _json(uri, asdict(self._service.pool()))
         if (language := uris.parse_language_uri(uri)) is not None:
             return _json(uri, await self._service.describe_language(language))
         if (address := uris.parse_artifact_uri(uri)) is not None:
-            artifact, data = await self._service.read_artifact(*address)
+            artifact, data = await self._service.files.read_artifact(*address)
             return ReadResourceResult(contents=[contents(address[0], artifact, data)])
-        known = ", ".join((uris.LANGUAGES, uris.LANGUAGE_TEMPLATE, uris.PROFILE, uris.ARTIFACT_TEMPLATE))
+        known = ", ".join((uris.LANGUAGES, uris.LANGUAGE_TEMPLATE, uris.PROFILE, uris.POOL, uris.ARTIFACT_TEMPLATE))
         raise MCPError(INVALID_PARAMS, f"no resource is at {quoted(uri)}; there are: {known}", {"uri": valid(uri)})
 
     def _languages(self) -> list[dict[str, Any]]:
@@ -125,12 +138,30 @@ class Resources:
         shown: dict[str, Any] = {
             "backend": profile.backend.name,
             "limits": profile.limits.model_dump(mode="json"),
+            "network": self._network(),
             "sessions": profile.sessions.model_dump(mode="json"),
             "artifacts": profile.artifacts.model_dump(mode="json"),
             "libraries": {name: profile.language(name).libraries for name in self._service.languages},
+            "rules": {
+                "block": profile.rules.block,
+                "rules": [
+                    rule.model_dump(mode="json", exclude_defaults=True) | {"severity": rule.severity}
+                    for rule in self._service.rules
+                ],
+            },
         }
         if self._host_files:
             shown["files"] = {"roots": profile.files.roots}
+        return shown
+
+    def _network(self) -> dict[str, Any]:
+        network = self._service.profile.network
+        shown: dict[str, Any] = {"mode": network.mode}
+        if network.mode == "allow":
+            shown["proxy"] = f"http://127.0.0.1:{PROXY_PORT}"
+            shown["domains"] = [str(destination) for destination in network.granted().destinations]
+            # Asked for in plain HTTP, since the proxy adds to these what code must not see.
+            shown["http"] = sorted({secret.domain for secret in network.secrets})
         return shown
 
     async def subscribe(self, ctx: Context, params: SubscribeRequestParams) -> EmptyResult:
@@ -158,7 +189,7 @@ class Resources:
 
     def _paths(self, session_id: str) -> list[str]:
         try:
-            return sorted(artifact.name for artifact in self._service.artifacts(session_id))
+            return sorted(artifact.name for artifact in self._service.files.artifacts(session_id))
         except SandboxError:
             return []
 

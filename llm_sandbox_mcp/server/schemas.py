@@ -20,32 +20,32 @@ class Arguments(BaseModel):
 
 
 class ExecuteCode(Arguments):
-    """Runs code in an isolated sandbox without a network and returns what it printed, the value of its last expression
-    and the files and figures it made. Without session_id it opens a session; give the returned session_id to go on with
-    its variables and files."""
+    """Runs code in an isolated sandbox, with no network but what sandbox://profile names, and returns what it printed,
+    the value of its last expression and the files and figures it made. Without session_id it opens a session; give the
+    returned session_id to go on with its variables and files."""
 
     code: str = Field(min_length=1, description="Source code")
     language: str = "python"
-    session_id: str = Field("", description="Session to continue; empty: a new one")
-    libraries: list[str] = Field([], description="Libraries to install first, by name")
+    session_id: str = Field("", description="To continue; empty: a new one")
+    libraries: list[str] = Field([], description="Libraries to install first")
     timeout_seconds: float = Field(DEFAULT_TIMEOUT, gt=0, allow_inf_nan=False)
-    variables: dict[str, Any] = Field({}, description="JSON values, set as variables before the code runs")
+    variables: dict[str, Any] = Field({}, description="JSON values, set before the code runs")
     keep_session: bool = Field(True, description="false: close the session after this run")
 
 
 class InstallLibraries(Arguments):
-    """Installs libraries from the package index into one session only. Code itself has no network."""
+    """Installs libraries from the package index into one session only."""
 
     libraries: list[str] = Field(min_length=1, description="Names, with a version if needed: pandas==2.2.3")
     language: str = "python"
-    session_id: str = Field("", description="Session to install into; empty: a new one")
+    session_id: str = Field("", description="Empty: a new one")
 
 
 class CopyFile(Arguments):
-    """Copies one file into a session's working directory (direction "in") or out of it ("out")."""
+    """Copies one file into a session's working directory (direction in) or out of it (out)."""
 
     session_id: str = Field(min_length=1)
-    path: str = Field(min_length=1, description="File in the sandbox, relative to the working directory")
+    path: str = Field(min_length=1, description="Relative to the working directory")
     direction: Literal["in", "out"] = "in"
     content: str = Field("", description="in: what to write")
     encoding: Literal["text", "base64"] = Field("text", description="Of content; base64 for binary files")
@@ -60,11 +60,21 @@ class GetArtifacts(Arguments):
 
 
 class ManageSession(Arguments):
-    """Lists sessions, interrupts what runs in one (state is kept), clears its artifacts (state is kept), resets it
-    (state is lost, the id stays) or closes it."""
+    """Lists sessions; interrupts what runs in one or clears its artifacts (state is kept), resets it (state is lost,
+    the id stays) or closes it."""
 
     action: Literal["list", "interrupt", "clear", "reset", "close"]
     session_id: str = Field("", description="Needed for all but list")
+
+
+class GetSupportedLanguages(Arguments):
+    """Lists the languages that code can be written in, as JSON."""
+
+
+class GetLanguageDetails(Arguments):
+    """Describes a language as JSON: version, package manager, libraries, uses, examples."""
+
+    language: str
 
 
 class Answer(BaseModel):
@@ -89,10 +99,10 @@ class Executed(Answer):
     stderr: str
     stdout_omitted_bytes: int = Field(description="Left out of stdout")
     stderr_omitted_bytes: int
-    result: str = Field(description="Value of the last expression; empty: none")
+    result: str = Field(description="Of the last expression; empty: none")
     duration_ms: int
     session_id: str
-    session_state: SessionState = Field(description="fresh: the state was lost, the next run starts anew")
+    session_state: SessionState = Field(description="fresh: state was lost, the next run starts anew")
     artifacts: list[ArtifactItem]
     notes: list[str]
 
@@ -135,18 +145,24 @@ class SessionItem(Answer):
 class Managed(Answer):
     action: str
     sessions: list[SessionItem]
+    pool: dict[str, int]
 
 
 def define_tools(profile: Profile, languages: Iterable[str], *, host_files: bool) -> dict[str, Tool]:
     """The tools by name, as this server's profile and languages make them."""
     longest = profile.limits.timeout
-    tools = (
+    tools: tuple[Tool, ...] = (
         _tool("execute_code", "Run code", ExecuteCode, Executed),
         _tool("install_libraries", "Install libraries", InstallLibraries, Installed, open_world=True),
         _tool("copy_file", "Copy a file", CopyFile, Copied, destructive=host_files, idempotent=True),
         _tool("get_artifacts", "Get artifacts", GetArtifacts, Artifacts, read_only=True, idempotent=True),
         _tool("manage_session", "Manage sessions", ManageSession, Managed, destructive=True, idempotent=True),
     )
+    if profile.tools.old_names:
+        tools += (
+            _tool("get_supported_languages", "List languages", GetSupportedLanguages, read_only=True, idempotent=True),
+            _tool("get_language_details", "Describe a language", GetLanguageDetails, read_only=True, idempotent=True),
+        )
     for tool in tools:
         properties = tool.input_schema["properties"]
         if "language" in properties:
@@ -160,7 +176,7 @@ def _tool(
     name: str,
     title: str,
     arguments: type[Arguments],
-    answer: type[Answer],
+    answer: type[Answer] | None = None,
     *,
     read_only: bool = False,
     destructive: bool = False,
@@ -173,7 +189,7 @@ def _tool(
         title=title,
         description=" ".join(schema.pop("description").split()),
         input_schema=schema,
-        output_schema=_flat(answer, "serialization"),
+        output_schema=_flat(answer, "serialization") if answer is not None else None,
         annotations=ToolAnnotations(
             read_only_hint=read_only,
             destructive_hint=destructive,

@@ -4,7 +4,9 @@ A thread that reads stdin cannot be stopped, so a process that is asked to end w
 """
 
 import fcntl
+import json
 import os
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 
@@ -12,9 +14,19 @@ import anyio
 import anyio.lowlevel
 from anyio.abc import ObjectReceiveStream, ObjectSendStream
 from mcp.shared.message import SessionMessage
-from mcp.types import jsonrpc_message_adapter
+from mcp.types import INVALID_REQUEST, ErrorData, JSONRPCError, jsonrpc_message_adapter
+
+from ..units import format_size
 
 _READ_SIZE = 1 << 16
+_LONGEST = 16 << 20
+"""Bytes of one message; of a longer one only the ends are kept, to find out whom to answer."""
+_END = 4096
+_NUMBER = rb'"id"\s*:\s*(\d{1,15}|"[\w.:-]{1,100}")'
+_VERSION = rb'"jsonrpc"\s*:\s*"2\.0"'
+_FIRST = re.compile(rb"\s*\{\s*(?:%b\s*,\s*)?%b" % (_VERSION, _NUMBER))
+_LAST = re.compile(rb"%b\s*(?:,\s*%b\s*)?\}\s*$" % (_NUMBER, _VERSION))
+"""Where clients put the id of a request: before all that it holds, or after it."""
 _WRITE_SIZE = 4096
 """A pipe that is ready takes this much without blocking (PIPE_BUF)."""
 
@@ -39,6 +51,9 @@ async def stdio_streams() -> AsyncIterator[tuple[Incoming, Outgoing]]:
     async def read() -> None:
         async with in_send:
             async for line in _lines(source):
+                if len(line) > _LONGEST or isinstance(line, _Ends):
+                    await out_send.send(_refusal(line))
+                    continue
                 try:
                     message = jsonrpc_message_adapter.validate_json(line, by_name=False)
                 except ValueError as error:
@@ -79,18 +94,35 @@ def _claim(fd: int, substitute: Callable[[], int]) -> Iterator[int]:
         os.close(private)
 
 
+class _Ends(bytes):
+    """What is left of a line that is too long."""
+
+
 async def _lines(fd: int) -> AsyncIterator[bytes]:
-    pending = bytearray()
+    pending, cut = bytearray(), False
     while True:
         await _ready(anyio.wait_readable, fd)
         data = os.read(fd, _READ_SIZE)
         *lines, rest = data.split(b"\n")
         for line in lines:
-            yield bytes(pending + line)
+            pending += line
+            yield _Ends(pending) if cut else bytes(pending)
             pending.clear()
+            cut = False
         pending += rest
+        if len(pending) > (3 * _END if cut else _LONGEST):
+            cut = True
+            del pending[_END:-_END]
         if not data:
             return
+
+
+def _refusal(line: bytes) -> SessionMessage:
+    """The answer to a message that is too long; nobody is named in it where its id cannot be made out."""
+    found = _FIRST.match(line) or _LAST.search(line)
+    text = f"a message has {format_size(_LONGEST)} at most; send less at once, such as files in parts"
+    error = ErrorData(code=INVALID_REQUEST, message=text)
+    return SessionMessage(JSONRPCError(jsonrpc="2.0", id=json.loads(found[1]) if found else None, error=error))
 
 
 async def _write(fd: int, data: bytes) -> None:

@@ -1,9 +1,9 @@
-"""The five tools."""
+"""The tools."""
 
 import binascii
 import logging
 from base64 import b64decode, b64encode
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -12,12 +12,14 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import INVALID_PARAMS, CallToolRequestParams, CallToolResult, ListToolsResult, PaginatedRequestParams
 
 from ..errors import InvalidArgument, PolicyDenied, SandboxError, UnknownArtifact, quoted
+from ..escaping import one_line
 from ..results import SessionInfo
 from ..service import Service
 from ..units import format_size
 from .arguments import parse_arguments
 from .audience import Audience
 from .content import as_text, attach, describe_artifacts, describe_run, executed, failure, item, link, success
+from .old_names import OldNames, by_our_names
 from .progress import reporting
 from .schemas import (
     Arguments,
@@ -26,6 +28,8 @@ from .schemas import (
     CopyFile,
     ExecuteCode,
     GetArtifacts,
+    GetLanguageDetails,
+    GetSupportedLanguages,
     Installed,
     InstallLibraries,
     LibraryItem,
@@ -68,6 +72,12 @@ class Tools:
             "get_artifacts": _Tool(GetArtifacts, self._get_artifacts),
             "manage_session": _Tool(ManageSession, self._manage_session),
         }
+        self._old_names = OldNames(service) if service.profile.tools.old_names else None
+        if self._old_names is not None:
+            self._tools |= {
+                "get_supported_languages": _Tool(GetSupportedLanguages, self._old_names.supported_languages),
+                "get_language_details": _Tool(GetLanguageDetails, self._old_names.language_details),
+            }
 
     async def list_tools(self, _ctx: Context, _params: PaginatedRequestParams | None) -> ListToolsResult:
         """Answers tools/list."""
@@ -79,8 +89,11 @@ class Tools:
         if tool is None:
             known = ", ".join(self._tools)
             raise MCPError(INVALID_PARAMS, f"no tool is named {quoted(params.name, 40)}; there are: {known}")
+        given: Mapping[str, Any] = params.arguments or {}
+        if self._old_names is not None:
+            given = by_our_names(params.name, given)
         try:
-            return await tool.run(ctx, parse_arguments(tool.model, params.name, params.arguments or {}))
+            return await tool.run(ctx, parse_arguments(tool.model, params.name, given))
         except SandboxError as error:
             return failure(str(error))
         except Exception:
@@ -147,9 +160,9 @@ class Tools:
     async def _copy_in(self, arguments: CopyFile) -> CallToolResult:
         session_id, path = arguments.session_id, arguments.path
         if arguments.host_path:
-            artifact = await self._service.copy_in_from_host(session_id, path, arguments.host_path)
+            artifact = await self._service.files.copy_in_from_host(session_id, path, arguments.host_path)
         else:
-            artifact = await self._service.copy_in(session_id, path, _decode(arguments))
+            artifact = await self._service.files.copy_in(session_id, path, _decode(arguments))
         answer = Copied(
             session_id=session_id,
             path=artifact.name,
@@ -160,15 +173,15 @@ class Tools:
             uri="",
             host_path=arguments.host_path,
         )
-        return success(f"copied in: {artifact.name} ({format_size(artifact.size)})", answer)
+        return success(f"copied in: {one_line(artifact.name)} ({format_size(artifact.size)})", answer)
 
     async def _copy_out(self, arguments: CopyFile) -> CallToolResult:
         session_id, path, host_path = arguments.session_id, arguments.path, arguments.host_path
         if host_path:
-            artifact = await self._service.copy_out_to_host(session_id, path, host_path)
+            artifact = await self._service.files.copy_out_to_host(session_id, path, host_path)
             content = uri = ""
         else:
-            artifact = await self._service.copy_out(session_id, path)
+            artifact = await self._service.files.copy_out(session_id, path)
             content = await self._small(session_id, artifact.name, artifact.size, arguments.encoding)
             uri = artifact_uri(session_id, artifact.name)
         answer = Copied(
@@ -181,7 +194,7 @@ class Tools:
             uri=uri,
             host_path=host_path,
         )
-        done = f"copied out: {artifact.name} ({format_size(artifact.size)})"
+        done = f"copied out: {one_line(artifact.name)} ({format_size(artifact.size)})"
         if host_path:
             return success(f"{done} to {host_path}", answer)
         if content or not artifact.size:
@@ -196,12 +209,12 @@ class Tools:
     async def _small(self, session_id: str, name: str, size: int, encoding: str) -> str:
         if size >= (_TEXT_LIMIT if encoding == "text" else _BASE64_LIMIT):
             return ""
-        _, data = await self._service.read_artifact(session_id, name)
+        _, data = await self._service.files.read_artifact(session_id, name)
         return b64encode(data).decode() if encoding == "base64" else as_text(data) or ""
 
     async def _get_artifacts(self, ctx: Context, arguments: GetArtifacts) -> CallToolResult:
         session_id = arguments.session_id
-        found = {artifact.name: artifact for artifact in self._service.artifacts(session_id)}
+        found = {artifact.name: artifact for artifact in self._service.files.artifacts(session_id)}
         if missing := [name for name in arguments.names if name not in found]:
             there = ", ".join(quoted(name, 40) for name in [*found][:_NAMES_SHOWN]) or "none"
             more = f" and {len(found) - _NAMES_SHOWN} more" if len(found) > _NAMES_SHOWN else ""
@@ -221,7 +234,10 @@ class Tools:
                 f"{', '.join(session.languages) or 'no language yet'}, expires in {session.expires_in_seconds} s"
                 for session in sessions
             ]
-            return success("\n".join(lines) or "no sessions", Managed(action=action, sessions=sessions))
+            pool = self._pool()
+            lines = lines or ["no sessions"]
+            lines.append(f"sandboxes: {pool['leased']} in use, {pool['warm']} warm, {pool['max']} at most")
+            return success("\n".join(lines), Managed(action=action, sessions=sessions, pool=pool))
         if not session_id:
             raise InvalidArgument(f"session_id: {action} needs one; execute_code returned it")
         if action == "interrupt":
@@ -235,7 +251,11 @@ class Tools:
         ctx.lifespan_context.peer(ctx).sessions.add(session_id)
         left = [_session(info) for info in self._service.list_sessions() if info.id == session_id]
         done = {"interrupt": "interrupted", "clear": "cleared", "reset": "reset", "close": "closed"}[action]
-        return success(f"{done}: {session_id}", Managed(action=action, sessions=left))
+        return success(f"{done}: {session_id}", Managed(action=action, sessions=left, pool=self._pool()))
+
+    def _pool(self) -> dict[str, int]:
+        pool = self._service.pool()
+        return {"warm": pool.warm, "leased": pool.leased, "max": pool.max}
 
     def _visible(self, ctx: Context, session_id: str) -> list[SessionInfo]:
         # An id is all it takes to use a session. On stdio every session is the one client's. Over HTTP clients share

@@ -15,19 +15,17 @@ from anyio.abc import TaskStatus
 from mcp.server.lowlevel.server import Server
 
 from ..errors import ProfileError
-from .logs import log_to_stderr
+from ..service import Service
+from .access import names_of, read_token, require_token
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
-
-_LOCAL_NAMES = ("127.0.0.1", "localhost", "[::1]")
 
 
 async def serve_stdio(server: Server[Any]) -> None:
     """Serves one client on stdin and stdout until the input ends, or SIGTERM or SIGINT comes."""
     from .stdio import stdio_streams
 
-    log_to_stderr()
     async with anyio.create_task_group() as tasks:
         await tasks.start(_cancel_on_signal, tasks.cancel_scope)
         async with stdio_streams() as (incoming, outgoing):
@@ -35,19 +33,22 @@ async def serve_stdio(server: Server[Any]) -> None:
         tasks.cancel_scope.cancel()
 
 
-async def serve_http(server: Server[Any], host: str, port: int) -> None:
-    """Serves any number of local clients, streamable HTTP at `/mcp` and SSE at `/sse`, until SIGTERM or SIGINT comes.
+async def serve_http(server: Server[Any], service: Service, host: str, port: int) -> None:
+    """Serves any number of clients, streamable HTTP at `/mcp` and SSE at `/sse`, until SIGTERM or SIGINT comes.
 
-    Port 0 takes a free one; the address is printed on stderr. Raises `ProfileError` for a host that is not loopback
-    and for an address that cannot be taken.
+    Beside them are the paths of `rest`, where the service's profile has them.
+
+    Port 0 takes a free one; the address is printed on stderr. Raises `ProfileError` for a token that cannot be used,
+    for a host that is not loopback where callers need none, and for an address that cannot be taken.
     """
     import uvicorn
 
-    log_to_stderr()
-    listener = _listen(host, port)
+    section = service.profile.http
+    token = await read_token(section.token_file) if section.token_file else None
+    listener = _listen(host, port, to_others=token is not None)
     stopping = anyio.Event()
     config = uvicorn.Config(
-        _application(server, stopping),
+        _application(server, service, stopping, token),
         log_config=None,
         access_log=False,
         server_header=False,
@@ -90,15 +91,15 @@ async def _cancel_on_signal(scope: anyio.CancelScope, *, task_status: TaskStatus
             scope.cancel()
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _listen(host: str, port: int, *, to_others: bool) -> socket.socket:
     try:
         address = ipaddress.ip_address("127.0.0.1" if host == "localhost" else host.strip("[]"))
-    except ValueError:
-        address = None
-    if address is None or not address.is_loopback:
+    except ValueError as error:
+        raise ProfileError(f"--host {host}: is no address; give one such as 127.0.0.1 or 0.0.0.0") from error
+    if not address.is_loopback and not to_others:
         raise ProfileError(
-            f"--host {host}: must be a loopback address (127.0.0.1, ::1, localhost), as callers need no password; "
-            "to serve other machines, put a proxy that authenticates them before it"
+            f"--host {host}: must be a loopback address (127.0.0.1, ::1, localhost), as callers need no token; "
+            "to serve other machines, set http.token_file in the profile"
         )
     family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
     try:
@@ -111,18 +112,18 @@ def _listen(host: str, port: int) -> socket.socket:
         ) from error
 
 
-def _application(server: Server[Any], stopping: anyio.Event) -> "Starlette":
+def _application(server: Server[Any], service: Service, stopping: anyio.Event, token: str | None) -> "Starlette":
     from mcp.server.sse import SseServerTransport
-    from mcp.server.transport_security import TransportSecurityMiddleware, TransportSecuritySettings
+    from mcp.server.transport_security import TransportSecurityMiddleware
+    from starlette.applications import Starlette
+    from starlette.exceptions import HTTPException
     from starlette.requests import Request
+    from starlette.responses import JSONResponse, PlainTextResponse, Response
     from starlette.routing import Mount, Route
     from starlette.types import Receive, Scope, Send
 
-    settings = TransportSecuritySettings(
-        enable_dns_rebinding_protection=True,
-        allowed_hosts=[f"{name}:*" for name in _LOCAL_NAMES],
-        allowed_origins=[f"http://{name}:*" for name in _LOCAL_NAMES],
-    )
+    section = service.profile.http
+    settings = names_of(section.hosts)
     security = TransportSecurityMiddleware(settings)
     sse = SseServerTransport("/messages/", settings)
 
@@ -149,4 +150,21 @@ def _application(server: Server[Any], stopping: anyio.Event) -> "Starlette":
         Route("/sse", ServeSSE(), methods=["GET"]),
         Mount("/messages/", sse.handle_post_message),
     ]
-    return application
+    if token is not None:
+        require_token(application, token)
+
+    async def health(_: Request) -> Response:
+        return JSONResponse({"status": "healthy"}) if section.execute_code else PlainTextResponse("ok\n")
+
+    # Outside of what takes a token: whoever probes a server has none, and is told nothing else.
+    routes = [Route("/health", health), Mount("/", application)]
+    if section.execute_code:
+        from .rest import add_paths, not_there
+
+        add_paths(application, service, security.validate_request, bearer=token is not None)
+        routes.insert(0, Route("/", health))
+    whole = Starlette(routes=routes, lifespan=application.router.lifespan_context)
+    if section.execute_code:
+        for part in (application, whole):
+            part.add_exception_handler(HTTPException, not_there)
+    return whole

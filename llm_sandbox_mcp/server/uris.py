@@ -6,6 +6,7 @@ from urllib.parse import quote, unquote
 LANGUAGES = "sandbox://languages"
 LANGUAGE_TEMPLATE = "sandbox://languages/{language}"
 PROFILE = "sandbox://profile"
+POOL = "sandbox://pool"
 ARTIFACT_TEMPLATE = "sandbox://sessions/{session_id}/artifacts/{+path}"
 
 _LANGUAGE = re.compile(r"sandbox://languages/([^/]+)")

@@ -1,4 +1,7 @@
-"""How fast each language is: a run on a live interpreter; for compiled ones the second run beside the bare program."""
+"""How fast each language is: a run on a live interpreter; for compiled ones the second run beside the bare program.
+
+And what it costs that figures are captured, to a run that draws none.
+"""
 
 import time
 
@@ -6,9 +9,10 @@ import anyio
 
 from llm_sandbox_mcp.kernel import Places
 from llm_sandbox_mcp.languages import Language
-from llm_sandbox_mcp.profile import load_profile
+from llm_sandbox_mcp.profile import Profile, load_profile
 from llm_sandbox_mcp.results import Execution
-from llm_sandbox_mcp.service import Service, open_service
+from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.wiring import open_service
 from tests.benchmarks.speed import row
 
 ROUNDS = 100
@@ -25,6 +29,28 @@ PROGRAMS = {
     "go": 'package main\n\nimport "fmt"\n\nfunc main() { fmt.Println("hello") }',
     "java": 'System.out.println("hello");',
 }
+
+CAPTURE_ROUNDS = 500
+NO_CAPTURE = {
+    "python": {"SANDBOX_FIGURES": "/nowhere", "MPLBACKEND": "agg"},
+    "r": {"SANDBOX_FIGURES": "/nowhere"},
+}
+"""Settings of a profile by which a language captures no figures."""
+EARLIER = {
+    "python": {
+        "": "1",
+        "matplotlib": "import matplotlib.pyplot as plt",
+        "10 figures before": (
+            "import matplotlib.pyplot as plt\nfor n in range(10):\n    plt.plot([n])\n    plt.show()\n    plt.close()"
+        ),
+    },
+    "r": {
+        "": "1",
+        "ggplot2": "library(ggplot2)",
+        "10 figures before": "try(for (n in 1:10) plot(n), silent = TRUE)\ninvisible(graphics.off())",
+    },
+}
+"""What the session has run before, by what it is called."""
 
 
 async def interpreted(service: Service, language: str) -> None:
@@ -63,6 +89,34 @@ async def compiled(service: Service, language: Language) -> None:
     row(f"second run, {language.name}", ours, floor, "<= 1.2x")
 
 
+async def capture(on: Service, off: Service, language: str, name: str, earlier: str) -> None:
+    """Runs that draw nothing, in turn with capture off, off once more to show the noise, and on."""
+    services = (off, off, on)
+    sessions = [(await _run(service, language, earlier, "")).session_id for service in services]
+    times: list[list[float]] = [[], [], []]
+    for number in range(CAPTURE_ROUNDS):
+        for at in range(len(services)):
+            at = (at + number) % len(services)  # each comes first, second and last as often as the others
+            start = time.perf_counter()
+            await _run(services[at], language, STATEMENTS[language], sessions[at])
+            times[at].append(time.perf_counter() - start)
+    what = f"{language}, {name}" if name else language
+    row(f"capture off, {what} (floor)", times[0])
+    row(f"capture off once more, {what}", times[1], times[0])
+    row(f"capture on, {what}", times[2], times[0], "nothing")
+    for service, session_id in zip(services, sessions, strict=True):
+        await service.close_session(session_id)
+
+
+def without_capture(profile: Profile) -> Profile:
+    """The profile with figures captured by no language."""
+    changed = {
+        name: profile.language(name).model_copy(update={"env": {**profile.language(name).env, **settings}})
+        for name, settings in NO_CAPTURE.items()
+    }
+    return profile.model_copy(update={"languages": {**profile.languages, **changed}})
+
+
 async def _run(service: Service, language: str, code: str, session_id: str) -> Execution:
     result = await service.execute(code, language=language, session_id=session_id)
     assert result.status == "ok", result
@@ -72,7 +126,8 @@ async def _run(service: Service, language: str, code: str, session_id: str) -> E
 async def main() -> None:
     """Measures every language whose programs are here."""
     print(f"{'':44}{'p50 ms':>9}{'p10 .. p90':>22}{'ratio':>9}  promised")
-    async with open_service(load_profile()) as service:
+    profile = load_profile()
+    async with open_service(profile) as service, open_service(without_capture(profile)) as silent:
         for name, language in service.languages.items():
             if any(
                 [not await anyio.Path("/usr/bin", command).exists() for command in language.handler.requires.commands]
@@ -82,6 +137,8 @@ async def main() -> None:
                 await compiled(service, language)
             elif name in STATEMENTS:
                 await interpreted(service, name)
+                for what, earlier in EARLIER.get(name, {}).items():
+                    await capture(service, silent, name, what, earlier)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,8 @@ from mcp import Client
 
 from llm_sandbox_mcp.profile import load_profile
 from llm_sandbox_mcp.server import build_server
-from llm_sandbox_mcp.service import Service, open_service
+from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.wiring import open_service
 
 ROUNDS = 200
 STARTS = 30

@@ -2,19 +2,33 @@
 
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from llm_sandbox_mcp import __version__
-from llm_sandbox_mcp.cli.console import escape
 from llm_sandbox_mcp.cli.table import table
+from llm_sandbox_mcp.escaping import escape
 from llm_sandbox_mcp.folders import CONFIGS
 
 from .command import ARGV, LIMIT, ROOT, command, environment, refused
 
-COMMANDS = ("serve", "run", "doctor", "languages", "profile show", "profile check", "sweep", "client-config")
+COMMANDS = (
+    "serve",
+    "run",
+    "doctor",
+    "languages",
+    "profile show",
+    "profile check",
+    "images build",
+    "images list",
+    "images pull",
+    "images remove",
+    "sweep",
+    "client-config",
+)
 CLIENTS = sorted(path.stem for path in (CONFIGS / "clients").glob("*.json"))
 INITIALIZE = {
     "jsonrpc": "2.0",
@@ -82,6 +96,26 @@ def test_doctor_says_what_is_missing_and_what_mends_it(tmp_path: Path) -> None:
     assert "no-such-program is not on PATH" in done.stdout
     assert "what mends it:\n  bubblewrap: " in done.stdout
     assert done.stdout.endswith("Code cannot run here.\n")
+
+
+@pytest.mark.usefixtures("embedded")
+def test_doctor_names_a_language_whose_programs_are_missing_and_the_others_run(tmp_path: Path) -> None:
+    (tmp_path / "absent").mkdir()
+    (tmp_path / "absent/handler.toml").write_text(
+        'name = "absent"\ntitle = "Absent"\nextension = ".x"\nversion = ["no-such-program"]\nstateful = true\n'
+        '[runner]\nargv = ["no-such-program"]\n'
+        '[requires]\ncommands = ["no-such-program"]\ninstall = "apt-get install absent"\n'
+    )
+    profile = tmp_path / "own.toml"
+    profile.write_text(f"[handlers]\nfolders = ['{tmp_path}']\n")
+    done = command("doctor", "--profile", str(profile))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.search(r"\nabsent +missing +not below /usr, where sandboxes look: no-such-program\n", done.stdout)
+    assert "\n  absent: apt-get install absent\n" in done.stdout
+    assert re.search(r"\nbash +ok ", done.stdout)
+    assert done.stdout.endswith("Code can run here.\n")
+    ran = command("run", "--profile", str(profile), "--language", "bash", "-c", "echo on")
+    assert (ran.returncode, ran.stdout) == (0, "on\n")
 
 
 def test_where_bubblewrap_is_missing_nothing_runs(tmp_path: Path) -> None:

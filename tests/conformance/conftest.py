@@ -9,7 +9,8 @@ import pytest
 from llm_sandbox_mcp.backends import BACKENDS, open_backend
 from llm_sandbox_mcp.backends.base import Backend, Sandbox
 from llm_sandbox_mcp.profile import Profile
-from llm_sandbox_mcp.service import Service, open_service
+from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.wiring import open_service
 from tests.engines import host_folder, need, small_profile, surroundings
 
 
@@ -61,3 +62,19 @@ async def service(anyio_backend: str, backend_name: str, profile: Profile) -> As
     with anyio.fail_after(60):
         async with open_service(profile) as opened:
             yield opened
+
+
+DEVIATIONS = {
+    ("kubernetes", "test_what_does_not_fit_is_an_error_that_says_why"): "before 1.22 no volume in memory has a size",
+    ("kubernetes", "test_a_disk_that_is_full_is_told_all_the_same"): "before 1.22 no volume in memory has a size",
+    ("kubernetes", "test_each_limit_that_is_hit_is_counted"): "a node limits processes and tells nobody",
+}
+"""What a backend cannot do; one that starts to do it fails."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        call = getattr(item, "callspec", None)
+        name = getattr(item, "originalname", "")
+        if call and (reason := DEVIATIONS.get((call.params.get("backend_name", ""), name))):
+            item.add_marker(pytest.mark.xfail(reason=reason, strict=True))

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 import anyio
 import pytest
 
+from llm_sandbox_mcp.backends import copying
 from llm_sandbox_mcp.backends.archive import Member
 from llm_sandbox_mcp.backends.base import PATH, Sandbox
 from llm_sandbox_mcp.errors import BadPath
@@ -20,7 +21,7 @@ async def put(sandbox: Sandbox, path: str, data: bytes) -> None:
             yield data[at : at + 1000]
 
     with anyio.fail_after(5):
-        await sandbox.copy_in(path, len(data), content())
+        await copying.copy_in(sandbox, path, len(data), content())
 
 
 async def get(sandbox: Sandbox, *names: str, limit: int = 1 << 20) -> dict[str, Member]:
@@ -30,7 +31,7 @@ async def get(sandbox: Sandbox, *names: str, limit: int = 1 << 20) -> dict[str, 
         found[member.name] = member
 
     with anyio.fail_after(5):
-        await sandbox.copy_out("/sandbox", names, limit, take)
+        await copying.copy_out(sandbox, "/sandbox", names, limit, take)
     return found
 
 

@@ -109,9 +109,30 @@ async def test_ten_sandboxes_start_at_once(backend: Backend, profile: Profile) -
     assert sorted(answers) == [b"%d\n" % number for number in range(10)]
 
 
+async def test_a_runner_that_was_never_closed_leaves_no_descriptor_behind_its_sandbox(
+    backend: Backend, profile: Profile
+) -> None:
+    def held() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    async def cycle() -> None:
+        async with backend.sandbox(profile.limits.policy()) as sandbox:
+            await sandbox.spawn(["sleep", "1000"], ENV)
+
+    # Docker's package keeps 25 connections, and has them all only after a while.
+    for _ in range(8):
+        await cycle()
+    before = held()
+    for _ in range(3):
+        await cycle()
+    with anyio.fail_after(5):
+        while held() > before:
+            await anyio.lowlevel.checkpoint()
+
+
 ORDINARY = """
 import anyio, os, pathlib, sys
-from llm_sandbox_mcp.service import open_service
+from llm_sandbox_mcp.wiring import open_service
 from llm_sandbox_mcp.profile import load_profile
 
 async def main():
@@ -133,6 +154,7 @@ anyio.run(main)
 """
 
 
+@pytest.mark.parametrize("backend_name", ["embedded"])
 async def test_it_works_for_an_ordinary_user_without_control_groups_and_says_so(
     backend_name: str, backend: Backend, folder: Path
 ) -> None:

@@ -3,7 +3,7 @@
 import anyio
 import pytest
 
-from llm_sandbox_mcp.errors import CapacityReached, UnknownSession
+from llm_sandbox_mcp.errors import CapacityReached, InvalidArgument, PolicyDenied, UnknownSession
 from llm_sandbox_mcp.results import Execution
 from llm_sandbox_mcp.service import Service
 
@@ -161,6 +161,19 @@ async def test_a_cancelled_call_interrupts_the_code_and_keeps_the_session(servic
         assert (await service.execute("x", session_id=session)).result == "2"
 
 
+async def test_the_interrupt_of_a_call_that_was_given_up_never_meets_the_next_run(service: Service) -> None:
+    session_id = (await service.execute("x = 1")).session_id
+    given_up = 0
+    for number in range(100):
+        # Such that some of them have just ended by themselves when they are interrupted.
+        with anyio.move_on_after(number % 20 * 0.0003) as scope:
+            await service.execute("x", session_id=session_id)
+        given_up += scope.cancelled_caught
+        after = await service.execute("x", session_id=session_id)
+        assert (after.status, after.result) == ("ok", "1"), after
+    assert given_up
+
+
 async def test_a_reset_keeps_the_id_and_nothing_else(service: Service) -> None:
     session = (await service.execute("x = 1\nopen('file', 'w').close()")).session_id
     await service.reset_session(session)
@@ -169,9 +182,63 @@ async def test_a_reset_keeps_the_id_and_nothing_else(service: Service) -> None:
 
 
 async def test_an_error_in_the_scope_of_the_service_comes_out_as_it_is(backend_name: str, service: Service) -> None:
-    from llm_sandbox_mcp.service import open_service
+    from llm_sandbox_mcp.wiring import open_service
 
     with pytest.raises(ZeroDivisionError):  # noqa: PT012 - the scope's end is the matter
         async with open_service(service.profile) as other:
             await other.execute("1")
             raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("changes", [{"sessions": {"starts_per_second": 0.02}}])
+async def test_sandboxes_that_are_started_too_often_are_refused_with_the_time_to_wait(service: Service) -> None:
+    session = (await service.execute("1")).session_id
+    refusal = r"at most 0\.02 times a second; try again in \d.*, or raise sessions\.starts_per_second in the profile"
+    with pytest.raises(CapacityReached, match=refusal):
+        await service.execute("1")
+    assert (await service.execute("2", session_id=session)).result == "2"
+    # A session that lost its sandbox, or was reset, needs one more.
+    await service.reset_session(session)
+    with pytest.raises(CapacityReached, match=refusal):
+        await service.execute("1", session_id=session)
+    assert session in {info.id for info in service.list_sessions()}
+
+
+async def test_a_caller_lowers_limits_of_a_new_session_and_of_one_run(service: Service) -> None:
+    fills = "open('large', 'wb').write(bytes(3 << 20))"
+    first = await service.execute(fills, limits={"file_size": 2 << 20, "output": 1000})
+    assert first.status == "file_limit", first
+    printed = await service.execute("print('x' * 2000)", session_id=first.session_id)
+    assert printed.status == "ok", "its output was lowered for one run"
+    again = await service.execute(fills, session_id=first.session_id)
+    assert again.status == "file_limit", "its sandbox has what it was made with"
+    assert (await service.execute(fills)).status == "ok"
+    slow = await service.execute("import time\ntime.sleep(100)", limits={"timeout": 0.3})
+    assert slow.status == "timeout", slow
+
+
+@pytest.mark.parametrize(
+    ("limits", "error", "said"),
+    [
+        ({"memory": 1 << 50}, PolicyDenied, "memory must be at least 8388608 and at most"),
+        ({"memory": 1}, PolicyDenied, "memory must be at least 8388608"),
+        ({"pids": 7}, PolicyDenied, "pids must be at least 8"),
+        ({"cpu_time": 1e9}, PolicyDenied, "cpu_time must be above 0 and at most"),
+        ({"files": 0}, PolicyDenied, "files must be above 0"),
+        ({"pids": 8.5}, PolicyDenied, "pids must be a whole number"),
+        ({"model_config": 1}, InvalidArgument, "'model_config' is no limit; there are: memory, "),
+        ({"narrow\n": 1}, InvalidArgument, r"'narrow\\n' is no limit; there are: memory, "),
+    ],
+)
+async def test_limits_that_would_be_raised_or_are_none_are_refused(
+    service: Service, limits: dict[str, float], error: type[Exception], said: str
+) -> None:
+    with pytest.raises(error, match=said):
+        await service.execute("1", limits=limits)
+    assert service.list_sessions() == ()
+
+
+async def test_limits_of_a_sandbox_that_is_there_stay_as_they_are(service: Service) -> None:
+    session = (await service.execute("1")).session_id
+    with pytest.raises(InvalidArgument, match="disk, pids can be lowered for a new session only; leave session_id out"):
+        await service.execute("1", session_id=session, limits={"pids": 1, "disk": 1, "cpu_time": 1})

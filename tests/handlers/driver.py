@@ -31,6 +31,8 @@ import pytest
 HANDLERS = Path(__file__).resolve().parents[2] / "handlers"
 LIMIT = 10.0
 """Seconds any single step may take before the test fails."""
+SECOND_INTERRUPT = 0.125
+"""Seconds after which the server interrupts again: bash, for one, loses a signal that meets it between fork and exec."""
 LARGEST_FRAME = 4096
 
 Stream = Literal["stdout", "stderr"]
@@ -92,11 +94,13 @@ class _Channel:
         self._pending = bytearray()
         self._payload = bytearray()
         self._start = b""
+        self.begun = False
         self.payload: bytes | None = None
 
     def expect(self, nonce: str) -> None:
         self._start = b"\x1e" + nonce.encode()
         self._payload.clear()
+        self.begun = False
         self.payload = None
 
     def feed(self, data: bytes) -> None:
@@ -131,6 +135,8 @@ class _Channel:
         del self._pending[:frame_length]
         if head[1] == b".":
             self.payload = bytes(self._payload)
+        elif not self._payload.strip():
+            self.begun = True
         return True
 
     def seen(self) -> bytes:
@@ -166,6 +172,7 @@ class Runner:
             self.process.stderr.fileno(): "stderr",
         }
         self.nonce = ""
+        self._interrupted = False
 
     def __enter__(self) -> Self:
         return self
@@ -175,29 +182,43 @@ class Runner:
     ) -> None:
         self.close()
 
-    def run(self, code: str, variables: Mapping[str, Any] | None = None) -> Run:
-        """Sends the code and waits for the end of the run."""
-        self.send(code, variables)
+    def run(self, code: str, variables: Mapping[str, Any] | None = None, **asked: bool) -> Run:
+        """Sends the code, with what else is asked for, and waits for the end of the run."""
+        self.send(code, variables, **asked)
         return self.finish()
 
-    def send(self, code: str, variables: Mapping[str, Any] | None = None) -> None:
+    def send(self, code: str, variables: Mapping[str, Any] | None = None, **asked: bool) -> None:
         """Sends the code and returns at once: `finish` has the rest."""
         self.cell += 1
+        self._interrupted = False
         self.nonce = secrets.token_hex(16)
         for channel in self._channels.values():
             channel.expect(self.nonce)
-        request = {"nonce": self.nonce, "cell": self.cell, "variables": dict(variables or {}), "code": code}
+        request = {"nonce": self.nonce, "cell": self.cell, "variables": dict(variables or {}), "code": code, **asked}
         line = json.dumps(request, ensure_ascii=False, separators=(",", ":")) + "\n"
         self._stdin.write(line.encode())
 
     def finish(self) -> Run:
-        """Waits for the last frame on both streams."""
+        """Waits for the last frame on both streams, and interrupts a second time, as the server does, if that is late."""
         channels = self._channels
-        self._pump(lambda: all(channel.payload is not None for channel in channels.values()))
+
+        def ended() -> bool:
+            return all(channel.payload is not None for channel in channels.values())
+
+        if self._interrupted:
+            self._interrupted = False
+            with contextlib.suppress(TimeoutError):
+                self._pump(ended, SECOND_INTERRUPT)
+            if not ended():
+                os.killpg(self.process.pid, signal.SIGINT)
+        self._pump(ended)
+        if not channels["stdout"].begun:
+            raise ProtocolError("the report does not begin with an empty frame")
         if channels["stderr"].payload:
             raise ProtocolError("the frame on standard error has a payload")
         report = json.loads(channels["stdout"].payload or b"")
-        if list(report) != ["status", "exit_code", "result", "interrupted", "files", "files_omitted", "figures"]:
+        keys = ["status", "exit_code", "result", "interrupted", "files", "files_omitted", "figures"]
+        if list(report) not in (keys, [*keys, "told"]):
             raise ProtocolError(f"the report's keys: {list(report)}")
         return Run(channels["stdout"].take(), channels["stderr"].take(), report)
 
@@ -208,6 +229,7 @@ class Runner:
 
     def interrupt(self) -> None:
         """SIGINT to the process group, as the server does it."""
+        self._interrupted = True
         os.killpg(self.process.pid, signal.SIGINT)
 
     def end_input(self) -> int:
@@ -224,14 +246,14 @@ class Runner:
             stream.close()
         self.process.wait(LIMIT)
 
-    def _pump(self, done: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + LIMIT
+    def _pump(self, done: Callable[[], bool], limit: float = LIMIT) -> None:
+        deadline = time.monotonic() + limit
         while not done():
             if not self._names:
                 raise RunnerEnded(f"exit code {self.process.wait(LIMIT)}; {self._seen()}")
             ready, _, _ = select.select(list(self._names), [], [], max(0.0, deadline - time.monotonic()))
             if not ready:
-                raise TimeoutError(f"nothing for {LIMIT:g} s; {self._seen()}")
+                raise TimeoutError(f"nothing for {limit:g} s; {self._seen()}")
             for descriptor in ready:
                 data = os.read(descriptor, 1 << 16)
                 if data:

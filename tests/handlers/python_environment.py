@@ -2,6 +2,7 @@
 
 import functools
 import os
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -14,11 +15,14 @@ from .driver import Runner, start
 
 INTERPRETER = os.environ.get("SANDBOX_TEST_PYTHON", "/usr/bin/python3")
 
+_made: list[Path] = []
+
 
 @functools.cache
 def environment(*libraries: str) -> str:
     """Makes an environment once per test session and returns its folder."""
     folder = Path(tempfile.mkdtemp(prefix="python-environment-"))
+    _made.append(folder)
     built = folder / "built"
     tool = uv.find_uv_bin()
     subprocess.run(
@@ -29,6 +33,13 @@ def environment(*libraries: str) -> str:
         command = [tool, "pip", "install", "--quiet", "--python", python, *libraries]
         subprocess.run(command, check=True, timeout=300)
     return str(built.rename(folder / "moved"))
+
+
+def remove() -> None:
+    """Removes them all, once no test is left."""
+    environment.cache_clear()
+    while _made:
+        shutil.rmtree(_made.pop())
 
 
 @contextmanager

@@ -5,9 +5,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from llm_sandbox_mcp.languages import Language, load_languages
-from llm_sandbox_mcp.profile import LanguageSection
-from llm_sandbox_mcp.service import Service, open_service
-from tests.engines import MIB, host_folder, small_profile
+from llm_sandbox_mcp.sections import LanguageSection
+from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.wiring import open_service
+from tests.engines import MIB, has_image, host_folder, small_profile
 
 from .indexes import serve_indexes
 
@@ -23,11 +24,23 @@ def missing(language: Language, *, libraries: bool) -> list[str]:
 
 
 @asynccontextmanager
-async def service_with_indexes(backend: str) -> AsyncIterator[Service]:
-    """A service on one backend, with an index for every language that has one here."""
+async def service_with_indexes(backend: str, *, warm: bool = False) -> AsyncIterator[Service]:
+    """A service on one backend, with an index for every language that has one here; with warm kernels of all if asked for."""
     ready = {name: not missing(language, libraries=True) for name, language in LANGUAGES.items()}
     with host_folder() as folder, serve_indexes(ready) as addresses:
         sections = {name: LanguageSection(index=address) for name, address in addresses.items()}
         profile = small_profile(backend, folder, limits=_LIMITS).model_copy(update={"languages": sections})
+        if warm:
+            pool = {
+                "min": 1,
+                "languages": tuple(
+                    name
+                    for name in LANGUAGES
+                    if not missing(LANGUAGES[name], libraries=False) and has_image(backend, name)
+                ),
+            }
+            profile = profile.model_copy(update={"pool": profile.pool.model_copy(update=pool)})
         async with open_service(profile) as opened:
+            if warm:
+                await opened.warm()
             yield opened

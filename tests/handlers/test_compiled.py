@@ -11,9 +11,10 @@ import pytest
 
 from llm_sandbox_mcp.errors import InstallFailed, InvalidArgument
 from llm_sandbox_mcp.languages import load_languages
-from llm_sandbox_mcp.profile import LanguageSection
 from llm_sandbox_mcp.results import Execution
-from llm_sandbox_mcp.service import Service, open_service
+from llm_sandbox_mcp.sections import LanguageSection
+from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.wiring import open_service
 from tests.engines import MIB, host_folder, need, small_profile
 from tests.handlers.indexes import INDEXES
 from tests.unit.local_index import LocalIndex, Page, local_index
@@ -23,6 +24,11 @@ pytestmark = pytest.mark.anyio
 _LIMITS = {"memory": 1024 * MIB, "pids": 256, "disk": 256 * MIB, "cpus": 2.0}
 _BOUND = 60.0
 """Seconds for any one test: a compiler on a busy machine is slow."""
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
 
 
 @pytest.fixture(scope="module")
@@ -58,13 +64,15 @@ def need_toolchain(language: str) -> None:
 
 @asynccontextmanager
 async def serving(
-    indexes: Mapping[str, str], env: Mapping[str, Mapping[str, str]] | None = None
+    indexes: Mapping[str, str],
+    env: Mapping[str, Mapping[str, str]] | None = None,
+    bound: float | None = _BOUND,
 ) -> AsyncIterator[Service]:
     """A server whose compiled languages install from these indexes."""
     await need("embedded")
     env = env or {}
     languages = {name: LanguageSection(index=url, env=env.get(name, {})) for name, url in indexes.items()}
-    with host_folder() as folder, anyio.fail_after(_BOUND):
+    with host_folder() as folder, anyio.fail_after(bound):
         profile = small_profile("embedded", folder, limits=_LIMITS)
         async with open_service(profile.model_copy(update={"languages": languages})) as service:
             yield service
@@ -76,14 +84,18 @@ async def service(indexes: dict[str, LocalIndex]) -> AsyncIterator[Service]:
         yield service
 
 
-@pytest.fixture
-def java(service: Service, serve: Callable[[str], LocalIndex]) -> Callable[..., Any]:
-    serve("java")
+@pytest.fixture(scope="module")
+async def java(anyio_backend: str) -> AsyncIterator[Callable[..., Any]]:
+    """Runs one program after another in one session, in which our part of the compiler is compiled once."""
+    need_toolchain("java")
+    async with serving({}, bound=None) as service:
+        session = service.open_session()
 
-    async def run(code: str, **arguments: Any) -> Execution:
-        return await service.execute(code, language="java", **arguments)
+        async def run(code: str) -> Execution:
+            with anyio.fail_after(_BOUND):
+                return await service.execute(code, language="java", session_id=session)
 
-    return run
+        yield run
 
 
 PROGRAMS = {
@@ -313,7 +325,7 @@ async def test_the_profile_chooses_the_standard_of_cpp() -> None:
 async def test_cpp_includes_files_of_the_working_directory(service: Service) -> None:
     need_toolchain("cpp")
     session = service.open_session()
-    await service.copy_in(session, "mine.hpp", b"#define MINE 7\n")
+    await service.files.copy_in(session, "mine.hpp", b"#define MINE 7\n")
     result = await service.execute(
         '#include "mine.hpp"\nint main() { return MINE; }', language="cpp", session_id=session
     )
@@ -362,13 +374,36 @@ async def test_what_is_unchanged_is_not_built_again(service: Service) -> None:
     assert elsewhere.stdout.text != first.stdout.text
 
 
+HELLO = {
+    "cpp": '#include <cstdio>\nint main() { std::puts("hello"); }',
+    "go": 'package main\n\nimport "fmt"\n\nfunc main() { fmt.Println("hello") }',
+    "java": 'System.out.println("hello");',
+}
+
+
+@pytest.mark.parametrize("language", HELLO)
+async def test_a_second_run_finds_what_the_first_has_built(service: Service, language: str) -> None:
+    need_toolchain(language)
+    first = await service.execute(HELLO[language], language=language)
+    built = f"find $HOME/build/{language} -type f -printf '%p %i %C@\\n' | sort"
+    before = await service.execute(built, language="bash", session_id=first.session_id)
+    again = await service.execute(HELLO[language], language=language, session_id=first.session_id)
+    after = await service.execute(built, language="bash", session_id=first.session_id)
+    assert first.stdout.text == again.stdout.text == "hello\n"
+    assert before.stdout.text
+    assert before.stdout.text == after.stdout.text
+    await service.execute(HELLO[language] + "\n", language=language, session_id=first.session_id)
+    other = await service.execute(built, language="bash", session_id=first.session_id)
+    assert other.stdout.text != after.stdout.text
+
+
 async def test_a_program_that_ignores_the_interrupt_is_killed_and_files_stay(service: Service) -> None:
     need_toolchain("cpp")
     first = await service.execute('#include <fstream>\nint main() { std::ofstream("kept") << 1; }', language="cpp")
     stubborn = "#include <csignal>\nint main() { std::signal(SIGINT, SIG_IGN); for (;;) {} }"
     result = await service.execute(stubborn, language="cpp", session_id=first.session_id, timeout=2.0)
     assert (result.status, result.session_state) == ("timeout", "kept"), result
-    assert (await service.copy_out(first.session_id, "kept")).size == 1
+    assert (await service.files.copy_out(first.session_id, "kept")).size == 1
 
 
 async def test_a_program_that_was_removed_is_built_again(service: Service) -> None:

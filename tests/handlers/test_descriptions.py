@@ -16,7 +16,7 @@ from llm_sandbox_mcp.backends.base import PATH
 from llm_sandbox_mcp.languages import load_languages
 from llm_sandbox_mcp.profile import load_profile
 from llm_sandbox_mcp.server import build_server
-from llm_sandbox_mcp.service import open_service
+from llm_sandbox_mcp.wiring import open_service
 
 from ..mcp.results import answer
 
@@ -77,6 +77,30 @@ async def test_the_libraries_of_python_are_those_of_its_environment(client: Clie
     assert {"numpy", "pandas", "matplotlib"} <= libraries.keys()
     seen = await answer(client, "execute_code", code="import numpy\nnumpy.__version__")
     assert seen["result"] == repr(libraries["numpy"])
+
+
+async def test_the_libraries_of_r_are_those_of_the_system(client: Client) -> None:
+    if not shutil.which("R", path=PATH):
+        pytest.skip("r needs R")
+    libraries = {library["name"]: library["version"] for library in (await describe(client, "r"))["libraries"]}
+    assert "base" not in libraries
+    code = "cat(rownames(installed.packages()))"
+    seen = await answer(client, "execute_code", code=code, language="r")
+    names = seen["stdout"].split()
+    assert libraries.keys() <= set(names)
+    for name in ("ggplot2", "plotly", "lattice"):
+        assert (name in libraries) == (name in names)
+
+
+async def test_what_the_handler_says_is_told(client: Client, language: str) -> None:
+    handler = LANGUAGES[language].handler
+    said = {
+        "figures": list(handler.figures),
+        "package_manager": handler.libraries.manager if handler.libraries else None,
+        "keeps_state": handler.stateful,
+        "file_extension": handler.extension,
+    }
+    assert said.items() <= (await describe(client, language)).items()
 
 
 def write(folder: Path, name: str, **changed: str) -> None:

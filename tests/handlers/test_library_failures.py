@@ -5,9 +5,10 @@ from collections.abc import AsyncIterator
 import anyio
 import pytest
 
+from llm_sandbox_mcp.backends import BACKENDS
 from llm_sandbox_mcp.errors import InstallFailed, InvalidArgument
 from llm_sandbox_mcp.service import Service
-from tests.engines import need
+from tests.engines import need, need_image
 
 from .serving import LANGUAGES, missing, service_with_indexes
 
@@ -19,14 +20,21 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
+@pytest.fixture(scope="module", params=BACKENDS)
+def backend_name(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
 @pytest.fixture(scope="module")
-async def service(anyio_backend: str) -> AsyncIterator[Service]:
-    await need("embedded")
-    async with service_with_indexes("embedded") as opened:
+async def service(anyio_backend: str, backend_name: str) -> AsyncIterator[Service]:
+    await need(backend_name)
+    async with service_with_indexes(backend_name) as opened:
         yield opened
 
 
-def _need(language: str) -> None:
+def _need(backend_name: str, language: str) -> None:
+    need_image(backend_name, language)
     if lacking := missing(LANGUAGES[language], libraries=True):
         pytest.skip(f"{language} needs {', '.join(lacking)}")
 
@@ -43,8 +51,10 @@ def _need(language: str) -> None:
         ("ruby", "tiny-answer:9.0", r"Could not find a valid gem 'tiny-answer' \(= 9.0\)"),
     ],
 )
-async def test_a_library_that_cannot_be_had_is_named(service: Service, language: str, library: str, said: str) -> None:
-    _need(language)
+async def test_a_library_that_cannot_be_had_is_named(
+    service: Service, backend_name: str, language: str, library: str, said: str
+) -> None:
+    _need(backend_name, language)
     with anyio.fail_after(LIMIT), pytest.raises(InstallFailed, match=said):
         await service.install([library], language=language)
 
@@ -74,17 +84,17 @@ async def test_what_is_no_plain_name_is_refused(service: Service, language: str,
     [("r", {"tinyanswer": "1.0", "tinyquestion": "1.0"}), ("ruby", {"tiny-answer": "1.0.0"})],
 )
 async def test_what_is_installed_is_listed_with_what_it_needs(
-    service: Service, language: str, libraries: dict[str, str]
+    service: Service, backend_name: str, language: str, libraries: dict[str, str]
 ) -> None:
-    _need(language)
+    _need(backend_name, language)
     with anyio.fail_after(LIMIT):
         done = await service.install([next(iter(libraries))], language=language)
     assert {library.name: library.version for library in done.libraries} == libraries
 
 
 @pytest.mark.anyio
-async def test_an_installation_does_not_hide_that_state_was_lost_before_it(service: Service) -> None:
-    _need("javascript")
+async def test_an_installation_does_not_hide_that_state_was_lost_before_it(service: Service, backend_name: str) -> None:
+    _need(backend_name, "javascript")
     with anyio.fail_after(LIMIT):
         lost = await service.execute("trap '' INT; while :; do :; done", language="bash", timeout=0.5)
         assert lost.session_state == "fresh", lost

@@ -16,7 +16,8 @@ from mcp.types import TextResourceContents
 from llm_sandbox_mcp.backends.base import PATH
 from llm_sandbox_mcp.profile import Profile, load_profile
 from llm_sandbox_mcp.server import build_server
-from llm_sandbox_mcp.service import Service, open_service
+from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.wiring import open_service
 
 from ..mcp.results import answer
 from .driver import HANDLERS

@@ -48,6 +48,16 @@ def test_show_writes_each_open_figure_once_and_closes_it(runner: Runner, tmp_pat
     assert figures(runner.run("1")) == []
 
 
+def test_only_new_files_are_figures_of_a_run(runner: Runner) -> None:
+    runner.run("import os\nfolder = os.environ['SANDBOX_FIGURES']\nopen(f'{folder}/a.svg', 'w').close()")
+    run = runner.run(
+        "for name in ('b10.svg', 'b9.svg', '.hidden', '\\udcff'):\n    open(f'{folder}/{name}', 'w').close()\n"
+        "os.mkdir(f'{folder}/more')\nos.symlink('/etc/passwd', f'{folder}/link')\nos.remove(f'{folder}/a.svg')"
+    )
+    assert figures(run) == ["b9.svg", "b10.svg"]
+    assert figures(runner.run("import shutil\nshutil.rmtree(folder)")) == []
+
+
 def test_numbers_count_through_the_session(runner: Runner) -> None:
     runner.run("import matplotlib.pyplot as plt\nplt.plot([1]); plt.show()")
     assert figures(runner.run("for _ in range(10):\n    plt.plot([1]); plt.show()"))[-2:] == [
@@ -71,6 +81,15 @@ def test_a_figure_that_the_code_saved_is_not_written_again(runner: Runner, backe
     assert (figures(run), run.files) == ([], ["plot.png"])
     run = runner.run(code + "plt.savefig('plot.svg')\nplt.figure(); plt.plot([3])")
     assert (figures(run), run.files) == (["figure-1.png"], ["plot.svg"])
+
+
+@pytest.mark.parametrize("end", ["plt.show()", "fig.show()", "fig", ""])
+def test_a_figure_that_was_saved_is_written_again_only_if_it_changed_since(runner: Runner, end: str) -> None:
+    code = "import matplotlib.pyplot as plt\nfig, axes = plt.subplots()\naxes.plot([1, 2])\nfig.savefig('plot.png', dpi=50)\n"
+    run = runner.run(code + end)
+    assert (figures(run), run.files) == ([], ["plot.png"])
+    run = runner.run(code + "axes.lines[0].set_color('red')\n" + end)
+    assert (figures(run), run.files) == (["figure-1.png"], ["plot.png"])
 
 
 @pytest.mark.parametrize("target", ["io.BytesIO()", "tempfile.mktemp('.png')"])

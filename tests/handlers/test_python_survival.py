@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -45,6 +47,20 @@ def test_an_interrupt_stops_the_code_and_keeps_the_state(runner: Runner, code: s
     assert runner.run("kept").result == "1"
     run = runner.run("import asyncio\nawait asyncio.sleep(0, 'again')")
     assert (run.result, run.err) == ("'again'", "")
+
+
+def test_a_second_interrupt_while_the_first_is_told_of_leaves_a_line_of_it(runner: Runner) -> None:
+    runner.send(
+        "import sys\nkept = 1\ndef hook(*error):\n    print('told')\n    while True: pass\n"
+        "sys.excepthook = hook\nprint('started')\nwhile True: pass"
+    )
+    runner.wait_for("started")
+    runner.interrupt()
+    runner.wait_for("told")
+    runner.interrupt()
+    run = runner.finish()
+    assert (run.status, run.exit_code, run.interrupted, run.err) == ("error", 130, True, "KeyboardInterrupt\n")
+    assert runner.run("kept").result == "1"
 
 
 def test_an_interrupted_coroutine_cleans_up(runner: Runner) -> None:
@@ -91,23 +107,21 @@ def test_interrupts_between_runs_are_ignored(runner: Runner) -> None:
 def test_no_interrupt_at_any_moment_loses_a_report(runner: Runner) -> None:
     """Interrupts rain on short runs, so that they hit every step of a run's end.
 
-    With a pause between them, in which the interpreter gets on: without one it does nothing but take signals.
+    With a pause between them, in which the interpreter gets on: without one it does nothing but take signals. From another
+    process than the runner's children: a lock of `subprocess` that an interrupt hits may stay locked for good.
     """
-    runner.run("import sys, os, signal, subprocess")
-    rain = "import os,sys,time\nwhile True: os.kill(int(sys.argv[1]), 2); time.sleep(0.0001)"
-    code = f"rain = subprocess.Popen([sys.executable, '-Sc', {rain!r}, str(os.getpid())], start_new_session=True)"
-    while "rain" not in (runner.run("'rain' if 'rain' in globals() else ''").result or ""):
-        runner.run(code)
-    hits = number = 0
-    while hits < 100:
-        run = runner.run("1 / 0" if number % 3 else "print('x'); 1")
-        assert run.report["exit_code"] in (0, 1, 130)
-        hits += run.report["exit_code"] == 130
-        number += 1
-    while runner.process.poll() is None:
-        runner.send("try:\n    rain.kill(); rain.wait()\nfinally:\n    pass\nrain.returncode")
-        if runner.finish().result == "-9":
-            break
+    runner.run("1")
+    rain = "import os, sys, time\nwhile True: os.kill(int(sys.argv[1]), 2); time.sleep(0.0001)"
+    with subprocess.Popen([sys.executable, "-Sc", rain, str(runner.process.pid)]) as falling:
+        try:
+            hits = number = 0
+            while hits < 100:
+                run = runner.run("1 / 0" if number % 3 else "print('x'); 1")
+                assert run.report["exit_code"] in (0, 1, 130)
+                hits += run.report["exit_code"] == 130
+                number += 1
+        finally:
+            falling.kill()
     assert runner.run("1").result == "1"
 
 

@@ -1,10 +1,12 @@
 """The R runner, spoken to as the server does it."""
 
+import json
 import re
 import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -286,6 +288,18 @@ def test_every_page_is_a_figure_and_nothing_drawn_is_none(r: Runner, tmp_path: P
     assert not (r.workdir / "Rplots.pdf").exists()
 
 
+def test_only_new_files_are_figures_of_a_run(r: Runner) -> None:
+    r.run("folder <- Sys.getenv('SANDBOX_FIGURES')\ninvisible(file.create(file.path(folder, 'a.svg')))")
+    run = r.run(
+        "made <- file.create(paste0(folder, '/', c('b10.svg', 'b9.svg', '.hidden', 'x\\xff')))\n"
+        "dir.create(file.path(folder, 'more'))\nmade <- file.symlink('/etc/passwd', file.path(folder, 'link'))\n"
+        "gone <- file.remove(file.path(folder, 'a.svg'))"
+    )
+    assert (run.err, run.report["figures"]) == ("", ["b9.svg", "b10.svg"])
+    run = r.run("unlink(folder, recursive = TRUE)")
+    assert (run.status, run.report["figures"]) == ("ok", [])
+
+
 def test_a_device_of_the_code_is_its_own_also_when_it_is_left_open(r: Runner) -> None:
     run = r.run("png('a.png'); plot(1); invisible(dev.off()); pdf('b.pdf'); plot(1)")
     assert (run.files, run.report["figures"]) == (["a.png", "b.pdf"], [])
@@ -316,6 +330,64 @@ def test_a_widget_is_kept_as_a_page_that_needs_nothing_else(r: Runner, tmp_path:
     assert "é" in page
     assert "HTMLWidgets" in page
     assert not re.search(r'(src|href)="(?!data:)', page)
+
+
+class Page(HTMLParser):
+    """A page as a browser takes it apart: what it would fetch, and the text of its scripts by their type."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.fetched: list[str] = []
+        self.scripts: list[tuple[str, str]] = []
+        self._type: str | None = None
+        self.feed(path.read_text())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        self.fetched += [value for key in ("src", "href") if (value := given.get(key))]
+        self._type = (given.get("type") or "") if tag == "script" else None
+
+    def handle_data(self, data: str) -> None:
+        if self._type is not None:
+            self.scripts.append((self._type, data))
+
+    def handle_endtag(self, tag: str) -> None:
+        self._type = None
+
+
+@pytest.mark.parametrize(
+    ("code", "figures"),
+    [
+        ("plot_ly(mtcars, x = ~wt, y = ~mpg, type = 'scatter', mode = 'markers')", ["figure-1.html"]),
+        ("p <- ggplotly(ggplot(mtcars, aes(wt, mpg)) + geom_point())\np\ncat('')", ["figure-1.html"]),
+        ("for (y in c('mpg', 'hp')) print(plot_ly(x = mtcars$wt, y = mtcars[[y]], type = 'bar'))", None),
+    ],
+)
+def test_a_plotly_figure_becomes_a_page_that_needs_no_network(
+    r: Runner, tmp_path: Path, code: str, figures: list[str] | None
+) -> None:
+    if r.run("nzchar(system.file(package = 'plotly'))").result != "[1] TRUE":
+        pytest.skip("plotly is not installed")
+    assert r.run("suppressPackageStartupMessages(library(plotly))").report["figures"] == []
+    run = r.run(code)
+    assert (run.status, run.result, run.out, run.err, run.files) == ("ok", None, "", "", [])
+    assert run.report["figures"] == (figures or ["figure-1.html", "figure-2.html"])
+    page = Page(tmp_path / "figures/figure-1.html")
+    assert page.fetched == []
+    [library] = [text for _, text in page.scripts if "plotly.js v" in text]
+    [figure] = [json.loads(text)["x"] for kind, text in page.scripts if kind == "application/json"]
+    assert len(figure["data"][0]["x"]) == 32
+    named = [button for button in figure["config"]["modeBarButtonsToAdd"] if isinstance(button, str)]
+    # The first version of the script throws at a button's name, and draws nothing.
+    assert bool(named) is ("plotly.js v1." not in library)
+
+
+def test_an_error_beside_a_plotly_figure_has_the_line_of_the_code(r: Runner) -> None:
+    if r.run("nzchar(system.file(package = 'plotly'))").result != "[1] TRUE":
+        pytest.skip("plotly is not installed")
+    run = r.run("print(plotly::plot_ly(x = 1:3, y = 1:3, type = 'bar'))\n\nstop('after')")
+    assert "<cell 2>#3" in run.err
+    assert run.report["figures"] == ["figure-1.html"]
 
 
 def test_libraries_installed_later_are_found(r: Runner, tmp_path: Path) -> None:

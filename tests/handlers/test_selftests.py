@@ -1,5 +1,6 @@
 """Every case that a handler folder has in its `selftest/`, run through the whole service on every backend."""
 
+import re
 import tomllib
 from collections.abc import AsyncIterator
 from typing import Any
@@ -10,9 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from llm_sandbox_mcp.backends import BACKENDS
 from llm_sandbox_mcp.languages import Language
-from llm_sandbox_mcp.results import Output
+from llm_sandbox_mcp.results import Output, PoolStatistics
 from llm_sandbox_mcp.service import Service
-from tests.engines import need
+from tests.engines import need, need_image
 
 from .serving import LANGUAGES, missing, service_with_indexes
 
@@ -92,7 +93,10 @@ def _parameters() -> list[Any]:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(("language", "case"), _parameters())
-async def test_a_language_behaves_as_its_selftest_says(service: Service, language: str, case: Case) -> None:
+async def test_a_language_behaves_as_its_selftest_says(
+    service: Service, backend_name: str, language: str, case: Case
+) -> None:
+    need_image(backend_name, language)
     lacking = missing(LANGUAGES[language], libraries=any(run.libraries for run in case.run))
     if lacking:
         pytest.skip(f"{language} needs {', '.join(lacking)}: {LANGUAGES[language].handler.requires.install}")
@@ -103,6 +107,30 @@ async def test_a_language_behaves_as_its_selftest_says(service: Service, languag
                 await _check(service, session, language, run)
     finally:
         await service.close_session(session)
+
+
+@pytest.mark.anyio
+async def test_kernels_that_were_warm_before_libraries_were_installed_find_them(backend_name: str) -> None:
+    await need(backend_name)
+    async with service_with_indexes(backend_name, warm=True) as service:
+        for name in service.profile.pool.languages:
+            language = LANGUAGES[name]
+            if missing(language, libraries=True):
+                continue
+            for case in (case for case in cases(language) if case.run[0].libraries):
+                with anyio.fail_after(LIMIT):
+                    await service.pool_until(lambda now, name=name: _warm(now, name))  # type: ignore[misc]
+                session = service.open_session(name)
+                for run in case.run:
+                    with anyio.fail_after(LIMIT):
+                        await _check(service, session, name, run)
+                await service.close_session(session)
+        assert service.pool().hits > 0
+        assert service.pool().misses == 0
+
+
+def _warm(now: PoolStatistics, language: str) -> bool:
+    return any(key.language == language and key.warm for key in now.keys)
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -117,7 +145,16 @@ def test_every_language_says_how_it_behaves(language: str) -> None:
     assert any(run.output_bytes is not None for run in runs)
     assert any(run.artifacts for run in runs)
     assert any(run.stdout is not None and not run.stdout.isascii() for run in runs)
+    assert any(case.name == "standard input is at its end" for case in found)
+    assert any("line of the code" in case.name and _has_number(case) for case in found)
+    kept = "stay for the next run" if LANGUAGES[language].handler.stateful else "nothing but files is kept"
+    assert any(kept in case.name and len(case.run) > 1 for case in found)
     assert any(run.libraries for run in runs) == (LANGUAGES[language].handler.libraries is not None)
+
+
+def _has_number(case: Case) -> bool:
+    """Whether an error of the case is told with a number beside the file or the cell."""
+    return any(run.status == "error" and re.search(r"\d", str(run.stderr_has)) for run in case.run)
 
 
 async def _check(service: Service, session: str, language: str, run: Run) -> None:

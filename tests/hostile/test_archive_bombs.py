@@ -3,6 +3,7 @@
 import pytest
 
 from tests.hostile.conftest import Arena
+from tests.hostile.deviations import PODS
 
 pytestmark = pytest.mark.anyio
 
@@ -33,6 +34,7 @@ tarfile.open(fileobj=Zeros(), mode='r|').extractall('out')
 @pytest.mark.parametrize("bomb", BOMBS.values(), ids=BOMBS)
 async def test_a_bomb_unpacks_to_the_size_of_the_disk_at_most(arena: Arena, bomb: str) -> None:
     result = await arena.attack(bomb)
-    assert result.status in ("disk_limit", "error"), result
+    # Where folders have no size of their own, the file meets its own limit.
+    assert result.status in ("disk_limit", "error", *(["file_limit"] if arena.backend in PODS else [])), result
     assert "No space left" in result.stderr.text or "File too large" in result.stderr.text
     assert all(artifact.size <= 16 << 20 for artifact in result.artifacts)

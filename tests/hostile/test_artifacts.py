@@ -27,12 +27,12 @@ async def test_the_store_is_bounded_over_runs(arena: Arena) -> None:
     for number in range(8):
         code = f"open('file-{number}', 'wb').write(b'x' * 1_000_000)\nNone"
         session = (await arena.attack(code, session_id=session)).session_id
-    kept = arena.service.artifacts(session)
+    kept = arena.service.files.artifacts(session)
     assert sum(artifact.size for artifact in kept) <= 4 * MIB
     assert kept[-1].name == "file-7"
 
 
-@pytest.mark.parametrize("limits", [{"limits": {"disk": 1 << 30}}])
+@pytest.mark.parametrize("limits", [{"limits": {"disk": 1 << 30}}], indirect=True)
 async def test_holes_are_not_copied(arena: Arena) -> None:
     result = await arena.attack(
         "for number in range(8):\n    open(f'sparse-{number}', 'wb').truncate((1 << 30) - 1)\n"
@@ -55,7 +55,7 @@ async def test_odd_names_are_kept_as_they_are(arena: Arena) -> None:
     result = await arena.attack(f"for name in {ODD!r}: open(name, 'w').write(name)")
     assert {artifact.name for artifact in result.artifacts} == set(ODD), result
     for name in ODD:
-        _, content = await arena.service.read_artifact(result.session_id, name)
+        _, content = await arena.service.files.read_artifact(result.session_id, name)
         assert content.decode() == name
 
 
@@ -85,7 +85,7 @@ if os.fork() == 0:
 """)
     assert result.status == "ok", result
     for artifact in result.artifacts:
-        _, content = await arena.service.read_artifact(result.session_id, artifact.name)
+        _, content = await arena.service.files.read_artifact(result.session_id, artifact.name)
         assert content in (b"x", b"", b"\0"), content
 
 

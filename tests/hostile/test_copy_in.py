@@ -61,15 +61,15 @@ ODD = [
 @pytest.mark.parametrize("path", OUTSIDE)
 async def test_a_path_outside_is_refused(arena: Arena, path: str) -> None:
     with pytest.raises(BadPath):
-        await arena.service.copy_in(arena.neighbour, path, b"x")
+        await arena.service.files.copy_in(arena.neighbour, path, b"x")
     with pytest.raises(BadPath):
-        await arena.service.copy_out(arena.neighbour, path)
+        await arena.service.files.copy_out(arena.neighbour, path)
 
 
 async def test_odd_names_are_names_like_any_other(arena: Arena) -> None:
     session = (await arena.attack("None")).session_id
     for path in ODD:
-        await arena.service.copy_in(session, path, path.encode())
+        await arena.service.files.copy_in(session, path, path.encode())
     output = await arena.check(
         "import os\nfor folder, _, names in os.walk('.'):\n    for name in names:\n"
         "        path = os.path.relpath(os.path.join(folder, name))\n        assert open(path).read() == path, path\n        print(1)",
@@ -77,8 +77,8 @@ async def test_odd_names_are_names_like_any_other(arena: Arena) -> None:
     )
     assert output == "1\n" * len(ODD)
     for path in ODD:
-        artifact = await arena.service.copy_out(session, path)
-        _, content = await arena.service.read_artifact(session, artifact.name)
+        artifact = await arena.service.files.copy_out(session, path)
+        _, content = await arena.service.files.read_artifact(session, artifact.name)
         assert (artifact.name, content.decode()) == (path, path)
 
 
@@ -86,7 +86,7 @@ async def test_odd_names_are_names_like_any_other(arena: Arena) -> None:
 async def test_a_planted_folder_link_is_not_followed(arena: Arena, link: str) -> None:
     session = (await arena.attack(f"import os\nos.symlink({link!r}, 'a')")).session_id
     try:
-        await arena.service.copy_in(session, "a/b/planted", b"x")
+        await arena.service.files.copy_in(session, "a/b/planted", b"x")
     except BadPath:
         pass
     else:
@@ -111,9 +111,9 @@ os.makedirs('folder/full')
 """)
     ).session_id
     for name in ("link", "hard", "fifo", "loop"):
-        await arena.service.copy_in(session, name, b"new")
+        await arena.service.files.copy_in(session, name, b"new")
     with pytest.raises(BadPath, match="folder"):
-        await arena.service.copy_in(session, "folder", b"new")
+        await arena.service.files.copy_in(session, "folder", b"new")
     output = await arena.check(
         "print(open('/home/target').read(), *(open(n).read() for n in ('link', 'hard', 'fifo', 'loop')))", session
     )
@@ -142,8 +142,8 @@ if os.fork() == 0:
     ).session_id
     for number in range(20):
         try:
-            await arena.service.copy_in(session, "a/planted", b"%d" % number)
-            await arena.service.copy_out(session, "a/planted")
+            await arena.service.files.copy_in(session, "a/planted", b"%d" % number)
+            await arena.service.files.copy_out(session, "a/planted")
         except BadPath:
             continue
 
@@ -154,11 +154,11 @@ async def test_a_link_is_not_copied_out(arena: Arena) -> None:
     ).session_id
     for name in ("out", "fifo", "folder", "missing"):
         with pytest.raises(BadPath, match="no regular file"):
-            await arena.service.copy_out(session, name)
+            await arena.service.files.copy_out(session, name)
 
 
 @pytest.mark.parametrize("size", [(16 << 20) + 1, 16 << 20])
 async def test_a_file_that_does_not_fit_is_refused_with_the_reason(arena: Arena, size: int) -> None:
     session = (await arena.attack("open('other', 'wb').write(b'x' * 9_000_000)\nNone")).session_id
     with pytest.raises(BadPath, match=r"limit is 16MiB|disk limit of 16MiB is reached"):
-        await arena.service.copy_in(session, "large", bytes(size))
+        await arena.service.files.copy_in(session, "large", bytes(size))

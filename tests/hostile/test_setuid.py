@@ -33,13 +33,18 @@ attempt('priority', os.setpriority, os.PRIO_PROCESS, 0, -5)
 async def test_an_own_setuid_file_changes_nothing(arena: Arena) -> None:
     output = await arena.check("""
 import os, shutil, subprocess
+print(os.getuid())
 for folder in ('/sandbox', '/tmp', '/home', '/dev/shm'):
     path = f'{folder}/id'
     shutil.copy('/usr/bin/id', path)
     os.chmod(path, 0o6755)
-    print(subprocess.run([path, '-u'], capture_output=True, text=True).stdout.strip())
+    try:
+        print(subprocess.run([path, '-u'], capture_output=True, text=True).stdout.strip())
+    except PermissionError:
+        assert folder == '/dev/shm'  # of an engine, where nothing can be executed at all
 """)
-    assert set(output.split()) == {"1000"}
+    (uid,) = set(output.split())
+    assert arena.is_users(uid)
 
 
 async def test_the_systems_setuid_programs_give_nothing(arena: Arena) -> None:

@@ -2,11 +2,10 @@
 
 import pytest
 
+from tests.hostile import deviations
 from tests.hostile.conftest import Arena
 
 pytestmark = pytest.mark.anyio
-
-LIMIT = "the limit of 64 processes and threads was reached"
 
 BOMBS = {
     "sleepers": """
@@ -42,5 +41,5 @@ while True:
 @pytest.mark.parametrize("bomb", BOMBS.values(), ids=BOMBS)
 async def test_a_thread_bomb_meets_the_limit_on_threads(arena: Arena, bomb: str) -> None:
     result = await arena.attack(bomb, timeout=1)
-    assert any(LIMIT in note for note in result.notes), result
-    assert result.status in ("error", "timeout")
+    arena.told_of_processes(result)
+    assert result.status in ("process_limit", "timeout") or arena.backend in deviations.UNCOUNTED, result

@@ -8,7 +8,7 @@ from mcp import Client
 
 from llm_sandbox_mcp.profile import load_profile
 from llm_sandbox_mcp.server import build_server
-from llm_sandbox_mcp.service import open_service
+from llm_sandbox_mcp.wiring import open_service
 
 from ..engines import host_folder
 from .serving import Server, start, stop

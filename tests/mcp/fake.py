@@ -2,18 +2,44 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, Self, cast
 
 from llm_sandbox_mcp.artifacts import describe
 from llm_sandbox_mcp.errors import UnknownArtifact, UnknownSession
 from llm_sandbox_mcp.folders import HANDLERS
 from llm_sandbox_mcp.languages import Handler, Language, Languages
 from llm_sandbox_mcp.profile import Profile, load_profile
-from llm_sandbox_mcp.results import Artifact, Execution, Installation, OnOutput, OnProgress, Output, SessionInfo
+from llm_sandbox_mcp.results import (
+    Artifact,
+    Execution,
+    Installation,
+    OnOutput,
+    OnProgress,
+    Output,
+    PoolKey,
+    PoolStatistics,
+    SessionInfo,
+)
 from llm_sandbox_mcp.service import Service
 
 SESSION = "0" * 32
 NOTHING_PRINTED = Execution("ok", 0, Output(""), Output(""), None, 0.001, SESSION, "kept")
+POOL = PoolStatistics(
+    warm=1,
+    warming=0,
+    leased=2,
+    closing=0,
+    keys=(PoolKey(1, 0, 2, 0, "python", ""),),
+    max=32,
+    waiting=0,
+    hits=2,
+    misses=0,
+    opened=3,
+    closed=0,
+    failed=0,
+    last_error="",
+    acquire_ms=0.1,
+)
 PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x03\0\0\0\x02" + bytes(20)
 """The beginning of an image of 3 x 2 pixels."""
 
@@ -44,6 +70,11 @@ class FakeService:
     def service(self) -> Service:
         """The fake as the type that the server takes."""
         return cast(Service, self)
+
+    @property
+    def files(self) -> Self:
+        """Its files are its own as well."""
+        return self
 
     def on_artifacts_changed(self, listener: Callable[[str, tuple[str, ...]], None]) -> None:
         self.listeners.append(listener)
@@ -77,6 +108,9 @@ class FakeService:
 
     def list_sessions(self) -> tuple[SessionInfo, ...]:
         return (SessionInfo(SESSION, False, ("python",), 1, 1.0, 600.0),)
+
+    def pool(self) -> PoolStatistics:
+        return POOL
 
     async def close_session(self, session_id: str) -> None:
         self.asked.append({"close": session_id})

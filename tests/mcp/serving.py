@@ -4,11 +4,15 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import httpx2
 from mcp import Client
 from mcp.client.sse import sse_client
+from mcp.client.streamable_http import streamable_http_client
 
 from .processes import gone
 
@@ -38,11 +42,25 @@ class Server:
         self.process.wait()
 
 
-def start(profile: Path) -> Server:
-    process = subprocess.Popen([*SERVE, "--port", "0", "--profile", str(profile)], stderr=subprocess.PIPE)
+@asynccontextmanager
+async def bearing(url: str, way: str, headers: Mapping[str, str]) -> AsyncIterator[Client]:
+    """A client that sends headers of its own with each request; of SSE, or of streamable HTTP in one of the protocols."""
+    if way == "sse":
+        async with Client(sse_client(f"{url}/sse", dict(headers)), mode="legacy") as client:
+            yield client
+    else:
+        async with (
+            httpx2.AsyncClient(headers=headers, timeout=30) as http,
+            Client(streamable_http_client(f"{url}/mcp", http_client=http), mode=way) as client,
+        ):
+            yield client
+
+
+def start(profile: Path, *options: str) -> Server:
+    process = subprocess.Popen([*SERVE, "--port", "0", "--profile", str(profile), *options], stderr=subprocess.PIPE)
     assert process.stderr
     said = process.stderr.readline().decode()
-    found = re.fullmatch(r"listening on (http://127\.0\.0\.1:\d+)/mcp \(SSE: /sse\)\n", said)
+    found = re.fullmatch(r"listening on (http://[\d.]+:\d+)/mcp \(SSE: /sse\)\n", said)
     assert found, said
     return Server(process, found[1])
 

@@ -18,7 +18,7 @@ from mcp.types import (
 
 from llm_sandbox_mcp.profile import load_profile
 from llm_sandbox_mcp.server import build_server
-from llm_sandbox_mcp.service import open_service
+from llm_sandbox_mcp.wiring import open_service
 
 from .results import answer
 
@@ -65,7 +65,11 @@ async def test_lists_name_no_session(client: Client) -> None:
     session_id = (await answer(client, "execute_code", code=WRITE))["session_id"]
     listed = await client.list_resources()
     templates = await client.list_resource_templates()
-    assert [resource.uri for resource in listed.resources] == ["sandbox://languages", "sandbox://profile"]
+    assert [resource.uri for resource in listed.resources] == [
+        "sandbox://languages",
+        "sandbox://profile",
+        "sandbox://pool",
+    ]
     assert {template.uri_template for template in templates.resource_templates} == {ARTIFACT.uri, LANGUAGE.uri}
     assert session_id not in listed.model_dump_json() + templates.model_dump_json()
 
@@ -84,6 +88,18 @@ async def test_the_profile_is_shown_without_paths_and_indexes(client: Client) ->
     assert json.loads(shown)["limits"]["timeout"] == 300
     assert "index" not in shown
     assert "bwrap" not in shown
+
+
+async def test_the_pool_says_what_is_in_use_and_what_came_of_what(client: Client) -> None:
+    before = json.loads(await read(client, "sandbox://pool"))
+    assert (before["leased"], before["hits"], before["misses"], before["acquire_ms"]) == (0, 0, 0, None)
+    await answer(client, "execute_code", code="1")
+    after = json.loads(await read(client, "sandbox://pool"))
+    assert (after["leased"], after["misses"], after["opened"], after["failed"], after["waiting"]) == (1, 1, 1, 0, 0)
+    [python] = after["keys"]
+    assert (python["language"], python["image"], python["leased"], python["warm"]) == ("python", "", 1, 0)
+    assert after["acquire_ms"] > 0
+    assert after["max"] == 32
 
 
 async def test_an_artifact_is_read_at_the_address_its_run_gave(client: Client) -> None:

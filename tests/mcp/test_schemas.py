@@ -282,6 +282,14 @@ async def test_over_http_sessions_of_others_are_not_listed(
         assert len((await answer(client, "manage_session", action="list"))["sessions"]) == 1
 
 
+async def test_the_list_of_sessions_says_how_full_the_pool_is_in_both_forms(fake: FakeService, era: str) -> None:
+    async with connect(fake, era) as client:
+        result = await call(client, "manage_session", action="list")
+        structured = await answer(client, "manage_session", action="list")
+    assert structured["pool"] == {"warm": 1, "leased": 2, "max": 32}
+    assert text(result).splitlines()[-1] == "sandboxes: 2 in use, 1 warm, 32 at most"
+
+
 async def test_sessions_are_not_listed_to_requests_that_stand_alone(fake: FakeService) -> None:
     async with connect(fake, "2026-07-28", host_files=False) as client:
         await answer(client, "execute_code", code="1")

@@ -4,67 +4,20 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import anyio
 import pytest
-from anyio.abc import Process
-from anyio.streams.buffered import BufferedByteReceiveStream
 
 from .processes import gone, watch_children
+from .talking import SERVE, server
 from .wire import CLIENT, message
 
-pytestmark = pytest.mark.anyio
+# Alone, as its bounds of a second or two are what a user is promised.
+pytestmark = [pytest.mark.anyio, pytest.mark.alone]
 
-SERVE = [sys.executable, "-m", "llm_sandbox_mcp", "serve"]
 SOON = 2.0
-
-
-class Talk:
-    """A conversation with a server process."""
-
-    def __init__(self, process: Process) -> None:
-        assert process.stdin
-        assert process.stdout
-        self.process = process
-        self._out = process.stdin
-        self._in = BufferedByteReceiveStream(process.stdout)
-
-    async def send(self, data: bytes) -> None:
-        await self._out.send(data)
-
-    async def receive(self) -> dict[str, Any]:
-        received: dict[str, Any] = json.loads(await self._in.receive_until(b"\n", 1 << 24))
-        return received
-
-    async def hang_up(self) -> None:
-        await self._out.aclose()
-
-    async def start_endless_run(self) -> None:
-        """Returns once the code is running."""
-        await self.send(message("initialize", CLIENT, 1))
-        assert (await self.receive())["result"]["serverInfo"]["name"] == "llm-sandbox-mcp"
-        await self.send(message("notifications/initialized"))
-        code = "import subprocess\nsubprocess.Popen(['sleep', '1000'])\nprint('on', flush=True)\nwhile True: pass"
-        arguments = {"name": "execute_code", "arguments": {"code": code}, "_meta": {"progressToken": 1}}
-        await self.send(message("tools/call", arguments, 2))
-        heard = ""
-        while "on\n" not in heard:
-            heard += (await self.receive())["params"]["message"]
-
-
-@asynccontextmanager
-async def server() -> AsyncIterator[Talk]:
-    async with await anyio.open_process(SERVE, stderr=subprocess.DEVNULL) as process:
-        try:
-            yield Talk(process)
-        finally:
-            if process.returncode is None:
-                process.kill()
 
 
 @pytest.fixture(autouse=True)
@@ -130,6 +83,37 @@ async def test_a_message_larger_than_a_pipe_goes_both_ways() -> None:
         assert (await talk.receive())["error"]["code"] == -32602
         await talk.send(message("tools/call", {"name": "execute_code", "arguments": {"code": "1", name: 1}}, 3))
         assert (await talk.receive())["result"]["isError"]
+
+
+def peak(pid: int) -> int:
+    """The most memory that a process has had, in bytes."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) << 10
+    raise AssertionError
+
+
+HUGE = 50_000_000
+
+
+@pytest.mark.parametrize("last", [True, False], ids=["id last", "id first"])
+async def test_a_message_without_an_end_is_refused_by_its_id_and_not_kept(last: bool) -> None:
+    async with server() as talk:
+        await talk.send(message("initialize", CLIENT, 1))
+        await talk.receive()
+        await talk.send(message("notifications/initialized"))
+        before = peak(talk.process.pid)
+        arguments = {"name": "execute_code", "arguments": {"code": "#" * HUGE}}
+        body = {"jsonrpc": "2.0", "method": "tools/call", "params": arguments, "id": 7}
+        fields = body if last else {"jsonrpc": "2.0", "id": 7, **body}
+        await talk.send(json.dumps(fields).encode() + b"\n")
+        refused = await talk.receive()
+        assert (refused["id"], refused["error"]["code"]) == (7, -32600)
+        assert "16MiB at most; send less" in refused["error"]["message"]
+        assert peak(talk.process.pid) - before < HUGE
+        await talk.send(b"x" * HUGE + b"\n" + message("tools/list", number=8))
+        assert (await talk.receive())["id"] is None
+        assert (await talk.receive())["id"] == 8
 
 
 @pytest.mark.parametrize("source", [os.devnull, "file"])

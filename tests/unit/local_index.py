@@ -61,9 +61,9 @@ class LocalIndex:
             )
         self.pages[f"/simple/{name}/"] = page
 
-    def add_npm(self, name: str, host: "LocalIndex") -> None:
+    def add_npm(self, name: str, host: "LocalIndex", *needed: str) -> None:
         """Package metadata whose tarball another server has."""
-        manifest = {"name": name, "version": "1.0.0", "main": "index.js"}
+        manifest = {"name": name, "version": "1.0.0", "main": "index.js", "dependencies": dict.fromkeys(needed, "*")}
         tarball = tar({"package/package.json": json.dumps(manifest), "package/index.js": "module.exports = 42\n"})
         path = f"/{name}/-/package-1.0.0.tgz"
         host.pages[path] = Page(tarball)
@@ -144,11 +144,11 @@ def wheel(name: str) -> dict[str, bytes]:
     return {f"{name}-1.0-py3-none-any.whl": buffer.getvalue()}
 
 
-def sdist(name: str) -> dict[str, bytes]:
-    """A source archive that builds its wheel with nothing but itself."""
+def sdist(name: str, code: str = "") -> dict[str, bytes]:
+    """A source archive that builds its wheel with nothing but itself, and runs code before that."""
     (built, content), *_ = wheel(name).items()
     backend = (
-        "import base64, pathlib\n"
+        f"{code}\nimport base64, pathlib\n"
         "def build_wheel(folder, settings=None, metadata=None):\n"
         f"    pathlib.Path(folder, {built!r}).write_bytes(base64.b64decode({base64.b64encode(content)!r}))\n"
         f"    return {built!r}\n"

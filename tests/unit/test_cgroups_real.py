@@ -1,19 +1,24 @@
 """Control groups in the kernel: what is over its limit is stopped and counted, and nothing is left behind."""
 
 import ctypes
+import json
 import os
+import socket
 import subprocess
 import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from llm_sandbox_mcp.backends.counters import Counters
 from llm_sandbox_mcp.backends.embedded.cgroup_detect import detect
 from llm_sandbox_mcp.backends.embedded.cgroup_files import processes
 from llm_sandbox_mcp.backends.embedded.cgroups import Group, Hierarchy, Limits, Unlimited, Version2
+from llm_sandbox_mcp.backends.embedded.launcher import Launcher, _Child
 
 JOIN = """
 import os, sys
@@ -22,21 +27,35 @@ for path in sys.argv[1:]:
 """
 
 
-PR_SET_CHILD_SUBREAPER = 36
+PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER = 36, 37
 
 
 @pytest.fixture(autouse=True)
 def reaped() -> Iterator[None]:
     """Orphans of killed processes come to the test runner, and not as zombies to a process 1 that may not reap."""
     libc = ctypes.CDLL(None)
+    others = children()
+    before = ctypes.c_int()
+    libc.prctl(PR_GET_CHILD_SUBREAPER, ctypes.byref(before), 0, 0, 0)
     libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     yield
-    libc.prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
-    while True:
-        try:
-            os.waitpid(-1, 0)
-        except ChildProcessError:
-            break
+    # As it was: other files go by what comes to the test runner, and may be run after this one.
+    libc.prctl(PR_SET_CHILD_SUBREAPER, before.value, 0, 0, 0)
+    for pid in children() - others:
+        eventually(partial(has_ended, pid))
+
+
+def children() -> set[int]:
+    """Of the test runner: what other tests have left to it is among them, and may go on for ever."""
+    return {int(pid) for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()}
+
+
+def has_ended(pid: int) -> bool:
+    """Whether a child has, which then is gone."""
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    except ChildProcessError:
+        return True
 
 
 def eventually(done: Callable[[], bool]) -> None:
@@ -101,6 +120,27 @@ def test_a_memory_bomb_is_killed_and_counted(version1: Hierarchy) -> None:
     assert group.oom_kills() == 1
     assert group.pids_refused() == 0
     eventually(group.remove)
+
+
+def test_open_counters_follow_the_kernel_and_say_when_the_group_is_gone(version1: Hierarchy) -> None:
+    group = version1.create("followed", Limits(memory=64 * 2**20, pids=1))
+    counters = Counters(group.version, group.by_controller)
+    assert (counters.oom_kills(), counters.pids_refused()) == (0, 0)
+    code = """
+        try: os.fork()
+        except BlockingIOError: pass
+        held = []
+        while True: held.append(bytearray(2**20))
+    """
+    with start(group, code) as bomb:
+        bomb.wait(30)
+    assert (counters.oom_kills(), counters.pids_refused()) == (1, 1)
+    eventually(group.remove)
+    with pytest.raises(OSError, match="No such device"):
+        counters.oom_kills()
+    counters.close()
+    with pytest.raises(OSError, match="No such file"):
+        Counters(group.version, group.by_controller)
 
 
 def test_a_fork_over_the_limit_is_refused_and_counted_and_the_children_are_killed(version1: Hierarchy) -> None:
@@ -223,3 +263,27 @@ def test_an_ordinary_user_gets_no_groups_and_the_reason() -> None:
 def test_the_test_runner_itself_was_never_moved(hierarchy: Hierarchy) -> None:
     for base in set(hierarchy.bases.values()):
         assert os.getpid() in processes(base)
+
+
+def test_the_launcher_reports_an_end_though_only_a_part_of_the_group_could_be_removed_at_first(
+    version1: Hierarchy, tmp_path: Path
+) -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    group = version1.create("partly", Limits(memory=64 * 2**20, pids=8))
+    launcher = Launcher(theirs)
+    log = os.open(tmp_path / "log", os.O_RDWR | os.O_CREAT)
+    launcher._children["one"] = _Child(pid=0, log=log, group=group, running=False)
+    inside = Path(group.by_controller["memory"], "kept")
+    inside.mkdir()
+    launcher.settle()
+    assert not Path(group.by_controller["pids"]).exists()
+    launcher.settle()
+    inside.rmdir()
+
+    def settled() -> bool:
+        launcher.settle()
+        return not launcher.unsettled
+
+    eventually(settled)
+    with ours, theirs:
+        assert json.loads(ours.recv(4096))["event"] == "exited"

@@ -18,13 +18,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from uv import find_uv_bin
 
+from llm_sandbox_mcp.backends.listening import listen_on
 from llm_sandbox_mcp.libraries import gateway as gateway_module
-from llm_sandbox_mcp.libraries import http1
 from llm_sandbox_mcp.libraries.downloads import Downloads
 from llm_sandbox_mcp.libraries.gateway import checked_path, index_url, serve_index
-from llm_sandbox_mcp.libraries.http1 import Refused
-from llm_sandbox_mcp.libraries.index_client import _is_public, open_client
+from llm_sandbox_mcp.libraries.index_client import open_client
 from llm_sandbox_mcp.libraries.index_pages import PAGES
+from llm_sandbox_mcp.network import http1
+from llm_sandbox_mcp.network.http1 import Refused
 
 from .local_index import SIMPLE_JSON, LocalIndex, Page, local_index, sdist, wheel
 
@@ -79,10 +80,14 @@ class Gateway:
 
 @asynccontextmanager
 async def gateway(upstream: str, downloads: Downloads | None = None) -> AsyncIterator[Gateway]:
-    listener = socket.create_server(("127.0.0.1", 0))
-    serving = Gateway(index_url(listener, upstream), [])
+    listening = socket.create_server(("127.0.0.1", 0))
     with anyio.fail_after(60):
-        async with open_client(upstream) as client, anyio.create_task_group() as tasks:
+        async with (
+            listen_on(listening) as listener,
+            open_client(upstream) as client,
+            anyio.create_task_group() as tasks,
+        ):
+            serving = Gateway(index_url(listener, upstream), [])
             serve = partial(
                 serve_index, listener, upstream, client=client, downloads=downloads, on_problem=serving.problems.append
             )
@@ -201,7 +206,7 @@ async def test_a_request_that_never_ends_loses_its_connection(
 async def test_idle_connections_beyond_the_bound_wait_for_a_place(
     index: LocalIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http1, "CONNECTIONS", 1)
+    monkeypatch.setattr(gateway_module, "CONNECTIONS", 1)
     index.pages["/simple/tiny/"] = Page(b"{}", SIMPLE_JSON)
     async with gateway(f"{index.url}/simple") as serving:
         async with await anyio.connect_tcp("127.0.0.1", serving.port), anyio.create_task_group() as tasks:
@@ -361,20 +366,3 @@ def test_rewriting_a_page_changes_its_links_and_nothing_else(text: str) -> None:
     text = text.replace("<", "").replace("&", "")
     page = f'{text}<!-- {text.replace("-", "")} --><a class="x" href="one">{text}</a>\n<b href="one">{text}'
     assert PAGES["text/html"](page.encode(), str.upper).decode() == page.replace('"x" href="one"', '"x" href="ONE"')
-
-
-@pytest.mark.parametrize(
-    ("address", "public"),
-    [
-        ("93.184.216.34", True),
-        ("2606:4700::1111", True),
-        ("127.0.0.1", False),
-        ("100.64.0.1", False),
-        ("224.0.0.1", False),
-        ("::ffff:10.0.0.1", False),
-        ("64:ff9b::a9fe:a9fe", False),
-        ("fe80::1%eth0", False),
-    ],
-)
-def test_public_addresses_are_told_from_all_others(address: str, public: bool) -> None:
-    assert _is_public(address) is public

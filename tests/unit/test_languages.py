@@ -11,7 +11,7 @@ from llm_sandbox_mcp.errors import ProfileError, UnknownLanguage
 from llm_sandbox_mcp.folders import HANDLERS
 from llm_sandbox_mcp.languages import Handler, load_languages
 from llm_sandbox_mcp.profile import load_profile
-from llm_sandbox_mcp.service import open_service
+from llm_sandbox_mcp.wiring import open_service
 
 RUNNER = '[runner]\nargv = ["true"]\n'
 BUILD = '[build]\ncompile = ["true"]\nrun = ["true"]\n'

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llm_sandbox_mcp.errors import PolicyDenied
-from llm_sandbox_mcp.policy import Policy, narrow
+from llm_sandbox_mcp.policy import LIMITS, Policy, narrow
 
 POLICIES = st.builds(
     Policy,
@@ -15,20 +15,23 @@ POLICIES = st.builds(
     cpus=st.floats(0.01, 64),
     pids=st.integers(1, 10_000),
     disk=st.integers(1, 1 << 40),
+    files=st.integers(1, 1 << 40),
+    file_size=st.integers(1, 1 << 40),
     timeout=st.floats(0.001, 1e6),
+    cpu_time=st.floats(0.001, 1e6),
     output=st.integers(1, 1 << 40),
 )
 VALUES = st.none() | st.integers() | st.floats()
 
 
-@given(POLICIES, st.dictionaries(st.sampled_from(list(Policy.model_fields)), VALUES))
+@given(POLICIES, st.dictionaries(st.sampled_from(LIMITS), VALUES))
 def test_narrowing_never_loosens_and_refuses_by_name(policy: Policy, lower: dict[str, float | None]) -> None:
     try:
         narrowed = narrow(policy, **lower)
     except PolicyDenied as denied:
         assert any(name in str(denied) for name in lower)  # noqa: PT017 - either is right
         return
-    for name in Policy.model_fields:
+    for name in LIMITS:
         limit, value = getattr(policy, name), getattr(narrowed, name)
         assert 0 < value <= limit
         if lower.get(name) is None:
@@ -36,10 +39,11 @@ def test_narrowing_never_loosens_and_refuses_by_name(policy: Policy, lower: dict
         else:
             assert value == lower[name]
     assert narrow(narrowed) == narrowed
+    assert narrowed.network == policy.network
 
 
 @pytest.mark.parametrize("value", [0, -1, math.nan, math.inf, -math.inf, 30.001])
 def test_a_value_outside_is_refused_with_name_and_limit(value: float) -> None:
-    policy = Policy(memory=1, cpus=1, pids=1, disk=1, timeout=30, output=1)
+    policy = Policy(memory=1, cpus=1, pids=1, disk=1, files=1, file_size=1, cpu_time=1, timeout=30, output=1)
     with pytest.raises(PolicyDenied, match=r"timeout .*30"):
         narrow(policy, timeout=value)

@@ -10,7 +10,9 @@ from pydantic import BaseModel
 
 from llm_sandbox_mcp.errors import ProfileError
 from llm_sandbox_mcp.folders import CONFIGS
-from llm_sandbox_mcp.profile import LanguageSection, Profile, load_profile
+from llm_sandbox_mcp.languages import load_languages
+from llm_sandbox_mcp.profile import Profile, load_profile
+from llm_sandbox_mcp.sections import LanguageSection
 
 DEFAULT = tomllib.loads((CONFIGS / "default.toml").read_text())
 
@@ -21,7 +23,7 @@ def keys(model: type[BaseModel], prefix: str = "") -> set[str]:
         kind = field.annotation
         if isinstance(kind, type) and issubclass(kind, BaseModel):
             found |= keys(kind, f"{prefix}{name}.")
-        elif name != "languages":
+        elif prefix + name != "languages":
             found.add(prefix + name)
     return found
 
@@ -29,7 +31,7 @@ def keys(model: type[BaseModel], prefix: str = "") -> set[str]:
 def flat(table: dict[str, Any], prefix: str = "") -> set[str]:
     found = set()
     for name, value in table.items():
-        if isinstance(value, dict):
+        if isinstance(value, dict) and value:
             found |= flat(value, f"{prefix}{name}.")
         else:
             found.add(prefix + name)
@@ -39,12 +41,18 @@ def flat(table: dict[str, Any], prefix: str = "") -> set[str]:
 def test_the_default_holds_every_key() -> None:
     written = flat({name: value for name, value in DEFAULT.items() if name != "languages"})
     assert written == keys(Profile)
-    assert set().union(*DEFAULT["languages"].values()) == set(LanguageSection.model_fields)
+    assert set(DEFAULT["languages"]) == set(load_languages())
+    for section in DEFAULT["languages"].values():
+        assert set(section) == set(LanguageSection.model_fields)
 
 
 def test_every_key_of_the_default_says_what_it_means() -> None:
+    section = ""
     for line in (CONFIGS / "default.toml").read_text().splitlines():
-        if re.match(r"\w+ = ", line) and "libraries = []" not in line and line != 'index = ""':
+        if line.startswith("["):
+            section = line
+        # The keys of a language are explained at the first one.
+        elif re.match(r"\w+ = ", line) and ("languages" not in section or section == "[languages.python]"):
             assert "#" in line, line
 
 
@@ -62,9 +70,19 @@ MISTAKES = {
     "limits.disk": ['"0B"'],
     "sessions.max": ["0", '"many"'],
     "sessions.idle_timeout": ['"0s"', "600"],
+    "pool.languages": ['"python"', "[1]"],
+    "pool.min": ["-1", "1.5", "33"],
+    "pool.max": ["0", '"many"'],
+    "pool.idle_timeout": ['"0s"', "600"],
+    "pool.lifetime": ['"0s"', '"1 year"'],
+    "pool.health_interval": ['"0s"'],
+    "pool.exhaustion": ['"panic"', "1"],
+    "pool.acquire_timeout": ['"0s"', "30"],
     "artifacts.files": ["0"],
     "artifacts.file_size": ["1"],
     "files.roots": ['"/tmp"', '["relative"]', "[1]"],
+    "http.hosts": ['"sandbox.example"', '["http://sandbox.example"]', '["sandbox.example:8000"]', '["*"]', "[1]"],
+    "http.token_file": ['"token"', "1"],
     "handlers.folders": ['"x"', "[1]"],
     "backend.name": ['"bogus"', "1"],
     "embedded.bwrap": ["1"],

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llm_sandbox_mcp.protocol import FrameParser, decode_report, encode_request, new_nonce
+from llm_sandbox_mcp.protocol import FrameParser, decode_report, decode_values, encode_request, new_nonce
 
 NONCE = "0123456789abcdef" * 2
 OTHER = "fedcba9876543210" * 2
@@ -24,6 +24,20 @@ ADVERSARIAL = st.sampled_from(
     ]
 )
 OUTPUT = st.lists(st.one_of(st.binary(max_size=40), ADVERSARIAL), max_size=8).map(b"".join)
+FORGED = [
+    "",
+    "{",
+    "nan",
+    "NaN",
+    "Infinity",
+    "1e999",
+    '"\\ud800"',
+    '{"\\udfff":1}',
+    "[" * 100_000,
+    "1" * 5000,
+    "[1,NaN]",
+]
+"""What no runner says a name stands for."""
 
 
 def frame(payload: bytes, last: bool) -> bytes:
@@ -114,6 +128,24 @@ def test_a_request_is_one_line_that_says_what_went_in(code: str, variables: dict
 def test_no_payload_makes_reading_a_report_fail(payload: bytes) -> None:
     report = decode_report(payload)
     assert report is None or report.status in ("ok", "error")
+
+
+def test_a_request_that_asks_for_names_says_so_at_its_end() -> None:
+    request = json.loads(encode_request(NONCE, 7, {}, "x = 1", tell=True))
+    assert list(request) == ["nonce", "cell", "variables", "code", "tell"]
+    assert request["tell"] is True
+
+
+@given(st.dictionaries(st.text(), st.text() | st.sampled_from(FORGED)))
+def test_values_that_were_read_can_be_sent_on(texts: dict[str, str]) -> None:
+    for name, value in decode_values(texts).items():
+        assert json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+        assert texts[name] not in FORGED
+
+
+def test_values_are_read_one_by_one() -> None:
+    texts = dict(zip(map(str, range(len(FORGED))), FORGED, strict=True)) | {"good": '{"a":[1,null]}'}
+    assert decode_values(texts) == {"good": {"a": [1, None]}}
 
 
 def test_nonces_do_not_repeat() -> None:

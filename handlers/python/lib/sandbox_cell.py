@@ -30,12 +30,17 @@ class Session:
         self.result: str | None = None
         """What the last cell's last expression gave, as text."""
 
+    @property
+    def names(self) -> dict:
+        """What the code's names stand for."""
+        return self._main.__dict__
+
     def run(self, number: int, source: str, variables: dict) -> None:
         """Runs one cell; its errors are raised as they are."""
         self.result = None
         name = f"<cell {number}>"
         self._remember(name, source)
-        names = self._main.__dict__
+        names = self.names
         names.update(variables)
         statements, expression = _compile(source, name)
         if statements is not None:

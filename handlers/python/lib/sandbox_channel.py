@@ -76,6 +76,10 @@ class Channel:
             setattr(sys, name, self._streams[public])
             setattr(sys, f"__{name}__", self._streams[public])
 
+    def begin(self, nonce: str) -> None:
+        """Says that a request was read."""
+        _write(self._out, f"\x1e{nonce}+0\n".encode())
+
     def end(self, nonce: str, report: str) -> None:
         """Ends the run on both streams."""
         start = f"\x1e{nonce}"

@@ -6,6 +6,8 @@ import linecache
 import sys
 import traceback
 
+from sandbox_guard import INTERRUPTED
+
 
 def print_error(error: BaseException, session) -> None:
     """Prints to standard error, through the code's own `sys.excepthook` if it has set one."""
@@ -13,15 +15,20 @@ def print_error(error: BaseException, session) -> None:
         if error.code is not None and not isinstance(error.code, int):
             print(error.code, file=sys.stderr)
         return
-    # A cell that awaits is called by asyncio, which the runner calls.
-    while _is_in(error.__traceback__, "asyncio.", "sandbox_"):
-        error.__traceback__ = error.__traceback__.tb_next
-    _strip(error, set())
+    clean(error)
     if sys.excepthook is not sys.__excepthook__:
         sys.excepthook(type(error), error, error.__traceback__)
         return
     session.fill_linecache(linecache)
     traceback.print_exception(type(error), error, error.__traceback__)
+
+
+def clean(error: BaseException) -> None:
+    """Takes the runner's frames out of the tracebacks of an error."""
+    # A cell that awaits is called by asyncio, which the runner calls.
+    while _is_in(error.__traceback__, "asyncio.", "sandbox_"):
+        error.__traceback__ = error.__traceback__.tb_next
+    _strip(error, set())
 
 
 def _strip(error: BaseException | None, seen: set[int]) -> None:
@@ -56,5 +63,5 @@ def exit_code(error: BaseException | None) -> int:
             return 0
         return int.__and__(code, 0xFF) if isinstance(code, int) else 1
     if isinstance(error, KeyboardInterrupt):
-        return 130
+        return INTERRUPTED
     return 0 if error is None else 1

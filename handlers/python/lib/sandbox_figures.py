@@ -17,12 +17,13 @@ _written: weakref.WeakSet = weakref.WeakSet()
 
 
 class FigureManager(FigureManagerBase):
-    """A figure's window, of which there is none: to show it is to write it and close it."""
+    """A figure's window, of which there is none: to show it is to write it, unless the code has, and close it."""
 
     def show(self) -> None:
         """Writes and closes this figure."""
         try:
-            _write(self.canvas.figure)
+            if not was_saved(self.canvas.figure):
+                _write(self.canvas.figure)
         finally:
             Gcf.destroy(self)
 

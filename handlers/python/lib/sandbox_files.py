@@ -1,4 +1,4 @@
-"""Finds the files that a run created or changed, by comparing two scans of a folder."""
+"""Finds the files that a run created or changed, by comparing what was in a folder before and after it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Scan:
 
 def changed(before: Scan, after: Scan) -> tuple[list[str], int]:
     """Names the files that differ, at most `FILE_LIMIT`, and counts the rest."""
-    names, omitted = [], 0
+    names = []
     for name, (mtime, size, inode, ctime) in after.files.items():
         known = before.files.get(name)
         if known is None:
@@ -57,12 +57,42 @@ def changed(before: Scan, after: Scan) -> tuple[list[str], int]:
                 continue
         elif known[:3] == (mtime, size, inode):
             continue
-        try:
-            name.encode()
-        except UnicodeEncodeError:
-            omitted += 1  # no JSON can carry this name
-        else:
-            names.append(name)
+        names.append(name)
+    return _reported(names)
+
+
+def listed(folder: str) -> list[str]:
+    """The names in a folder."""
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
+def added(before: list[str], folder: str) -> list[str]:
+    """Names the files that a folder has beyond earlier ones; asks nothing about those, for they may be many."""
+    after = listed(folder)
+    if after == before:
+        return []
+    known = set(before)
+    new = [name for name in after if name not in known and name[0] != "." and _is_regular(os.path.join(folder, name))]
+    return _reported(new)[0]
+
+
+def _is_regular(path: str) -> bool:
+    return os.path.isfile(path) and not os.path.islink(path)
+
+
+def _reported(names: list[str]) -> tuple[list[str], int]:
+    """At most `FILE_LIMIT` of the names that JSON can carry, and how many others there are."""
     # Shorter first, endings aside, keeps figure-10.png behind figure-9.html.
-    names.sort(key=lambda name: (len(name.rpartition(".")[0] or name), name))
-    return names[:FILE_LIMIT], omitted + len(names[FILE_LIMIT:])
+    fit = sorted(filter(_is_text, names), key=lambda name: (len(name.rpartition(".")[0] or name), name))
+    return fit[:FILE_LIMIT], len(names) - len(fit[:FILE_LIMIT])
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+        return True
+    except UnicodeEncodeError:
+        return False

@@ -7,6 +7,9 @@ import sys
 # The `signal` module would load `enum` and `functools`.
 from _signal import ITIMER_REAL, NSIG, SIGINT, getsignal, setitimer, signal
 
+INTERRUPTED = 130
+"""The exit code of code that was interrupted."""
+
 
 class Guard:
     """Turns SIGINT into KeyboardInterrupt while guarded work runs, and ignores it at any other time."""

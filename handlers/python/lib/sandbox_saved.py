@@ -19,14 +19,15 @@ def watch(backend_bases) -> None:
         printed = original(self, filename, *args, **kwargs)
         if isinstance(filename, (str, os.PathLike)) and _in_workdir(filename):
             _saved.add(self.figure)
+            self.figure.stale = False  # whatever changes the figure from now on makes it true again
         return printed
 
     canvas.print_figure = print_figure
 
 
 def was_saved(figure) -> bool:
-    """Whether the code has saved this figure in the working directory."""
-    return figure in _saved
+    """Whether the code has saved this figure in the working directory as it is now."""
+    return figure in _saved and not figure.stale
 
 
 def _in_workdir(filename) -> bool:

@@ -7,8 +7,8 @@ import sys
 
 from sandbox_cell import Session, display
 from sandbox_channel import Channel, quote
-from sandbox_files import Scan, changed
-from sandbox_guard import Guard
+from sandbox_files import Scan, added, changed, listed
+from sandbox_guard import INTERRUPTED, Guard
 from sandbox_imports import AfterImport
 
 DESCRIPTORS_LOST = 71
@@ -61,39 +61,52 @@ class Runs:
         self._figures = os.environ["SANDBOX_FIGURES"]
         self._searched = (os.environ.get("SANDBOX_LIBRARIES", ""), self._workdir)
         self._exit_code = 0
+        self._told = None
 
     def serve_one(self) -> bool:
         """Answers one request; False at the end of the input."""
         request = self._channel.read()
         if request is None:
             return False
+        self._channel.begin(request["nonce"])
         guard, session = self._guard, self._session
         guard.interrupted = False
         self._forget_missing_modules()
-        files, figures = Scan(self._workdir), Scan(self._figures)
+        files, figures = Scan(self._workdir), listed(self._figures)
 
+        self._told = None
+        if request.get("tell"):
+            guard.run(self._prepare_to_tell, request)
         error = guard.run(self._execute, request)
         forked = os.getpid() != self._process
         drawing = None if forked else guard.run(_write_figures)
         if error is None:
             error = drawing
         self._finish(error)
+        if self._told is not None and not forked:
+            guard.run(self._told.listen, error)
+            self._flush()
         interrupted = guard.interrupted and isinstance(error, KeyboardInterrupt)
         error = drawing = None  # as in Guard.run: this frame is one of its callers
         if forked:
             os._exit(self._exit_code)  # a child of the code ends where the code does
 
         names, omitted = changed(files, Scan(self._workdir))
-        drawn, _ = changed(figures, Scan(self._figures))
+        drawn = added(figures, self._figures)
         report = (
             f'{{"status":"{"error" if self._exit_code else "ok"}","exit_code":{self._exit_code},'
             f'"result":{"null" if session.result is None else quote(session.result)},'
             f'"interrupted":{"true" if interrupted else "false"},'
             f'"files":[{",".join(map(quote, names))}],"files_omitted":{omitted},'
-            f'"figures":[{",".join(map(quote, drawn))}]}}'
+            f'"figures":[{",".join(map(quote, drawn))}]{"" if self._told is None else self._told.report}}}'
         )
         self._channel.end(request["nonce"], report)
         return True
+
+    def _prepare_to_tell(self, request: dict) -> None:
+        from sandbox_told import Told
+
+        self._told = Told(self._session.names, request["code"], request["variables"])
 
     def _execute(self, request: dict) -> None:
         if self._guard.interrupted:
@@ -107,7 +120,11 @@ class Runs:
         self._exit_code = 0
         if error is not None:
             self._exit_code = 1
-            self._guard.run(self._tell, error)
+            late = self._guard.run(self._tell, error)
+            if isinstance(error, KeyboardInterrupt) and isinstance(late, KeyboardInterrupt):
+                # Interrupted once more while it was told of the first: a line of it will do.
+                self._exit_code = INTERRUPTED
+                self._guard.run(lambda: sys.stderr.write("KeyboardInterrupt\n"))
             self._flush()
 
     def _flush(self) -> None:

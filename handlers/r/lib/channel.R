@@ -34,6 +34,9 @@ read_request <- function() {
   )
 }
 
+# Says that a request was read.
+write_begin <- function() write_lines(charToRaw("+\n"))
+
 # Hands the report to the relay; no character of it is a newline.
 write_report <- function(report) {
   bytes <- charToRaw(enc2utf8(report))
@@ -42,7 +45,11 @@ write_report <- function(report) {
     last <- min(at + frame - 1L, length(bytes))
     c(charToRaw(if (last < length(bytes)) "+" else "."), bytes[at:last], as.raw(10L))
   })
+  write_lines(unlist(lines))
+}
+
+write_lines <- function(bytes) {
   con <- fifo(file.path(pipes, 1), "wb", blocking = TRUE)
   on.exit(close(con))
-  writeBin(unlist(lines), con)
+  writeBin(bytes, con)
 }

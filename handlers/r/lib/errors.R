@@ -28,6 +28,12 @@ print_error <- function(condition, place) {
   cat(text, file = stderr())
 }
 
+# An interrupt can leave R in a state in which an innocent call of its own fails ("promise already under evaluation"): that
+# must not end the runner.
+tell_error <- function(condition, place) {
+  tryCatch(print_error(condition, place), error = function(e) cat("Error: ", condition[["message"]], "\n", sep = "", file = stderr()))
+}
+
 warnings_kept <- last_warnings <- list()
 
 # Keeps a warning until its statement is done, where R would; what else `options(warn)` says, R does itself.

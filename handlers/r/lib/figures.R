@@ -31,12 +31,26 @@ name_figures <- function() {
 
 # A widget, such as a plotly figure, is shown by writing a page that has everything in it.
 show_widget <- function(x, ...) {
-  rendered <- htmltools::renderTags(htmltools::as.tags(x, standalone = TRUE))
+  rendered <- htmltools::renderTags(htmltools::as.tags(built(x), standalone = TRUE))
   parts <- lapply(htmltools::resolveDependencies(rendered$dependencies), inline)
   page <- c("<!DOCTYPE html>\n<html>\n<head>\n<meta charset=\"utf-8\"/>", unlist(parts), rendered$head, "</head>\n<body>",
     rendered$html, "</body>\n</html>")
   writeLines(enc2utf8(as.character(page)), next_figure("html"), useBytes = TRUE)
   invisible(x)
+}
+
+# A widget after its own last step. Debian's plotly asks for buttons by names that its script, which is years older, does not
+# know; that script then throws, and draws nothing.
+built <- function(x) {
+  if (is.function(x$preRenderHook)) x <- x$preRenderHook(x)
+  x$preRenderHook <- NULL
+  if (inherits(x, "plotly")) {
+    script <- system.file("htmlwidgets/lib/plotlyjs/plotly-latest.min.js", package = "plotly")
+    if (nzchar(script) && any(grepl("plotly.js v1.", readLines(script, 2L), fixed = TRUE))) {
+      x$x$config$modeBarButtonsToAdd <- Filter(is.list, x$x$config$modeBarButtonsToAdd)
+    }
+  }
+  x
 }
 
 inline <- function(dependency) {

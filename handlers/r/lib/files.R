@@ -35,3 +35,14 @@ changes <- function(root, before) {
   named <- changed[seq_len(min(length(changed), file_limit))]
   list(names = named, omitted = length(changed) - length(named))
 }
+
+# The names of files that a folder has beyond earlier ones; nothing is asked about those, for they may be many.
+added <- function(root, before) {
+  names <- list.files(root)
+  names <- names[!names %in% before & validUTF8(names)]
+  if (!length(names)) return(names)
+  paths <- file.path(root, names)
+  names <- names[!nzchar(Sys.readlink(paths)) & file.exists(paths) & !dir.exists(paths)]
+  names <- names[order(nchar(names), names)]
+  names[seq_len(min(length(names), file_limit))]
+}

@@ -5,21 +5,24 @@ folders <- Sys.getenv(c("SANDBOX_WORKDIR", "SANDBOX_FIGURES"))
 top_place <- NULL
 
 serve <- function() {
-  suspendInterrupts(while (!is.null(request <- read_request())) write_report(answer(request)))
+  suspendInterrupts(while (!is.null(request <- read_request())) {
+    write_begin()
+    write_report(answer(request))
+  })
   leave(0)
 }
 
 answer <- function(request) {
   find_libraries()
-  before <- lapply(folders, scan_folder)
+  before <- list(files = scan_folder(folders[[1L]]), figures = list.files(folders[[2L]]))
   top_place <<- NULL
   outcome <- attempt(run_cell(request))
   unwind_sinks()
-  if (!is.null(outcome$error)) print_error(outcome$error, outcome$place)
+  if (!is.null(outcome$error)) tell_error(outcome$error, outcome$place)
   drawing <- attempt(finish_figures())
   if (outcome$code == 0L && drawing$code != 0L) {
     outcome <- drawing
-    if (!is.null(drawing$error)) print_error(drawing$error, drawing$place)
+    if (!is.null(drawing$error)) tell_error(drawing$error, drawing$place)
   }
   attempt(print_warnings())
   if (Sys.getpid() != process) leave(outcome$code) # a child of the code ends where the code does
@@ -61,8 +64,7 @@ unwind_sinks <- function() {
 }
 
 report <- function(outcome, before) {
-  made <- changes(folders[[1L]], before[[1L]])
-  drawn <- changes(folders[[2L]], before[[2L]])
+  made <- changes(folders[[1L]], before$files)
   paste0(
     "{\"status\":", if (outcome$code == 0L) "\"ok\"" else "\"error\"",
     ",\"exit_code\":", outcome$code,
@@ -70,6 +72,6 @@ report <- function(outcome, before) {
     ",\"interrupted\":", if (isTRUE(outcome$interrupted)) "true" else "false",
     ",\"files\":", json_list(made$names),
     ",\"files_omitted\":", made$omitted,
-    ",\"figures\":", json_list(drawn$names), "}"
+    ",\"figures\":", json_list(added(folders[[2L]], before$figures)), "}"
   )
 }

@@ -8,15 +8,16 @@ import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.to_thread
 
-from ...errors import EngineUnavailable, StartFailed
+from ...errors import EngineUnavailable, ProfileError, StartFailed
 from ...policy import Policy
 from ...runtime import is_alive, sweep
-from ..base import Backend, Check, Sandbox, Surroundings
-from . import bubblewrap, probe
+from ..base import Backend, Check, Sandbox, Surroundings, Usage
+from . import bubblewrap, landlock, probe
 from .cgroup_detect import detect
 from .launching import Launched, Launcher, open_launcher
 from .sandbox import EmbeddedSandbox
@@ -35,8 +36,10 @@ class EmbeddedBackend(Backend):
 
     name = "embedded"
 
-    def __init__(self, bwrap: str, surroundings: Surroundings) -> None:
+    def __init__(self, bwrap: str, slirp: str, surroundings: Surroundings) -> None:
+        """`slirp` is the program that opens networks; empty where no policy will want that."""
         self._bwrap = bwrap
+        self._slirp = slirp
         self._surroundings = surroundings
         self._scope = AsyncExitStack()
         self._ready = anyio.Event()
@@ -44,6 +47,7 @@ class EmbeddedBackend(Backend):
         self._launcher: Launcher | None = None
         self._stage: Stage | None = None
         self._uids = itertools.count(secrets.randbelow(_UIDS))
+        self._landlock = landlock.version()
 
     async def __aenter__(self) -> "EmbeddedBackend":
         self._tasks = await self._scope.enter_async_context(anyio.create_task_group())
@@ -59,20 +63,25 @@ class EmbeddedBackend(Backend):
         await self._ready.wait()
         launcher = self._launcher
         cgroups = (launcher.cgroups, launcher.reason) if launcher else (0, "the launcher did not start")
-        return await probe.checks(self._bwrap, *cgroups)
+        rows = await probe.checks(self._bwrap, *cgroups)
+        return [*rows, *probe.open_network(self._slirp)] if self._slirp else rows
+
+    async def obstacle(self) -> str:
+        await self._ready.wait()
+        return str(self._failure or "")
 
     async def sweep(self) -> int:
         return await anyio.to_thread.run_sync(_sweep, self._surroundings.runtime.parent)
 
     @asynccontextmanager
-    async def sandbox(self, policy: Policy) -> AsyncIterator[Sandbox]:
+    async def sandbox(self, policy: Policy, image: str = "") -> AsyncIterator[Sandbox]:
         launcher, stage = await self._engine()
         name = secrets.token_hex(8)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         launched: Launched | None = None
         uid = self._uid()
 
-        async def usage() -> tuple[int, int]:
+        async def usage() -> Usage:
             counts = await launcher.usage(name)
             return launched.counts if launched is not None and launched.exited.is_set() else counts
 
@@ -82,6 +91,8 @@ class EmbeddedBackend(Backend):
                 launched = await launcher.launch(name, self._command(stage, policy), uid, _limits(policy), theirs)
             self._tasks.start_soon(sandbox.serve)
             await self._await_start(sandbox, launched)
+            if policy.network.mode == "open":
+                await self._connect(launcher, sandbox, launched, uid)
             yield sandbox
         finally:
             with anyio.CancelScope(shield=True), anyio.move_on_after(_END):
@@ -132,6 +143,16 @@ class EmbeddedBackend(Backend):
             f"the sandbox did not start: {launched.log or 'no reason given'}; `llm-sandbox-mcp doctor` tells more"
         )
 
+    async def _connect(self, launcher: Launcher, sandbox: EmbeddedSandbox, launched: Launched, uid: int | None) -> None:
+        with anyio.move_on_after(_START):
+            if await launcher.connect(sandbox.id, shutil.which(self._slirp) or self._slirp, uid, sandbox.namespace):
+                return
+        await _end(launcher, sandbox.id, launched)
+        raise StartFailed(
+            f"the sandbox's network did not open: {launched.log or 'no reason given'}; "
+            "`llm-sandbox-mcp doctor` tells more"
+        )
+
     def _command(self, stage: Stage, policy: Policy) -> list[str]:
         mounts = bubblewrap.Mounts(
             etc=stage.etc,
@@ -139,10 +160,13 @@ class EmbeddedBackend(Backend):
             environments=self._surroundings.environments,
             tools=self._surroundings.tools,
             init=stage.init,
+            resolving=stage.resolving,
         )
         enforced = self._launcher is not None and self._launcher.cgroups > 0
         program = shutil.which(self._bwrap) or self._bwrap
-        return bubblewrap.command(program, mounts, policy, interpreter=probe.INTERPRETER, enforced=enforced)
+        return bubblewrap.command(
+            program, mounts, policy, interpreter=probe.INTERPRETER, enforced=enforced, landlock=self._landlock
+        )
 
     def _uid(self) -> int | None:
         """A uid that no other sandbox of this server has, so that per-uid limits and signals never cross; root only."""
@@ -150,14 +174,20 @@ class EmbeddedBackend(Backend):
 
 
 def _limits(policy: Policy) -> dict[str, float]:
-    return {"memory": policy.memory, "pids": policy.pids, "cpus": policy.cpus}
+    # What opens a network lives on the sandbox's memory and processors, but takes no process from the code.
+    own = int(policy.network.mode == "open")
+    return {"memory": policy.memory, "pids": policy.pids + own, "cpus": policy.cpus}
 
 
-def create(settings: Mapping[str, str], surroundings: Surroundings) -> EmbeddedBackend:
-    """The backend, from its section of the profile."""
+def create(settings: Mapping[str, Any], surroundings: Surroundings) -> EmbeddedBackend:
+    """The backend, from its section of the profile; `ProfileError` where that wants a network that cannot be had."""
+    slirp: str = settings["slirp4netns"] if settings["open_network"] else ""
+    missing = next((row for row in probe.open_network(slirp) if row.state == "missing"), None) if slirp else None
+    if missing is not None:
+        raise ProfileError(f'network.mode: "open" cannot be had here, as {missing.detail}; {missing.mend}')
     for folder in (surroundings.environments, surroundings.tools):
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
-    return EmbeddedBackend(settings["bwrap"], surroundings)
+    return EmbeddedBackend(settings["bwrap"], slirp, surroundings)
 
 
 async def _end(launcher: Launcher, name: str, launched: Launched | None) -> None:

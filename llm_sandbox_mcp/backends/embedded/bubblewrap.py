@@ -1,5 +1,6 @@
 """The command line of one sandbox: pure, so that what is mounted where is read in one place and tested alone."""
 
+import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -7,6 +8,8 @@ from pathlib import Path
 
 from ...policy import Policy
 from ..base import ENVIRONMENTS, FIGURES, HANDLERS, HOME, LIBRARIES, TOOLS, WORKDIR
+from .etc import RESOLVING
+from .landlock import rules
 from .launcher import CONTROL_FD, SECCOMP_FD
 
 UID = 1000
@@ -27,17 +30,25 @@ class Mounts:
     environments: Path
     tools: Path
     init: Path
+    resolving: Path
+    """Files of /etc in the place of others, where names are resolved over an open network."""
 
 
-def command(bwrap: str, mounts: Mounts, policy: Policy, *, interpreter: str, enforced: bool) -> list[str]:
-    """The argv that starts one sandbox; `enforced` says whether control groups hold memory and processes."""
+def command(
+    bwrap: str, mounts: Mounts, policy: Policy, *, interpreter: str, enforced: bool, landlock: int
+) -> list[str]:
+    """The argv that starts one sandbox.
+
+    `enforced` says whether control groups hold memory and processes, `landlock` which ABI the kernel has, or 0.
+    """
     return [
         bwrap,
         *("--unshare-user", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
         *("--uid", str(UID), "--gid", str(UID), "--hostname", "sandbox", "--cap-drop", "ALL", "--clearenv"),
         *("--die-with-parent", "--new-session", "--as-pid-1", "--seccomp", str(SECCOMP_FD)),
-        *_system(),
+        *system(),
         *("--ro-bind", str(mounts.etc), "/etc"),
+        *(_resolving(mounts.resolving) if policy.network.mode == "open" else ()),
         *("--ro-bind", str(mounts.handlers), HANDLERS),
         *("--ro-bind", str(mounts.environments), ENVIRONMENTS),
         *("--ro-bind", str(mounts.tools), TOOLS),
@@ -49,17 +60,23 @@ def command(bwrap: str, mounts: Mounts, policy: Policy, *, interpreter: str, enf
         *("--dir", FIGURES, "--dir", LIBRARIES),
         *_tmpfs("/tmp", policy.disk, "1777"),
         *("--remount-ro", "/", "--chdir", "/"),
-        *(interpreter, "-I", "-S", "/opt/init.py", str(CONTROL_FD), _limits(policy, enforced)),
+        *(interpreter, "-I", "-S", "/opt/init.py", str(CONTROL_FD), _limits(policy, enforced), rules(landlock)),
     ]
 
 
-def _system() -> Iterator[str]:
+def system() -> Iterator[str]:
+    """Arguments that show the system's programs, and nothing else of this machine."""
     yield from ("--ro-bind", "/usr", "/usr")
     for path in _ROOT_LINKS:
         if os.path.islink(path):
             yield from ("--symlink", os.readlink(path), path)
         elif os.path.isdir(path):
             yield from ("--ro-bind", path, path)
+
+
+def _resolving(folder: Path) -> Iterator[str]:
+    for name in RESOLVING:
+        yield from ("--ro-bind", str(folder / name), f"/etc/{name}")
 
 
 def _proc() -> Iterator[str]:
@@ -76,8 +93,8 @@ def _tmpfs(path: str, size: int, mode: str) -> tuple[str, ...]:
 
 def _limits(policy: Policy, enforced: bool) -> str:
     # Not 0: where core_pattern starts a program, only 1 keeps the kernel from it (fs/coredump.c).
-    limits = {"CORE": 1, "NOFILE": _NOFILE, "FSIZE": policy.disk, "MSGQUEUE": 1 << 20}
+    limits = {"CORE": 1, "NOFILE": _NOFILE, "FSIZE": policy.largest_file, "MSGQUEUE": 1 << 20}
     if not enforced:
         # Per process and per user namespace: less than a control group gives, and `doctor` says so.
-        limits |= {"DATA": policy.memory, "NPROC": policy.pids}
+        limits |= {"DATA": policy.memory, "NPROC": policy.pids, "CPU": math.ceil(policy.cpu_time)}
     return ",".join(f"{name}={value}" for name, value in limits.items())

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _CONTROLLERS = ("memory", "pids", "cpu")
+_COUNTS = "cpuacct"
+"""Limits nothing and counts processor time, in a tree of its own on version 1."""
 
 
 def detect(self_cgroup: str | None = None, mountinfo: str | None = None, family: Iterable[int] = ()) -> Hierarchy:
@@ -43,6 +45,9 @@ def detect(self_cgroup: str | None = None, mountinfo: str | None = None, family:
     trees = {name: place for name in _CONTROLLERS if (place := _place(groups, mounts, name)) is not None}
     writable = {name: place for name, place in trees.items() if os.access(place, os.W_OK | os.X_OK)}
     if writable:
+        counts = _place(groups, mounts, _COUNTS)
+        if counts is not None and os.access(counts, os.W_OK | os.X_OK):
+            writable[_COUNTS] = counts
         return Version1(writable)
     if trees:
         return Unlimited(f"no write access to {', '.join(dict.fromkeys(trees.values()))}; {OWN_TREES_HINT}")

@@ -13,11 +13,15 @@ from __future__ import annotations
 
 import os
 
+from llm_sandbox_mcp.backends.counters import Counters
 from llm_sandbox_mcp.backends.embedded import cgroup_files as files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from typing import TypeVar
+
+    _Number = TypeVar("_Number", int, "float | None")
 
 PREFIX = "llm-sandbox-mcp-"
 LEAF = "llm-sandbox-mcp:server"
@@ -70,20 +74,15 @@ class Group:
 
     def oom_kills(self) -> int:
         """How many processes the kernel has killed for want of memory."""
-        return self._count("memory", "memory.events" if self.version == 2 else "memory.oom_control", "oom_kill")
+        return self._count(Counters.oom_kills)
 
     def pids_refused(self) -> int:
         """How often the limit on processes has refused a fork."""
-        return self._count("pids", "pids.events", "max") if self._refused is None else self._refused
+        return self._count(Counters.pids_refused) if self._refused is None else self._refused
 
     def cpu_usage(self) -> float | None:
         """Seconds of CPU time; None where it is not counted."""
-        try:
-            if self.version == 2:
-                return files.counter(files.read(f"{self._directories[0]}/cpu.stat"), "usage_usec") / 1e6
-            return int(files.read(f"{self.by_controller['cpu']}/cpuacct.usage")) / 1e9
-        except (KeyError, FileNotFoundError):
-            return None
+        return self._count(Counters.cpu)
 
     def processes(self) -> list[int]:
         """The processes inside, by ids of the reader's namespace."""
@@ -147,9 +146,12 @@ class Group:
     def _own_path(self) -> str:
         return "/" + "/".join(self._directories[0].split("/")[-2:])
 
-    def _count(self, controller: str, file: str, key: str) -> int:
-        directory = self.by_controller.get(controller)
-        return 0 if directory is None else files.counter(files.read(f"{directory}/{file}"), key)
+    def _count(self, count: Callable[[Counters], _Number]) -> _Number:
+        counters = Counters(self.version, self.by_controller)
+        try:
+            return count(counters)
+        finally:
+            counters.close()
 
 
 class Hierarchy:

@@ -25,6 +25,10 @@ class _Descriptor:
 
     async def aclose(self) -> None:
         """Closes the descriptor; nothing happens the second time."""
+        self.close()
+
+    def close(self) -> None:
+        """The same, for where nothing can be awaited."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             anyio.notify_closing(descriptor)

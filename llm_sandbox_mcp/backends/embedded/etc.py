@@ -10,6 +10,8 @@ import os
 import stat
 from pathlib import Path
 
+from .connecting import RESOLVER
+
 _WRITTEN = {
     "passwd": (
         "root:x:0:0:root:/:/usr/sbin/nologin\n"
@@ -26,6 +28,12 @@ _WRITTEN = {
     # Empty and not absent: without the file some resolvers fail to start instead of finding no server.
     "resolv.conf": "",
 }
+
+RESOLVING = {
+    "resolv.conf": f"nameserver {RESOLVER}\n",
+    "nsswitch.conf": _WRITTEN["nsswitch.conf"].replace("hosts: files\n", "hosts: files dns\n"),
+}
+"""What these files say instead where a sandbox has an open network."""
 
 _FILES = (
     # Without the cache, libraries in directories that only ld.so.conf names are not found.

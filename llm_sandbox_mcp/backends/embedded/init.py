@@ -1,12 +1,15 @@
 """PID 1 of a sandbox: starts processes on request, reports how they ended, and ends with its server.
 
-It runs inside the sandbox on the sandbox's own interpreter, as `python3 -I -S init.py CONTROL_FD LIMITS`. Each request
-and each answer is one packet on the control socket, its fields divided by NUL, descriptors passed along:
+It runs inside the sandbox on the sandbox's own interpreter, as `python3 -I -S init.py CONTROL_FD LIMITS LANDLOCK`. Each
+request and answer is one packet on the control socket, its fields divided by NUL, descriptors passed along:
 
     S id cwd argc argv... env...  + stdin, stdout, stderr   ->  P id, or F id errno; later X id exit-code
     K id signal                                             ->  nothing: the signal goes to the process group
-    L id                                                    ->  L id  + a TCP socket that listens on loopback
-                                                                R  + the writable directories, once it is up
+    A id                                                    ->  A id: what was asked before is done
+    L id port                                               ->  L id  + a TCP socket that listens on loopback, or
+                                                                L id errno
+                                                                R  + the writable directories and the network
+                                                                namespace, once it is up
 
 Code in the sandbox can neither signal nor trace it (PID 1, not dumpable) and shares no descriptor with it. What it
 reports about exit codes is still only the sandbox's own word about itself.
@@ -25,6 +28,7 @@ import sys
 
 _PACKET = 1 << 18
 _PR_SET_DUMPABLE = 4
+_LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT, _LANDLOCK_BENEATH = 444, 445, 446, 1
 _WRITABLE = ("/sandbox", "/home", "/tmp")
 _DEFAULTED = tuple(n for n in range(1, 65) if n not in (_signal.SIGKILL, _signal.SIGSTOP, 32, 33))
 
@@ -35,7 +39,7 @@ class Init:
     def __init__(self, control: _socket.socket) -> None:
         self._control = control
         self._ids: dict[bytes, int] = {}
-        # Opened before it is too late: `_hide` makes this process' files unwritable.
+        # Opened before it is too late: not being dumpable makes this process' files unwritable.
         self._oom_score = os.open("/proc/self/oom_score_adj", os.O_RDWR)
         self._own_score = os.read(self._oom_score, 8)
         self._expendable = b"%d" % min(int(self._own_score) + 500, 1000)
@@ -47,11 +51,12 @@ class Init:
         self._control.sendmsg([b"\0".join(fields)], rights if descriptors else [])
 
     def ready(self) -> None:
-        """Hands out the writable directories, so that the server can see when they are full."""
-        directories = [os.open(path, os.O_RDONLY | os.O_DIRECTORY) for path in _WRITABLE]
-        self.send(b"R", descriptors=directories)
-        for directory in directories:
-            os.close(directory)
+        """Hands out the writable directories, so that the server can see when they are full, and the network."""
+        handed_out = [os.open(path, os.O_RDONLY | os.O_DIRECTORY) for path in _WRITABLE]
+        handed_out.append(os.open("/proc/self/ns/net", os.O_RDONLY))
+        self.send(b"R", descriptors=handed_out)
+        for descriptor in handed_out:
+            os.close(descriptor)
 
     def receive(self) -> bool:
         """Answers one request; False once the server is gone."""
@@ -67,8 +72,10 @@ class Init:
                 self._spawn(name, fields, descriptors)
             elif kind == b"K":
                 self._kill(name, int(fields[0]))
+            elif kind == b"A":
+                self.send(b"A", name)
             elif kind == b"L":
-                self._listen(name)
+                self._listen(name, int(fields[0]))
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
@@ -117,11 +124,14 @@ class Init:
             except ProcessLookupError:
                 pass
 
-    def _listen(self, name: bytes) -> None:
+    def _listen(self, name: bytes, port: int) -> None:
         listener = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM | _socket.SOCK_CLOEXEC)
-        listener.bind(("127.0.0.1", 0))
-        listener.listen(64)
-        self.send(b"L", name, descriptors=[listener.fileno()])
+        try:
+            listener.bind(("127.0.0.1", port))
+            listener.listen(64)
+            self.send(b"L", name, descriptors=[listener.fileno()])
+        except OSError as error:
+            self.send(b"L", name, b"%d" % (error.errno or 0))
         listener.close()
 
 
@@ -142,15 +152,35 @@ def _set_limits(limits: str) -> None:
         number = getattr(resource, "RLIMIT_" + name)
         _, hard = resource.getrlimit(number)
         value = int(text) if hard == resource.RLIM_INFINITY else min(int(text), hard)
-        resource.setrlimit(number, (value, value))
+        # At the hard limit of processor time comes SIGKILL, which does not tell what for; SIGXCPU does.
+        resource.setrlimit(number, (value, value + 1 if name == "CPU" and value != hard else value))
 
 
-def _hide() -> None:
-    """Makes this process untraceable and its /proc entries unreadable for the code, which has the same uid."""
+def _confine(rules: str) -> None:
+    """Puts Landlock's rules into force for this process and all that it starts: `attributes,place=rights,...`."""
+    attributes, *places = rules.split(",")
+    given = bytes.fromhex(attributes)
+    ruleset = _call("syscall", _LANDLOCK_CREATE, given, len(given), 0)
+    for place in places:
+        path, rights = place.split("=")
+        try:
+            descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue
+        rule = int(rights).to_bytes(8, "little") + descriptor.to_bytes(4, "little")
+        _call("syscall", _LANDLOCK_ADD, ruleset, _LANDLOCK_BENEATH, rule, 0)
+        os.close(descriptor)
+    _call("syscall", _LANDLOCK_RESTRICT, ruleset, 0)
+    os.close(ruleset)
+
+
+def _call(function: str, *arguments: object) -> int:
+    """Calls a function of the C library; ends the sandbox where the kernel refuses."""
     program = _ctypes.dlopen(None, 0)  # type: ignore[arg-type]  # None is this program itself
-    prctl = _ctypes.dlsym(program, "prctl")
-    if _ctypes.call_function(prctl, (_PR_SET_DUMPABLE, 0, 0, 0, 0)) != 0:
-        raise SystemExit("init: PR_SET_DUMPABLE was refused")
+    result: int = _ctypes.call_function(_ctypes.dlsym(program, function), arguments)
+    if result < 0:
+        raise SystemExit(f"init: the kernel refused {function} {arguments[0]}")
+    return result
 
 
 def main() -> None:
@@ -158,8 +188,11 @@ def main() -> None:
     os.set_inheritable(control.fileno(), False)
     os.closerange(control.fileno() + 1, 64)
     init = Init(control)
-    _hide()
+    # The code has the same uid, and could trace this process and read its /proc entries otherwise.
+    _call("prctl", _PR_SET_DUMPABLE, 0, 0, 0, 0)
     _set_limits(sys.argv[2])
+    if sys.argv[3]:
+        _confine(sys.argv[3])
     for number in (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP, _signal.SIGPIPE):
         _signal.signal(number, _signal.SIG_IGN)
     woken, wake = os.pipe()

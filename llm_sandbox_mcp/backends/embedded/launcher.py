@@ -7,6 +7,8 @@ group and dropping privileges must happen between fork and exec. So the server s
     {"op": "start", "server", "seccomp", "runtime"}   ->  {"event": "ready", "cgroups": version, "reason"}
     {"op": "launch", "id", "argv", "uid", "limits"}   + the control socket of the sandbox
                                                       ->  {"event": "launched", "id", "version", "groups"}
+    {"op": "connect", "id", "program", "uid"}         + its network namespace, and a pipe that says "1" once it is open
+                                                      later, if it fails first:  {"event": "disconnected", "id"}
     {"op": "kill", "id"}                              later, always:  {"event": "exited", "id", "log", counters}
 
 When the server is gone, however it went, the control socket ends: this process then ends every sandbox and removes the
@@ -22,10 +24,10 @@ import shutil
 import signal
 import socket
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from . import cgroups
+from . import cgroups, connecting
 from .cgroup_detect import detect
 
 CONTROL_FD = 3
@@ -50,6 +52,10 @@ class _Child:
     log: int
     group: cgroups.Group | None
     running: bool = True
+    network: int = 0
+    """The process that opens its network, where there is one."""
+    counts: dict[str, int | float | None] = field(default_factory=lambda: _counts(None))
+    """How often it ran into its limits, as last read."""
 
 
 class Launcher:
@@ -64,16 +70,23 @@ class Launcher:
 
     def answer(self) -> bool:
         """Handles one packet; false once the server is gone."""
-        packet, descriptors, _, _ = socket.recv_fds(self._control, _PACKET, 1)
+        try:
+            packet, descriptors, _, _ = socket.recv_fds(self._control, _PACKET, 2)
+        except ConnectionResetError:
+            return False  # it went with something of ours unread
         try:
             if not packet:
                 return False
             request = json.loads(packet)
-            handle = {"start": self._start, "kill": self._kill}.get(request["op"])
-            if handle is not None:
-                handle(request)
-            else:
-                self._launch(request, descriptors[0])
+            match request["op"]:
+                case "start":
+                    self._start(request)
+                case "launch":
+                    self._launch(request, *descriptors)
+                case "connect":
+                    self._connect(request, *descriptors)
+                case "kill":
+                    self._kill(request)
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
@@ -88,21 +101,30 @@ class Launcher:
                 break
             if not pid:
                 break
-            for child in self._children.values():
+            for name, child in self._children.items():
                 if child.pid == pid:
                     child.running = False
+                elif child.network == pid:
+                    child.network = 0
+                    if child.running:
+                        self._send(event="disconnected", id=name)
+        for child in self._children.values():
+            if child.network and not child.running:
+                os.kill(child.network, signal.SIGKILL)
         self.settle()
 
     def settle(self) -> None:
         """Reports the sandboxes that have ended, once their control groups are gone too."""
         for name, child in list(self._children.items()):
-            if child.running:
+            if child.running or child.network:
                 continue
-            # They go with the group, and what a sandbox died of is asked after its end.
-            counts = _counts(child.group)
+            # They go with the group, and what a sandbox died of is asked after its end. A part of the group may be gone
+            # since the last attempt to remove it; then what was read before that is all there is to know.
+            with contextlib.suppress(OSError):
+                child.counts = _counts(child.group)
             if child.group is None or child.group.remove():
                 del self._children[name]
-                self._send(event="exited", id=name, log=_tail(child.log), **counts)
+                self._send(event="exited", id=name, log=_tail(child.log), **child.counts)
                 os.close(child.log)
 
     @property
@@ -150,36 +172,47 @@ class Launcher:
         if group is not None:
             self._send(event="launched", id=request["id"], version=group.version, groups=group.by_controller)
 
+    def _connect(self, request: dict[str, Any], namespace: int, ready: int) -> None:
+        child = self._children.get(request["id"])
+        if child is None or not child.running:
+            return  # that the pipe ends says it
+        try:
+            pid = os.fork()
+        except OSError as error:
+            os.write(child.log, f"cannot open its network: {error}".encode())
+            return
+        if pid == 0:
+            self._become_network(request, child, namespace, ready)
+        child.network = pid
+
     def _become(self, request: dict[str, Any], control: int, log: int, group: cgroups.Group | None) -> NoReturn:
         """In the forked child: joins the group, drops all privileges, and becomes bubblewrap."""
         try:
-            os.dup2(log, 1)
-            os.dup2(log, 2)
-            for path in group.join_paths if group else ():
-                with open(path, "wb", buffering=0) as file:
-                    file.write(b"0")
-            if request["uid"] is not None:
-                os.setgroups([])
-                os.setresgid(request["uid"], request["uid"], request["uid"])
-                os.setresuid(request["uid"], request["uid"], request["uid"])
-            if 0 in os.getresuid() + os.getresgid():
-                raise PermissionError("refusing to start bubblewrap with the rights of root")
-            _prctl(_PR_SET_NO_NEW_PRIVS, 1)
-            # Setting the uid cleared it, and bubblewrap sets its own only after its start.
-            _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            _leave_launcher(log)
+            _give_up_privileges(request["uid"], group)
             control = os.dup(control)
             seccomp = os.open(self._seccomp, os.O_RDONLY)
-            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             os.dup2(seccomp, SECCOMP_FD)
             os.dup2(control, CONTROL_FD)
             os.closerange(max(CONTROL_FD, SECCOMP_FD) + 1, os.sysconf("SC_OPEN_MAX"))
-            os.umask(0o022)
-            # Python ignores SIGPIPE and handles SIGINT; programs inside must find the defaults.
-            for number in (signal.SIGPIPE, signal.SIGINT, signal.SIGCHLD):
-                signal.signal(number, signal.SIG_DFL)
-            os.execve(request["argv"][0], request["argv"], {})
-        except BaseException as error:
+            _run(request["argv"])
+        except BaseException as error:  # a copy of the launcher: nothing may unwind into the launcher's own frames
             os.write(2, f"cannot start: {error}".encode())
+        finally:
+            os._exit(127)
+
+    def _become_network(self, request: dict[str, Any], child: _Child, namespace: int, ready: int) -> NoReturn:
+        """In the forked child: joins the sandbox's group and user, and becomes what opens its network."""
+        try:
+            _leave_launcher(child.log)
+            if request["uid"] is not None:
+                connecting.own_devices()
+            _give_up_privileges(request["uid"], child.group)
+            connecting.keep(namespace, ready)
+            connecting.enter()
+            _run(connecting.command(request["program"]))
+        except BaseException as error:  # nothing may get out: this is another copy of the launcher
+            os.write(2, f"cannot open its network: {error}".encode())
         finally:
             os._exit(127)
 
@@ -199,6 +232,38 @@ class Launcher:
             self._control.send(json.dumps(event).encode())
 
 
+def _leave_launcher(log: int) -> None:
+    """Takes from a process just forked what is the launcher's: its signals and its streams."""
+    # Python ignores SIGPIPE and handles the others; what is started must find the defaults.
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGPIPE, signal.SIGINT, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_DFL)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+
+
+def _give_up_privileges(uid: int | None, group: cgroups.Group | None) -> None:
+    """Makes this process, just forked, one of a sandbox: in its group, of its user, and gone with this launcher."""
+    for path in group.join_paths if group else ():
+        with open(path, "wb", buffering=0) as file:
+            file.write(b"0")
+    if uid is not None:
+        os.setgroups([])
+        os.setresgid(uid, uid, uid)
+        os.setresuid(uid, uid, uid)
+    if 0 in os.getresuid() + os.getresgid():
+        raise PermissionError("refusing to start a sandbox with the rights of root")
+    _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+    # Setting the uid cleared it, and bubblewrap sets its own only after its start.
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _run(argv: list[str]) -> NoReturn:
+    os.umask(0o022)
+    os.execve(argv[0], argv, {})
+
+
 def _has_children() -> bool:
     """Whether anything is left to wait for: a sandbox's PID 1 may end after its bubblewrap and its control group."""
     try:
@@ -208,10 +273,10 @@ def _has_children() -> bool:
     return True
 
 
-def _counts(group: cgroups.Group | None) -> dict[str, int]:
+def _counts(group: cgroups.Group | None) -> dict[str, int | float | None]:
     if group is None:
-        return {"oom_kills": 0, "pids_refused": 0}
-    return {"oom_kills": group.oom_kills(), "pids_refused": group.pids_refused()}
+        return {"oom_kills": 0, "pids_refused": 0, "cpu": None}
+    return {"oom_kills": group.oom_kills(), "pids_refused": group.pids_refused(), "cpu": group.cpu_usage()}
 
 
 def _tail(log: int) -> str:

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import logging
 import os
 import socket
 import sys
@@ -14,11 +15,14 @@ from typing import Any
 import anyio
 
 from ...errors import EngineUnavailable
-from .cgroups import Group
-from .descriptors import PacketSocket
+from ..base import Usage
+from ..counters import Counters
+from .descriptors import PacketSocket, PipeReader
 
 _IMPORT_ROOT = Path(__file__).parents[3]
 """Where the launcher finds this package: it does not have the server's own search path."""
+
+_logger = logging.getLogger(__name__)
 
 _FAREWELL = 1.5
 """Seconds for the launcher to end all sandboxes at the server's end; what it leaves then, its own death ends."""
@@ -31,12 +35,19 @@ class Launched:
     exited: anyio.Event = field(default_factory=anyio.Event)
     log: str = ""
     """The last words of bubblewrap, once it exited."""
-    counts: tuple[int, int] = (0, 0)
+    counts: Usage = field(default_factory=Usage)
     """What `Launcher.usage` gave at the end."""
-    group: Group | None = None
-    """Its control group, where there is one."""
+    counters: Counters | None = None
+    """Those of its control group, where there is one."""
     killed: bool = False
     """Whether its end was asked for."""
+
+    def end(self) -> None:
+        """Notes that it is gone, or that nobody will tell any more."""
+        if self.counters is not None:
+            self.counters.close()
+        self.counters = None
+        self.exited.set()
 
 
 class Launcher:
@@ -72,6 +83,21 @@ class Launcher:
             raise
         return launched
 
+    async def connect(self, name: str, program: str, uid: int | None, namespace: int) -> bool:
+        """Opens the network of a sandbox with slirp4netns; false when it failed, and `Launched.log` will tell why."""
+        ready, theirs = os.pipe()
+        reader = PipeReader(ready)
+        try:
+            try:
+                await self._send({"op": "connect", "id": name, "program": program, "uid": uid}, (namespace, theirs))
+            finally:
+                os.close(theirs)
+            return await reader.receive() == b"1"
+        except anyio.EndOfStream:
+            return False
+        finally:
+            reader.close()
+
     async def kill(self, name: str) -> None:
         """Ends a sandbox; nothing happens when it has ended."""
         launched = self._launched.get(name)
@@ -80,19 +106,20 @@ class Launcher:
             launched.counts, launched.killed = await self.usage(name), True
             await self._send({"op": "kill", "id": name})
 
-    async def usage(self, name: str) -> tuple[int, int]:
-        """How often the kernel killed for memory, and refused a process, in a sandbox so far.
+    async def usage(self, name: str) -> Usage:
+        """The limits that a sandbox has hit, and the processor time that it has used, so far.
 
         Every run asks twice, so this process reads the counters itself. Of a sandbox that has ended
         `Launched.counts` tells.
         """
         launched = self._launched.get(name)
-        if self.gone or launched is None or launched.group is None:
-            return 0, 0
+        if self.gone or launched is None or launched.counters is None:
+            return Usage()
         if launched.killed:
             return launched.counts
         try:
-            return launched.group.oom_kills(), launched.group.pids_refused()
+            counters = launched.counters
+            return Usage(counters.oom_kills(), counters.pids_refused(), counters.cpu())
         except OSError:
             # The launcher has removed the group, and says so next.
             await launched.exited.wait()
@@ -111,7 +138,7 @@ class Launcher:
             self.gone = True
             self._ready.set()
             for launched in self._launched.values():
-                launched.exited.set()
+                launched.end()
 
     def close(self) -> None:
         """Lets go of the control socket, which ends the launcher and all its sandboxes."""
@@ -125,10 +152,13 @@ class Launcher:
             case "exited":
                 launched = self._launched.pop(event["id"])
                 launched.log = event["log"]
-                launched.counts = event["oom_kills"], event["pids_refused"]
-                launched.exited.set()
+                launched.counts = Usage(event["oom_kills"], event["pids_refused"], event["cpu"])
+                launched.end()
+            case "disconnected":
+                _logger.warning("sandbox %s has lost its network: slirp4netns ended; open a new session", event["id"])
             case "launched":
-                self._launched[event["id"]].group = Group(event["version"], event["groups"])
+                with contextlib.suppress(OSError):  # gone already: that it exited is what comes next
+                    self._launched[event["id"]].counters = Counters(event["version"], event["groups"])
 
     async def _send(self, request: dict[str, Any], descriptors: tuple[int, ...] = ()) -> None:
         if self.gone:

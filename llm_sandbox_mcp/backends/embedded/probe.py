@@ -10,8 +10,10 @@ from typing import Any
 
 import anyio.to_thread
 
+from .. import system_calls
 from ..base import Check
-from . import seccomp
+from . import connecting, landlock
+from .bubblewrap import system
 
 INTERPRETER = "/usr/bin/python3"
 """Runs PID 1 of every sandbox; it must be below /usr, which sandboxes see."""
@@ -33,7 +35,7 @@ def obstacle(bwrap: str) -> str | None:
 async def checks(bwrap: str, cgroups: int, reason: str) -> list[Check]:
     """Each layer of isolation, and whether it is on."""
     rows = await anyio.to_thread.run_sync(_essentials, bwrap)
-    rows.append(_uids())
+    rows += [_landlock(), _uids()]
     if not cgroups:
         rows.append(
             Check(
@@ -67,7 +69,7 @@ def platform_check(system: str = sys.platform) -> Check:
         )
     machine = platform.machine()
     try:
-        size = len(seccomp.program(machine)) // 8
+        size = len(system_calls.program(machine)) // 8
     except ValueError as error:
         return Check("platform", "missing", str(error), "run on x86_64 or aarch64")
     return Check("platform", "ok", f"Linux {platform.release()} on {machine}, seccomp program of {size} instructions")
@@ -97,9 +99,8 @@ def _trial(bwrap: str) -> Check:
         "--unshare-all",
         # Without it bubblewrap leaves a process behind that nobody waits for.
         "--as-pid-1",
-        "--ro-bind",
-        "/",
-        "/",
+        # As sandboxes do: below the whole root other engines unmount things at any moment, and it would fail.
+        *system(),
         "--proc",
         "/proc",
         "--",
@@ -138,6 +139,30 @@ def remedy(root: Path = Path("/")) -> str:
     if _reads(root / _MAXIMUM) == "0":
         return "sudo sysctl user.max_user_namespaces=15000"
     return "see whether `bwrap --unshare-all --ro-bind / / true` works for an ordinary user"
+
+
+def open_network(slirp: str) -> list[Check]:
+    """Whether sandboxes can be given an open network."""
+    found = shutil.which(slirp)
+    if found is None:
+        return [Check("slirp4netns", "missing", f"{slirp} is not on PATH", _install("slirp4netns"))]
+    try:
+        os.close(os.open(connecting.TUN, os.O_RDWR))
+    except PermissionError:
+        detail = f"{connecting.TUN} cannot be opened by uid {os.geteuid()}"
+        return [Check("slirp4netns", "missing", detail, f"sudo chmod 0666 {connecting.TUN}")]
+    except OSError as error:
+        mend = "sudo modprobe tun (a container is started with --device /dev/net/tun)"
+        return [Check("slirp4netns", "missing", f"{connecting.TUN}: {error.strerror}", mend)]
+    return [Check("slirp4netns", "ok", f"{found} opens the network of each sandbox")]
+
+
+def _landlock() -> Check:
+    abi = landlock.version()
+    if not abi:
+        mend = "a kernel since 5.13 with landlock among its security modules (the boot parameter lsm)"
+        return Check("landlock", "degraded", "not in this kernel; the mounts alone say what code can reach", mend)
+    return Check("landlock", "ok", f"version {abi}: only the folders that are meant for code, as the mounts say too")
 
 
 def _uids() -> Check:

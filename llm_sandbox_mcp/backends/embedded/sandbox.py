@@ -4,19 +4,23 @@ import itertools
 import os
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import anyio
 
-from ...errors import SandboxLost, StartFailed
+from ...errors import ListeningFailed, SandboxLost, StartFailed
 from ...policy import Policy
-from ..base import WORKDIR, Files, Process, Sandbox, Usage
+from ..base import WORKDIR, Files, Fullness, Process, Sandbox, Usage
+from ..listening import Listener, listen_on
+from ..scanning import fullness, scan
 from .descriptors import PacketSocket, PipeReader, PipeWriter
-from .scanning import scan
 
 _SPAWN_BYTES = 128 << 10
 """Bytes of one request to start a process; the kernel bounds a packet at a little over that."""
+_SETTLED = 2.0
+"""Seconds for PID 1 to say that it has done what was asked of it."""
 
 
 class EmbeddedProcess(Process):
@@ -34,6 +38,8 @@ class EmbeddedProcess(Process):
         self.stderr = PipeReader(pipes[2])
         self.started = anyio.Event()
         self.ended = anyio.Event()
+        self.settled = anyio.Event()
+        """Set by PID 1's word that it has done what was asked of it, and when no word will come."""
         self.start_error = 0
         self.exit_code: int | None = None
 
@@ -51,17 +57,36 @@ class EmbeddedProcess(Process):
         if not self.ended.is_set():
             await self._sandbox.request(b"K", self.name, b"%d" % number)
 
+    async def settle(self) -> None:
+        if self.ended.is_set():
+            return
+        self.settled = anyio.Event()
+        with anyio.move_on_after(_SETTLED):
+            await self._sandbox.request(b"A", self.name)
+            await self.settled.wait()
+
+    def over(self) -> None:
+        """Tells all that wait for a word about it that no more comes."""
+        for awaited in (self.started, self.settled, self.ended):
+            awaited.set()
+
     async def aclose(self) -> None:
         with anyio.CancelScope(shield=True):
             await self.kill()
-            for stream in (self.stdin, self.stdout, self.stderr):
-                await stream.aclose()
+            self.let_go()
+
+    def let_go(self) -> None:
+        """Closes our ends of its streams."""
+        for stream in (self.stdin, self.stdout, self.stderr):
+            stream.close()
+        self._sandbox.unclosed.discard(self)
 
 
 @dataclass(slots=True)
 class _Answer:
     there: anyio.Event = field(default_factory=anyio.Event)
     listener: socket.socket | None = None
+    error: int = 0
 
 
 class EmbeddedSandbox(Sandbox):
@@ -72,12 +97,13 @@ class EmbeddedSandbox(Sandbox):
         name: str,
         policy: Policy,
         control: socket.socket,
-        usage: Callable[[], Awaitable[tuple[int, int]]],
+        usage: Callable[[], Awaitable[Usage]],
         kill: Callable[[], Awaitable[None]],
         owner: int | None = None,
     ) -> None:
         self.id = name
         self.policy = policy
+        self.image = ""
         self.up = anyio.Event()
         """Set when PID 1 is there, or when it is certain that it never will be."""
         self._control = PacketSocket(control)
@@ -86,8 +112,12 @@ class EmbeddedSandbox(Sandbox):
         self._owner = owner
         self._names = itertools.count(1)
         self._processes: dict[bytes, EmbeddedProcess] = {}
+        self.unclosed: set[EmbeddedProcess] = set()
+        """Whoever has a process closes it; what lives as long as the sandbox, as runners do, is closed with it."""
         self._listeners: dict[bytes, _Answer] = {}
         self._directories: list[int] = []
+        self.namespace = -1
+        """A descriptor of its network namespace once it is up, where its policy opens that."""
         self._lost = False
 
     @property
@@ -103,6 +133,7 @@ class EmbeddedSandbox(Sandbox):
         theirs, ours = _pipes(self._owner)
         process = EmbeddedProcess(name, self, ours)
         self._processes[name] = process
+        self.unclosed.add(process)
         try:
             await self.request(b"S", name, os.fsencode(cwd), b"%d" % len(argv), *fields, descriptors=theirs)
             for descriptor in theirs:
@@ -125,25 +156,38 @@ class EmbeddedSandbox(Sandbox):
         try:
             await self._control.send(b"\0".join(fields), descriptors)
         except anyio.BrokenResourceError:
-            if fields[0] != b"K":
+            if fields[0] not in (b"K", b"A"):
                 raise self._gone() from None
 
-    async def listen(self) -> socket.socket:
-        """A TCP socket that listens on the sandbox's own loopback; who accepts on it is all the sandbox can reach."""
+    @asynccontextmanager
+    async def listen(self, port: int = 0) -> AsyncIterator[Listener]:
+        async with listen_on(await self._listening_socket(port)) as listener:
+            yield listener
+
+    async def _listening_socket(self, port: int) -> socket.socket:
         name = b"%d" % next(self._names)
         answer = self._listeners[name] = _Answer()
         try:
-            await self.request(b"L", name)
+            await self.request(b"L", name, b"%d" % port)
             await answer.there.wait()
+        except BaseException:
+            # Cancelled in the turn in which it came: nobody else knows of it.
+            if answer.listener is not None:
+                answer.listener.close()
+            raise
         finally:
             del self._listeners[name]
+        if answer.error:
+            raise ListeningFailed(f"port {port} of the sandbox cannot be listened at: {os.strerror(answer.error)}")
         if answer.listener is None:
             raise self._gone()
         return answer.listener
 
     async def usage(self) -> Usage:
-        oom_kills, pids_refused = await self._counters()
-        return Usage(oom_kills, pids_refused, any(map(_is_full, self._directories)))
+        return await self._counters()
+
+    async def fullness(self, *, thorough: bool) -> Fullness:
+        return fullness(self._directories, self.policy, thorough=thorough)
 
     async def list_files(self) -> Files:
         # From outside, over the directory that PID 1 handed out: no process, and no link is followed.
@@ -170,31 +214,38 @@ class EmbeddedSandbox(Sandbox):
     def close(self) -> None:
         """Lets go of the sandbox's descriptors."""
         self._control.close()
+        for process in list(self.unclosed):
+            process.let_go()
         for descriptor in self._directories:
             os.close(descriptor)
-        self._directories = []
+        if self.namespace >= 0:
+            os.close(self.namespace)
+        self._directories, self.namespace = [], -1
 
     def _take(self, kind: bytes, fields: list[bytes], descriptors: list[int]) -> None:
         if kind == b"R":
-            self._directories, descriptors[:] = [*descriptors], []
+            self._directories, descriptors[:] = descriptors[:-1], descriptors[-1:]
+            if self.policy.network.mode == "open":
+                self.namespace = descriptors.pop()
             self.up.set()
         elif kind == b"L":
-            listener = socket.socket(fileno=descriptors.pop())
             answer = self._listeners.get(fields[0])
-            if answer is None:
-                listener.close()
-            else:
-                listener.setblocking(False)
-                answer.listener = listener
+            listener = socket.socket(fileno=descriptors.pop()) if descriptors else None
+            if answer is not None:
+                answer.listener, answer.error = listener, int(fields[1]) if listener is None else 0
                 answer.there.set()
+            elif listener is not None:
+                listener.close()
         elif (process := self._processes.get(fields[0])) is not None:
             if kind == b"X":
                 process.exit_code = int(fields[1])
-                process.ended.set()
+                process.over()
                 del self._processes[fields[0]]
+            elif kind == b"A":
+                process.settled.set()
             elif kind == b"F":
                 process.start_error = int(fields[1])
-                process.ended.set()
+                process.over()
                 del self._processes[fields[0]]
             process.started.set()
 
@@ -202,8 +253,7 @@ class EmbeddedSandbox(Sandbox):
         self._lost = True
         self.up.set()
         for process in self._processes.values():
-            process.started.set()
-            process.ended.set()
+            process.over()
         self._processes.clear()
         for answer in self._listeners.values():
             answer.there.set()
@@ -230,8 +280,3 @@ def _pipes(owner: int | None) -> tuple[tuple[int, ...], tuple[int, int, int]]:
             f"cannot start a process: {error.strerror}; raise the open files limit (ulimit -n)"
         ) from error
     return (made[0], made[3], made[5]), (made[1], made[2], made[4])
-
-
-def _is_full(directory: int) -> bool:
-    state = os.fstatvfs(directory)
-    return state.f_bavail == 0 or state.f_favail == 0

@@ -4,12 +4,15 @@ import os
 import platform
 import shutil
 from collections.abc import Mapping
+from compileall import compile_dir
 from dataclasses import dataclass
 from pathlib import Path
+from py_compile import PycInvalidationMode
 
 from ...errors import EngineUnavailable
-from . import seccomp
-from .etc import write_etc
+from .. import system_calls
+from ..base import HANDLERS
+from .etc import RESOLVING, write_etc
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +24,10 @@ class Stage:
     @property
     def etc(self) -> Path:
         return self.path / "etc"
+
+    @property
+    def resolving(self) -> Path:
+        return self.path / "resolving"
 
     @property
     def handlers(self) -> Path:
@@ -45,15 +52,26 @@ def write_stage(path: Path, handlers: Mapping[str, Path]) -> Stage:
         path.mkdir()
         stage.etc.mkdir()
         write_etc(stage.etc)
+        stage.resolving.mkdir()
+        for name, text in RESOLVING.items():
+            (stage.resolving / name).write_text(text)
         stage.handlers.mkdir()
         for name, folder in handlers.items():
             shutil.copytree(folder, stage.handlers / name, ignore=shutil.ignore_patterns("__pycache__", "selftest"))
+        _compile(stage.handlers)
         shutil.copyfile(Path(__file__).with_name("init.py"), stage.init)
-        stage.seccomp.write_bytes(seccomp.program(platform.machine()))
+        stage.seccomp.write_bytes(system_calls.program(platform.machine()))
         _make_readable(path)
     except (OSError, ValueError) as error:
         raise EngineUnavailable(f"cannot prepare {path}: {error}; set embedded.runtime in the profile") from error
     return stage
+
+
+def _compile(handlers: Path) -> None:
+    """Compiles what is in Python, once for all sandboxes; interpreters of other versions do it in each."""
+    # Nothing changes here any more, so that no time of a file has to be compared.
+    unchecked = PycInvalidationMode.UNCHECKED_HASH
+    compile_dir(handlers, quiet=2, stripdir=handlers, prependdir=HANDLERS, invalidation_mode=unchecked)
 
 
 def _make_readable(root: Path) -> None:

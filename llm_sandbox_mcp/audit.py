@@ -1,0 +1,105 @@
+"""What was refused, for the operator: one line of JSON for each, which nothing that code chose can forge."""
+
+import json
+import logging
+import os
+from collections import deque
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Self
+
+import anyio
+import anyio.to_thread
+
+from .tasks import open_tasks
+
+_WAITING = 10_000
+"""Lines that wait for the disk; more are counted and left out."""
+_END = 2.0
+"""Seconds for the last lines, at the server's end."""
+_LONGEST = 1000
+"""Characters of one fact."""
+
+_log = logging.getLogger(__name__)
+
+
+class Audit:
+    """The log of refusals; an async context manager, in whose scope lines are written to a file, beside the caller.
+
+    Without a file they go to Python's logging, as warnings. A disk that fails is told of there, once.
+    """
+
+    def __init__(self, file: str = "") -> None:
+        self._file = file
+        self._lines: deque[str] = deque()
+        self._omitted = 0
+        self._more = anyio.Event()
+        self._ending = False
+        self._failed = False
+        # What was refused before the server was told to end is written all the same.
+        self._writing = anyio.CancelScope(shield=True)
+        self._scope = open_tasks()
+
+    async def __aenter__(self) -> Self:
+        tasks = await self._scope.__aenter__()
+        if self._file:
+            tasks.start_soon(self._write)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ending = True
+        self._more.set()
+        self._writing.deadline = anyio.current_time() + _END
+        await self._scope.__aexit__(None, None, None)
+
+    def note(self, event: str, **facts: object) -> None:
+        """Adds a line: the time, the event such as `network.refused`, and facts; returns at once."""
+        if not self._file:
+            _log.warning("%s", _line(event, facts).rstrip())
+        elif len(self._lines) < _WAITING:
+            self._lines.append(_line(event, facts))
+            self._more.set()
+        else:
+            self._omitted += 1
+
+    async def _write(self) -> None:
+        with self._writing:
+            ending = False
+            while not ending:
+                await self._more.wait()
+                self._more = anyio.Event()
+                ending = self._ending
+                await self._write_all()
+
+    async def _write_all(self) -> None:
+        while self._lines or self._omitted:
+            taken = "".join(self._lines)
+            self._lines.clear()
+            if self._omitted:
+                taken += _line("audit.omitted", {"lines": self._omitted})
+                self._omitted = 0
+            try:
+                await anyio.to_thread.run_sync(_append, self._file, taken, abandon_on_cancel=True)
+                self._failed = False
+            except OSError as error:
+                if not self._failed:
+                    _log.error(
+                        "audit.file: %s cannot be written: %s; what is refused is not logged until it can be",
+                        self._file,
+                        error.strerror,
+                    )
+                self._failed = True
+
+
+def _line(event: str, facts: dict[str, object]) -> str:
+    time = datetime.now(UTC).isoformat(timespec="milliseconds")
+    short = {name: fact[:_LONGEST] if isinstance(fact, str) else fact for name, fact in facts.items()}
+    return json.dumps({"time": time, "event": event, **short}) + "\n"
+
+
+def _append(file: str, text: str) -> None:
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    with open(descriptor, "wb", buffering=0) as log:
+        log.write(text.encode())

@@ -1,0 +1,106 @@
+"""The backend `auto`: the first engine that works here, looked for when one is first needed."""
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+
+import anyio
+from anyio.abc import TaskGroup, TaskStatus
+
+from ..errors import EngineUnavailable, SandboxError
+from ..policy import Policy
+from ..tasks import open_tasks
+from .base import Backend, Check, Sandbox, halves
+from .images import Images
+
+AUTO = "auto"
+
+_HELP = (
+    "one of these helps: apt-get install bubblewrap; systemctl start docker; systemctl start podman.socket "
+    "(`llm-sandbox-mcp doctor` tells more)"
+)
+
+
+class Chosen(Backend):
+    """Hands everything on to the first of several backends that works; while none does, it looks again each time."""
+
+    name = AUTO
+
+    def __init__(self, candidates: Mapping[str, Callable[[], Backend]], prefer: str) -> None:
+        """`prefer` is opened with this one, so that its engine starts at once; the others when it comes to them."""
+        self._candidates = candidates
+        self._prefer = prefer
+        self._open: dict[str, Backend] = {}
+        self._choice: Backend | None = None
+        self._choosing = anyio.Lock()
+        self._done = anyio.Event()
+        self._reasons: dict[str, str] = {}
+
+    async def __aenter__(self) -> "Chosen":
+        self._scope = open_tasks()
+        self._tasks: TaskGroup = await self._scope.__aenter__()
+        try:
+            # What is wrong with it is told when it comes to choosing.
+            with suppress(SandboxError):
+                await self._opened(self._prefer)
+        except BaseException:
+            await self.__aexit__()
+            raise
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        self._done.set()
+        await self._scope.__aexit__(None, None, None)
+
+    @property
+    def images(self) -> Images | None:  # type: ignore[override]
+        return self._choice.images if self._choice else None
+
+    def image_of(self, language: str) -> str:
+        return self._choice.image_of(language) if self._choice else ""
+
+    async def chosen(self) -> Backend:
+        async with self._choosing:
+            if self._choice is None:
+                self._choice = await self._choose()
+            return self._choice
+
+    async def probe(self) -> list[Check]:
+        try:
+            choice = await self.chosen()
+        except EngineUnavailable:
+            return [Check(name, "missing", *halves(reason)) for name, reason in self._reasons.items()]
+        others = [f"not {name}: {reason}" for name, reason in self._reasons.items()]
+        return [Check("backend", "ok", "; ".join([f"{choice.name}, chosen by auto", *others])), *await choice.probe()]
+
+    @asynccontextmanager
+    async def sandbox(self, policy: Policy, image: str = "") -> AsyncIterator[Sandbox]:
+        async with (await self.chosen()).sandbox(policy, image) as sandbox:
+            yield sandbox
+
+    async def sweep(self) -> int:
+        return await (await self.chosen()).sweep()
+
+    async def _choose(self) -> Backend:
+        self._reasons = {}
+        for name in self._candidates:
+            try:
+                backend = await self._opened(name)
+                reason = await backend.obstacle()
+            except SandboxError as error:
+                reason = str(error)
+            if not reason:
+                return backend
+            self._reasons[name] = reason
+        said = "; ".join(f"{name}: {halves(reason)[0]}" for name, reason in self._reasons.items())
+        raise EngineUnavailable(f"no engine works here: {said}; {_HELP}")
+
+    async def _opened(self, name: str) -> Backend:
+        if name not in self._open:
+            self._open[name] = await self._tasks.start(self._hold, self._candidates[name])
+        return self._open[name]
+
+    async def _hold(self, make: Callable[[], Backend], *, task_status: TaskStatus[Backend]) -> None:
+        """Keeps a backend open in a task of its own, since it is left in the task that entered it."""
+        async with make() as backend:
+            task_status.started(backend)
+            await self._done.wait()

@@ -1,0 +1,191 @@
+"""The images that containers are made of: their names, and how they come to be."""
+
+import contextlib
+import http.client
+import logging
+import re
+import socket
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import anyio
+import anyio.to_thread
+from pydantic import BaseModel, ConfigDict
+
+from ...errors import InvalidArgument, StartFailed, quoted
+from ..base import Sandbox, Surroundings
+from ..images import Images, OnLine, Template
+from . import templates
+from .engine import Engine, Stored
+from .making import Build, build, pull
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+_ARGUMENT = re.compile(r"^\s*ARG\s+(\w+)", re.MULTILINE | re.IGNORECASE)
+_PASSED_ON = "PIP_"
+"""Arguments of a Dockerfile that begin so are taken from the server's environment."""
+
+
+class ImageSettings(BaseModel):
+    """The part of the profile that is about images."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    image: str
+    images: Mapping[str, str]
+    registry: str
+    pull: Literal["never", "missing", "always"]
+    dockerfiles: Mapping[str, str]
+    libraries: Mapping[str, tuple[str, ...]]
+    join: str
+
+    def name(self, language: str) -> str:
+        """The image of a language, with the registry where the name has none."""
+        return self.full(self.images.get(language) or self.image.replace("{language}", language))
+
+    def full(self, name: str) -> str:
+        """A name, with the registry where it has none."""
+        first, slash, _ = name.partition("/")
+        elsewhere = slash and (first == "localhost" or "." in first or ":" in first)
+        return name if elsewhere or not self.registry else f"{self.registry.rstrip('/')}/{name}"
+
+
+class ContainerImages(Images):
+    """The images of one engine; each is looked after once per server."""
+
+    def __init__(self, settings: ImageSettings, surroundings: Surroundings, connected: Callable[[], Awaitable[Engine]]):
+        self._settings = settings
+        self._surroundings = surroundings
+        self._connected = connected
+        self._ready: set[str] = set()
+        self._locks: defaultdict[str, anyio.Lock] = defaultdict(anyio.Lock)
+
+    async def build(self, language: str, on_line: OnLine, *, base: str = "", network: str = "") -> None:
+        what = self._build(language, base, network)
+        await self._follow(partial(build, image=self._settings.name(language), what=what, on_line=on_line))
+
+    async def pull(self, language: str, on_line: OnLine) -> None:
+        await self._follow(partial(pull, image=self._settings.name(language), on_line=on_line))
+
+    async def size(self, language: str) -> int | None:
+        found = await self._look(self._settings.name(language))
+        return found.size if found else None
+
+    async def prepare(self, language: str, on_line: OnLine) -> None:
+        await self.ensure(self._settings.name(language), on_line)
+
+    async def ensure(self, image: str, on_line: OnLine | None = None) -> None:
+        """Sees to it that an image is there, as the profile says; `StartFailed` when it cannot be had."""
+        built = [language for language in self._settings.dockerfiles if self._settings.name(language) == image]
+        if image in self._ready or (self._settings.pull == "never" and not built):
+            return  # where nothing is to be done, the engine itself tells what is missing
+        async with self._locks[image]:
+            if image in self._ready:
+                return
+            engine = await self._connected()
+            missing = await self._look(image) is None
+            note = on_line or partial(_log.info, "%s: %s", image)
+            if missing and built:
+                _log.warning("image %s is not on %s: building it", image, engine.name)
+                await self.build(built[0], note)
+            elif not built and (missing or self._settings.pull == "always"):
+                _log.warning("image %s is pulled by %s", image, engine.name)
+                await self._follow(partial(pull, image=image, on_line=note))
+            self._ready.add(image)
+
+    async def commit(self, sandbox: Sandbox, image: str) -> str:
+        name = templates.checked(self._settings.full(image))
+        if self._settings.join:
+            raise InvalidArgument(f"container {self._settings.join} is not ours; commit it with the engine's own tools")
+        async with self._locks[name]:
+            before = await self._look(name)
+            if before is not None and templates.name_of(before) != name:
+                raise InvalidArgument(f"image {name} is there and was no session's; choose another name")
+            base = await self._base(sandbox)
+            # Not in the server's own folder, which may be in memory.
+            async with anyio.TemporaryDirectory(prefix="llm-sandbox-template-") as made:
+                folder = Path(made)
+                await templates.pack(sandbox, folder / templates.ARCHIVE)
+                await anyio.Path(folder / "Dockerfile").write_text(templates.DOCKERFILE, encoding="utf-8")
+                labels = {templates.LABEL: name, templates.BASE: base}
+                what = Build(folder / "Dockerfile", {"BASE": base}, labels=labels)
+                note = partial(_log.info, "%s: %s", name)
+                await self._follow(partial(build, image=name, what=what, on_line=note))
+            await self._remove_replaced(name)
+        return name
+
+    async def templates(self) -> list[Template]:
+        engine = await self._connected()
+        found = await anyio.to_thread.run_sync(engine.images, templates.LABEL)
+        named = [Template(name, image.size) for image in found if (name := templates.name_of(image))]
+        return sorted(named, key=lambda template: template.image)
+
+    async def remove(self, image: str) -> None:
+        name = templates.checked(self._settings.full(image))
+        found = await self._look(name)
+        if found is None or templates.name_of(found) != name:
+            what = "there is none of that name" if found is None else "it was no session's"
+            raise InvalidArgument(f"image {quoted(name)} is no template: {what}; `images list` names those that are")
+        engine = await self._connected()
+        await anyio.to_thread.run_sync(engine.remove_image, name)
+        await self._remove_replaced(name)
+
+    def forget(self, image: str) -> None:
+        """Looks after it anew the next time; it may have been removed."""
+        self._ready.discard(image)
+
+    def _build(self, language: str, base: str, network: str) -> Build:
+        own = self._settings.dockerfiles.get(language)
+        dockerfile = Path(own) if own else self._surroundings.handlers[language] / "Dockerfile"
+        try:
+            declared = set(_ARGUMENT.findall(dockerfile.read_text(encoding="utf-8")))
+        except (OSError, UnicodeDecodeError) as error:
+            said = error.strerror if isinstance(error, OSError) else "it is not text"
+            raise StartFailed(
+                f"{dockerfile} cannot be read: {said}; see containers.dockerfiles in the profile"
+            ) from error
+        if base and "BASE" not in declared:
+            raise StartFailed(f"{dockerfile} takes no other base; it needs the lines ARG BASE=... and FROM ${{BASE}}")
+        values = {key: value for key, value in self._surroundings.environ.items() if key.startswith(_PASSED_ON)}
+        if language in self._settings.libraries:
+            values["LIBRARIES"] = " ".join(self._settings.libraries[language])
+        if base:
+            values["BASE"] = base
+        return Build(dockerfile, {key: values[key] for key in sorted(values) if key in declared}, network)
+
+    async def _base(self, sandbox: Sandbox) -> str:
+        """What a template of the sandbox is made of: its image, or what that was made of where it is a template."""
+        image = await self._look(sandbox.image)
+        if image is None:
+            raise StartFailed(f"image {sandbox.image} of the session is gone; open a new session")
+        return image.labels[templates.BASE] if templates.name_of(image) else image.id
+
+    async def _look(self, name: str) -> Stored | None:
+        engine = await self._connected()
+        return await anyio.to_thread.run_sync(engine.image, name)
+
+    async def _remove_replaced(self, name: str) -> None:
+        """Removes templates that had a name until others took their place; those in use wait for the next time."""
+        engine = await self._connected()
+        for image in await anyio.to_thread.run_sync(engine.images, templates.LABEL):
+            if not image.names and image.labels[templates.LABEL] == name:
+                with contextlib.suppress(StartFailed):
+                    await anyio.to_thread.run_sync(engine.remove_image, image.id)
+
+    async def _follow(self, work: Callable[[Engine, http.client.HTTPConnection], None]) -> None:
+        engine = await self._connected()
+        connection = await anyio.to_thread.run_sync(engine.http)
+        wire = connection.sock
+        try:
+            await anyio.to_thread.run_sync(work, engine, connection, abandon_on_cancel=True)
+        finally:
+            # Wakes the thread where it was given up; the engine ends the work when nobody listens.
+            with contextlib.suppress(OSError):
+                wire.shutdown(socket.SHUT_RDWR)
+            wire.close()
+            connection.close()

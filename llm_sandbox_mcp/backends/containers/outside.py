@@ -1,0 +1,77 @@
+"""What can be seen of a container from its own machine, without asking inside: its counters and its folders."""
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ...policy import Policy
+from ..base import Fullness, Usage
+from ..counters import Counters
+from ..scanning import Stamp, fullness, scan
+
+_OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+@dataclass(slots=True)
+class Outside:
+    """The view of one container."""
+
+    counters: Counters
+    folders: list[int]
+    """Descriptors; the first is the working directory."""
+
+    def list_files(self) -> dict[str, Stamp]:
+        """The regular files below the working directory."""
+        return scan(self.folders[0])
+
+    def usage(self) -> Usage:
+        """The limits that were hit, and the processor time that was used; OSError when the container is gone."""
+        return Usage(self.counters.oom_kills(), self.counters.pids_refused(), self.counters.cpu())
+
+    def fullness(self, policy: Policy, *, thorough: bool) -> Fullness:
+        """How full the folders are."""
+        return fullness(self.folders, policy, thorough=thorough)
+
+    def close(self) -> None:
+        """Lets go of it, or the engine could not unmount the folders."""
+        self.counters.close()
+        for folder in self.folders:
+            os.close(folder)
+        self.folders = []
+
+
+def look(pid: int, container: str, folders: Iterable[str]) -> Outside | None:
+    """The view of a container by its first process; nothing where that is another machine's, or not ours to look into.
+
+    Called before any code runs: later a link could stand where a folder was.
+    """
+    opened: list[int] = []
+    try:
+        with open(f"/proc/{pid}/cgroup", encoding="ascii") as file:
+            groups = [line.rstrip("\n").split(":", 2) for line in file]
+        if not any(container in path for _, _, path in groups):
+            return None
+        for folder in folders:
+            opened.append(os.open(f"/proc/{pid}/root{folder}", _OPEN))
+        version, places = _places(groups)
+        return Outside(Counters(version, places), opened)
+    except (OSError, KeyError):  # gone, not ours to read, or in control groups that are not mounted here
+        for descriptor in opened:
+            os.close(descriptor)
+        return None
+
+
+def _places(groups: list[list[str]]) -> tuple[int, dict[str, str]]:
+    """Where the container's controllers are mounted here."""
+    mounts: dict[str, str] = {}
+    with open("/proc/self/mountinfo", encoding="utf-8") as file:
+        for line in file:
+            place, _, rest = line.partition(" - ")
+            kind, _, options = rest.split(" ", 2)
+            if kind in ("cgroup", "cgroup2"):
+                for name in options.rstrip("\n").rsplit(" ", 1)[-1].split(",") if kind == "cgroup" else ("",):
+                    mounts[name] = place.split(" ")[4]
+    found = {name: mounts[name] + path for _, names, path in groups for name in names.split(",") if name in mounts}
+    wanted = ("memory", "pids", "cpuacct")
+    version = 1 if "memory" in found else 2
+    return version, {name: found[name if version == 1 else ""] for name in wanted if version == 2 or name in found}

@@ -1,0 +1,126 @@
+"""A process in a container, and how it is started there."""
+
+import signal
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import anyio
+
+from ...errors import SandboxLost, StartFailed
+from ..base import Process
+from .container import Streams, lost_sandbox
+
+if TYPE_CHECKING:
+    from .sandbox import ContainerSandbox
+
+_ARGUMENT_BYTES = 128 << 10
+"""Of one word; the kernel takes no longer one."""
+_ALL_BYTES = 1 << 20
+
+_ID = 8
+"""Digits of the id of a process."""
+
+_NO_PATH = "/nonexistent"
+"""Without a search path a program has to be named by its own."""
+
+_START = """\
+cd "$1" || exit
+case $3 in
+  */*) [ -f "$3" ] && [ -x "$3" ] ;;
+  *) (IFS=:; for folder in $2; do [ -f "$folder/$3" ] && [ -x "$folder/$3" ] && exit; done; exit 1) ;;
+esac || { echo -; exit; }
+shift 3
+echo $$
+exec /usr/bin/env -i "$@"
+"""
+
+
+def starter(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> list[str]:
+    """The command that becomes this process; the first line that it prints is its id, or a dash where it cannot start.
+
+    Raises `StartFailed` for words that no process can be given.
+    """
+    words = [cwd, env.get("PATH", _NO_PATH), argv[0], *(f"{key}={value}" for key, value in env.items()), *argv]
+    sizes = [len(word.encode(errors="surrogateescape")) for word in words]
+    if any("\0" in word for word in words) or max(sizes) > _ARGUMENT_BYTES or sum(sizes) > _ALL_BYTES:
+        raise StartFailed(f"cannot start {argv[0]}: its arguments contain NUL or exceed {_ARGUMENT_BYTES} bytes")
+    return ["/bin/sh", "-c", _START, "sh", *words]
+
+
+class ContainerProcess(Process):
+    """A process that the engine started in a container, on a connection of its own."""
+
+    def __init__(self, sandbox: "ContainerSandbox", streams: Streams) -> None:
+        self._sandbox = sandbox
+        self._streams = streams
+        self.grace = sandbox.grace
+        self._group = 0
+        self._exit_code: int | None = None
+        self.stdin = streams.stdin
+        self.stdout = streams.stdout
+        self.stderr = streams.stderr
+
+    async def started(self, program: str) -> None:
+        """Waits for the first line of `starter`'s command; `StartFailed` when the program cannot be started."""
+        line = bytearray()
+        try:
+            while not line.endswith(b"\n") and len(line) <= _ID:
+                line += await self._streams.stdout.receive(1)
+        except anyio.EndOfStream:
+            said = await self._rest()
+            if await self._sandbox.ending():
+                raise lost_sandbox() from None
+            raise StartFailed(f"cannot start {program} in the sandbox: {said or 'no reason given'}") from None
+        if line == b"-\n":
+            raise StartFailed(
+                f"cannot start {program} in the sandbox: no such program in {self._sandbox.image}; "
+                "name an image that has it, or build one: llm-sandbox-mcp images build"
+            )
+        if not line.strip().isdigit():
+            if await self._sandbox.ending():
+                raise lost_sandbox()
+            raise StartFailed(
+                f"cannot start {program} in the sandbox: code that runs there wrote in its name; reset it"
+            )
+        self._group = int(line)
+
+    async def wait(self) -> int:
+        if self._exit_code is None:
+            while not self._streams.ended.is_set():
+                await self._streams.take_in()
+            code = await self._streams.exit_code()
+            # What ended it may have ended everything; with a kernel of its own, such as gVisor, a limit does that, and
+            # the code is then the runtime's.
+            if code is None or not self._sandbox.alive or (code and not await self._sandbox.answers()):
+                raise SandboxLost("the sandbox ended while its code ran; run again in a new session")
+            self._exit_code = code
+        return self._exit_code
+
+    @property
+    def running(self) -> bool:
+        return self._streams.look()
+
+    async def signal(self, number: signal.Signals) -> None:
+        if self._group and not self._streams.ended.is_set():
+            await self._sandbox.signal(self._group, number)
+
+    async def settle(self) -> None:
+        # The agent does one thing after the other.
+        await self._sandbox.answers()
+
+    async def aclose(self) -> None:
+        with anyio.CancelScope(shield=True):
+            await self.kill()
+        self.close()
+
+    def close(self) -> None:
+        """Lets go of its streams, whether or not it has ended."""
+        self._streams.close()
+        self._sandbox.processes.discard(self)
+
+    async def _rest(self) -> str:
+        said = bytearray()
+        for stream in (self._streams.stdout, self._streams.stderr):
+            async for part in stream:
+                said += part
+        return said.decode(errors="replace").strip()[-300:]

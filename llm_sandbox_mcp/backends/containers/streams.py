@@ -1,0 +1,231 @@
+"""The raw streams of an engine: one connection for each attached process, both its outputs in frames on it."""
+
+import json
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from http import HTTPStatus
+
+import anyio
+import anyio.lowlevel
+from anyio.abc import ByteSendStream
+
+from ...errors import EngineUnavailable
+from .container import Output, Streams
+from .engine import LAST_CHARACTERS
+from .tls import SecureSocket
+
+_READ = 1 << 18
+_AHEAD = 1 << 20
+"""Bytes kept of one stream while the other is read; past that its reader has to take some."""
+_HEAD = 8
+"""Bytes before each frame: its stream, three zeros, and its length."""
+_RESPONSE = 64 << 10
+
+
+class Connection:
+    """A connected socket, TLS or not, as bytes in both directions; nothing runs while nothing moves."""
+
+    def __init__(self, connected: socket.socket | SecureSocket) -> None:
+        connected.setblocking(False)
+        self._socket = connected
+
+    async def receive(self, into: bytearray) -> int:
+        """Takes the next bytes and gives their number, 0 at the end; cancelled, it loses nothing."""
+        await anyio.lowlevel.checkpoint_if_cancelled()
+        waited = False
+        while (size := self.receive_nowait(into)) is None:
+            try:
+                await anyio.wait_readable(self._socket)
+            except (OSError, ValueError, anyio.ClosedResourceError):
+                return 0
+            waited = True
+        if not waited:
+            # Others get their turn, deadlines too, however much there is; shielded, or what was taken would be lost.
+            await anyio.lowlevel.cancel_shielded_checkpoint()
+        return size
+
+    def receive_nowait(self, into: bytearray) -> int | None:
+        """Takes what is there already and gives its number, 0 at the end, None where there is nothing yet."""
+        try:
+            return self._socket.recv_into(into)
+        except BlockingIOError:
+            return None
+        except (OSError, ValueError):
+            return 0  # cut off, which is an end too
+
+    async def send(self, data: bytes) -> None:
+        """Sends all; `anyio.BrokenResourceError` when nobody takes it any more."""
+        await anyio.lowlevel.checkpoint_if_cancelled()
+        rest = memoryview(data)
+        while rest or (isinstance(self._socket, SecureSocket) and self._socket.unsent):
+            try:
+                try:
+                    rest = rest[self._socket.send(rest) :]
+                except BlockingIOError:
+                    await anyio.wait_writable(self._socket)
+            except (OSError, ValueError, anyio.ClosedResourceError):
+                raise anyio.BrokenResourceError from None
+
+    def end(self) -> None:
+        """Says that nothing more will be sent."""
+        try:
+            if isinstance(self._socket, SecureSocket):
+                self._socket.end()
+            else:
+                self._socket.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass  # gone
+
+    def close(self) -> None:
+        """Closes it; whoever waits on it is woken."""
+        if self._socket.fileno() >= 0:
+            anyio.notify_closing(self._socket)
+            self._socket.close()
+
+
+class Refused(Exception):
+    """An engine's answer to `upgrade` that is no stream."""
+
+    def __init__(self, status: int, content: bytes) -> None:
+        try:
+            said = str(json.loads(content)["message"])
+        except (ValueError, KeyError, TypeError):
+            said = content.decode(errors="replace").strip()
+        super().__init__(said[-LAST_CHARACTERS:] or f"status {status}")
+        self.gone = status in (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
+        """Whether there is no such container, or it does not run."""
+
+
+def upgrade(connected: socket.socket | SecureSocket, path: str, body: Mapping[str, object] | None = None) -> Connection:
+    """Asks an engine over a fresh blocking socket to make it a raw stream; runs in a worker thread.
+
+    Raises `Refused` with the engine's reason, `EngineUnavailable` when it has none.
+    """
+    content = b"" if body is None else json.dumps(body).encode()
+    lines = (
+        f"POST {path} HTTP/1.1",
+        "Host: engine",
+        "Connection: Upgrade",
+        "Upgrade: tcp",
+        "Content-Type: application/json",
+        f"Content-Length: {len(content)}",
+        "",
+        "",
+    )
+    try:
+        connected.sendall("\r\n".join(lines).encode("ascii") + content)
+        head = bytearray()
+        while not head.endswith(b"\r\n\r\n"):
+            # One at a time: what follows the head is the stream's.
+            byte = connected.recv(1)
+            if not byte or len(head) > _RESPONSE:
+                raise EngineUnavailable("the engine closed the connection; is it running?")
+            head += byte
+        status = bytes(head).split(b" ", 2)[1]
+        if status not in (b"101", b"200"):
+            raise Refused(int(status), connected.recv(_RESPONSE))
+    except BaseException as error:
+        connected.close()
+        if isinstance(error, OSError):
+            raise EngineUnavailable(f"the engine does not attach: {error}; is it running?") from error
+        raise
+    return Connection(connected)
+
+
+class Attached(Streams):
+    """The three streams of a process on one connection. Whoever reads one of them takes in both."""
+
+    def __init__(
+        self, connection: Connection, ask_exit_code: Callable[[], Awaitable[int | None]] | None = None
+    ) -> None:
+        self.connection = connection
+        self._ask_exit_code = ask_exit_code
+        self.stdin: Input = Input(connection)
+        self.stdout = Output(self)
+        self.stderr = Output(self)
+        self.ended = anyio.Event()
+        """Set once both outputs have been taken in to their end."""
+        self._arrived = bytearray(_READ)
+        self._head = bytearray()
+        self._into = self.stdout
+        self._left = 0
+        """Bytes of the current frame that have yet to come."""
+        self._reading = False
+        self._moved = anyio.Event()
+
+    async def take_in(self) -> None:
+        """Waits until something came, for whichever stream. One waiter reads for all; cancelled, another takes over."""
+        if self._reading:
+            await self._moved.wait()
+            return
+        self._reading = True
+        try:
+            for output in (self.stdout, self.stderr):
+                while len(output.buffer) > _AHEAD:
+                    await output.taken.wait()
+            self._took(await self.connection.receive(self._arrived))
+        finally:
+            self._reading = False
+            self._moved.set()
+            self._moved = anyio.Event()
+
+    def look(self) -> bool:
+        """Takes in what is there already, within bounds and without waiting; whether more can come.
+
+        Only what was sent before an end tells of that end.
+        """
+        while not self._reading and not self.ended.is_set():
+            if max(len(self.stdout.buffer), len(self.stderr.buffer)) > _AHEAD:
+                break
+            size = self.connection.receive_nowait(self._arrived)
+            if size is None:
+                break
+            self._took(size)
+        return not self.ended.is_set()
+
+    def _took(self, size: int) -> None:
+        if not size:
+            # Closed, so that whoever still writes is told.
+            self.close()
+            return
+        with memoryview(self._arrived) as view:
+            at = 0
+            while at < size:
+                if self._left:
+                    end = min(size, at + self._left)
+                    self._into.buffer += view[at:end]
+                    self._left -= end - at
+                else:
+                    end = min(size, at + _HEAD - len(self._head))
+                    self._head += view[at:end]
+                    if len(self._head) == _HEAD:
+                        self._into = self.stderr if self._head[0] == 2 else self.stdout
+                        self._left = int.from_bytes(self._head[4:], "big")
+                        self._head.clear()
+                at = end
+
+    async def exit_code(self) -> int | None:
+        return await self._ask_exit_code() if self._ask_exit_code else None
+
+    def close(self) -> None:
+        """Ends the connection, and all three streams."""
+        self.connection.close()
+        self.ended.set()
+
+
+class Input(ByteSendStream):
+    """The standard input of an attached process."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._closed = False
+
+    async def send(self, item: bytes) -> None:
+        if self._closed:
+            raise anyio.ClosedResourceError
+        await self._connection.send(item)
+
+    async def aclose(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._connection.end()

@@ -1,0 +1,316 @@
+"""The backend on Docker, through its `docker` package: control calls here, bytes over raw streams of our own."""
+
+import os
+import re
+import ssl
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+from urllib.parse import quote
+
+import docker
+from docker import auth
+from docker.errors import APIError, DockerException, ImageNotFound, NotFound
+from docker.tls import TLSConfig
+from docker.types import DeviceRequest, LogConfig, Ulimit
+from docker.utils import parse_repository_tag
+
+from ..errors import EngineUnavailable, ImageMissing
+from .base import OWN_ENTRIES, Backend, Check, Surroundings
+from .containers import seccomp
+from .containers.addresses import Address, docker_address
+from .containers.backend import ContainerBackend
+from .containers.container import lost_sandbox
+from .containers.engine import (
+    CERTIFICATES,
+    FIRST_SECONDS,
+    LAST_CHARACTERS,
+    SECONDS,
+    Engine,
+    Found,
+    Recipe,
+    State,
+    Stored,
+    told,
+)
+
+_CONNECTIONS = 32
+_NO_TLS = "an HTTP request to an HTTPS server"
+"""What the engine says where it was expected to speak without TLS."""
+_LIMITS = {"memory": "MemoryLimit", "processes": "PidsLimit", "processors": "CpuCfsQuota"}
+
+
+class _Client(docker.APIClient):
+    """Obeys the address and the certificates that it is given, and no REQUESTS_CA_BUNDLE or proxy of this process."""
+
+    trust_env = property(lambda self: False, lambda self, value: None)
+
+
+class DockerEngine(Engine):
+    """One Docker engine at one address, with TLS where that is set up."""
+
+    name = "docker"
+
+    def __init__(self, address: Address) -> None:
+        self.address = address.url
+        secured: TLSConfig | None = None
+        if address.certificates is not None:
+            secured, self.tls = self._tls(address)
+        # The package would leave a socket open where nobody listens.
+        self.connect().close()
+        try:
+            self._api: docker.APIClient = _Client(
+                base_url=self.address,
+                version="auto",
+                timeout=FIRST_SECONDS,
+                tls=secured or False,
+                max_pool_size=_CONNECTIONS,
+            )
+        except APIError as error:
+            raise self.stranger() from error
+        except (DockerException, OSError, ValueError, TypeError, AttributeError) as error:
+            if _NO_TLS in str(error):
+                raise EngineUnavailable(
+                    f"docker at {self.address} speaks TLS alone; name docker.ca, docker.cert and docker.key in the "
+                    "profile, or set DOCKER_TLS_VERIFY and DOCKER_CERT_PATH"
+                ) from error
+            raise self.unreachable(error) from error
+        self._api.timeout = SECONDS
+        try:
+            self._refuse_podman()
+        except EngineUnavailable:
+            self._api.close()
+            raise
+        self._prefix = f"/v{self._api.api_version}"
+
+    def _refuse_podman(self) -> None:
+        """Podman answers as Docker does and takes other options; `EngineUnavailable` that names its own backend."""
+        with self._edge("asking for its version"):
+            parts = self._api.version().get("Components") or ()
+        if any("Podman" in part.get("Name", "") for part in parts):
+            raise EngineUnavailable(
+                f'what answers at {self.address} is Podman; set backend.name = "podman" in the profile, '
+                "and podman.host where its own tools would not find it"
+            )
+
+    def version(self) -> str:
+        with self._edge("asking for its version"):
+            return f"Docker {self._api.version()['Version']}"
+
+    def checks(self) -> Iterator[Check]:
+        with self._edge("asking for its settings"):
+            info = self._api.info()
+        yield _limits(info)
+        # Whatever its own profile is: every container brings ours.
+        if any("seccomp" in option for option in info.get("SecurityOptions") or ()):
+            yield Check("seccomp", "ok", "a profile of ours, stricter than the engine's")
+        else:
+            yield Check(
+                "seccomp", "degraded", "the engine filters no system calls", "use one that is built with seccomp"
+            )
+
+    def create(self, recipe: Recipe) -> str:
+        options: dict[str, Any] = {}
+        if recipe.runtime:
+            options["runtime"] = recipe.runtime
+        if recipe.gpus:
+            count = -1 if recipe.gpus == "all" else int(recipe.gpus)
+            options["device_requests"] = [DeviceRequest(count=count, capabilities=[["gpu"]])]
+        uid, _, gid = recipe.user.partition(":")
+        # An owner, for a mode alone would be that of the image's folder below.
+        writable = f"rw,exec,nosuid,nodev,mode=0700,uid={uid},gid={gid}"
+        with self._edge(f"making a container of {recipe.image}", step=recipe.step):
+            settings = self._api.create_host_config(
+                auto_remove=True,
+                binds=[f"{m.source}:{m.target}:{'rw' if m.writable else 'ro'}" for m in recipe.mounts],
+                cap_drop=["ALL"],
+                cpu_period=100_000,
+                cpu_quota=int(recipe.cpus * 100_000),
+                init=True,
+                ipc_mode="private",
+                log_config=LogConfig(type="none"),
+                mem_limit=recipe.memory,
+                memswap_limit=recipe.memory,
+                network_mode="bridge" if recipe.network else "none",
+                pids_limit=recipe.pids,
+                read_only=True,
+                restart_policy={"Name": "no"},
+                security_opt=["no-new-privileges", f"seccomp={seccomp.profile()}"],
+                shm_size=str(next(iter(recipe.folders.values()))),
+                tmpfs={place: f"{writable},{_room(recipe, place)}" for place in recipe.folders},
+                ulimits=[Ulimit(name=name, soft=most, hard=most) for name, most in recipe.process_limits.items()],
+                **options,
+            )
+            made = self._api.create_container(
+                recipe.image,
+                command=[*recipe.command],
+                entrypoint=[],
+                healthcheck={"test": ["NONE"]},
+                host_config=settings,
+                hostname="sandbox",
+                labels=dict(recipe.labels),
+                network_disabled=not recipe.network,
+                stdin_open=True,
+                stop_signal="SIGKILL",
+                user=recipe.user,
+                working_dir="/",
+            )
+        return str(made["Id"])
+
+    def start(self, container: str, recipe: Recipe) -> None:
+        with self._edge(f"starting a container of {recipe.image}", step=recipe.step):
+            self._api.start(container)
+
+    def state(self, container: str) -> State:
+        with self._edge("looking at a container", lost=True):
+            state = self._api.inspect_container(container)["State"]
+        return State(bool(state["Running"]), int(state["Pid"]), str(state.get("Error") or ""))
+
+    def remove(self, container: str) -> None:
+        with self._edge("removing a container"), suppress(NotFound):
+            try:
+                self._api.remove_container(container, force=True, v=True)
+            except APIError as error:
+                if error.status_code != 409:
+                    raise
+                # It is being removed already, which may fail as this may.
+                self._api.wait(container, timeout=SECONDS, condition="removed")
+
+    def attach_path(self, container: str) -> str:
+        return f"{self._prefix}/containers/{container}/attach?stream=1&stdin=1&stdout=1&stderr=1"
+
+    def exec_path(self, process: str) -> str:
+        return f"{self._prefix}/exec/{process}/start"
+
+    def prepare(self, container: str, argv: Sequence[str], cwd: str, user: str) -> str:
+        with self._edge("starting a process", lost=True):
+            made = self._api.exec_create(container, [*argv], stdin=True, user=user, workdir=cwd)
+        return str(made["Id"])
+
+    def exit_code(self, process: str) -> int | None:
+        with self._edge("looking at a process", lost=True):
+            state = self._api.exec_inspect(process)
+        return None if state["Running"] or state["ExitCode"] is None else int(state["ExitCode"])
+
+    def find(self, label: str) -> list[Found]:
+        with self._edge("listing containers"):
+            listed = self._api.containers(all=True, filters={"label": label})
+        return [Found(str(entry["Id"]), entry.get("Labels") or {}) for entry in listed]
+
+    def image(self, name: str) -> Stored | None:
+        with self._edge(f"looking for image {name}"):
+            try:
+                found = self._api.inspect_image(name)
+            except ImageNotFound:
+                return None
+        return _stored(found, found["Config"].get("Labels"))
+
+    def images(self, label: str) -> list[Stored]:
+        with self._edge("listing images"):
+            return [_stored(found, found["Labels"]) for found in self._api.images(filters={"label": label})]
+
+    def remove_image(self, name: str) -> None:
+        with self._edge(f"removing image {name}"):
+            self._api.remove_image(name)
+
+    def pull_path(self, image: str) -> str:
+        name, tag = parse_repository_tag(image)
+        return f"{self._prefix}/images/create?fromImage={quote(name)}&tag={quote(tag or 'latest')}"
+
+    def build_path(self) -> str:
+        return f"{self._prefix}/build"
+
+    def credentials(self, image: str) -> Mapping[str, str]:
+        if not image:
+            known = auth.load_config().get_all_credentials()
+            return {"X-Registry-Config": auth.encode_header(known).decode()} if known else {}
+        registry, _ = auth.resolve_repository_name(image)
+        header = auth.get_config_header(self._api, registry)
+        return {"X-Registry-Auth": header.decode()} if header else {}
+
+    def close(self) -> None:
+        self._api.close()
+
+    def _tls(self, address: Address) -> tuple[TLSConfig, ssl.SSLContext]:
+        """The certificates, for the package and for streams of our own."""
+        files = address.certificates
+        assert files is not None
+        if missing := [path for path in (files.ca, files.cert, files.key) if path and not os.path.isfile(path)]:
+            raise EngineUnavailable(
+                f"docker at {self.address} needs certificates: no file {missing[0]}; {CERTIFICATES}"
+            )
+        try:
+            pair = (files.cert, files.key) if files.cert else None
+            context = ssl.create_default_context(cafile=files.ca or None)
+            if not files.verify:
+                context.check_hostname = False
+                context.verify_mode = ssl.CERT_NONE
+            if files.cert:
+                context.load_cert_chain(files.cert, files.key or None)
+            return TLSConfig(client_cert=pair, ca_cert=files.ca or None, verify=files.verify), context
+        except (DockerException, OSError) as error:
+            said = told(error) if isinstance(error, OSError) else error
+            raise EngineUnavailable(
+                f"the certificates for docker at {self.address} cannot be used: {said}; {CERTIFICATES}"
+            ) from error
+
+    @contextmanager
+    def _edge(self, doing: str, *, step: str = "", lost: bool = False) -> Iterator[None]:
+        """Turns the package's errors into ours; with `lost`, what is not there any more is a sandbox that is gone.
+
+        `step` is the next one where the engine was asked and refused.
+        """
+        try:
+            yield
+        except ImageNotFound as error:
+            image = re.search(r"No such image: ([^\s\"]+)", str(error))
+            raise ImageMissing(
+                f"{self.name} at {self.address} has no image {image[1] if image else doing.split()[-1]}; "
+                "make it: llm-sandbox-mcp images build"
+            ) from error
+        except NotFound as error:
+            if lost:
+                raise lost_sandbox() from error
+            raise self.refused(doing, _reason(error), step) from error
+        except APIError as error:
+            if lost and error.status_code == 409:  # it is there but has ended
+                raise lost_sandbox() from error
+            raise self.refused(doing, _reason(error), step) from error
+        except (DockerException, OSError, ValueError) as error:
+            # The package keeps a connection of each path it asked for; those to an engine that has ended serve nobody.
+            self._api.close()
+            raise self.unreachable(error) from error
+
+
+def find_engine(settings: Mapping[str, Any], environ: Mapping[str, str]) -> DockerEngine:
+    """The engine that Docker's own tools would use."""
+    return DockerEngine(docker_address(settings, environ))
+
+
+def create(settings: Mapping[str, Any], surroundings: Surroundings) -> Backend:
+    """The backend, from its sections of the profile."""
+    return ContainerBackend("docker", lambda: find_engine(settings, surroundings.environ), settings, surroundings)
+
+
+def _limits(info: Mapping[str, Any]) -> Check:
+    version = info.get("CgroupVersion", "1")
+    lacking = [name for name, key in _LIMITS.items() if not info.get(key)]
+    if lacking:
+        mend = "start the engine with these control groups, such as with systemd's delegation"
+        return Check("limits", "degraded", f"the engine does not limit {', '.join(lacking)}", mend)
+    return Check("limits", "ok", f"memory, processes and processors, by control groups of version {version}")
+
+
+def _room(recipe: Recipe, folder: str) -> str:
+    """What of a file system in memory bounds a folder, as options of its mount."""
+    inodes = f",nr_inodes={recipe.files[folder] + OWN_ENTRIES}" if folder in recipe.files else ""
+    return f"size={recipe.folders[folder]}{inodes}"
+
+
+def _stored(found: Mapping[str, Any], labels: Mapping[str, str] | None) -> Stored:
+    names = [name for name in found.get("RepoTags") or () if not name.startswith("<none>")]
+    return Stored(str(found["Id"]), int(found["Size"]), names, labels or {})
+
+
+def _reason(error: APIError) -> str:
+    return " ".join(str(error.explanation or error).split())[-LAST_CHARACTERS:]

@@ -1,0 +1,125 @@
+"""An open network for one sandbox: what the launcher's forked child does before it becomes slirp4netns.
+
+slirp4netns gives the sandbox a network device, and makes of each packet an ordinary connection of its own, from the
+machine's network. It has the sandbox's user, is root in the sandbox's user namespace alone, and keeps of that one
+capability and a view of /etc and /run. No process of the sandbox ever is in the machine's network.
+"""
+
+import ctypes
+import fcntl
+import os
+import socket
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+
+RESOLVER = "10.0.2.3"
+"""Where slirp4netns answers for the machine's own name server."""
+TUN = "/dev/net/tun"
+
+_NAMESPACE_FD, _READY_FD = 3, 4
+_OWN_NETWORK = "10.0.2."
+_DEVICE = "tap0"
+_NEVER = (
+    # slirp4netns shuts its gateway, which stands for the machine's loopback. A packet that itself is for a loopback
+    # address would get there all the same, and who binds a socket to the device sends such.
+    "127.0.0.0/8",
+    # Where clouds tell a machine its secrets.
+    "169.254.0.0/16",
+)
+_FIB_TRIE = "/proc/net/fib_trie"
+_TUN_NUMBER = os.makedev(10, 200)
+
+_CLONE_NEWNS, _CLONE_NEWUSER, _CLONE_NEWNET = 0x20000, 0x10000000, 0x40000000
+_MS_NOSUID, _MS_NOEXEC, _MS_REC, _MS_PRIVATE = 0x2, 0x8, 0x4000, 0x40000
+_NS_GET_USERNS = 0xB701
+_SIOCADDRT = 0x890B
+_RTF_UP, _RTF_REJECT = 0x1, 0x200
+_ROUTE = "@L16s16s16sHhLBB3hhPLLH"
+"""struct rtentry of linux/route.h."""
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def command(program: str) -> list[str]:
+    """The argv of slirp4netns, which writes "1" to its ready descriptor once the network is there."""
+    return [
+        program,
+        *("--configure", "--mtu=65520", "--disable-host-loopback", "--enable-sandbox", "--enable-seccomp"),
+        *(f"--ready-fd={_READY_FD}", "--netns-type=path", f"/proc/self/fd/{_NAMESPACE_FD}", _DEVICE),
+    ]
+
+
+def keep(namespace: int, ready: int) -> None:
+    """Puts the two descriptors where `command` says, and closes all others but the standard streams."""
+    beyond = [fcntl.fcntl(one, fcntl.F_DUPFD, _READY_FD + 1) for one in (namespace, ready)]
+    os.dup2(beyond[0], _NAMESPACE_FD)
+    os.dup2(beyond[1], _READY_FD)
+    os.closerange(_READY_FD + 1, os.sysconf("SC_OPEN_MAX"))
+
+
+def own_devices() -> None:
+    """Gives this process, which is root, a /dev with nothing but what networks are made with, for any user."""
+    _check(_libc.unshare(_CLONE_NEWNS))
+    _check(_libc.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None))
+    _check(_libc.mount(b"tmpfs", b"/dev", b"tmpfs", _MS_NOSUID | _MS_NOEXEC, b"mode=0755"))
+    os.mkdir(os.path.dirname(TUN), 0o755)
+    os.mknod(TUN, 0o020666, _TUN_NUMBER)
+    os.chmod(TUN, 0o666)
+
+
+def enter() -> None:
+    """Makes this process root in the user namespace that the network belongs to, and shuts in that what code must not
+    reach. To be called as the user who made the sandbox."""
+    shut = [*_NEVER, *(f"{address}/32" for address in own_addresses())]
+    _check(_libc.setns(fcntl.ioctl(_NAMESPACE_FD, _NS_GET_USERNS), _CLONE_NEWUSER))
+    # In a process of its own, for there is no way back to the machine's network.
+    pid = os.fork()
+    if pid == 0:
+        try:
+            _check(_libc.setns(_NAMESPACE_FD, _CLONE_NEWNET))
+            _refuse(shut)
+            os._exit(0)
+        except BaseException as error:  # a copy of the launcher: nothing may unwind into the launcher's own frames
+            os.write(2, f"cannot shut what code must not reach: {error}".encode())
+        finally:
+            os._exit(1)
+    if os.waitpid(pid, 0)[1] != 0:
+        raise OSError("the network would reach too much")
+
+
+def own_addresses(table: Iterable[str] | None = None) -> Sequence[str]:
+    """The machine's own IPv4 addresses, but loopback and those that slirp4netns itself answers for."""
+    if table is None:
+        with open(_FIB_TRIE) as file:
+            table = file.readlines()
+    return sorted({one for one in _local(table) if not one.startswith(("127.", _OWN_NETWORK))})
+
+
+def _local(table: Iterable[str]) -> Iterator[str]:
+    address = ""
+    for line in table:
+        words = line.split()
+        if words[:1] == ["|--"]:
+            address = words[1]
+        elif words == ["/32", "host", "LOCAL"]:
+            yield address
+
+
+def _refuse(networks: Iterable[str]) -> None:
+    """Adds routes that lead nowhere. Code could take them away only with a capability that it does not have."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+        for network in networks:
+            address, _, length = network.partition("/")
+            mask = socket.inet_ntoa(struct.pack("!I", (0xFFFFFFFF << (32 - int(length))) & 0xFFFFFFFF))
+            places = (_sockaddr(address), _sockaddr("0.0.0.0"), _sockaddr(mask))
+            fcntl.ioctl(control, _SIOCADDRT, struct.pack(_ROUTE, 0, *places, _RTF_UP | _RTF_REJECT, *(0,) * 12))
+
+
+def _sockaddr(address: str) -> bytes:
+    return struct.pack("=HH4s8x", socket.AF_INET, 0, socket.inet_aton(address))
+
+
+def _check(result: int) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))

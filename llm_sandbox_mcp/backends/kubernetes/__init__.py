@@ -1,0 +1,1 @@
+"""Sandboxes that are pods of a cluster."""

@@ -1,0 +1,197 @@
+"""The API of a cluster: plain requests and answers as JSON, on the sockets and the credentials of its own package."""
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+from urllib.parse import urlencode
+
+import aiohttp
+import anyio
+from kubernetes.aio.client import ApiClient, Configuration
+
+from ...errors import EngineUnavailable
+from .connector import Connector
+
+SECONDS = 4.0
+"""Longest time for the cluster to answer, so that its absence is told within five."""
+_CONNECT_SECONDS = 30.0
+"""Longest time for a process to start, once it is known that the cluster answers; nodes are slow with many at once."""
+_REQUESTS = 16
+"""Asked at a time."""
+_HANDSHAKES = 16
+"""Processes attached to at a time: a node that is asked for many at once answers none of them in time."""
+_EVENT = 16 << 20
+"""Bytes of one event at most; etcd keeps no object of more than 1.5 MiB."""
+_WATCH_SECONDS = 60
+"""After which a watch is asked for anew."""
+_UNAUTHORIZED = 401
+_MESSAGE = 300
+"""Characters of what a cluster says when it refuses."""
+
+Json = dict[str, Any]
+Query = Sequence[tuple[str, str]]
+
+
+class Refused(Exception):
+    """The cluster's own answer to what it does not do; every caller turns it into an error of ours."""
+
+    def __init__(self, status: int, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+        self.message = message
+
+
+class Api:
+    """One cluster, as one user, and the connections to it, which live until `aclose`."""
+
+    def __init__(self, configuration: Configuration, namespace: str, renew: Callable[[], Awaitable[None]]) -> None:
+        """`renew` reads the credentials anew into the configuration, for those that last a while only."""
+        self._requests = anyio.CapacityLimiter(_REQUESTS)
+        self._handshakes = anyio.CapacityLimiter(_HANDSHAKES)
+        self.namespace = namespace
+        self.address = str(configuration.host)
+        self.calls = 0
+        """Requests made so far, those that became streams among them."""
+        self._client = ApiClient(configuration)
+        # Each attached process keeps a connection as long as it lives, so their number is no limit; what is asked is.
+        self._connector = Connector(limit=0, ssl=self._client.rest_client.ssl_context)
+        self._session = aiohttp.ClientSession(connector=self._connector, trust_env=True)
+        self._renew = renew
+
+    async def aclose(self) -> None:
+        """Lets go of its connections, whether or not the other side still answers."""
+        await self._session.close()
+        await self._connector.abort()
+
+    async def call(self, method: str, path: str, query: Query = (), body: Json | list[Json] | None = None) -> Json:
+        """The answer to one request; raises `Refused`, and `EngineUnavailable` where there is none."""
+        async with self._requests:
+            with self._answering(), anyio.fail_after(SECONDS):
+                async with await self._request(method, path, query, body) as answer:
+                    said = await answer.read()
+        return _checked(answer.status, said)
+
+    @asynccontextmanager
+    async def watch(self, path: str, query: Query) -> AsyncIterator[AsyncIterator[Json]]:
+        """Events of what is at a path, each with `type` and `object`, until the cluster ends the stream."""
+        with self._answering():
+            with anyio.fail_after(SECONDS):
+                query = [*query, ("watch", "1"), ("timeoutSeconds", str(_WATCH_SECONDS))]
+                answer = await self._request("GET", path, query, None)
+            async with answer:
+                if answer.status != 200:
+                    _checked(answer.status, await answer.read())
+                yield _events(answer)
+
+    async def connect(self, path: str, query: Query, protocols: Sequence[str]) -> aiohttp.ClientWebSocketResponse:
+        """A path's websocket; whoever asked for it closes it."""
+        async with self._handshakes:
+            with self._answering(), anyio.fail_after(_CONNECT_SECONDS):
+                try:
+                    return await self._connect(path, query, protocols)
+                except Refused as refused:
+                    if refused.status != _UNAUTHORIZED:
+                        raise
+                    await self._renew()
+                    return await self._connect(path, query, protocols)
+
+    async def _connect(self, path: str, query: Query, protocols: Sequence[str]) -> aiohttp.ClientWebSocketResponse:
+        url, headers = await self._prepared("GET", path, query)
+        try:
+            socket: aiohttp.ClientWebSocketResponse = await self._session.ws_connect(
+                url, protocols=protocols, headers=headers, max_msg_size=0, compress=0, **self._options()
+            )
+            return socket
+        except aiohttp.WSServerHandshakeError as error:
+            raise await self._handshake_refused(url, headers, error) from error
+
+    async def _handshake_refused(
+        self, url: str, headers: Mapping[str, str], error: aiohttp.WSServerHandshakeError
+    ) -> Refused:
+        """What the cluster says of it; the package drops the answer's text, so the same is asked as a plain request."""
+        async with self._session.get(url, headers=headers, **self._options()) as answer:
+            said = await answer.read()
+        try:
+            _checked(error.status, said)
+        except Refused as refused:
+            return refused
+        return Refused(error.status, "", error.message)
+
+    async def _request(self, method: str, path: str, query: Query, body: object) -> aiohttp.ClientResponse:
+        answer = await self._ask(method, path, query, body)
+        if answer.status == _UNAUTHORIZED:
+            answer.release()
+            await self._renew()
+            answer = await self._ask(method, path, query, body)
+        return answer
+
+    async def _ask(self, method: str, path: str, query: Query, body: object) -> aiohttp.ClientResponse:
+        url, headers = await self._prepared(method, path, query)
+        if body is not None:
+            headers["Content-Type"] = "application/json-patch+json" if isinstance(body, list) else "application/json"
+        # A watch is ended by the cluster in time; one that is not has lost its other side.
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=SECONDS, sock_read=_WATCH_SECONDS + SECONDS)
+        data = None if body is None else json.dumps(body).encode()
+        return await self._session.request(method, url, data=data, headers=headers, timeout=timeout, **self._options())
+
+    async def _prepared(self, method: str, path: str, query: Query) -> tuple[str, dict[str, str]]:
+        """The whole address, and headers with credentials, made anew where they have expired."""
+        self.calls += 1
+        _, url, headers, _, _ = await self._client.param_serialize(
+            method, path, header_params={"Accept": "application/json, */*"}, auth_settings=["BearerToken"]
+        )
+        return f"{url}?{urlencode(query)}" if query else url, dict(headers)
+
+    def _options(self) -> dict[str, Any]:
+        configuration = self._client.configuration
+        options: dict[str, Any] = {}
+        if configuration.tls_server_name:
+            options["server_hostname"] = configuration.tls_server_name
+        if configuration.proxy:
+            options |= {"proxy": configuration.proxy, "proxy_headers": configuration.proxy_headers}
+        return options
+
+    @contextmanager
+    def _answering(self) -> Iterator[None]:
+        try:
+            yield
+        except TimeoutError as error:
+            raise self._unreachable("no answer in time") from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise self._unreachable(str(error) or type(error).__name__) from error
+
+    def _unreachable(self, reason: str) -> EngineUnavailable:
+        return EngineUnavailable(
+            f"kubernetes does not answer at {self.address}: {reason}; "
+            "check that the cluster runs, and kubernetes.context in the profile"
+        )
+
+
+async def _events(answer: aiohttp.ClientResponse) -> AsyncIterator[Json]:
+    pending = bytearray()
+    async for part in answer.content.iter_any():
+        pending += part
+        *lines, rest = pending.split(b"\n")
+        pending = bytearray(rest)
+        for line in lines:
+            event: Json = json.loads(line)
+            if event["type"] == "ERROR":
+                said = event["object"]
+                raise Refused(int(said.get("code") or 0), str(said.get("reason")), str(said.get("message")))
+            yield event
+        if len(pending) > _EVENT:
+            raise Refused(0, "TooLarge", "one event of the cluster is longer than 16 MiB")
+
+
+def _checked(status: int, said: bytes) -> Json:
+    try:
+        answer = json.loads(said) if said else {}
+    except ValueError:
+        answer = {"message": " ".join(said.decode(errors="replace").split())[:_MESSAGE]}
+    if not isinstance(answer, dict):
+        answer = {"message": str(answer)[:_MESSAGE]}
+    if status >= 400:
+        raise Refused(status, str(answer.get("reason") or ""), str(answer.get("message") or status)[-_MESSAGE:])
+    return answer

@@ -1,0 +1,279 @@
+"""Sandboxes that are pods of one namespace."""
+
+import contextlib
+import logging
+import secrets
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+from anyio.abc import TaskGroup
+from pydantic import BaseModel, ConfigDict
+
+from ...errors import CapacityReached, EngineUnavailable, SandboxError, StartFailed
+from ...policy import Network, Policy
+from ..base import Backend, Check, Sandbox, Surroundings, halves
+from ..containers.agent import AGENT, pack_handlers
+from ..containers.sandbox import FOLDERS, owned
+from .api import Api, Json, Refused
+from .channels import FEEDER
+from .connection import Connection
+from .leases import SERVER
+from .manifest import PodRecipe, loosened, manifest, merged
+from .network import denied_by_policy, denied_in_fact
+from .pod import Pod
+from .refusals import as_error
+from .sandbox import PodSandbox
+from .watching import Watched
+
+_log = logging.getLogger(__name__)
+
+_START = 60.0
+"""Seconds for a pod to run; what will never run is told at once."""
+_REMOVE = 5.0
+_OWN_PROCESSES = 8
+"""The agent, feeders, and what both start."""
+_USERS = range(100_000, 1 << 30)
+"""Of pods, where the cluster does not choose them; each has its own, for limits that are counted by user."""
+
+
+class KubernetesSettings(BaseModel):
+    """The profile's section."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    kubeconfig: str
+    context: str
+    namespace: str
+    image: str
+    images: Mapping[str, str]
+    pull: str
+    pull_secrets: tuple[str, ...]
+    environment: str
+    prefix: tuple[str, ...]
+    join: str
+    network: str
+    reserved: float
+    starting: int
+    runtime_class: str
+    node_selector: Mapping[str, str]
+    tolerations: tuple[Mapping[str, Any], ...]
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    pod_manifest: Mapping[str, Any]
+
+
+class PodBackend(Backend):
+    """The backend on one namespace of one cluster; leaving it deletes every pod that is still there."""
+
+    name = "kubernetes"
+
+    def __init__(self, settings: Mapping[str, object], surroundings: Surroundings) -> None:
+        self._settings = KubernetesSettings.model_validate(settings)
+        self.environment = self._settings.environment
+        self._environ = surroundings.environ
+        self._server = surroundings.runtime.name
+        self._handlers = pack_handlers(surroundings.handlers)
+        self._joined = False
+        self._starting = anyio.CapacityLimiter(self._settings.starting)
+        self._checking = anyio.Lock()
+        self._isolated = False
+        self._cluster: Connection
+        self._tasks: TaskGroup
+
+    async def __aenter__(self) -> "PodBackend":
+        self._tasks = await anyio.create_task_group().__aenter__()
+        settings = self._settings
+        self._cluster = Connection(
+            settings.kubeconfig, settings.context, settings.namespace, self._environ, self._server, self._tasks
+        )
+        for said in self._loosened():
+            _log.warning("kubernetes.pod_manifest of the profile loosens every sandbox: %s", said)
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        self._tasks.cancel_scope.cancel()
+        await self._tasks.__aexit__(None, None, None)
+        await self._cluster.aclose()
+
+    async def connected(self) -> Api:
+        """The cluster as this server sees it; raises `EngineUnavailable` while it does not answer."""
+        return await self._cluster.api()
+
+    def image_of(self, language: str) -> str:
+        if self._settings.join:
+            return f"pod {self._settings.join}"
+        return self._settings.images.get(language) or self._settings.image.replace("{language}", language)
+
+    async def probe(self) -> list[Check]:
+        try:
+            api = await self.connected()
+            try:
+                version = await api.call("GET", "/version")
+            except Refused as refused:
+                raise as_error(refused, "tell its version", api) from refused
+        except SandboxError as error:
+            return [Check(self.name, "missing", *halves(str(error)))]
+        where = f"{version['gitVersion']} at {api.address}, namespace {api.namespace}"
+        return [Check(self.name, "ok", where), self._pods_check(), await self._network_check(api)]
+
+    async def _network_check(self, api: Api) -> Check:
+        if self._settings.network == "unchecked":
+            return Check(
+                "network", "degraded", "pods may have one", 'set kubernetes.network = "enforced" in the profile'
+            )
+        try:
+            await denied_by_policy(api)
+        except EngineUnavailable as error:
+            return Check("network", "missing", *halves(str(error)))
+        return Check("network", "ok", "denied by policy; that it is enforced is found out before the first sandbox")
+
+    def _pods_check(self) -> Check:
+        if said := self._loosened():
+            return Check("pods", "degraded", ", ".join(said), "see kubernetes.pod_manifest in the profile")
+        return Check("pods", "ok", 'restricted by the Pod Security Standard "restricted"')
+
+    def _loosened(self) -> list[str]:
+        return [*loosened(self._manifest("sandbox", self._recipe(_EXAMPLE, "image", "sandbox")))]
+
+    async def sweep(self) -> int:
+        api = await self.connected()
+        try:
+            # In this order: a server has its lease before its first pod.
+            listed = await api.call("GET", f"/api/v1/namespaces/{api.namespace}/pods", [("labelSelector", SERVER)])
+            alive = await self._cluster.leases.living()
+            removed = 0
+            for pod in listed["items"]:
+                if pod["metadata"]["labels"][SERVER] not in alive and "deletionTimestamp" not in pod["metadata"]:
+                    await Pod(api, pod["metadata"]["name"], self._tasks).remove()
+                    removed += 1
+        except Refused as refused:
+            raise as_error(refused, "list pods and leases", api) from refused
+        return removed
+
+    @asynccontextmanager
+    async def sandbox(self, policy: Policy, image: str = "") -> AsyncIterator[Sandbox]:
+        api = await self.connected()
+        image = image or self.image_of("python")
+        if self._settings.join:
+            async with self._join(api, policy, image) as joined:
+                yield joined
+            return
+        await self._checked(api, policy, image)
+        async with self._open(api, policy, image) as (sandbox, _):
+            yield sandbox
+
+    async def _checked(self, api: Api, policy: Policy, image: str) -> None:
+        """Finds out once whether pods are without a network, before any code runs; raises where they are not.
+
+        Those that may reach what is outside of the cluster are let out by a label, which these pods do not have.
+        """
+        policy = policy.model_copy(update={"network": Network()})
+        async with self._checking:
+            if not self._isolated and self._settings.network == "enforced":
+                await denied_by_policy(api)
+                async with (
+                    self._open(api, policy, image) as (target, watched),
+                    self._open(api, policy, image) as (other, _),
+                ):
+                    await denied_in_fact(target, watched.address, watched.node, other)
+            self._isolated = True
+
+    @asynccontextmanager
+    async def _open(self, api: Api, policy: Policy, image: str) -> AsyncIterator[tuple[Sandbox, Watched]]:
+        name = f"sandbox-{secrets.token_hex(8)}"
+        recipe = self._recipe(policy, image, name)
+        pod = Pod(api, name, self._tasks, policy.pids + _OWN_PROCESSES, policy.largest_file)
+        watched = self._cluster.watch.expect(name)
+        try:
+            try:
+                async with self._starting:
+                    # Shielded: one that is made while its caller goes away would be nobody's for a while.
+                    with anyio.CancelScope(shield=True):
+                        await self._create(api, self._manifest(name, recipe))
+                    await self._started(watched, image)
+                    agent = await pod.attach()
+            except BaseException:
+                with anyio.move_on_after(_REMOVE, shield=True), contextlib.suppress(SandboxError):
+                    await pod.remove()
+                raise
+            sandbox = PodSandbox(pod, agent, policy, image, self._settings.prefix, watched)
+            async with owned(sandbox, self._tasks):
+                await sandbox.begin(self._handlers, self.name)
+                yield sandbox, watched
+        finally:
+            self._cluster.watch.forget(name)
+
+    @asynccontextmanager
+    async def _join(self, api: Api, policy: Policy, image: str) -> AsyncIterator[Sandbox]:
+        name = self._settings.join
+        if self._joined:
+            raise CapacityReached(f"pod {name} serves one session at a time; close the other one")
+        self._joined = True
+        try:
+            try:
+                found = await api.call("GET", f"/api/v1/namespaces/{api.namespace}/pods/{name}")
+            except Refused as refused:
+                raise as_error(refused, f"find pod {name}", api) from refused
+            if found["status"].get("phase") != "Running":
+                raise StartFailed(f"pod {name} does not run in namespace {api.namespace}; start it")
+            pod = Pod(api, name, self._tasks, container=found["spec"]["containers"][0]["name"])
+            agent = await pod.join(["/bin/sh", "-c", AGENT, "sh", "joined", FEEDER[0]])
+            sandbox = PodSandbox(pod, agent, policy, image, self._settings.prefix, Watched(name), joined=True)
+            async with owned(sandbox, self._tasks):
+                await sandbox.begin(self._handlers, self.name)
+                yield sandbox
+        finally:
+            self._joined = False
+
+    async def _create(self, api: Api, pod: Json) -> None:
+        try:
+            await api.call("POST", f"/api/v1/namespaces/{api.namespace}/pods", body=pod)
+        except Refused as refused:
+            raise as_error(refused, "create a pod", api) from refused
+
+    async def _started(self, watched: Watched, image: str) -> None:
+        with anyio.move_on_after(_START) as deadline:
+            await watched.ready.wait()
+        if deadline.cancelled_caught:
+            raise StartFailed(
+                f"pod {watched.name} of image {image} did not start in {_START:g} s; is the cluster overloaded?"
+            )
+        if watched.failure:
+            raise StartFailed(watched.failure)
+
+    def _recipe(self, policy: Policy, image: str, name: str) -> PodRecipe:
+        settings = self._settings
+        return PodRecipe(
+            name=name,
+            image=image,
+            command=("/bin/sh", "-c", AGENT, "sh", "ours", FEEDER[0]),
+            labels={**settings.labels, SERVER: self._server},
+            folders=dict.fromkeys(FOLDERS, policy.disk),
+            memory=policy.memory,
+            cpus=policy.cpus,
+            reserved=settings.reserved,
+            user=secrets.choice(_USERS),
+            pull=settings.pull,
+            runtime_class=settings.runtime_class,
+            node_selector=settings.node_selector,
+            tolerations=settings.tolerations,
+            pull_secrets=settings.pull_secrets,
+            annotations=settings.annotations,
+            network=policy.network.mode == "open",
+        )
+
+    def _manifest(self, name: str, recipe: PodRecipe) -> Json:
+        pod: Json = merged(manifest(recipe), self._settings.pod_manifest)
+        # Ours whatever the profile says, or nobody would find it again.
+        pod["metadata"] = {**pod["metadata"], "name": name, "labels": {**pod["metadata"]["labels"], **recipe.labels}}
+        return pod
+
+
+_EXAMPLE = Policy(memory=1, cpus=1, pids=1, disk=1, files=1, file_size=1, timeout=1, cpu_time=1, output=1)
+
+
+def create(settings: Mapping[str, Any], surroundings: Surroundings) -> Backend:
+    """The backend, from its section of the profile."""
+    return PodBackend(settings, surroundings)

@@ -1,0 +1,153 @@
+"""The streams of a process in a pod: one websocket, whose messages begin with the number of their channel."""
+
+import contextlib
+import json
+import struct
+from pathlib import Path
+
+import aiohttp
+import anyio
+from anyio.abc import ByteSendStream
+
+from ..containers.container import Output, Streams
+from ..system_calls import PRCTL, program
+
+PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
+"""What is spoken, the newer first."""
+
+_FILTERS = [word for name, prctl in PRCTL.items() for word in (name, str(prctl), program(name).hex())]
+
+FEEDER = ("perl", "-e", (Path(__file__).parent / "feeder.pl").read_text(encoding="utf-8"), *_FILTERS, "--")
+"""Comes before the words of every process: the older protocol cannot tell it the end of its input, and neither tells us
+its end while anything that it has started holds its streams. It also filters system calls, beside the profile of the
+cluster's own, which allows more."""
+
+_STDIN, _STDOUT, _STDERR, _STATUS = 0, 1, 2, 3
+_AHEAD = 1 << 20
+"""Bytes kept of one stream; past that its reader has to take some before more is read."""
+_MESSAGE = 1 << 16
+_CLOSING = 1.0
+_LINGER = 2.0
+"""Seconds in which it is still told how a process ended that was just killed."""
+_SIZE = struct.Struct(">I")
+
+
+class Channels(Streams):
+    """Three streams and an exit code. What comes is taken in by `pump`, a task of whoever owns the pod."""
+
+    def __init__(
+        self, socket: aiohttp.ClientWebSocketResponse, *, framed: bool = False, linger: float = _LINGER
+    ) -> None:
+        """`framed`: the process is one of `FEEDER`'s. `linger`: seconds that the connection outlives its streams."""
+        self._socket = socket
+        self._linger = linger
+        self._scope = anyio.CancelScope()
+        self._moved = anyio.Event()
+        self._over = anyio.Event()
+        """Set once the connection has ended too, and with it all that could be said of the process."""
+        self._status = b""
+        self.stdin: Input = Input(socket, framed=framed)
+        self.stdout = Output(self)
+        self.stderr = Output(self)
+        self.ended = anyio.Event()
+        """Set once nothing more can come."""
+
+    async def pump(self) -> None:
+        """Takes in what comes until the end, or until it is closed."""
+        try:
+            with self._scope:
+                await self._take_in()
+        finally:
+            self.ended.set()
+            self._over.set()
+            self._wake()
+            with anyio.move_on_after(_CLOSING, shield=True):
+                await self._socket.close()
+
+    async def _take_in(self) -> None:
+        async for message in self._socket:
+            if message.type is not aiohttp.WSMsgType.BINARY or not message.data:
+                continue
+            kind = message.data[0]
+            if kind == _STATUS:
+                self._status += message.data[1:]
+            elif kind in (_STDOUT, _STDERR) and not self.ended.is_set():
+                output = self.stdout if kind == _STDOUT else self.stderr
+                output.buffer += memoryview(message.data)[1:]
+                self._wake()
+                while len(output.buffer) > _AHEAD:
+                    await output.taken.wait()
+
+    async def take_in(self) -> None:
+        """Waits until something came, for whichever stream."""
+        if not self.ended.is_set():
+            await self._moved.wait()
+
+    def look(self) -> bool:
+        """Whether more can come."""
+        return not self.ended.is_set()
+
+    def close(self) -> None:
+        if not self.ended.is_set():
+            self._scope.deadline = anyio.current_time() + self._linger
+            self.ended.set()
+            self.forget()
+            self._wake()
+
+    async def exit_code(self) -> int | None:
+        await self._over.wait()
+        return self._exit_code()
+
+    def _exit_code(self) -> int | None:
+        """None when the pod, or the way to it, ended before the process."""
+        try:
+            status = json.loads(self._status)
+        except ValueError:
+            return None
+        if status.get("status") == "Success":
+            return 0
+        causes = (status.get("details") or {}).get("causes") or ()
+        codes = [cause["message"] for cause in causes if cause.get("reason") == "ExitCode"]
+        return int(codes[0]) if codes else None
+
+    @property
+    def complaint(self) -> str:
+        """Why the process was not started, in the cluster's words; empty where it was."""
+        try:
+            return "" if self._exit_code() is not None else str(json.loads(self._status).get("message") or "")
+        except ValueError:
+            return ""
+
+    def _wake(self) -> None:
+        self._moved.set()
+        self._moved = anyio.Event()
+
+
+class Input(ByteSendStream):
+    """The standard input of a process."""
+
+    def __init__(self, socket: aiohttp.ClientWebSocketResponse, *, framed: bool) -> None:
+        self._socket = socket
+        self._framed = framed
+        self._closed = False
+
+    async def send(self, item: bytes) -> None:
+        if self._closed:
+            raise anyio.ClosedResourceError
+        for at in range(0, len(item), _MESSAGE):
+            part = item[at : at + _MESSAGE]
+            head = _SIZE.pack(len(part)) if self._framed else b""
+            await self._send(bytes([_STDIN]) + head + part)
+
+    async def aclose(self) -> None:
+        if not self._closed:
+            self._closed = True
+            if self._framed:  # the agent's ends with its connection
+                with contextlib.suppress(anyio.BrokenResourceError):  # it has ended itself
+                    await self._send(bytes([_STDIN]) + _SIZE.pack(0))
+
+    async def _send(self, message: bytes) -> None:
+        try:
+            await self._socket.send_bytes(message)
+        except (aiohttp.ClientError, OSError):
+            raise anyio.BrokenResourceError from None

@@ -1,0 +1,137 @@
+# Starts a program, feeds it from frames on standard input (four bytes of length, then as many bytes), and passes on what
+# it prints. A frame of no bytes is the end of the program's input, which the websockets of older clusters cannot tell;
+# the end of the frames is the end of the program. It ends as the program does, 128 and the number after a signal, whoever
+# else holds the program's streams open: a cluster's runtime tells of no end while anyone does.
+use strict;
+use warnings;
+use Config;
+
+my $ROOM     = 1 << 16;
+my $ALL      = 1 << 20;    # what a pipe holds at most
+my $ATOM     = 4096;       # bytes that a pipe takes without waiting, if it takes any
+my $SILENCE  = 0.5;        # seconds after which nothing more comes for a program that has ended
+my $PATIENCE = 30;         # seconds that what was printed last waits for who takes it
+$0 = 'feeder';
+
+# The first arguments: for each machine its name, its number of prctl, and its filter of system calls.
+my %filters;
+while (@ARGV && $ARGV[0] ne '--') {
+    my ($machine, $prctl, $filter) = splice @ARGV, 0, 3;
+    $filters{$machine} = [$prctl, pack 'H*', $filter];
+}
+shift;
+
+# Nobody sets a filter but its own process; without privileges it may, once it can gain none.
+sub filter_calls {
+    my ($machine) = $Config{archname} =~ /^([^-]+)/;
+    my ($prctl, $filter) = @{ $filters{$machine} // die "no filter of system calls for $machine\n" };
+    my $program = pack 'S x![P] P', length($filter) / 8, $filter;
+    syscall($prctl, 38, 1, 0, 0, 0) == 0 && syscall($prctl, 22, 2, $program) == 0
+        or die "cannot filter system calls: $!\n";    # PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP with SECCOMP_MODE_FILTER
+}
+
+pipe(my $woken, my $wake) && pipe(my $input, my $feed) && pipe(my $printed, my $out) && pipe(my $complained, my $err)
+    or die "no pipe: $!\n";
+# Like the agent, it does not end by what the program can do to all processes and live.
+my @ignored = grep { !/^(KILL|STOP|CL?H?LD|NUM3[23]|ZERO)$/ } keys %SIG;
+@SIG{@ignored} = ('IGNORE') x @ignored;
+$SIG{CHLD} = sub { syswrite $wake, '.' };
+my $child = fork // die "no process: $!\n";
+unless ($child) {
+    @SIG{ @ignored, 'CHLD' } = ('DEFAULT') x (@ignored + 1);
+    setpgrp;
+    open STDIN, '<&', $input and open STDOUT, '>&', $out and open STDERR, '>&', $err or die "no streams: $!\n";
+    filter_calls();
+    exec { $ARGV[0] } @ARGV or die "cannot start: $!\n";
+}
+close $_ for $input, $out, $err;
+setpgrp $child, $child;    # as it does itself, whichever comes first
+
+my $frames = '';
+my $to     = { to => $feed, data => '' };
+my @from   = ({ from => $printed, to => \*STDOUT, data => '' }, { from => $complained, to => \*STDERR, data => '' });
+
+sub unpack_frames {
+    while (!$to->{ended} && length $to->{data} < $ROOM && length $frames >= 4) {
+        my $size = unpack 'N', $frames;
+        last if length $frames < 4 + $size;
+        $to->{data} .= substr $frames, 4, $size;
+        substr $frames, 0, 4 + $size, '';
+        $to->{ended} = !$size;
+    }
+    close delete $to->{to} if $to->{to} && $to->{ended} && !length $to->{data};
+    drop($to);
+}
+
+sub give {
+    my ($way) = @_;
+    my $sent = syswrite $way->{to}, $way->{data}, $ATOM;
+    if (defined $sent) { substr $way->{data}, 0, $sent, '' }
+    elsif (!$!{EINTR}) { delete $way->{to} }
+    drop($way);
+}
+
+sub drop {
+    my ($way) = @_;
+    $way->{data} = '' unless $way->{to};    # nobody takes it any more
+}
+
+sub take {
+    my ($way, $most) = @_;
+    my $got = sysread $way->{from}, $way->{data}, $most, length $way->{data};
+    delete $way->{from} if defined $got && !$got;
+    drop($way);
+}
+
+sub bits {
+    my $bits = '';
+    vec($bits, fileno $_, 1) = 1 for @_;
+    return $bits;
+}
+
+# Gives what can be given, and tells which of the others can be read; waits for either.
+sub wait_for {
+    my ($seconds, @reading) = @_;
+    my @giving = grep { length $_->{data} } $to, @from;
+    my ($readable, $writable) = (bits(@reading), bits(map { $_->{to} } @giving));
+    return unless select($readable, $writable, undef, $seconds) > 0;
+    give($_) for grep { vec $writable, fileno $_->{to}, 1 } @giving;
+    return grep { vec $readable, fileno $_, 1 } @reading;
+}
+
+my ($over, $begun, $left, $status) = (0, 0, 0, 0);
+until ($over) {
+    unpack_frames();
+    my @open  = grep { $_->{from} && length $_->{data} < $ROOM } @from;
+    my @input = $left || length $to->{data} >= $ROOM ? () : \*STDIN;
+    for my $ready (wait_for(undef, $woken, @input, map { $_->{from} } @open)) {
+        if ($ready == $woken) {
+            sysread $woken, my ($signals), $ROOM;
+            $over   = waitpid($child, 1) == $child;    # it may have been stopped only
+            $status = $? & 127 ? 128 + ($? & 127) : $? >> 8 if $over;
+        } elsif ($ready == \*STDIN) {
+            my $got = sysread STDIN, $frames, $ROOM, length $frames;
+            $begun ||= $got;
+            $left = defined $got && !$got;
+            kill KILL => -$child, $child if $left;
+        } else {
+            take($_, $ROOM) for grep { $_->{from} && $_->{from} == $ready } @open;
+        }
+    }
+}
+my $coming = !$begun || length $frames || length $to->{data} || wait_for(0, \*STDIN);
+$to->{data} = '';
+for my $way (grep { $_->{from} } @from) {
+    take($way, $ALL) if wait_for(0, $way->{from});
+}
+# What is still on its way to the program is taken, to its end or for as long as it comes: a connection that is closed
+# before would be reset, and what became of the program be lost with it. One that was waiting for input has none.
+delete $to->{to};
+while ($coming && !$left) {
+    unpack_frames();
+    last if $to->{ended};
+    my $ready = wait_for($SILENCE, \*STDIN) // last;
+    $left = !sysread STDIN, $frames, $ROOM, length $frames if $ready;
+}
+1 while (grep { $_->{to} && length $_->{data} } @from) && defined wait_for($PATIENCE);
+exit $status;

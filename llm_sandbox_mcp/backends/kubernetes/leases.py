@@ -1,0 +1,88 @@
+"""Who lives: each server renews a lease in its namespace, and pods whose server has none are nobody's."""
+
+import contextlib
+from collections.abc import Set
+from datetime import UTC, datetime, timedelta
+
+import anyio
+
+from ...errors import Unavailable
+from .api import Api, Json, Refused
+
+SERVER = "llm-sandbox-mcp.server"
+"""The label that names the server of a pod, and of a lease."""
+
+_SECONDS = 60
+"""Without being renewed a lease lasts so long; what is the server's is anyone's to remove then."""
+_BEAT = 15.0
+_FORMAT = "%Y-%m-%dT%H:%M:%S.%fZ"
+
+
+class Leases:
+    """The leases of a namespace, of which one is this server's own."""
+
+    def __init__(self, api: Api, server: str) -> None:
+        self._api = api
+        self._server = server
+
+    async def take(self) -> None:
+        """Makes this server's; raises `Refused`."""
+        lease: Json = {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": self._server, "labels": {SERVER: self._server}},
+            "spec": {"holderIdentity": self._server, "leaseDurationSeconds": _SECONDS, "renewTime": _now()},
+        }
+        await self._api.call("POST", self._path, body=lease)
+
+    async def keep(self) -> None:
+        """Renews it for ever; where that fails it is tried again, for a cluster may be away for a moment."""
+        while True:
+            await anyio.sleep(_BEAT)
+            try:
+                change: list[Json] = [{"op": "replace", "path": "/spec/renewTime", "value": _now()}]
+                await self._api.call("PATCH", f"{self._path}/{self._server}", body=change)
+            except Refused as refused:
+                if refused.status == 404:
+                    await self._retake()
+            except Unavailable:
+                pass
+
+    async def _retake(self) -> None:
+        with contextlib.suppress(Refused, Unavailable):  # the next beat tries again
+            await self.take()
+
+    async def give_up(self) -> None:
+        """Removes it; raises `Refused`."""
+        await self._api.call("DELETE", f"{self._path}/{self._server}")
+
+    async def living(self) -> Set[str]:
+        """The servers whose lease lasts. One that has run out is removed, with nobody left to do so."""
+        listed = await self._api.call("GET", self._path, [("labelSelector", SERVER)])
+        alive = {lease["metadata"]["name"] for lease in listed["items"] if not _over(lease["spec"])}
+        for lease in listed["items"]:
+            if lease["metadata"]["name"] not in alive:
+                await self._remove(lease["metadata"])
+        return alive
+
+    async def _remove(self, metadata: Json) -> None:
+        # Not the one that its server renewed after all since it was read.
+        only = {"preconditions": {"resourceVersion": metadata["resourceVersion"]}}
+        try:
+            await self._api.call("DELETE", f"{self._path}/{metadata['name']}", body=only)
+        except Refused as refused:
+            if refused.status not in (404, 409):
+                raise
+
+    @property
+    def _path(self) -> str:
+        return f"/apis/coordination.k8s.io/v1/namespaces/{self._api.namespace}/leases"
+
+
+def _over(spec: Json) -> bool:
+    renewed = datetime.strptime(spec["renewTime"], _FORMAT).replace(tzinfo=UTC)
+    return renewed + timedelta(seconds=spec["leaseDurationSeconds"]) < datetime.now(UTC)
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime(_FORMAT)

@@ -1,0 +1,195 @@
+"""What a pod is made of: restricted in everything, and what the profile merges into that."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..base import HANDLERS
+
+CONTAINER = "sandbox"
+"""The container in a pod that runs the code; a pod of the profile's may have others."""
+
+OPEN = {"llm-sandbox-mcp.network": "open"}
+"""The label of pods that a policy of configs/kubernetes/network-policy.yaml lets out."""
+_DAY = 86_400
+_HANDLERS_BYTES = 16 << 20
+_KEYS = ("name", "mountPath", "key", "ip")
+"""By what entries of two lists are the same, in the order in which they are looked for."""
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class PodRecipe:
+    """One pod to be made; what is not here is denied."""
+
+    name: str
+    image: str
+    command: Sequence[str]
+    labels: Mapping[str, str]
+    folders: Mapping[str, int]
+    """Writable folders in memory, and the bytes that each may hold."""
+    memory: int
+    cpus: float
+    reserved: float
+    """The share of its processors that its node sets aside for it."""
+    user: int
+    """Of the pod alone, for limits that are counted by user."""
+    pull: str
+    runtime_class: str = ""
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    tolerations: Sequence[Mapping[str, Any]] = ()
+    pull_secrets: Sequence[str] = ()
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    network: bool = False
+    """Whether it may reach what is outside of the cluster."""
+
+
+def manifest(recipe: PodRecipe) -> Json:
+    """The pod, by the Pod Security Standard "restricted" and somewhat stricter."""
+    folders = {**recipe.folders, HANDLERS: _HANDLERS_BYTES}
+    names = {place: place.strip("/").replace("/", "-") for place in folders}
+    limits = {"cpu": _cpu(recipe.cpus), "memory": str(recipe.memory)}
+    # Its node has all of the memory for it, which cannot be taken back, and of the processors a share.
+    requests = {**limits, "cpu": _cpu(recipe.cpus * recipe.reserved)}
+    spec: Json = {
+        "restartPolicy": "Never",
+        "activeDeadlineSeconds": _DAY,
+        "terminationGracePeriodSeconds": 0,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "hostname": "sandbox",
+        "dnsPolicy": "None",  # of no use without a network, and it tells the names of the cluster's services
+        "dnsConfig": {"nameservers": ["127.0.0.1"]},
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": recipe.user,
+            "runAsGroup": recipe.user,
+            "fsGroup": recipe.user,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [
+            {
+                "name": CONTAINER,
+                "image": recipe.image,
+                "imagePullPolicy": recipe.pull,
+                "command": [*recipe.command],
+                "workingDir": "/",
+                # A file on its node's disk, without bounds: where code cannot reach it, for this folder is root's.
+                "terminationMessagePath": "/root/end",
+                "stdin": True,
+                "stdinOnce": True,  # so that the end of its server is the end of its input
+                "resources": {"limits": limits, "requests": requests},
+                "securityContext": {
+                    "allowPrivilegeEscalation": False,
+                    "privileged": False,
+                    "readOnlyRootFilesystem": True,
+                    "capabilities": {"drop": ["ALL"]},
+                },
+                "volumeMounts": [{"name": names[place], "mountPath": place} for place in folders],
+            }
+        ],
+        "volumes": [
+            {"name": names[place], "emptyDir": {"medium": "Memory", "sizeLimit": str(size)}}
+            for place, size in folders.items()
+        ],
+    }
+    if recipe.network:
+        del spec["dnsPolicy"], spec["dnsConfig"]
+    if recipe.runtime_class:
+        spec["runtimeClassName"] = recipe.runtime_class
+    if recipe.node_selector:
+        spec["nodeSelector"] = dict(recipe.node_selector)
+    if recipe.tolerations:
+        spec["tolerations"] = [dict(toleration) for toleration in recipe.tolerations]
+    if recipe.pull_secrets:
+        spec["imagePullSecrets"] = [{"name": name} for name in recipe.pull_secrets]
+    metadata: Json = {"name": recipe.name, "labels": dict(recipe.labels)}
+    if recipe.network:
+        metadata["labels"] |= OPEN
+    if recipe.annotations:
+        metadata["annotations"] = dict(recipe.annotations)
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def _cpu(processors: float) -> str:
+    return f"{math.ceil(processors * 1000)}m"
+
+
+def merged(ours: Any, theirs: Any) -> Any:
+    """The operator's own over ours: objects key by key, lists by the names of their entries, null takes away."""
+    if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
+        both = {key: merged(ours.get(key), value) for key, value in theirs.items() if value is not None}
+        return {key: value for key, value in ours.items() if key not in theirs} | both
+    if isinstance(ours, list) and isinstance(theirs, list):
+        return _merged_lists(ours, theirs)
+    return theirs
+
+
+def _merged_lists(ours: list[Any], theirs: list[Any]) -> list[Any]:
+    entries = [*ours, *theirs]
+    key = next((key for key in _KEYS if all(isinstance(e, Mapping) and key in e for e in entries)), None)
+    if key is None:
+        return theirs
+    result = {entry[key]: entry for entry in ours}
+    for entry in theirs:
+        result[entry[key]] = merged(result.get(entry[key]), entry)
+    return [*result.values()]
+
+
+_POD = {
+    "hostNetwork": (None, False),
+    "hostPID": (None, False),
+    "hostIPC": (None, False),
+    "shareProcessNamespace": (None, False),
+    "automountServiceAccountToken": (False,),
+    "enableServiceLinks": (False,),
+    "restartPolicy": ("Never",),
+}
+"""Fields of a pod, and the values that loosen nothing."""
+
+_HARMLESS_VOLUMES = {"name", "emptyDir", "configMap", "downwardAPI"}
+
+
+def loosened(pod: Json) -> Iterator[str]:
+    """What of a pod is looser than ours, one line each; for a manifest of the profile's own."""
+    spec = pod["spec"]
+    for key, allowed in _POD.items():
+        if spec.get(key) not in allowed:
+            yield f"spec.{key} is {spec.get(key)!r}"
+    for volume in spec.get("volumes") or ():
+        for kind in sorted(set(volume) - _HARMLESS_VOLUMES):
+            yield f"volume {volume['name']} is a {kind}"
+        if "emptyDir" in volume and not (volume["emptyDir"] or {}).get("sizeLimit"):
+            yield f"volume {volume['name']} has no sizeLimit"
+    of_pod = spec.get("securityContext") or {}
+    for container in (*(spec.get("initContainers") or ()), *spec["containers"]):
+        for said in _loosened_container(container, of_pod):
+            yield f"container {container['name']}: {said}"
+
+
+def _loosened_container(container: Json, of_pod: Json) -> Iterator[str]:
+    own = container.get("securityContext") or {}
+    both = {**of_pod, **own}
+    if both.get("runAsNonRoot") is not True or both.get("runAsUser") == 0:
+        yield "may run as root"
+    if own.get("privileged"):
+        yield "is privileged"
+    if own.get("allowPrivilegeEscalation") is not False:
+        yield "may gain privileges"
+    if own.get("readOnlyRootFilesystem") is not True:
+        yield "can write to its image"
+    capabilities = own.get("capabilities") or {}
+    if "ALL" not in (capabilities.get("drop") or ()):
+        yield "keeps capabilities"
+    for added in capabilities.get("add") or ():
+        yield f"gains {added}"
+    if (both.get("seccompProfile") or {}).get("type") not in ("RuntimeDefault", "Localhost"):
+        yield "has no system call filter"
+    for kind in ("cpu", "memory"):
+        if kind not in ((container.get("resources") or {}).get("limits") or {}):
+            yield f"has no limit of {kind}"
+    for port in container.get("ports") or ():
+        if port.get("hostPort"):
+            yield f"listens on port {port['hostPort']} of its node"

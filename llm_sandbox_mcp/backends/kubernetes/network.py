@@ -1,0 +1,76 @@
+"""Whether pods are without a network, which is for the cluster to see to and for us to find out."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import anyio
+
+from ...errors import EngineUnavailable
+from ..base import PATH, Sandbox
+from .api import Api, Refused
+from .leases import SERVER
+
+_APPLY = "kubectl apply -k configs/kubernetes"
+_ANYWAY = 'or set kubernetes.network = "unchecked" in the profile'
+_SECONDS = 3
+"""Until a connection counts as denied."""
+_KUBELET = 10250
+"""Where every node listens."""
+
+_LISTEN = r"""
+use IO::Socket::INET;
+my $listener = IO::Socket::INET->new(Listen => 5, LocalAddr => '0.0.0.0') or die "cannot listen: $!\n";
+$| = 1;
+print $listener->sockport, "\n";
+$listener->accept while 1;
+"""
+_CONNECT = r"""
+use IO::Socket::INET;
+$| = 1;
+for my $place (@ARGV) {
+    next if fork;
+    print "$place " if IO::Socket::INET->new(PeerAddr => $place, Timeout => %d);
+    exit;
+}
+1 while wait > 0;
+print "end";
+"""
+
+
+async def denied_by_policy(api: Api) -> None:
+    """Returns where a NetworkPolicy denies everything to pods of ours; `EngineUnavailable` with what is to be done."""
+    try:
+        path = f"/apis/networking.k8s.io/v1/namespaces/{api.namespace}/networkpolicies"
+        listed = await api.call("GET", path)
+    except Refused as refused:
+        raise EngineUnavailable(
+            f"kubernetes does not allow to list network policies: {refused}; {_APPLY}, {_ANYWAY}"
+        ) from refused
+    if not any(_denies_all(policy["spec"]) for policy in listed["items"]):
+        raise EngineUnavailable(
+            f"namespace {api.namespace} has no NetworkPolicy that denies sandboxes everything; {_APPLY}, {_ANYWAY}"
+        )
+
+
+async def denied_in_fact(target: Sandbox, address: str, node: str, other: Sandbox) -> None:
+    """Returns where pods reach neither each other nor a node; `EngineUnavailable` where they do, whatever is denied."""
+    async with await target.spawn(("perl", "-e", _LISTEN), {"PATH": PATH}) as listener:
+        port = bytearray()
+        with anyio.fail_after(_SECONDS):
+            while not port.endswith(b"\n"):
+                port += await listener.stdout.receive()
+        places = (f"{address}:{port.decode().strip()}", f"{node}:{_KUBELET}")
+        done = await other.run(("perl", "-e", _CONNECT % _SECONDS, *places), {"PATH": PATH})
+    *reached, end = done.stdout.decode().split(" ")
+    if reached or end != "end":
+        raise EngineUnavailable(
+            f"pods reach {' and '.join(reached) or 'what cannot be told'}: the cluster does not enforce NetworkPolicy; "
+            f"install a network plugin that does, {_ANYWAY}"
+        )
+
+
+def _denies_all(spec: Mapping[str, Any]) -> bool:
+    selector = spec.get("podSelector") or {}
+    ours = not selector or selector == {"matchExpressions": [{"key": SERVER, "operator": "Exists"}]}
+    kinds = set(spec.get("policyTypes") or ())
+    return ours and kinds == {"Ingress", "Egress"} and not spec.get("ingress") and not spec.get("egress")

@@ -1,0 +1,91 @@
+"""One pod: processes are started in it over websockets, and it is deleted."""
+
+from collections.abc import Sequence
+
+import aiohttp
+from anyio.abc import TaskGroup
+
+from ...errors import SandboxLost, StartFailed
+from ..containers.container import Container, lost_sandbox
+from .api import Api, Query, Refused
+from .channels import FEEDER, PROTOCOLS, Channels
+from .manifest import CONTAINER
+
+_STREAMS = [("stdin", "true"), ("stdout", "true"), ("stderr", "true")]
+
+# What a pod may have altogether is for its node to say. The letter of the first differs between shells. Files are
+# counted in blocks of 512 bytes; what remains of a process that dies is none.
+_LIMITED = """\
+ulimit -p "$1" 2>/dev/null || ulimit -u "$1" || exit
+ulimit -f "$2" && ulimit -c 0 || exit
+shift 2
+exec "$@"
+"""
+_BLOCK = 512
+
+
+class Pod(Container):
+    """A pod by its name; what comes of its processes is taken in by tasks of the group."""
+
+    def __init__(
+        self, api: Api, name: str, tasks: TaskGroup, pids: int = 0, file_size: int = 0, *, container: str = CONTAINER
+    ) -> None:
+        """`pids`: how many processes its user may have, where that is its own; `file_size`: bytes of one file then.
+
+        `container`: the one of its containers that processes are started in.
+        """
+        self.id = name
+        self._api = api
+        self._tasks = tasks
+        self._limits = (str(pids), str(file_size // _BLOCK)) if pids else ()
+        self._streams = [("container", container), *_STREAMS]
+
+    async def attach(self) -> Channels:
+        """The streams of its main process, the agent; whoever asked closes them."""
+        return self._of_agent(await self._connect("attach", self._streams))
+
+    async def join(self, argv: Sequence[str]) -> Channels:
+        """The streams of an agent that is started beside what it runs already; whoever asked closes them."""
+        return self._of_agent(await self._exec(argv))
+
+    async def start(self, argv: Sequence[str]) -> Channels:
+        command = [*FEEDER, *argv]
+        if self._limits:
+            command = ["/bin/sh", "-c", _LIMITED, "sh", *self._limits, *command]
+        return self._pumped(Channels(await self._exec(command), framed=True))
+
+    def _of_agent(self, socket: aiohttp.ClientWebSocketResponse) -> Channels:
+        # Gone at once where they are closed: the end of its input ends the pod, long before its node sees to that.
+        return self._pumped(Channels(socket, linger=0))
+
+    async def _exec(self, argv: Sequence[str]) -> aiohttp.ClientWebSocketResponse:
+        return await self._connect("exec", [*self._streams, *(("command", word) for word in argv)])
+
+    async def remove(self) -> None:
+        now = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0}
+        try:
+            await self._api.call("DELETE", self._path, body=now)
+        except Refused as refused:
+            if refused.status != 404:
+                raise StartFailed(f"pod {self.id} cannot be deleted: {refused}; delete it yourself") from refused
+
+    async def _connect(self, verb: str, query: Query) -> aiohttp.ClientWebSocketResponse:
+        try:
+            return await self._api.connect(f"{self._path}/{verb}", query, PROTOCOLS)
+        except Refused as refused:
+            if refused.status in (404, 409):
+                raise lost_sandbox() from refused
+            if refused.status == 403:
+                raise StartFailed(
+                    f"the cluster does not allow {verb} in pod {self.id}: {refused}; "
+                    "grant what configs/kubernetes/role.yaml lists"
+                ) from refused
+            raise SandboxLost(f"pod {self.id} takes no {verb}: {refused}; open a new session") from refused
+
+    def _pumped(self, channels: Channels) -> Channels:
+        self._tasks.start_soon(channels.pump)
+        return channels
+
+    @property
+    def _path(self) -> str:
+        return f"/api/v1/namespaces/{self._api.namespace}/pods/{self.id}"

@@ -1,0 +1,45 @@
+"""What listens inside a sandbox and is accepted outside: all that a sandbox without a network can reach."""
+
+import socket
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import anyio
+from anyio.abc import ByteStream
+
+from ..sockets import RawStream
+
+PROXY_PORT = 3128
+"""Where a sandbox finds the proxy, if its policy grants it hosts; each sandbox has a loopback of its own."""
+
+
+class Listener(ABC):
+    """Connections to one port of the sandbox's own 127.0.0.1; it belongs to the scope that opened it."""
+
+    port: int
+
+    @abstractmethod
+    async def accept(self) -> ByteStream:
+        """The next connection; `OSError` when one was lost before it was accepted, and others may follow."""
+
+
+@asynccontextmanager
+async def listen_on(listening: socket.socket) -> AsyncIterator[Listener]:
+    """A socket that listens already, closed with the scope."""
+    with listening:
+        listening.setblocking(False)
+        yield _OnSocket(listening)
+
+
+class _OnSocket(Listener):
+    def __init__(self, listening: socket.socket) -> None:
+        self._listening = listening
+        self.port = listening.getsockname()[1]
+
+    async def accept(self) -> ByteStream:
+        while True:
+            try:
+                return RawStream(self._listening.accept()[0])
+            except BlockingIOError:
+                await anyio.wait_readable(self._listening)

@@ -1,0 +1,89 @@
+"""Files and folders between this machine and a session, as LLM Sandbox copies them."""
+
+import io
+import os
+import shlex
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from .exceptions import SecurityError, ValidationError
+
+WORKDIR = "/sandbox"
+
+
+def sources(source: Path, dest: str) -> Iterator[tuple[Path, str]]:
+    """Each file of this machine that is copied, and where to, below the working directory.
+
+    Raises `FileNotFoundError` where there is none, and `SecurityError` for a destination that leads out.
+    """
+    if not source.exists():
+        raise FileNotFoundError(f"{source} does not exist")
+    target = inner(dest)
+    if source.is_file():
+        yield source, target
+        return
+    for folder, _, names in os.walk(source):
+        for name in sorted(names):
+            file = Path(folder, name)
+            yield file, f"{target}/{file.relative_to(source).as_posix()}"
+
+
+def inner(path: str, *, whole: bool = False) -> str:
+    """A path of the sandbox as one below its working directory, or as that itself where `whole` allows it."""
+    pure = PurePosixPath(path)
+    if ".." in pure.parts:
+        raise SecurityError(f"{path!r} leads out of its folder; leave out the '..'")
+    if pure.is_absolute():
+        if not pure.is_relative_to(WORKDIR):
+            raise ValidationError(f"{path!r} is not below {WORKDIR}; copy there, and let code move it on")
+        pure = pure.relative_to(WORKDIR)
+    if not (pure.parts or whole):
+        raise ValidationError(f"{path!r} names no file; add a name")
+    return str(pure)
+
+
+def packing(path: str, archive: str) -> str:
+    """The command line that makes an archive of a file or folder, below the working directory."""
+    pure = PurePosixPath(WORKDIR, path)
+    form = "--format=gnu --hard-dereference --no-ignore-command-error"
+    place, name = shlex.quote(str(pure.parent)), shlex.quote(pure.name)
+    return f"command tar -c -f {shlex.quote(archive)} {form} -C {place} -- {name}"
+
+
+def known(archive: bytes) -> dict[str, Any]:
+    """What the first entry of an archive says of itself: name, size, mode and time of change."""
+    with _reading(archive) as reader:
+        first = reader.next()
+    if first is None:
+        raise FileNotFoundError("the archive is empty")
+    return {"name": first.name, "size": first.size, "mode": first.mode, "mtime": int(first.mtime), "linkTarget": ""}
+
+
+def unpack(archive: bytes, dest: Path) -> None:
+    """Writes a single file to `dest`, or what a folder has into the folder `dest`.
+
+    The archive comes from inside and promises nothing: links are left out, and what leads out is a `SecurityError`.
+    """
+    with _reading(archive) as reader:
+        members = [member for member in reader.getmembers() if member.isfile() or member.isdir()]
+        files = [member for member in members if member.isfile()]
+        if len(members) == 1 and files:
+            dest.parent.mkdir(parents=True, exist_ok=True)
+            content = reader.extractfile(files[0])
+            dest.write_bytes(content.read() if content is not None else b"")
+            return
+        dest.mkdir(parents=True, exist_ok=True)
+        for member in members:
+            try:
+                reader.extract(member, dest, filter="data")
+            except tarfile.FilterError as error:
+                raise SecurityError(f"{member.name!r} of the archive leads out of {dest}") from error
+
+
+def _reading(archive: bytes) -> tarfile.TarFile:
+    try:
+        return tarfile.open(fileobj=io.BytesIO(archive), mode="r:")
+    except tarfile.TarError as error:
+        raise ValidationError(f"what came from the sandbox is no archive: {error}") from error

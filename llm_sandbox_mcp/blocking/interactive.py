@@ -1,0 +1,151 @@
+"""Sessions that keep the interpreter from run to run: IPython where the sandbox has it, our own runner where not."""
+
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from .exceptions import LanguageNotSupportedError, SandboxTimeoutError, ValidationError
+from .session import SandboxSession
+from .values import ConsoleOutput, StreamCallback
+
+_START = """\
+def _sandbox_begin(history):
+    import sys
+    try:
+        from IPython.core.interactiveshell import InteractiveShell
+        from traitlets.config import Config
+    except ImportError:
+        return None
+    config = Config()
+    config.HistoryManager.enabled = False  # its file; the cells of this session are listed
+    config.InteractiveShell.cache_size = max(3, history)
+    config.InteractiveShell.colors = "NoColor"
+    module = sys.modules["__main__"]
+    shell = InteractiveShell.instance(config=config, user_module=module, user_ns=module.__dict__)
+    shell.system = shell.system_raw  # the other has a terminal between, which writes other ends of lines
+    shell._showtraceback = lambda kind, error, lines: print(shell.InteractiveTB.stb2text(lines), file=sys.stderr)
+    return shell
+if "_sandbox_shell" not in globals():
+    _sandbox_shell = _sandbox_begin(_sandbox_history)
+print(_sandbox_shell is not None)
+"""
+"""Has IPython's shell work in the runner's own namespace, where there is one."""
+
+_CELL = "if not _sandbox_shell.run_cell(_sandbox_code, store_history=True).success: raise SystemExit(1)"
+
+_PIP = re.compile(r"^[ \t]*[%!][ \t]*pip3?[ \t]+install[ \t]+(.+)$", re.MULTILINE)
+_QUIET = frozenset(("-q", "--quiet", "-U", "--upgrade"))
+_MAGIC = re.compile(r"^[ \t]*[%!]", re.MULTILINE)
+_ADVICE = (
+    "magics are IPython's, which this sandbox does not have; install it, or name it in languages.python.libraries\n"
+)
+_STARTING = 30.0
+"""Seconds for IPython to come up."""
+
+
+class KernelType(StrEnum):
+    """What runs the code."""
+
+    IPYTHON = "ipython"
+    RUNNER = "runner"
+    """Ours, without magics."""
+
+
+@dataclass(frozen=True)
+class InteractiveSettings:
+    """How an interactive session runs code; `timeout` is in seconds."""
+
+    kernel_type: KernelType = KernelType.IPYTHON
+    max_memory: str | None = None
+    history_size: int = 1000
+    timeout: float | None = 300.0
+
+    def __post_init__(self) -> None:
+        if self.history_size < 0:
+            raise ValidationError(f"history_size is {self.history_size}; it is at least 0")
+
+
+@dataclass(frozen=True)
+class InteractiveOutput(ConsoleOutput):
+    """What a run came to, and what ran it."""
+
+    kernel: KernelType = KernelType.RUNNER
+
+
+class InteractiveSandboxSession(SandboxSession):
+    """A Python session in which names stay from run to run, and the value of the last line is shown.
+
+    Magics such as `%timeit`, `%%bash` and `!ls` are IPython's; `%pip install` installs as `install` does. A run that
+    takes too long is interrupted, and its interpreter lives on.
+    """
+
+    def __init__(
+        self,
+        *,
+        lang: str = "python",
+        kernel_type: KernelType | str = KernelType.IPYTHON,
+        max_memory: str | None = "1GB",
+        history_size: int = 1000,
+        timeout: float | None = 300.0,
+        runtime_configs: dict[str, Any] | None = None,
+        **arguments: Any,
+    ) -> None:
+        if str(lang).lower() != "python":
+            raise LanguageNotSupportedError(f"{lang}: interactive sessions are in python; use SandboxSession")
+        try:
+            kernel = KernelType(kernel_type)
+        except ValueError:
+            known = ", ".join(KernelType)
+            raise ValidationError(f"there is no kernel {kernel_type!r}; there are: {known}") from None
+        self.settings = InteractiveSettings(kernel, max_memory, history_size, timeout)
+        configs = {**({"mem_limit": max_memory} if max_memory else {}), **(runtime_configs or {})}
+        arguments.setdefault("default_timeout", timeout)
+        super().__init__(lang="python", runtime_configs=configs, **arguments)
+        self.kernel = KernelType.RUNNER
+        """What runs the code, once the session is open."""
+        self._ready = False
+
+    def run(
+        self,
+        code: str,
+        libraries: Sequence[str] | None = None,
+        timeout: float | None = None,
+        on_stdout: StreamCallback | None = None,
+        on_stderr: StreamCallback | None = None,
+    ) -> InteractiveOutput:
+        """Runs code where the last run ended; the arguments and errors are those of `SandboxSession.run`."""
+        self._opened()
+        self.install([*(libraries or ()), *_asked(code)])
+        code = _PIP.sub("", code)
+        if not code.strip():
+            return InteractiveOutput(kernel=self.kernel)
+        if not self._ready:
+            self._start()
+        with_ipython = self.kernel is KernelType.IPYTHON
+        cell, variables = (_CELL, {"_sandbox_code": code}) if with_ipython else (code, None)
+        try:
+            done = self._execute(cell, "python", timeout, on_stdout, on_stderr, variables)
+        except SandboxTimeoutError:
+            self._ready = False  # it may have been killed; it says whether it is there when it is asked again
+            raise
+        self._ready = done.session_state == "kept"
+        output = self._output(done)
+        shown = "" if with_ipython or done.result is None else f"{done.result}\n"
+        advice = _ADVICE if not with_ipython and done.status == "error" and _MAGIC.search(code) else ""
+        return InteractiveOutput(output.exit_code, output.stderr + advice, output.stdout + shown, self.kernel)
+
+    def _start(self) -> None:
+        """Has the shell up, whose names are kept where the interpreter lives on."""
+        if self.settings.kernel_type is KernelType.IPYTHON:
+            variables = {"_sandbox_history": self.settings.history_size}
+            started = self._execute(_START, "python", _STARTING, None, None, variables)
+            self.kernel = KernelType.IPYTHON if started.stdout.text == "True\n" else KernelType.RUNNER
+        self._ready = True
+
+
+def _asked(code: str) -> list[str]:
+    """The libraries that a cell asks pip for, which has no network in a sandbox: they are installed from outside."""
+    return [word for found in _PIP.finditer(code) for word in shlex.split(found[1]) if word not in _QUIET]

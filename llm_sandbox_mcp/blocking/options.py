@@ -1,0 +1,160 @@
+"""The arguments of sessions and pools, and the profile that they come to: each has an effect, or is an error."""
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..profile import Profile, load_profile
+from ..sandboxes import named_profile
+from . import clients, runtime_configs, security
+from .backends import get_backend
+from .exceptions import ValidationError, translated
+from .overlay import ENGINES, Overlay
+from .security import SecurityPolicy
+from .values import SandboxBackend
+
+WORKDIR = "/sandbox"
+_IMAGES = (*ENGINES, "kubernetes")
+_MICROMAMBA = "mambaorg/micromamba:latest"
+_DEFAULT_TIMEOUT = 60.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What a session is made with. `ValidationError` names the backend and the argument that it cannot do."""
+
+    backend: SandboxBackend | str = SandboxBackend.AUTO
+    lang: str = "python"
+    image: str | None = None
+    dockerfile: str | os.PathLike[str] | None = None
+    keep_template: bool = False
+    """Images are kept in any case; those of a Dockerfile are built once."""
+    commit_container: bool = False
+    verbose: bool = False
+    """Whether what the package notes is printed on standard error."""
+    runtime_configs: Mapping[str, Any] | None = None
+    workdir: str = WORKDIR
+    client: Any = None
+    mounts: Sequence[Any] | None = None
+    stream: bool = True
+    """Output arrives as it appears in any case; callbacks see it."""
+    security_policy: SecurityPolicy | None = None
+    default_timeout: float | None = _DEFAULT_TIMEOUT
+    """Seconds for a run where none are said, within what the profile allows; None is all of that."""
+    execution_timeout: float | None = None
+    session_timeout: float | None = None
+    container_id: str | None = None
+    skip_environment_setup: bool = False
+    encoding_errors: str = "replace"
+    """For output that is no UTF-8: replace shows U+FFFD, strict raises `UnicodeDecodeError`, ignore leaves it out."""
+    libraries: Sequence[str] | None = None
+    kube_namespace: str | None = None
+    env_vars: Mapping[str, str] | None = None
+    pod_manifest: Mapping[str, Any] | None = None
+    environment: str = "base"
+    """Of micromamba."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "lang", str(self.lang))
+        if self.image is not None and self.dockerfile is not None:
+            raise ValidationError("image and dockerfile are both given; an image comes from one of them")
+        for name in ("default_timeout", "execution_timeout", "session_timeout"):
+            seconds = getattr(self, name)
+            if seconds is not None and not seconds > 0:
+                raise ValidationError(f"{name} is {seconds}; give seconds above zero, or None")
+
+    def profile(self, over: Mapping[str, Mapping[str, Any]] | None = None) -> Profile:
+        """The profile that `LLM_SANDBOX_PROFILE` names, or `library`, with these arguments laid over it."""
+        overlay = Overlay(self._backend(), {name: dict(values) for name, values in (over or {}).items()})
+        overlay.set("backend", "name", overlay.backend)
+        self._refuse(overlay)
+        self._image(overlay)
+        if self.runtime_configs:
+            runtime_configs.apply(overlay, self.lang, self.runtime_configs)
+        if self.client is not None:
+            clients.apply(overlay, self.client)
+        for mount in self.mounts or ():
+            _mount(overlay, mount)
+        if self.env_vars:
+            overlay.language(self.lang, "env", {str(name): str(text) for name, text in self.env_vars.items()})
+        if self.kube_namespace is not None:
+            overlay.only("kube_namespace", "kubernetes")
+            overlay.set("kubernetes", "namespace", self.kube_namespace)
+        if self.pod_manifest is not None:
+            overlay.only("pod_manifest", "kubernetes")
+            overlay.set("kubernetes", "pod_manifest", dict(self.pod_manifest))
+        if self.security_policy is not None:
+            security.apply(overlay, self.security_policy)
+        with translated():
+            return load_profile(named_profile() or "library", overlay.settings)
+
+    def _backend(self) -> str:
+        named = SandboxBackend(get_backend(self.backend).name)
+        if named is SandboxBackend.BUBBLEWRAP:
+            return "embedded"
+        if named is SandboxBackend.MICROMAMBA:
+            return "docker"
+        of_containers = (self.image, self.dockerfile, self.client, self.container_id, self.mounts)
+        if named is SandboxBackend.AUTO and any(value is not None for value in of_containers):
+            podman = type(self.client).__module__.partition(".")[0] == "podman"
+            return "podman" if podman else "docker"
+        return named.value
+
+    def _refuse(self, overlay: Overlay) -> None:
+        if self.workdir != WORKDIR:
+            raise overlay.refuse("workdir", f"code works in {WORKDIR}, whose size is bounded: leave it out")
+        if self.commit_container:
+            raise overlay.refuse(
+                "commit_container", "no session changes an image by ending: call commit(image) when its state is wanted"
+            )
+        if self.encoding_errors not in ("strict", "replace", "ignore"):
+            raise overlay.refuse("encoding_errors", f"{self.encoding_errors!r} is none of strict, replace and ignore")
+
+    def _image(self, overlay: Overlay) -> None:
+        section = "kubernetes" if overlay.backend == "kubernetes" else "containers"
+        image = self.image
+        if self.backend == SandboxBackend.MICROMAMBA:
+            overlay.set(section, "prefix", ["micromamba", "run", "-n", self.environment])
+            overlay.set(section, "environment", _micromamba_root(self.environment))
+            image = image or (None if self.dockerfile else _MICROMAMBA)
+        elif self.environment != "base":
+            raise overlay.refuse("environment", "it is for micromamba: leave it out, or name that backend")
+        if image is not None:
+            overlay.only("image", *_IMAGES)
+            overlay.set(section, "images", {self.lang: image})
+            if overlay.backend in ENGINES:
+                overlay.set(section, "pull", "missing")
+        if self.dockerfile is not None:
+            overlay.only("dockerfile", *ENGINES)
+            path = Path(self.dockerfile).resolve()
+            if not path.is_file():
+                raise overlay.refuse("dockerfile", f"there is no file {path}")
+            # Another text is another image.
+            digest = hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+            overlay.set(section, "images", {self.lang: f"llm-sandbox-mcp-own-{self.lang}:{digest}"})
+            overlay.set(section, "dockerfiles", {self.lang: str(path)})
+        if self.container_id is not None:
+            overlay.only("container_id", *_IMAGES)
+            overlay.set(section, "join", self.container_id)
+
+
+def _micromamba_root(environment: str) -> str:
+    root = "/opt/conda"
+    return root if environment == "base" else f"{root}/envs/{environment}"
+
+
+def _mount(overlay: Overlay, mount: Any) -> None:
+    """One of the engine's package, a table of the same keys, or a text such as /data:/data:ro."""
+    if isinstance(mount, str):
+        source, _, rest = mount.partition(":")
+        target, _, mode = rest.partition(":")
+        runtime_configs.mount(overlay, "mounts", source, target, writable=mode != "ro")
+        return
+    values = {str(key).lower(): value for key, value in dict(mount).items()}
+    if values.get("type", "bind") != "bind":
+        raise overlay.refuse("mounts", f"{values['type']!r} is no kind that there is: bind")
+    readonly = values.get("readonly") or values.get("read_only")
+    runtime_configs.mount(overlay, "mounts", values.get("source"), values.get("target"), writable=not readonly)

@@ -1,0 +1,181 @@
+"""Pools of sandboxes that wait, ready to run, for sessions of many threads. Each serves one, and is destroyed."""
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from types import TracebackType
+from typing import Any, Self
+
+from ..sandboxes import Sandboxes
+from .exceptions import PoolClosedError, ValidationError, translated
+from .opened import open_sandboxes
+from .options import Options
+from .portal import Held, portal
+from .session import SandboxSession
+from .values import SandboxBackend
+
+_OF_A_SESSION = frozenset(
+    {
+        *("lang", "default_timeout", "execution_timeout", "session_timeout", "verbose", "stream", "encoding_errors"),
+        *("libraries", "skip_environment_setup", "keep_template"),
+    }
+)
+"""The arguments that sessions of one pool can differ in."""
+
+
+class ExhaustionStrategy(StrEnum):
+    """What a session gets when all sandboxes of a pool are in use."""
+
+    WAIT = "wait"
+    FAIL_FAST = "fail_fast"
+    TEMPORARY = "temporary"
+    """One beyond the pool's size."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolConfig:
+    """How many sandboxes a pool has, and how long they wait; times are in seconds."""
+
+    max_pool_size: int = 10
+    min_pool_size: int = 0
+    idle_timeout: float | None = 300.0
+    acquisition_timeout: float | None = 30.0
+    health_check_interval: float = 60.0
+    max_container_lifetime: float | None = 3600.0
+    max_container_uses: int | None = None
+    """No sandbox is ever used twice, so that any number is kept."""
+    exhaustion_strategy: ExhaustionStrategy | str = ExhaustionStrategy.WAIT
+    enable_prewarming: bool = True
+    """Whether `min_pool_size` sandboxes are made before they are asked for."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.min_pool_size <= self.max_pool_size or self.max_pool_size < 1:
+            raise ValidationError(
+                f"min_pool_size {self.min_pool_size} and max_pool_size {self.max_pool_size} are no sizes of a pool; "
+                "the one is at least 0 and at most the other, which is at least 1"
+            )
+        if self.max_container_uses is not None and self.max_container_uses < 1:
+            raise ValidationError(f"max_container_uses is {self.max_container_uses}; it is at least 1, or None")
+        for name in ("idle_timeout", "acquisition_timeout", "health_check_interval", "max_container_lifetime"):
+            seconds = getattr(self, name)
+            if seconds is not None and not seconds > 0:
+                raise ValidationError(f"{name} is {seconds}; give seconds above zero")
+        if self.exhaustion_strategy not in list(ExhaustionStrategy):
+            raise ValidationError(
+                f"exhaustion_strategy is {self.exhaustion_strategy!r}; it is one of {', '.join(ExhaustionStrategy)}"
+            )
+
+    def section(self, language: str) -> Mapping[str, Any]:
+        """The profile's `[pool]`."""
+        return {
+            "languages": [language],
+            "min": self.min_pool_size if self.enable_prewarming else 0,
+            "max": self.max_pool_size,
+            "idle_timeout": _time(self.idle_timeout),
+            "lifetime": _time(self.max_container_lifetime),
+            "health_interval": _time(self.health_check_interval),
+            "exhaustion": str(self.exhaustion_strategy),
+            "acquire_timeout": _time(self.acquisition_timeout),
+        }
+
+
+class PoolManager:
+    """One pool, for any number of sessions and threads: `SandboxSession(pool=...)`. Made by `create_pool_manager`."""
+
+    def __init__(self, config: PoolConfig, options: Options, libraries: Sequence[str]) -> None:
+        self.config = config
+        self._options = options
+        over: dict[str, Mapping[str, Any]] = {"pool": config.section(options.lang)}
+        if libraries:
+            if options.lang != "python":
+                raise ValidationError(
+                    f"libraries: a pool of {options.lang} has none ready; have its sessions install them"
+                )
+            over["languages"] = {"python": {"libraries": list(libraries)}}
+        self._lock = threading.Lock()
+        with translated():
+            self._held: Held[Sandboxes] | None = open_sandboxes(portal, options.profile(over), (options.lang,))
+
+    @property
+    def sandboxes(self) -> Sandboxes:
+        """What its sandboxes are made with; `PoolClosedError` once it is closed."""
+        held = self._held
+        if held is None:
+            raise PoolClosedError("the pool is closed; create another")
+        return held.value
+
+    def options_of(self, arguments: Mapping[str, Any]) -> Options:
+        """The options of a session: the pool's, but for what sessions can differ in."""
+        given = {name: value for name, value in arguments.items() if value is not None}
+        given.pop("backend", None)  # the pool's; those that wait are made already
+        for name, value in given.items():
+            if name not in _OF_A_SESSION and value != getattr(self._options, name, None):
+                raise ValidationError(
+                    f"{name}: the sandboxes of a pool are made already; give it to create_pool_manager"
+                )
+        options = replace(self._options, **{name: value for name, value in given.items() if name in _OF_A_SESSION})
+        if options.lang != self._options.lang:
+            raise ValidationError(f"lang: the pool is one of {self._options.lang}; create another for {options.lang}")
+        return options
+
+    def acquire(self) -> SandboxSession:
+        """An open session in one of its sandboxes. Raises `PoolExhaustedError` when there is none in time."""
+        session = SandboxSession(pool=self)
+        session.open()
+        return session
+
+    def release(self, session: SandboxSession) -> None:
+        """Closes a session; another sandbox takes the place of its own."""
+        session.close()
+
+    def get_stats(self) -> dict[str, Any]:
+        """How many sandboxes there are, by what they do."""
+        closed = self._held is None
+        counts = {"initializing": 0, "idle": 0, "busy": 0, "removing": 0}
+        if not closed:
+            now = portal.ask(self.sandboxes.pool)
+            counts = {"initializing": now.warming, "idle": now.warm, "busy": now.leased, "removing": now.closing}
+        return {
+            "total_size": sum(counts.values()),
+            "max_size": self.config.max_pool_size,
+            "min_size": self.config.min_pool_size,
+            "state_counts": counts,
+            "closed": closed,
+        }
+
+    def close(self) -> None:
+        """Destroys its sandboxes, also those in use."""
+        with self._lock:
+            held, self._held = self._held, None
+        if held is not None:
+            held.leave()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def create_pool_manager(
+    client: Any = None,
+    backend: SandboxBackend | str = SandboxBackend.AUTO,
+    config: PoolConfig | None = None,
+    lang: str = "python",
+    libraries: Sequence[str] | None = None,
+    **arguments: Any,
+) -> PoolManager:
+    """A pool of sandboxes; `libraries` are there from the start, the other arguments are those of sessions."""
+    namespace = arguments.pop("namespace", None)
+    if namespace is not None:
+        arguments["kube_namespace"] = namespace
+    options = Options(client=client, backend=backend, lang=lang, **arguments)
+    return PoolManager(config or PoolConfig(), options, libraries or ())
+
+
+def _time(seconds: float | None) -> str:
+    """A time as a profile has it; None is as good as never."""
+    return "365d" if seconds is None else f"{round(seconds * 1000)}ms"

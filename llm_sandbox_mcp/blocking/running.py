@@ -1,0 +1,93 @@
+"""One run for a caller who waits: output as it appears, and all that a program does before it ends."""
+
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+
+import anyio
+
+from ..errors import SandboxError
+from ..results import Execution, Output
+from ..sandboxes import Printed, Sandboxes, Session
+from ..tasks import open_tasks
+from .portal import portal
+from .values import StreamCallback
+
+ENDING = {
+    "python": """\
+import atexit, threading
+threading._shutdown()
+atexit._run_exitfuncs()
+""",
+}
+"""What an interpreter does at its end, by the functions that it calls then: the runner does not end with the code."""
+
+_log = logging.getLogger("llm_sandbox_mcp")
+
+
+def follow(
+    stream: AsyncGenerator[Printed | Execution, None], callbacks: Mapping[str, StreamCallback | None]
+) -> Execution:
+    """Calls back with what code prints, in this thread, and returns what it came to."""
+
+    async def piece() -> Printed | Execution:
+        return await anext(stream)
+
+    try:
+        while True:
+            match portal.call(piece):
+                case Execution() as done:
+                    return done
+                case Printed(name, text):
+                    callback = callbacks[name]
+                    if callback is not None:
+                        callback(text)
+    finally:
+        portal.call(stream.aclose)
+
+
+@asynccontextmanager
+async def living(sandboxes: Sandboxes, language: str, lifetime: float | None) -> AsyncIterator[Session]:
+    """A session that is closed at the end of the scope, or of its lifetime, whichever comes first."""
+    async with sandboxes.session(language) as session, open_tasks() as tasks:
+
+        async def expire(seconds: float) -> None:
+            await anyio.sleep(seconds)
+            await session.close()
+
+        if lifetime is not None:
+            tasks.start_soon(expire, lifetime)
+        yield session
+        tasks.cancel_scope.cancel()
+
+
+async def refresh(session: Session) -> None:
+    with suppress(SandboxError):  # the next run says what is wrong
+        await session.refresh()
+
+
+def be_verbose() -> None:
+    _log.setLevel(logging.DEBUG)
+    if not _log.handlers:
+        _log.addHandler(logging.StreamHandler())
+
+
+def together(done: Execution, ending: Execution) -> Execution:
+    """A run with what its interpreter did at its end; how the code ended is the run's to say."""
+    stopped = ending.status not in ("ok", "error")
+    return replace(
+        done,
+        status=ending.status if stopped else done.status,
+        exit_code=ending.exit_code if stopped else done.exit_code,
+        stdout=_joined(done.stdout, ending.stdout),
+        stderr=_joined(done.stderr, ending.stderr),
+        duration=done.duration + ending.duration,
+        artifacts=(*done.artifacts, *ending.artifacts),
+        notes=(*done.notes, *ending.notes),
+        session_state=ending.session_state,
+    )
+
+
+def _joined(first: Output, second: Output) -> Output:
+    return Output(first.text + second.text, first.omitted + second.omitted, first.replaced or second.replaced)

@@ -1,0 +1,338 @@
+"""Sessions that block: LLM Sandbox's, on the same sandboxes as the server's."""
+
+import os
+import secrets
+import shlex
+import threading
+import time
+import weakref
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from ..results import Execution
+from ..sandboxes import Sandboxes, Session
+from . import copies
+from .backends import get_backend
+from .exceptions import (
+    LibraryInstallationNotSupportedError,
+    NotOpenSessionError,
+    SandboxTimeoutError,
+    SecurityViolationError,
+    ValidationError,
+    translated,
+)
+from .opened import shelf
+from .options import Options
+from .outputs import output
+from .portal import Held, portal
+from .running import ENDING, be_verbose, follow, living, refresh, together
+from .security import SecurityPattern, patterns_of
+from .values import ConsoleOutput, SandboxBackend, StreamCallback
+
+if TYPE_CHECKING:
+    from .pools import PoolManager
+
+Command = str | tuple[str, str | None]
+"""A command line of the shell, or one with the folder that it runs in."""
+
+
+class SandboxSession:
+    """One sandbox: each run has an interpreter of its own in it; files and libraries stay until the session is closed.
+
+    Takes the arguments of `Options`, and `pool`. To be used in a with statement, or with `open` and `close`, by any
+    number of threads: one run at a time, the others wait. What keeps code from running is a `SandboxError`; code that
+    fails is a result.
+    """
+
+    def __new__(cls, *, backend: SandboxBackend | str = SandboxBackend.AUTO, **arguments: Any) -> Any:
+        """A session, or what a backend makes that the program has registered."""
+        known = get_backend(backend)
+        return super().__new__(cls) if known.builtin else known.factory(**arguments)
+
+    def __init__(self, *, pool: "PoolManager | None" = None, **arguments: Any) -> None:
+        self.options = pool.options_of(arguments) if pool is not None else Options(**arguments)
+        self._pool = pool
+        self._lock = threading.Lock()
+        self._turn = threading.Lock()
+        """Of a run with the change of interpreters that follows: another thread's run finds the new one."""
+        self._telling: set[int] = set()
+        """The threads that are in a callback of a run."""
+        self._held: Held[Session] | None = None
+        self._process = 0
+        self._generation = -1
+        self._until = float("inf")
+        self._longest = 0.0
+        """Seconds that the profile allows a run."""
+        if self.options.verbose:
+            be_verbose()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has a sandbox."""
+        alive = self._process == os.getpid() and self._generation == portal.generation
+        return self._held is not None and alive and time.monotonic() < self._until
+
+    def open(self) -> None:
+        """Makes the sandbox, and installs the libraries that were asked for. Does nothing when it is open already."""
+        with self._lock, translated():
+            if self._held is not None:
+                return
+            lifetime = self.options.session_timeout
+            sandboxes = self._sandboxes()
+            self._longest = sandboxes.service.profile.limits.timeout
+            held = portal.enter(living(sandboxes, self.options.lang, lifetime))
+            self._generation, self._process = portal.generation, os.getpid()
+            self._until = time.monotonic() + (lifetime or float("inf"))
+            # Given up without being closed: its sandbox need not wait for the end of the process.
+            self._given_up = weakref.finalize(self, held.let_go)
+            self._given_up.atexit = False
+            self._held = held
+        try:
+            with translated():
+                self._begin(held.value)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Destroys the sandbox, stopping what runs in it. Does nothing when it is closed already."""
+        with self._lock:
+            held, self._held = self._held, None
+        if held is not None:
+            self._given_up.detach()
+            if self._process == os.getpid() and self._generation == portal.generation:
+                with translated():
+                    held.leave()
+
+    def run(
+        self,
+        code: str,
+        libraries: Sequence[str] | None = None,
+        timeout: float | None = None,
+        on_stdout: StreamCallback | None = None,
+        on_stderr: StreamCallback | None = None,
+    ) -> ConsoleOutput:
+        """Runs code in an interpreter of its own; `libraries` are installed first, `timeout` is in seconds.
+
+        The callbacks get what the code prints as it appears, in this thread; what they raise stops the run and is
+        raised. Raises `SandboxTimeoutError` when time runs out, `SecurityViolationError` for what the policy forbids.
+        """
+        return self._output(self._run(code, libraries, timeout, on_stdout, on_stderr))
+
+    def execute_command(
+        self,
+        command: str,
+        workdir: str | None = None,
+        on_stdout: StreamCallback | None = None,
+        on_stderr: StreamCallback | None = None,
+    ) -> ConsoleOutput:
+        """Runs a command line in the sandbox's shell, in the working directory or the folder that is given."""
+        if not command:
+            raise ValidationError("the command is empty; give one to run")
+        line = f"(cd -- {shlex.quote(workdir or self.options.workdir)} && {command}\n)"
+        done = self._execute(line, "bash", None, on_stdout, on_stderr)
+        return self._output(done)
+
+    def execute_commands(
+        self,
+        commands: Sequence[Command],
+        workdir: str | None = None,
+        on_stdout: StreamCallback | None = None,
+        on_stderr: StreamCallback | None = None,
+    ) -> ConsoleOutput:
+        """Runs commands one after the other, up to the first that fails; the result is that of the last that ran."""
+        output = ConsoleOutput()
+        for command in commands:
+            line, folder = (command, workdir) if isinstance(command, str) else command
+            output = self.execute_command(line, folder, on_stdout, on_stderr)
+            if not output.success():
+                break
+        return output
+
+    def install(self, libraries: Sequence[str] | None = None) -> None:
+        """Installs libraries; `CommandFailedError` has the package manager's last words."""
+        if not libraries:
+            return
+        if self.options.skip_environment_setup:
+            raise LibraryInstallationNotSupportedError(
+                "the session was made with skip_environment_setup=True, so nothing is installed; leave that out"
+            )
+        if self._sandboxes().service.languages[self.options.lang].handler.libraries is None:
+            raise LibraryInstallationNotSupportedError(
+                f"{self.options.lang} has no package manager here; use execute_command, or another language"
+            )
+        policy = self.options.security_policy
+        for library in libraries:
+            if policy is not None and policy.forbids(library):
+                raise SecurityViolationError(f"{library} is a restricted module of the policy; it is not installed")
+        session = self._free()
+        with translated():
+            portal.call(session.install, *libraries)
+
+    def copy_to_runtime(self, src: str | os.PathLike[str], dest: str) -> None:
+        """Copies a file or a folder of this machine into the working directory; `dest` is below it, or absolute."""
+        session = self._free()
+        with translated():
+            for source, path in copies.sources(Path(src), dest):
+                portal.call(session.write, path, source.read_bytes())
+
+    def copy_from_runtime(self, src: str, dest: str | os.PathLike[str]) -> None:
+        """Copies a file or a folder out of the working directory; `FileNotFoundError` where there is none."""
+        archive, _ = self.get_archive(src)
+        copies.unpack(archive, Path(dest))
+
+    def get_archive(self, path: str) -> tuple[bytes, dict[str, Any]]:
+        """A file or a folder of the working directory as a tar archive, and what is known of it: name, size, mode.
+
+        `FileNotFoundError` where there is none.
+        """
+        session = self._free()
+        inner = copies.inner(path, whole=True)
+        name = f".{secrets.token_hex(8)}.tar"
+        packed = self.execute_command(copies.packing(inner, name))
+        try:
+            if not packed.success():
+                raise FileNotFoundError(f"{path} cannot be read in the sandbox: {packed.stderr.strip()}")
+            with translated():
+                archive = portal.call(session.read, name)
+        finally:
+            self.execute_command(f"rm -f -- {name}")
+        return archive, copies.known(archive)
+
+    def is_safe(self, code: str) -> tuple[bool, list[SecurityPattern]]:
+        """Whether the policy lets code run, and what of the policy was found in it. Nothing is run."""
+        policy = self.options.security_policy
+        if policy is None:
+            return True, []
+        with translated():
+            service = self._sandboxes().service
+            found = patterns_of(policy, portal.call(service.findings, code, self.options.lang))
+        threshold = policy.severity_threshold
+        return not (threshold and any(one.severity >= threshold for one in found)), found
+
+    def commit(self, image: str) -> str:
+        """Makes an image of the session's files and libraries, and returns its name; for containers only."""
+        session = self._free()
+        with translated():
+            return portal.call(self._sandboxes().service.commit, session.id, image)
+
+    def interrupt(self) -> None:
+        """Stops what runs, from another thread; that run returns."""
+        session = self._opened()
+        with translated():
+            portal.call(session.interrupt)
+
+    def get_artifacts(self) -> list[str]:
+        """The names of the files and figures that runs left behind."""
+        session = self._opened()
+        with translated():
+            return [artifact.name for artifact in portal.ask(session.artifacts)]
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _sandboxes(self) -> Sandboxes:
+        return self._pool.sandboxes if self._pool is not None else shelf.get(self.options.profile())
+
+    def _begin(self, session: Session) -> None:
+        """What is done in a sandbox before its first run."""
+        portal.call(session.refresh)
+        if self.options.libraries and not self.options.skip_environment_setup:
+            portal.call(session.install, *self.options.libraries)
+
+    def _opened(self) -> Session:
+        if time.monotonic() >= self._until:
+            raise SandboxTimeoutError(
+                f"the session is over after {self.options.session_timeout:g} s; open a new one",
+                self.options.session_timeout,
+            )
+        held = self._held
+        if held is None or not self.is_open:
+            raise NotOpenSessionError
+        return held.value
+
+    def _free(self) -> Session:
+        """The session; `ValidationError` in a callback, whose run would wait for what waits for it."""
+        if threading.get_ident() in self._telling:
+            raise ValidationError("a callback cannot use the session that calls it back; do it when the run has ended")
+        return self._opened()
+
+    def _run(
+        self,
+        code: str,
+        libraries: Sequence[str] | None,
+        timeout: float | None,
+        on_stdout: StreamCallback | None,
+        on_stderr: StreamCallback | None,
+    ) -> Execution:
+        """One run in an interpreter that has run nothing; the next one starts meanwhile."""
+        session = self._free()
+        self.install(libraries)
+        with self._turn:
+            try:
+                done = self._execute(code, self.options.lang, timeout, on_stdout, on_stderr)
+                if self.options.lang in ENDING and done.session_state == "kept":
+                    left = max(0.001, self._seconds(timeout) - done.duration)
+                    ending = self._execute(ENDING[self.options.lang], self.options.lang, left, on_stdout, on_stderr)
+                    done = together(done, ending)
+                return done
+            finally:
+                if self.is_open:
+                    portal.begin(refresh, session)
+
+    def _execute(
+        self,
+        code: str,
+        language: str,
+        timeout: float | None,
+        on_stdout: StreamCallback | None,
+        on_stderr: StreamCallback | None,
+        variables: Mapping[str, object] | None = None,
+    ) -> Execution:
+        session = self._free()
+        if not isinstance(code, str):
+            raise ValidationError(f"the code is of type {type(code).__name__}; give text")
+        seconds = self._seconds(timeout)
+
+        async def run() -> Execution:
+            return await session.run(code, language=language, timeout=seconds, variables=variables)
+
+        with translated():
+            if on_stdout is None and on_stderr is None:
+                done = portal.call(run)
+            else:
+                stream = session.stream(code, language=language, timeout=seconds, variables=variables)
+                self._telling.add(threading.get_ident())
+                try:
+                    done = follow(stream, {"stdout": on_stdout, "stderr": on_stderr})
+                finally:
+                    self._telling.discard(threading.get_ident())
+        if done.session_state == "ended":
+            self._opened()  # raises what ended it
+        if done.status == "timeout":
+            raise SandboxTimeoutError(f"the code ran longer than {seconds:g} s and was stopped", seconds)
+        return done
+
+    def _seconds(self, timeout: float | None) -> float:
+        """How long code may run: as it is said for the run or the session, else no longer than the profile allows."""
+        if timeout is None:
+            timeout = self.options.execution_timeout
+        if timeout is None:
+            return min(self.options.default_timeout or self._longest, self._longest)
+        if not timeout > 0:
+            raise ValidationError(f"timeout is {timeout}; give seconds above zero, or None")
+        return timeout
+
+    def _output(self, done: Execution) -> ConsoleOutput:
+        return output(done, self.options.encoding_errors)
+
+
+create_session = SandboxSession

@@ -1,0 +1,196 @@
+"""The environment variables of LLM Sandbox's MCP server, as keys of a profile.
+
+They are laid over the default profile alone: one that is named is the operator's word, and says more than they can.
+"""
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from ..errors import quoted
+from ..policy import LEAST
+from ..profile import Profile
+from ..sections import NAMESPACE
+from ..units import docker_size, format_size, parse_size
+
+_FIRST = {"SANDBOX_MEMORY": "SANDBOX_MEM_LIMIT", "SANDBOX_CPUS": "SANDBOX_CPU_COUNT"}
+"""Two names of one thing: the second comes first, as there."""
+
+_BACKENDS = {"docker": "docker", "podman": "podman", "kubernetes": "kubernetes", "bubblewrap": "embedded"}
+_ABSENT = {
+    "micromamba": 'set backend.name = "docker", containers.image and containers.prefix in a profile',
+    "nsjail": 'set backend.name = "embedded" in a profile, which needs no daemon either',
+    "wsl2-bubblewrap": "run this server inside of that distribution, with BACKEND=bubblewrap",
+    "windows-mxc": "run this server on Linux, such as inside of WSL2",
+}
+_NETWORKS = {"none": "none", "bridge": "open", "default": "open"}
+_YES, _NO = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
+_NO_GAIN = ("no-new-privileges", "no-new-privileges:true", "no-new-privileges=true")
+
+
+@dataclass(frozen=True, slots=True)
+class OldVariable:
+    """A variable that is set, and what comes of it."""
+
+    name: str
+    cause: str
+    step: str
+    """What to do instead."""
+    key: str = ""
+    """Of the profile, such as `limits.memory`; empty where nothing changes."""
+    value: object = None
+    refused: bool = False
+    """Whether it asks for what cannot be had, so that no server may start as if it had not been asked."""
+
+    @property
+    def line(self) -> str:
+        """Cause and next step, for a log or an error."""
+        said = f"{self.name}: {self.cause}" if self.refused else f"{self.name} is deprecated: {self.cause}"
+        return f"{said}; {self.step}"
+
+
+def old_variables(environ: Mapping[str, str], *, named: bool) -> tuple[OldVariable, ...]:
+    """What each variable that is set comes to; `named`: whether a profile is named, beside which none is looked at."""
+    found = {name: value for name in _VARIABLES if (value := environ.get(name, "").strip())}
+    backend = found.get("BACKEND", "")
+    if backend != "kubernetes":
+        # The name is everybody's, and it meant nothing there to other backends either.
+        found.pop("NAMESPACE", None)
+    if named:
+        if backend not in {*_BACKENDS, *_ABSENT}:
+            found.pop("BACKEND", None)
+        return tuple(map(_beside_a_profile, found))
+    variables = [_beside(name, found) or _VARIABLES[name][0](name, value) for name, value in found.items()]
+    return (*variables, *_podman(backend, environ))
+
+
+def laid_over(profile: Profile, variables: tuple[OldVariable, ...]) -> Profile:
+    """The profile with what the variables set; those that are refused set nothing."""
+    for variable in variables:
+        if variable.key:
+            name, key = variable.key.split(".")
+            section = getattr(profile, name).model_copy(update={key: variable.value})
+            profile = profile.model_copy(update={name: section})
+    return profile
+
+
+def _beside_a_profile(name: str) -> OldVariable:
+    _, key = _VARIABLES[name]
+    holds = f"{key} of the profile" if key else "the profile"
+    return OldVariable(name, f"it is not looked at, {holds} that is named holds", "unset it")
+
+
+def _beside(name: str, found: Mapping[str, str]) -> OldVariable | None:
+    if (first := _FIRST.get(name, "")) not in found:
+        return None
+    return OldVariable(name, f"it is not looked at beside {first}", "unset it")
+
+
+def _podman(backend: str, environ: Mapping[str, str]) -> Iterator[OldVariable]:
+    # Podman's package for Python finds its service by Docker's variable too, and entries for hosts relied on that.
+    host = environ.get("DOCKER_HOST", "")
+    if backend == "podman" and host and not environ.get("CONTAINER_HOST"):
+        yield _set("DOCKER_HOST", "it is taken for the address of Podman's service", "podman.host", host, "to it")
+
+
+def _set(name: str, cause: str, key: str, value: object, written: str = "") -> OldVariable:
+    written = written or f"= {json.dumps(value)}"
+    return OldVariable(name, cause, f"set {key} {written} in a profile", key, value)
+
+
+def _taken(name: str, text: str, value: object, written: str = "") -> OldVariable:
+    _, key = _VARIABLES[name]
+    return _set(name, f"{quoted(text)} is taken", key, value, written)
+
+
+def _refused(name: str, text: str, why: str, step: str = "unset it") -> OldVariable:
+    return OldVariable(name, f"{quoted(text)} {why}", step, refused=True)
+
+
+def _backend(name: str, text: str) -> OldVariable:
+    if text in _BACKENDS:
+        return _taken(name, text, _BACKENDS[text])
+    if text in _ABSENT:
+        return _refused(name, text, "is no backend here", _ABSENT[text])
+    # Nobody's working configuration: with this value the server that it was for did not start. Other programs have a
+    # variable of this name, and what they keep in it is not for a log.
+    known = ", ".join(_BACKENDS)
+    return OldVariable(name, f"its value is none of {known}, so it is not looked at", "set backend.name in a profile")
+
+
+def _namespace(name: str, text: str) -> OldVariable:
+    if not re.fullmatch(NAMESPACE, text):
+        return _refused(name, text, "is no namespace", "give lower case letters, digits and hyphens")
+    return _taken(name, text, text)
+
+
+def _network(name: str, text: str) -> OldVariable:
+    if text in _NETWORKS:
+        return _taken(name, text, _NETWORKS[text])
+    known = ", ".join(_NETWORKS)
+    return _refused(name, text, f"is none of {known}", "set network.mode and network.domains in a profile")
+
+
+def _memory(name: str, text: str) -> OldVariable:
+    written = docker_size(text)
+    if written is None:
+        return _refused(name, text, "is no size", 'give one such as "512m" or "4g"')
+    size = parse_size(written)
+    if size < LEAST["memory"]:
+        return _refused(name, text, "is too little", f"give {format_size(LEAST['memory'])} or more")
+    return _taken(name, text, size, f'= "{written}"')
+
+
+def _cpus(name: str, text: str) -> OldVariable:
+    try:
+        share = float(text)
+    except ValueError:
+        share = math.nan
+    if not math.isfinite(share) or share <= 0:
+        return _refused(name, text, "is no number above zero", 'give one such as "1.5"')
+    return _taken(name, text, share)
+
+
+def _always(wanted: bool, fact: str) -> Callable[[str, str], OldVariable]:
+    """Reads a switch that is set for good."""
+
+    def read(name: str, text: str) -> OldVariable:
+        said = text.lower()
+        if said in (_YES if wanted else _NO):
+            return OldVariable(name, fact, "unset it")
+        if said in (_NO if wanted else _YES):
+            return _refused(name, text, f"cannot be had: {fact}")
+        return _refused(name, text, "is neither true nor false")
+
+    return read
+
+
+def _dropped(name: str, _text: str) -> OldVariable:
+    return OldVariable(name, "sandboxes never have any capabilities", "unset it")
+
+
+def _options(name: str, text: str) -> OldVariable:
+    others = [option for part in text.split(",") if (option := part.strip()) and option.lower() not in _NO_GAIN]
+    if others:
+        return _refused(name, others[0], "cannot be had: what confines sandboxes is set for good")
+    return OldVariable(name, "sandboxes never gain privileges", "unset it")
+
+
+_VARIABLES: Mapping[str, tuple[Callable[[str, str], OldVariable], str]] = {
+    "BACKEND": (_backend, "backend.name"),
+    "NAMESPACE": (_namespace, "kubernetes.namespace"),
+    "COMMIT_CONTAINER": (_always(False, "no session gets into an image unless a program asks for it"), ""),
+    "KEEP_TEMPLATE": (_always(True, "images stay when a session ends"), ""),
+    "SANDBOX_NETWORK_MODE": (_network, "network.mode"),
+    "SANDBOX_READ_ONLY": (_always(True, "only /sandbox, /home, /tmp and /dev/shm can be written"), ""),
+    "SANDBOX_MEM_LIMIT": (_memory, "limits.memory"),
+    "SANDBOX_MEMORY": (_memory, "limits.memory"),
+    "SANDBOX_CPU_COUNT": (_cpus, "limits.cpus"),
+    "SANDBOX_CPUS": (_cpus, "limits.cpus"),
+    "SANDBOX_CAP_DROP": (_dropped, ""),
+    "SANDBOX_SECURITY_OPT": (_options, ""),
+    "SANDBOX_PRIVILEGED": (_always(False, "sandboxes never have privileges"), ""),
+}
+"""How each is read, and the key that says the same; none where what holds cannot be changed."""

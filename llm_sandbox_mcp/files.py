@@ -1,0 +1,99 @@
+"""Files into and out of a session's working directory, one at a time, and the artifacts that its runs left behind."""
+
+from collections.abc import AsyncIterator, Callable
+
+from . import hostfiles
+from .artifacts import ArtifactStore, describe, inner_path
+from .backends import copying
+from .backends.archive import Member
+from .backends.base import WORKDIR
+from .errors import BadPath, quoted
+from .media import mime_type
+from .profile import Profile
+from .results import Artifact
+from .sessions import Sessions
+from .units import format_size
+
+
+class Files:
+    """The files of all sessions. Each use raises `UnknownSession`, and `BadPath` for what cannot be read or written."""
+
+    def __init__(self, profile: Profile, sessions: Sessions, store: ArtifactStore) -> None:
+        self.roots = profile.files.roots
+        """The folders of this machine whose files may be read and written."""
+        self._largest = profile.artifacts.file_size
+        self._sessions = sessions
+        self._store = store
+
+    async def copy_in(self, session_id: str, path: str, data: bytes) -> Artifact:
+        """Writes a file below the working directory of a session."""
+
+        async def content() -> AsyncIterator[bytes]:
+            yield data
+
+        return await self._write(session_id, path, len(data), content())
+
+    async def copy_in_from_host(self, session_id: str, path: str, host_path: str) -> Artifact:
+        """Copies a file of this machine, below one of the profile's roots, into a session."""
+        async with hostfiles.open_source(host_path, self.roots) as (size, content):
+            return await self._write(session_id, path, size, content)
+
+    async def copy_out(self, session_id: str, path: str) -> Artifact:
+        """Takes a file out of a session into its artifacts."""
+        name, content = await self._read(session_id, path)
+        return await self._store.put(session_id, name, content)
+
+    async def copy_out_to_host(self, session_id: str, path: str, host_path: str) -> Artifact:
+        """Copies a file of a session to this machine, below one of the profile's roots."""
+        target = hostfiles.checked_target(host_path, self.roots)
+        name, content = await self._read(session_id, path)
+        await hostfiles.write(target, content)
+        return describe(name, content)
+
+    async def read(self, session_id: str, path: str) -> bytes:
+        """The content of a file of a session, which is kept nowhere else."""
+        _, content = await self._read(session_id, path)
+        return content
+
+    def artifacts(self, session_id: str) -> tuple[Artifact, ...]:
+        """What runs of a session left behind; of a session that ended too, while the store has it."""
+        kept = self._store.of_session(session_id)
+        if not kept:
+            self._sessions.get(session_id)
+        return kept
+
+    async def read_artifact(self, session_id: str, name: str) -> tuple[Artifact, bytes]:
+        """An artifact and its content."""
+        self.artifacts(session_id)
+        return await self._store.read(session_id, name)
+
+    def on_artifacts_changed(self, listener: Callable[[str, tuple[str, ...]], None]) -> None:
+        """Calls back with session id and names whenever artifacts change."""
+        self._store.listen(listener)
+
+    async def _write(self, session_id: str, path: str, size: int, content: AsyncIterator[bytes]) -> Artifact:
+        session = self._sessions.get(session_id)
+        name = inner_path(path)
+        if size > (limit := session.policy.largest_file):
+            raise BadPath(f"path {quoted(path)} has {format_size(size)}; the limit is {format_size(limit)}")
+        async with session.exclusive():
+            await copying.copy_in(await session.sandbox(), name, size, content)
+        return Artifact(name, mime_type(name), size)
+
+    async def _read(self, session_id: str, path: str) -> tuple[str, bytes]:
+        """The name and the content of one regular file, that is no larger than an artifact may be."""
+        session = self._sessions.get(session_id)
+        name = inner_path(path)
+        found: list[Member] = []
+
+        async def take(member: Member) -> None:
+            if member.name == name:
+                found.append(member)
+
+        async with session.exclusive():
+            await copying.copy_out(await session.sandbox(), WORKDIR, [name], self._largest, take)
+        if not found:
+            raise BadPath(f"path {quoted(path)} is no regular file in {WORKDIR}; run code to list what is there")
+        if (size := found[0].size) > self._largest:
+            raise BadPath(f"path {quoted(path)} has {format_size(size)}; the limit is {format_size(self._largest)}")
+        return name, bytes(found[0].content)

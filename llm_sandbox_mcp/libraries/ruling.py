@@ -1,0 +1,140 @@
+"""Which libraries the profile lets in: by name and version, as the ecosystem of each language compares them."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from ..errors import PolicyDenied, ProfileError, quoted
+from ..languages import Languages, Libraries
+from ..profile import Profile
+from ..results import Library
+
+if TYPE_CHECKING:
+    from packaging.specifiers import SpecifierSet
+
+_ENTRY = re.compile(r"([^\s<>=!~*]+)\s*(.*)")
+_VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+:~_-]*\*?")
+_EXACT = re.compile(r"(?:===?|=)?\s*([A-Za-z0-9][A-Za-z0-9.+!_:~-]*)")
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """One name of a list, with the versions that it is about."""
+
+    text: str
+    name: str
+    versions: str
+    specifiers: "SpecifierSet | None"
+    """Where the ecosystem has them; elsewhere `versions` is one version, or how it begins and `*`."""
+
+    def is_about(self, version: str) -> bool:
+        if not self.versions:
+            return True
+        if self.specifiers is None:
+            return fnmatchcase(version, self.versions)
+        from packaging.version import InvalidVersion, Version
+
+        try:
+            return self.specifiers.contains(Version(version), prereleases=True)
+        except InvalidVersion:
+            return False
+
+
+class LibraryRules:
+    """The lists of one language."""
+
+    def __init__(self, known: Libraries, allow: Sequence[str], deny: Sequence[str], opened: Sequence[str]) -> None:
+        self._known = known
+        self._allow = [self._entry(text) for text in allow]
+        self._deny = [self._entry(text) for text in deny]
+        self._opened = frozenset(opened)
+        if wrong := [text for text in opened if text.startswith("-") or not text.isprintable() or not text]:
+            raise ValueError(f"{wrong[0]!r} is an option or no plain text")
+
+    @property
+    def empty(self) -> bool:
+        """Whether everything with a plain name is let in."""
+        return not self._allow and not self._deny
+
+    def opens(self, library: str) -> bool:
+        """Whether the profile lets exactly this in, whatever it is."""
+        return library in self._opened
+
+    def check(self, libraries: Iterable[str]) -> None:
+        """Raises `PolicyDenied` for a library that is asked for and cannot be let in in any version it may come in."""
+        for library in libraries:
+            if self.opens(library):
+                continue
+            name, version = self._parts(library)
+            if self._allow and not [
+                entry for entry in self._allow if entry.name == name and (not version or entry.is_about(version))
+            ]:
+                raise PolicyDenied(
+                    f"libraries: {quoted(library)} is not among those that the profile allows; use one of "
+                    f"{', '.join(entry.text for entry in self._allow[:10])}"
+                )
+            for entry in self._deny:
+                if entry.name == name and (not entry.versions or (version and entry.is_about(version))):
+                    raise PolicyDenied(
+                        f"libraries: {quoted(library)} is denied by the profile ({entry.text}); do without it"
+                    )
+
+    def refusal(self, libraries: Iterable[str], installed: Iterable[Library]) -> str:
+        """Why what is installed now may not stay, dependencies included; empty if it may."""
+        asked = {self._parts(library)[0] for library in libraries if not self.opens(library)}
+        for library in installed:
+            name = self._compared(library.name)
+            shown = f"{quoted(library.name)} {quoted(library.version)}"
+            for entry in self._deny:
+                if entry.name == name and entry.is_about(library.version):
+                    return f"{shown} came in, which the profile denies ({entry.text}); do without what needs it"
+            if self._allow and name in asked:
+                about = [entry for entry in self._allow if entry.name == name]
+                if not any(entry.is_about(library.version) for entry in about):
+                    allowed = ", ".join(entry.text for entry in about)
+                    return f"{shown} came in, and the profile allows {allowed or 'no such library'}; ask for a version"
+        return ""
+
+    def _parts(self, library: str) -> tuple[str, str]:
+        """The name that is asked for, and its version where that is one and not a range."""
+        found = re.fullmatch(self._known.name, library)
+        groups = found.groupdict() if found is not None else {}
+        exact = _EXACT.fullmatch((groups.get("version") or "").strip())
+        return self._compared(groups.get("name") or library), exact[1] if exact is not None else ""
+
+    def _compared(self, name: str) -> str:
+        return re.sub(r"[-_.]+", "-", name).lower() if self._known.names == "pep503" else name
+
+    def _entry(self, text: str) -> _Entry:
+        found = _ENTRY.fullmatch(text.strip())
+        if found is None:
+            raise ValueError(f"{text!r} is no name with an optional version")
+        name, versions = found[1], found[2]
+        if self._known.names != "pep503":
+            if versions and not _VERSION.fullmatch(versions):
+                raise ValueError(f"{text!r}: versions are exact here, or end with '*'")
+            return _Entry(text, name, versions, None)
+        from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+        try:
+            return _Entry(text, self._compared(name), versions, SpecifierSet(versions))
+        except InvalidSpecifier as error:
+            raise ValueError(f"{text!r}: {error}") from error
+
+
+def library_rules(profile: Profile, languages: Languages) -> Mapping[str, LibraryRules]:
+    """The rules of every language that has a package manager; `ProfileError` with the key for a mistake in them."""
+    rules = {}
+    for name, language in languages.items():
+        section, known = profile.language(name), language.handler.libraries
+        if known is None:
+            if section.allow or section.deny or section.opened:
+                raise ProfileError(f"languages.{name}.allow, .deny, .opened: {name} has no package manager")
+            continue
+        try:
+            rules[name] = LibraryRules(known, section.allow, section.deny, section.opened)
+        except ValueError as error:
+            raise ProfileError(f"languages.{name}.allow, .deny, .opened: {error}") from error
+    return rules

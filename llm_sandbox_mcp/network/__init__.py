@@ -1,0 +1,1 @@
+"""The network by name: one proxy per server, which sandboxes without a network reach at their own loopback."""

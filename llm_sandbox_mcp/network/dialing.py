@@ -1,0 +1,30 @@
+"""Connections of an HTTP client to addresses that were looked up and judged before; TLS still goes by the name."""
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any
+
+import httpcore2
+
+
+class Dialer(httpcore2.AsyncNetworkBackend):
+    """Connects to the first address that answers of those that `find` gives for a host and a port."""
+
+    def __init__(self, find: Callable[[str, int], Awaitable[Sequence[str]]]) -> None:
+        self._find = find
+        self._inner = httpcore2.AnyIOBackend()
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        failure: Exception = httpcore2.ConnectError("no address")
+        for address in await self._find(host, port):
+            try:
+                return await self._inner.connect_tcp(address, port, timeout, local_address, socket_options)
+            except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
+                failure = error
+        raise failure

@@ -1,0 +1,114 @@
+"""Requests in plain HTTP to a domain with a secret: they go on over TLS, with the header that code never sees."""
+
+import re
+import ssl
+from collections.abc import AsyncIterable, Sequence
+from dataclasses import dataclass
+
+import anyio.to_thread
+import httpcore2
+
+from ..destinations import HTTPS, read_authority
+from .dialing import Dialer
+from .failures import FAILURES, describe
+from .http1 import Headers, Refused, Reply, Request
+from .secrets import Secret
+
+_HTTP = 80
+_TARGET = re.compile(r"http://([^/?#]+)([/?][^#]*)?")
+_TIMES = {"connect": 10.0, "write": 60.0, "read": 300.0, "pool": 10.0}
+_HOP = {"connection", "keep-alive", "proxy-connection", "proxy-authorization", "proxy-authenticate", "te", "trailer"}
+_HOP |= {"transfer-encoding", "upgrade", "expect", "host"}
+"""Headers that are between us and one side only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A request for a destination that has secrets."""
+
+    host: str
+    port: int
+    path: str
+    secrets: Sequence[Secret]
+
+    @property
+    def authority(self) -> str:
+        """The host with its port, as requests over TLS name it."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == HTTPS else f"{host}:{self.port}"
+
+
+def wanted(target: str, secrets: Sequence[Secret]) -> Wanted | None:
+    """What a URL in plain HTTP stands for, where there are secrets for that; its port 80 stands for 443."""
+    match = _TARGET.fullmatch(target)
+    if match is None:
+        return None
+    authority = match[1] if re.search(r":[0-9]+$", match[1]) else f"{match[1]}:{_HTTP}"
+    try:
+        host, port = read_authority(authority)
+    except ValueError:
+        return None
+    port = HTTPS if port == _HTTP else port
+    theirs = [one for one in secrets if (one.destination.host, one.destination.port) == (str(host), port)]
+    path = match[2] or "/"
+    return Wanted(str(host), port, path if path.startswith("/") else f"/{path}", theirs) if theirs else None
+
+
+class Forwarder:
+    """Makes those requests; each has a connection of its own, to the addresses that were checked for it."""
+
+    def __init__(self, trusted: ssl.SSLContext) -> None:
+        self._trusted = trusted
+
+    @classmethod
+    async def make(cls) -> "Forwarder":
+        """One that trusts the certificates of this machine; `SSL_CERT_FILE` and `SSL_CERT_DIR` replace those."""
+        return cls(await anyio.to_thread.run_sync(httpcore2.default_ssl_context))
+
+    async def forward(self, asked: Request, reply: Reply, wanted: Wanted, addresses: Sequence[str]) -> None:
+        """Passes a request on and its answer back, redirects too, which are for the code to follow."""
+        request = httpcore2.Request(
+            method=asked.method,
+            url=httpcore2.URL(scheme="https", host=wanted.host, port=wanted.port, target=wanted.path),
+            headers=[(name.encode("latin-1"), value.encode("latin-1")) for name, value in _headers(asked, wanted)],
+            content=asked.body if _has_body(asked) else None,
+            extensions={"timeout": _TIMES},
+        )
+
+        async def checked(host: str, port: int) -> Sequence[str]:
+            return addresses
+
+        try:
+            async with httpcore2.AsyncConnectionPool(self._trusted, network_backend=Dialer(checked)) as pool:
+                answer = await pool.handle_async_request(request)
+                try:
+                    await _pass_back(answer, reply)
+                finally:
+                    await answer.aclose()
+        except FAILURES as error:
+            raise Refused(502, f"{wanted.host} {describe(error)}; try again later") from None
+
+
+async def _pass_back(answer: httpcore2.Response, reply: Reply) -> None:
+    decoded = [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in answer.headers]
+    await reply.start(answer.status, _without_hop(decoded))
+    assert isinstance(answer.stream, AsyncIterable)
+    async for part in answer.stream:
+        await reply.write(part)
+
+
+def _headers(asked: Request, wanted: Wanted) -> Headers:
+    ours = [(secret.header, secret.value) for secret in wanted.secrets]
+    named = {name for name, _ in ours}
+    theirs = [line for line in _without_hop(asked.lines) if line[0] not in named]
+    framing = [("transfer-encoding", "chunked")] if "transfer-encoding" in asked.headers else []
+    return [("host", wanted.authority), *theirs, *framing, *ours]
+
+
+def _without_hop(lines: Headers) -> Headers:
+    named = {word.strip().lower() for name, value in lines if name == "connection" for word in value.split(",")}
+    return [(name, value) for name, value in lines if name not in _HOP | named]
+
+
+def _has_body(request: Request) -> bool:
+    return "transfer-encoding" in request.headers or "content-length" in request.headers

@@ -1,0 +1,239 @@
+"""A small HTTP/1.1 server for a peer that is not trusted, with a bound on all that it can hold."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+
+import anyio
+import h11
+from anyio.abc import ByteStream
+
+from ..backends.listening import Listener
+
+HEAD = 16 << 10
+"""Bytes of a request line and its headers."""
+WAIT = 30.0
+"""Seconds for a whole request to arrive, and for each piece of an answer to be taken."""
+_PIECE = 64 << 10
+_LEFT = 1 << 20
+"""Bytes of a body that nobody wanted."""
+_SEEN = 200
+
+Headers = list[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request; header names are in lower case."""
+
+    method: str
+    target: str
+    headers: Mapping[str, str]
+    """Of a name that came twice, the last one."""
+    lines: Headers
+    """All of them."""
+    body: AsyncIterator[bytes]
+    """What comes after the head; nothing where that says so."""
+
+
+class Refused(Exception):
+    """Ends a request with a status and one line of text; an answer that has begun is broken off instead."""
+
+    def __init__(self, status: int, line: str) -> None:
+        super().__init__(line)
+        self.status = status
+
+
+class Reply:
+    """The answer to one request: `start` once, then `write` any number of times."""
+
+    def __init__(self, stream: ByteStream, connection: h11.Connection) -> None:
+        self._stream = stream
+        self._connection = connection
+        self.started = False
+
+    async def start(self, status: int, headers: Headers, reason: str = "") -> None:
+        """Sends the head."""
+        self.started = True
+        phrase = reason.encode("ascii", "replace")
+        await self._send(self._connection.send(h11.Response(status_code=status, headers=headers, reason=phrase)))
+
+    async def write(self, data: bytes) -> None:
+        """Sends a part of the body and returns when the peer's window has room again."""
+        for start in range(0, len(data), _PIECE):
+            await self._send(self._connection.send(h11.Data(data=data[start : start + _PIECE])))
+
+    async def finish(self) -> None:
+        """Ends the body; a body shorter than its announced length raises `h11.LocalProtocolError`."""
+        if self._connection.our_state is not h11.SWITCHED_PROTOCOL:
+            await self._send(self._connection.send(h11.EndOfMessage()))
+
+    async def switch(self) -> tuple[ByteStream, bytes]:
+        """Accepts a CONNECT: gives the connection, and what came on it after the request. Nothing else follows."""
+        self._connection.next_event()  # the end of the request, which has no body
+        await self.start(200, [], "Connection established")
+        return self._stream, self._connection.trailing_data[0]
+
+    async def line(self, status: int, text: str, *, close: bool = False) -> None:
+        """Sends a whole answer of one line of text, which is its reason too: of a refused CONNECT nobody sees more."""
+        body = f"{text}\n".encode()
+        headers = [("content-type", "text/plain; charset=utf-8"), ("content-length", str(len(body)))]
+        if status == 405:
+            headers.append(("allow", "GET, HEAD"))
+        if close:
+            headers.append(("connection", "close"))
+        await self.start(status, headers, text)
+        await self.write(body)
+        await self.finish()
+
+    async def _send(self, data: bytes | None) -> None:
+        if data:
+            with anyio.fail_after(WAIT):
+                await self._stream.send(data)
+
+
+Handler = Callable[[Request, Reply], Awaitable[None]]
+OnUnreadable = Callable[[bytes], Awaitable[None]]
+"""Hears the first bytes of what is no request; `Refused` says what is answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """How connections to one listener are answered."""
+
+    handle: Handler
+    connections: int
+    """At once; others wait."""
+    shared: anyio.Semaphore | None = None
+    """One for each connection of all listeners that share it."""
+    bodies: bool = False
+    """Whether requests may have one."""
+    on_unreadable: OnUnreadable | None = None
+
+
+async def serve(listener: Listener, serving: Serving) -> None:
+    """Answers what connects to the listener until it is cancelled."""
+    slots = anyio.Semaphore(serving.connections)
+    async with anyio.create_task_group() as group:
+        while True:
+            await slots.acquire()
+            try:
+                stream = await listener.accept()
+            except OSError:
+                # The peer hung up before it was accepted, or descriptors ran out: neither ends the service.
+                slots.release()
+                await anyio.sleep(0.05)
+                continue
+            try:
+                if serving.shared is not None:
+                    await serving.shared.acquire()
+            except BaseException:
+                await anyio.aclose_forcefully(stream)
+                raise
+            group.start_soon(_connection, stream, serving, slots)
+
+
+async def _connection(stream: ByteStream, serving: Serving, slots: anyio.Semaphore) -> None:
+    try:
+        async with stream:
+            with suppress(TimeoutError, anyio.BrokenResourceError, anyio.ClosedResourceError, h11.ProtocolError):
+                await _converse(stream, serving)
+    finally:
+        slots.release()
+        if serving.shared is not None:
+            serving.shared.release()
+
+
+async def _converse(stream: ByteStream, serving: Serving) -> None:
+    connection = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD)
+    while True:
+        reply = Reply(stream, connection)
+        seen = bytearray(connection.trailing_data[0][:_SEEN])
+        try:
+            with anyio.fail_after(WAIT):
+                head = await _head(stream, connection, seen)
+        except h11.RemoteProtocolError as error:
+            if connection.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+                await _unreadable(reply, serving, bytes(seen), error.error_status_hint)
+            return
+        if head is None:
+            return
+        if _has_body(head) and (head.method == "CONNECT" or not serving.bodies):
+            await reply.line(400, "requests with a body are not served here", close=True)
+            return
+        try:
+            await serving.handle(head, reply)
+            await reply.finish()
+        except Refused as refused:
+            if reply.started:
+                return
+            await reply.line(refused.status, str(refused))
+        if connection.our_state is h11.SWITCHED_PROTOCOL:
+            return
+        # Hanging up on what is still on its way would take the answer from the peer, too.
+        with anyio.fail_after(WAIT):
+            await _pass_over(stream, connection)
+        if connection.our_state is not h11.DONE or connection.their_state is not h11.DONE:
+            return
+        connection.start_next_cycle()
+
+
+async def _unreadable(reply: Reply, serving: Serving, seen: bytes, status: int) -> None:
+    line = "this is not a request that can be read here"
+    try:
+        if serving.on_unreadable is not None:
+            await serving.on_unreadable(seen)
+    except Refused as refused:
+        status, line = refused.status, str(refused)
+    await reply.line(status, line, close=True)
+
+
+def _has_body(request: Request) -> bool:
+    return "transfer-encoding" in request.headers or request.headers.get("content-length", "0").strip("0") != ""
+
+
+async def _head(stream: ByteStream, connection: h11.Connection, seen: bytearray) -> Request | None:
+    """The next request; `seen` gets the first bytes of what came for it."""
+    while True:
+        event = connection.next_event()
+        if event is h11.NEED_DATA:
+            data = await _more(stream, connection)
+            seen += data[: _SEEN - len(seen)]
+        elif isinstance(event, h11.Request):
+            decode = partial(str, encoding="latin-1")
+            lines = [(decode(name), decode(value)) for name, value in event.headers]
+            body = _body(stream, connection)
+            return Request(decode(event.method), decode(event.target), dict(lines), lines, body)
+        else:
+            return None
+
+
+async def _body(stream: ByteStream, connection: h11.Connection) -> AsyncIterator[bytes]:
+    while True:
+        event = connection.next_event()
+        if event is h11.NEED_DATA:
+            with anyio.fail_after(WAIT):
+                await _more(stream, connection)
+        elif isinstance(event, h11.Data):
+            yield bytes(event.data)
+        else:
+            return
+
+
+async def _pass_over(stream: ByteStream, connection: h11.Connection) -> None:
+    """Takes what is left of a body, up to a limit."""
+    left = _LEFT
+    while left > 0 and connection.their_state is h11.SEND_BODY:
+        event = connection.next_event()
+        if event is h11.NEED_DATA:
+            left -= len(await _more(stream, connection))
+
+
+async def _more(stream: ByteStream, connection: h11.Connection) -> bytes:
+    try:
+        data = await stream.receive(HEAD)
+    except anyio.EndOfStream:
+        data = b""
+    connection.receive_data(data)
+    return data

@@ -1,0 +1,175 @@
+"""The proxy: what a sandbox asks for by CONNECT is resolved, checked, and connected to here, or refused and logged."""
+
+import resource
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import anyio
+from anyio.abc import TaskStatus
+
+from ..audit import Audit
+from ..backends.base import Sandbox
+from ..backends.listening import PROXY_PORT
+from ..destinations import Destination, IPAddress, grants, opens, read_authority, read_host
+from ..errors import ListeningFailed, SandboxLost, StartFailed, quoted
+from ..tasks import open_tasks
+from .connecting import connect, resolve
+from .http1 import Refused, Reply, Request, Serving, serve
+from .secrets import Secret
+from .tunnel import carry
+
+if TYPE_CHECKING:
+    from .forwarding import Forwarder
+
+CONNECTIONS = 32
+"""Of one sandbox at once; others wait."""
+IDLE = 300.0
+"""Seconds in which nothing moves on a connection before it is closed."""
+_LOOKUPS = 4
+"""Names that one sandbox has resolved at once; each takes a thread."""
+_THREADS = 32
+_FREE = 100
+"""Refusals of one sandbox that cost it nothing; each further one holds up the next, for the log is on a disk."""
+_PENALTY = 0.1
+"""Seconds."""
+
+_STEP = "use a host that the profile names in network.domains"
+
+
+async def make_proxy(audit: Audit, secrets: Sequence[Secret]) -> "Proxy":
+    """The proxy of a server, with what it takes to add secrets where there are any."""
+    if not secrets:
+        return Proxy(audit)
+    # Only a profile with secrets needs an HTTP client: its import would delay every start of the server.
+    from .forwarding import Forwarder
+
+    return Proxy(audit, secrets, await Forwarder.make())
+
+
+class Proxy:
+    """One for all sandboxes of a server."""
+
+    def __init__(self, audit: Audit, secrets: Sequence[Secret] = (), forwarder: "Forwarder | None" = None) -> None:
+        self._audit = audit
+        self._secrets = secrets
+        self._forwarder = forwarder
+        self._threads = anyio.CapacityLimiter(_THREADS)
+        # Each takes two descriptors; as many are left for all else that the server does.
+        self._shared = anyio.Semaphore(max(CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4))
+
+    @asynccontextmanager
+    async def attached(self, sandbox: Sandbox) -> AsyncIterator[None]:
+        """Serves one sandbox while the scope lasts, where its policy grants hosts; nothing of it runs before.
+
+        Raises `StartFailed` where the sandbox cannot listen. Code that ends what listens is without a network then.
+        """
+        if sandbox.policy.network.mode != "allow":
+            yield
+            return
+        async with open_tasks() as tasks:
+            await tasks.start(self._serve, sandbox)
+            yield
+            tasks.cancel_scope.cancel()
+
+    async def _serve(self, sandbox: Sandbox, *, task_status: TaskStatus[None]) -> None:
+        gate = Gate(sandbox, self._audit, self._threads, self._secrets, self._forwarder)
+        bodies = self._forwarder is not None
+        serving = Serving(gate.answer, CONNECTIONS, self._shared, bodies=bodies, on_unreadable=gate.unreadable)
+        started = False
+        try:
+            async with sandbox.listen(PROXY_PORT) as listener:
+                started = True
+                task_status.started()
+                await serve(listener, serving)
+        except (ListeningFailed, SandboxLost) as error:
+            if not started:
+                raise StartFailed(str(error)) from error
+            self._audit.note("network.lost", sandbox=sandbox.id, reason=str(error))
+
+
+class Gate:
+    """What one sandbox asks the proxy for."""
+
+    def __init__(
+        self,
+        sandbox: Sandbox,
+        audit: Audit,
+        threads: anyio.CapacityLimiter,
+        secrets: Sequence[Secret],
+        forwarder: "Forwarder | None",
+    ) -> None:
+        self._sandbox = sandbox.id
+        self._destinations = sandbox.policy.network.destinations
+        self._audit = audit
+        self._threads = threads
+        self._secrets = secrets
+        self._forwarder = forwarder
+        self._lookups = anyio.Semaphore(_LOOKUPS)
+        self._refused = 0
+        self._turn = anyio.Lock()
+
+    async def answer(self, request: Request, reply: Reply) -> None:
+        """Answers one request."""
+        if request.method == "CONNECT":
+            await self._tunnel(request, reply)
+        elif self._forwarder is None or not await self._forwarded(self._forwarder, request, reply):
+            raise await self._refusal(request, "only CONNECT is served here; use https")
+
+    async def unreadable(self, seen: bytes) -> None:
+        """Refuses what is no request."""
+        raise await self._refused_as(
+            "", seen.decode("latin-1"), "this is not a request that can be read here; send CONNECT host:port"
+        )
+
+    async def _tunnel(self, request: Request, reply: Reply) -> None:
+        target = request.target
+        try:
+            host, port = read_authority(target)
+        except ValueError:
+            raise await self._refusal(request, f"{quoted(target)} is no host with a port; {_STEP}") from None
+        if not grants(self._destinations, host, port):
+            raise await self._refusal(request, f"{quoted(target)} is not granted; {_STEP}")
+        addresses = await self._checked(request, host, port, self._destinations)
+        async with await connect(host, addresses, port) as upstream:
+            stream, early = await reply.switch()
+            if early:
+                await upstream.send(early)
+            await carry(stream, upstream, IDLE)
+
+    async def _forwarded(self, forwarder: "Forwarder", request: Request, reply: Reply) -> bool:
+        """Answers a request for a destination that has secrets; false for any other."""
+        from .forwarding import wanted
+
+        found = wanted(request.target, self._secrets)
+        if found is None:
+            return False
+        # What is named for its secret is named.
+        destinations = [*self._destinations, *(secret.destination for secret in found.secrets)]
+        host = read_host(f"[{found.host}]" if ":" in found.host else found.host)
+        addresses = await self._checked(request, host, found.port, destinations)
+        await forwarder.forward(request, reply, found, addresses)
+        return True
+
+    async def _checked(
+        self, request: Request, host: str | IPAddress, port: int, destinations: Sequence[Destination]
+    ) -> list[str]:
+        """The addresses of a host that is granted: one that may not be connected to is enough to refuse it."""
+        async with self._lookups:
+            addresses = await resolve(host, port, self._threads)
+        if not all(opens(destinations, host, address, port) for address in addresses):
+            reason = f"{quoted(str(host))} is at an address that is not public; name that in network.domains, too"
+            raise await self._refusal(request, reason)
+        return addresses
+
+    async def _refusal(self, request: Request, reason: str) -> Refused:
+        return await self._refused_as(request.method, request.target, reason)
+
+    async def _refused_as(self, method: str, target: str, reason: str) -> Refused:
+        """The error that refuses a request, once it is logged."""
+        self._refused += 1
+        if self._refused > _FREE:
+            async with self._turn:
+                await anyio.sleep(_PENALTY)
+        self._audit.note("network.refused", sandbox=self._sandbox, method=method, target=target, reason=reason)
+        return Refused(403, reason)

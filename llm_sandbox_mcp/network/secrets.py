@@ -1,0 +1,47 @@
+"""Secrets for domains: the proxy adds them to requests, so that code never holds them."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..destinations import Destination
+from ..errors import ProfileError
+from ..sections import SecretSection
+
+_VALUE = re.compile(r"[!-~]([ -~]*[!-~])?")
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """A header for all requests to one destination."""
+
+    destination: Destination
+    header: str
+    """In lower case."""
+    value: str = field(repr=False)
+
+
+def read_secrets(sections: Sequence[SecretSection], environ: Mapping[str, str]) -> tuple[Secret, ...]:
+    """The secrets of a profile with their values; raises `ProfileError`, in which no value is."""
+    return tuple(
+        Secret(Destination.parse(section.domain), section.header.lower(), _value(number, section, environ))
+        for number, section in enumerate(sections)
+    )
+
+
+def _value(number: int, section: SecretSection, environ: Mapping[str, str]) -> str:
+    where = f"network.secrets.{number}"
+    if section.value_env:
+        source, text = f"value_env: {section.value_env}", environ.get(section.value_env, "")
+    else:
+        source = f"value_file: {section.value_file}"
+        try:
+            text = Path(section.value_file).read_bytes().decode("latin-1")
+        except OSError as error:
+            raise ProfileError(f"{where}.{source} cannot be read: {error.strerror}; make it readable") from error
+    text = text.strip()
+    if not _VALUE.fullmatch(text):
+        held = "has no value" if not text else "has signs that no header can carry"
+        raise ProfileError(f"{where}.{source} {held}; set it to one line of ASCII")
+    return text

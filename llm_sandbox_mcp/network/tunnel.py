@@ -1,0 +1,78 @@
+"""Two connections made one: what comes on either goes out on the other."""
+
+import fcntl
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+
+import anyio
+from anyio.abc import ByteStream
+
+from ..sockets import RawStream
+
+_PIECE = 1 << 16
+_MUCH = 1 << 20
+"""Bytes after which the rest goes by way of a pipe, inside the kernel; a pipe takes two descriptors."""
+_PIPE = 1 << 20
+_GONE = (anyio.BrokenResourceError, anyio.ClosedResourceError)
+_FLAGS = os.SPLICE_F_MOVE | os.SPLICE_F_NONBLOCK
+
+
+async def carry(one: ByteStream, other: ByteStream, idle: float) -> None:
+    """Returns once both directions have ended, either connection is lost, or nothing moved for `idle` seconds."""
+    with anyio.CancelScope(deadline=anyio.current_time() + idle) as scope:
+
+        def moved() -> None:
+            scope.deadline = anyio.current_time() + idle
+
+        async def pass_on(source: ByteStream, target: ByteStream) -> None:
+            try:
+                with suppress(anyio.EndOfStream):
+                    await _pass_on(source, target, moved)
+                await target.send_eof()
+            except _GONE:
+                scope.cancel()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(pass_on, one, other)
+            tasks.start_soon(pass_on, other, one)
+
+
+async def _pass_on(source: ByteStream, target: ByteStream, moved: Callable[[], None]) -> None:
+    total = 0
+    while total < _MUCH or not (isinstance(source, RawStream) and isinstance(target, RawStream)):
+        data = await source.receive(_PIECE)
+        moved()
+        await target.send(data)
+        moved()
+        total += len(data)
+    try:
+        with _pipe() as (outlet, inlet):
+            await _splice(source, target, outlet, inlet, moved)
+    except OSError:  # no descriptor is left: it goes on as it began
+        while True:
+            await target.send(await source.receive(_PIECE))
+            moved()
+
+
+async def _splice(source: RawStream, target: RawStream, outlet: int, inlet: int, moved: Callable[[], None]) -> None:
+    take = partial(os.splice, source.socket.fileno(), inlet, _PIPE, flags=_FLAGS)
+    while left := await source.when_readable(take):
+        moved()
+        while left:
+            give = partial(os.splice, outlet, target.socket.fileno(), left, flags=_FLAGS)
+            left -= await target.when_writable(give)
+            moved()
+
+
+@contextmanager
+def _pipe() -> Iterator[tuple[int, int]]:
+    outlet, inlet = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        with suppress(OSError):  # an ordinary user may have only so many that are larger than usual
+            fcntl.fcntl(inlet, fcntl.F_SETPIPE_SZ, _PIPE)
+        yield outlet, inlet
+    finally:
+        os.close(outlet)
+        os.close(inlet)

@@ -1,0 +1,139 @@
+"""Holds what a file names against the rules. Runs in the worker."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import regex
+
+from .hints import NameHint, anywhere, spelled
+from .naming import Grammar, Names
+
+_Hit = tuple[int, int, str]
+"""The number of a rule, where it finds something, in bytes, and what."""
+
+
+class TooSlow(Exception):
+    """A pattern took longer than it may; the text names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One thing that a rule names, at the first line where it is."""
+
+    rule: int
+    line: int
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Pattern:
+    rule: int
+    source: str
+    compiled: regex.Pattern[str]
+    hint: regex.Pattern[str] | None = None
+    """Found in the whole code where the pattern is found in a string; None where there is no telling."""
+
+
+class Judge:
+    """The rules of one language, made ready to be held against its code."""
+
+    def __init__(
+        self, rules: Sequence[Mapping[str, Any]], numbers: Iterable[int], grammar: Grammar, limit: float
+    ) -> None:
+        chosen = [(number, rules[number]) for number in numbers]
+        self._grammar = grammar
+        self._limit = limit
+        self._modules = _by_name(grammar, ((number, rule["modules"]) for number, rule in chosen))
+        self._calls = _by_name(grammar, ((number, rule["calls"]) for number, rule in chosen))
+        self._strings = [
+            _Pattern(n, text, regex.compile(text), anywhere(text)) for n, rule in chosen for text in rule["strings"]
+        ]
+        self._patterns = [_Pattern(n, text, regex.compile(text)) for n, rule in chosen for text in rule["patterns"]]
+        self._lines = [_Pattern(n, text, regex.compile(text)) for n, rule in chosen for text in rule["lines"]]
+        self._roots = {self._root(name) for name in (*self._modules, *self._calls)}
+        self._hint = NameHint((*self._modules, *self._calls))
+
+    def judge(self, code: bytes) -> list[Found]:
+        """What the rules have to say, by line. Raises `TooSlow`."""
+        text = spelled(code.decode(errors="replace"))
+        named = self._hint.hits(text)
+        strings = [pattern for pattern in self._strings if pattern.hint is None or self._may_be(pattern.hint, text)]
+        texts = bool(strings or self._patterns or self._lines)
+        if not (named or texts):
+            return []
+        names = self._grammar.names(code, named=named, texts=texts, pieces=self._hint.pieces)
+        first: dict[tuple[int, str], int] = {}
+        for rule, start, what in self._all(names, strings, code):
+            first[rule, what] = min(start, first.get((rule, what), start))
+        found = [Found(rule, code.count(b"\n", 0, start) + 1, what) for (rule, what), start in first.items()]
+        return sorted(found, key=lambda hit: (hit.line, hit.rule, hit.what))
+
+    def _all(self, names: Names, strings: Iterable[_Pattern], code: bytes) -> Iterator[_Hit]:
+        modules = self._of_interest(names.modules)
+        for name, start in modules.items():
+            yield from self._matches(self._modules, name, start, "imports")
+            yield from self._matches(self._calls, name, start, "imports")
+        # A name below a module that the file imports is a use of the module, wherever it stands.
+        imported = {self._root(module) for module in modules}
+        for name, start in self._of_interest(names.calls).items():
+            yield from self._matches(self._calls, name, start, "uses")
+            if self._root(name) in imported:
+                yield from self._matches(self._modules, name, start, "imports")
+        for pattern in strings:
+            for text, start in names.strings.items():
+                if self._search(pattern, text) is not None:
+                    yield pattern.rule, start, f"has text like {pattern.source}"
+                    break
+        for patterns, left_out in (
+            (self._patterns, [*names.comments, *names.literals]),
+            (self._lines, names.comments),
+        ):
+            shown = _without(code, left_out) if patterns else ""
+            for pattern in patterns:
+                if (match := self._search(pattern, shown)) is not None:
+                    yield pattern.rule, len(shown[: match.start()].encode()), f"is like {pattern.source}"
+
+    def _of_interest(self, names: Mapping[str, int]) -> dict[str, int]:
+        return {name: start for name, start in names.items() if self._root(name) in self._roots}
+
+    def _matches(self, rules: Mapping[str, Sequence[int]], name: str, start: int, verb: str) -> Iterator[_Hit]:
+        """The rules for a name, and for what it is below of: whole names only, so that `os` is no part of `oslo`."""
+        for end in self._grammar.boundary.finditer(name):
+            above = name[: end.start()]
+            for number in rules.get(above, ()):
+                yield number, start, f"{verb} {above}"
+
+    def _may_be(self, hint: regex.Pattern[str], text: str) -> bool:
+        try:
+            return hint.search(text, timeout=self._limit) is not None
+        except TimeoutError:
+            return True
+
+    def _root(self, name: str) -> str:
+        return self._grammar.boundary.split(name, maxsplit=1)[0]
+
+    def _search(self, pattern: _Pattern, text: str) -> regex.Match[str] | None:
+        try:
+            return pattern.compiled.search(text, timeout=self._limit)
+        except TimeoutError:
+            raise TooSlow(pattern.source) from None
+
+
+def _by_name(grammar: Grammar, named: Iterable[tuple[int, Sequence[str]]]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for number, names in named:
+        for name in names:
+            found.setdefault(grammar.plain(name), []).append(number)
+    return found
+
+
+def _without(code: bytes, left_out: Iterable[tuple[int, int]]) -> str:
+    """The code with blanks for some of its parts, line by line as it was."""
+    parts, done = [], 0
+    for start, end in sorted(left_out):
+        if start >= done:
+            parts += [code[done:start], re.sub(rb"[^\n]", b" ", code[start:end])]
+            done = end
+    return b"".join([*parts, code[done:]]).decode(errors="replace")

@@ -1,0 +1,285 @@
+"""What a file names: modules, calls, literal strings. Runs in the worker, on text that may be anything."""
+
+import re
+import unicodedata
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+
+from tree_sitter import Language, Node, Parser, Query, QueryCursor
+
+from .escapes import decoded
+from .hints import pieces_of
+
+_LONGEST = 400
+"""Bytes of a name that are looked at; what is longer is a chain of calls whose beginning tells enough."""
+_MEANINGS = 8
+"""Names that one alias can stand for, in the scopes of one file."""
+_LITERAL = re.compile(r"""(?:[A-Za-z]|u8)*("{3}|'{3}|["'`])(.*?)\1?\Z|<(.*)>\Z""", re.DOTALL)
+_PLAIN = re.compile(r"[\w.]*")
+_SPACE = re.compile(r"""("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')|/\*.*?\*/|(?://|\#(?!\w))[^\n]*|\\\n|\s+""", re.DOTALL)
+_BEFORE = re.compile(r"\A(?:[(\s]|(?:await|new)\s)+")
+_INDEX = re.compile(r"""\[["'`]([\w.]+)["'`]\]""")
+_DOT = re.compile(r"\?\.|->|:{2,3}|\$")
+_CALLED = re.compile(r"""([^(]+)\((?:\w+=)?((?:[A-Za-z]{0,2})(?:"[^"]*"|'[^']*'|`[^`]*`))[^)]*\)*(.*)\Z""", re.DOTALL)
+_ARGUMENTS = re.compile(r"\([^()]*\)")
+
+
+@dataclass(slots=True)
+class Names:
+    """What one file names, each with where it first does, in bytes."""
+
+    modules: dict[str, int] = field(default_factory=dict)
+    calls: dict[str, int] = field(default_factory=dict)
+    strings: dict[str, int] = field(default_factory=dict)
+    comments: list[tuple[int, int]] = field(default_factory=list)
+    literals: list[tuple[int, int]] = field(default_factory=list)
+    """Where comments and literal strings begin and end."""
+
+
+class Grammar:
+    """The grammar of one language, with the query that says what in its trees names something."""
+
+    def __init__(
+        self,
+        language: Language,
+        query: str,
+        *,
+        importers: Iterable[str],
+        builtin: Iterable[str],
+        noise: str,
+        dotted: bool,
+    ) -> None:
+        self.dot = "." if dotted else ":"
+        self.boundary = re.compile(r"[./:]|\Z" if dotted else r"[/:]|\Z")
+        self._parser = Parser(language)
+        self._named, self._texts = _parts(language, query)
+        self._settings = [self._named.pattern_settings(index) for index in range(self._named.pattern_count)]
+        self._noise = re.compile(noise) if noise else None
+        self._builtin = tuple(f"{name}{self.dot}" for name in builtin)
+        self._importers = frozenset(importers)
+
+    def names(
+        self, code: bytes, *, named: bool = True, texts: bool = True, pieces: Collection[bytes] | None = None
+    ) -> Names:
+        """What the code names: modules and calls, comments and strings; each costs time.
+
+        With `pieces`, only calls that have one of them, or stand for a name that has.
+        """
+        root = self._parser.parse(code).root_node
+        reading = _Reading(self, code, self._importers, pieces)
+        if texts:
+            reading.read_texts(captures for _, captures in QueryCursor(self._texts).matches(root))
+        if named:
+            reading.read(QueryCursor(self._named).matches(root), self._settings)
+        return reading.names
+
+    def plain(self, name: str) -> str:
+        """A name as it is compared: without spaces, with one kind of separator, without what all names share."""
+        name = decoded(name)
+        if self._noise is not None:
+            name = self._noise.sub("", name)
+        if not name.isascii():
+            # Python reads identifiers so; in no language does it hide a name that was plain.
+            name = unicodedata.normalize("NFKC", name)
+        if not _PLAIN.fullmatch(name):
+            name = _DOT.sub(self.dot, _INDEX.sub(r".\1", _SPACE.sub(r"\1", _BEFORE.sub("", name))))
+        return self.own(name)
+
+    def own(self, name: str) -> str:
+        """The name without the module whose names are there without an import."""
+        for prefix in self._builtin:
+            if name.startswith(prefix):
+                return name[len(prefix) :]
+        return name
+
+
+def _parts(language: Language, query: str) -> tuple[Query, Query]:
+    """The part of a query that finds what is named, and the one that finds comments and strings."""
+    named, source = Query(language, query), query.encode()
+    texts = b""
+    for index in range(named.pattern_count):
+        pattern = source[named.start_byte_for_pattern(index) : named.end_byte_for_pattern(index)]
+        if re.search(rb"@(string|word|comment)\b", pattern):
+            named.disable_pattern(index)
+            texts += pattern
+    return named, Query(language, texts.decode())
+
+
+class _Reading:
+    """One pass over what the query found in a file: first what it binds, then what it uses."""
+
+    def __init__(
+        self, grammar: "Grammar", code: bytes, importers: frozenset[str], pieces: Collection[bytes] | None
+    ) -> None:
+        self._grammar = grammar
+        self._dot = grammar.dot
+        self._code = code
+        self._importers = importers
+        self._bound: dict[str, list[str]] = {}
+        self._stars: list[str] = []
+        self._meanings: dict[str, list[str]] = {}
+        self._plain = cache(grammar.plain)
+        self._module = cache(lambda text: grammar.plain(literal(text)))
+        self._pieces = set(pieces) if pieces is not None else None
+        self.names = Names()
+
+    def read(
+        self, matches: Iterable[tuple[int, dict[str, list[Node]]]], settings: Sequence[Mapping[str, str | None]]
+    ) -> None:
+        """Takes in what modules and calls are named."""
+        values, calls = [], []
+        for index, captures in matches:
+            if "call" in captures:
+                calls.append((settings[index], captures))
+            elif "value" in captures:
+                values.append((settings[index], captures))
+            else:
+                self._import(settings[index], captures)
+        for setting, captures in values:
+            self._assign(setting, captures)
+        # First those that import, such as `library(x)`: they can bring names that others use.
+        for setting, captures in calls:
+            if "argument" in captures:
+                self._call_with_name(setting, captures)
+        # Most names are used again and again: each is looked at once.
+        first: dict[str | bytes, int] = {}
+        for setting, captures in calls:
+            node = captures["call"][0]
+            start = (captures["on"][0] if "on" in captures else node).start_byte
+            called = setting.get("name") or self._code[start : min(node.end_byte, start + _LONGEST)]
+            if first.setdefault(called, start) > start:
+                first[called] = start
+        for called, start in first.items():
+            if isinstance(called, str):
+                self._use(called, start)
+            elif self._matters(called):
+                self._use(called.decode(errors="replace"), start)
+
+    def read_texts(self, matches: Iterable[dict[str, list[Node]]]) -> None:
+        """Takes in comments and strings."""
+        for captures in matches:
+            for kind, (node, *_) in captures.items():
+                if kind in ("string", "word"):
+                    text = self._code[node.start_byte : node.end_byte].decode(errors="replace")
+                    self._note(self.names.strings, literal(text), node.start_byte)
+                if kind in ("string", "comment"):
+                    places = self.names.literals if kind == "string" else self.names.comments
+                    places.append((node.start_byte, node.end_byte))
+
+    def _import(self, settings: Mapping[str, str | None], captures: dict[str, list[Node]]) -> None:
+        node = captures["module"][0]
+        module = self._module(self._text_of(node))
+        start = node.start_byte
+        self._note(self.names.modules, module, start)
+        name = self._text_of(captures["name"][0]) if "name" in captures else ""
+        whole = f"{module}{self._dot}{self._plain(name)}" if name else module
+        if name:
+            self._note(self.names.modules, whole, start)
+        local = self._text_of(captures["as"][0]) if "as" in captures else name
+        self._bind(settings, local, module, whole)
+
+    def _assign(self, settings: Mapping[str, str | None], captures: dict[str, list[Node]]) -> None:
+        name = self._text_of(captures["name"][0]) if "name" in captures else ""
+        local = self._text_of(captures["as"][0]) if "as" in captures else name
+        for value in list(self._meaning(self._text_of(captures["value"][0]))):
+            whole = f"{value}{self._dot}{name}" if name else value
+            if name:
+                self._use(whole, captures["name"][0].start_byte)
+            self._bind(settings, local, value, whole)
+
+    def _bind(self, settings: Mapping[str, str | None], local: str, module: str, whole: str) -> None:
+        match settings.get("bind"):
+            case "none":
+                return
+            case "star":
+                self._stars.append(module)
+                if self._matters(module.encode()):
+                    self._pieces = None
+                return
+            case "first":
+                local = whole = module.partition(".")[0]
+            case "last":
+                local = re.split(r"[./]", module)[-1]
+        meanings = self._bound.setdefault(local, [])
+        if local and whole not in meanings and len(meanings) < _MEANINGS:
+            meanings.append(whole)
+            if self._pieces is not None and self._matters(whole.encode()):
+                known_as = pieces_of(local.encode())
+                self._pieces = self._pieces.union(known_as) if known_as else None
+
+    def _matters(self, name: bytes) -> bool:
+        return self._pieces is None or not self._pieces.isdisjoint(pieces_of(name))
+
+    def _call_with_name(self, settings: Mapping[str, str | None], captures: dict[str, list[Node]]) -> None:
+        called, start = self._called(settings, captures)
+        if self._imports(called):
+            module = self._module(self._text_of(captures["argument"][0]))
+            self._note(self.names.modules, module, start)
+            self._bind({"bind": settings.get("bind") or "none"}, "", module, module)
+
+    def _called(self, settings: Mapping[str, str | None], captures: dict[str, list[Node]]) -> tuple[str, int]:
+        node = captures["call"][0]
+        first = captures["on"][0] if "on" in captures else node
+        return settings.get("name") or self._text_of(first, node), first.start_byte
+
+    def _use(self, text: str, start: int) -> None:
+        known = self._meanings.get(text)
+        if known is None:
+            known = self._meanings[text] = list(self._meaning(text))
+        for name in known:
+            self._note(self.names.calls, name, start)
+
+    def _meaning(self, text: str) -> Iterator[str]:
+        """The names that an expression can stand for."""
+        if "(" in text:
+            text = _BEFORE.sub("", text)
+            if self._imports(text.partition("(")[0]):
+                called = _CALLED.match(_SPACE.sub(r"\1", text))
+                if called is not None:
+                    yield self._plain(literal(called[2])) + _without_arguments(called[3])
+                    return
+            text = _without_arguments(text)
+        name = self._plain(text)
+        head, dot, rest = name.partition(self._dot)
+        bound = self._bound.get(head)
+        if bound is None:
+            yield name
+        for meaning in self._stars if bound is None else bound:
+            yield self._grammar.own(f"{meaning}{self._dot}{name}" if bound is None else f"{meaning}{dot}{rest}")
+
+    def _imports(self, called: str) -> bool:
+        if not self._importers:
+            return False
+        name = self._plain(called)
+        if name in self._importers:
+            return True
+        head, dot, rest = name.partition(self._dot)
+        return any(
+            self._grammar.own(f"{meaning}{dot}{rest}") in self._importers for meaning in self._bound.get(head, ())
+        )
+
+    def _note(self, names: dict[str, int], name: str, start: int) -> None:
+        names[name] = min(start, names.get(name, start))
+
+    def _text_of(self, node: Node, last: Node | None = None) -> str:
+        start, end = node.start_byte, (last or node).end_byte
+        return self._code[start : min(end, start + _LONGEST)].decode(errors="replace")
+
+
+def literal(text: str) -> str:
+    """What a literal says, its escapes decoded; a word without quotes says itself."""
+    found = _LITERAL.match(text)
+    if found is None:
+        return text
+    return decoded(found[2] if found[2] is not None else found[3])
+
+
+def _without_arguments(name: str) -> str:
+    """`a(1).b(2)` as `a.b`."""
+    while "(" in name:
+        shorter = _ARGUMENTS.sub("", name)
+        if shorter == name:
+            return name.partition("(")[0]
+        name = shorter
+    return name.replace(")", "")

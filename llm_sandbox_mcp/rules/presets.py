@@ -1,0 +1,62 @@
+"""The rules that hold: those of a preset with its severities, and the profile's own."""
+
+from collections.abc import Iterable, Mapping
+
+from ..errors import ProfileError
+from ..folders import CONFIGS
+from ..toml_model import Many, Section, as_model, read_toml
+from .section import Rule, RulesSection, Severity
+
+FOLDER = CONFIGS / "rules"
+CATALOGUE = FOLDER / "catalogue.toml"
+_KEYS = "[rules] of configs/default.toml"
+
+
+class _Catalogue(Section):
+    rule: Many[Rule]
+
+
+class _Preset(Section):
+    severity: Mapping[str, Severity]
+
+
+def preset_names() -> list[str]:
+    """The presets that come along."""
+    return sorted(path.stem for path in FOLDER.glob("*.toml") if path != CATALOGUE)
+
+
+def rules_of(section: RulesSection) -> tuple[Rule, ...]:
+    """The rules in force, each with its severity; none without a preset and without rules of one's own.
+
+    Raises `ValueError` with the key for a preset, or for the name of a rule, that there is not, and `ProfileError` for
+    a mistake in a file of `configs/rules`.
+    """
+    rules = list(section.custom)
+    severities: dict[str, str] = {}
+    if section.preset:
+        if section.preset not in preset_names():
+            known = ", ".join(preset_names())
+            raise ValueError(f"rules.preset: no preset is named {section.preset!r}; there are: {known}")
+        path = FOLDER / f"{section.preset}.toml"
+        catalogue = as_model(_Catalogue, read_toml(CATALOGUE), CATALOGUE, known=_KEYS).rule
+        preset = as_model(_Preset, read_toml(path), path, known=_KEYS).severity
+        try:
+            _check("severity", preset, catalogue)
+        except ValueError as error:
+            raise ProfileError(f"{path}: {error}") from error
+        severities |= preset
+        rules = [rule for rule in catalogue if rule.name in {*preset, *section.severity}] + rules
+    _check("rules.severity", section.severity, rules)
+    severities |= section.severity
+    return tuple(
+        Rule.model_validate({**rule.model_dump(), "severity": severities.get(rule.name, rule.severity)})
+        for rule in rules
+        if severities.get(rule.name) != "off"
+    )
+
+
+def _check(key: str, severity: Mapping[str, str], rules: Iterable[Rule]) -> None:
+    known = dict.fromkeys(rule.name for rule in rules)
+    for name in severity:
+        if name not in known:
+            raise ValueError(f"{key}.{name}: no such rule; there are: {', '.join(known)}")

@@ -1,0 +1,148 @@
+"""The server's side of the worker: starts it, asks it, ends it, and starts another when it ended."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import anyio
+from anyio.abc import Process
+from anyio.streams.buffered import BufferedByteReceiveStream
+
+from ..tasks import open_tasks
+
+_IMPORT_ROOT = Path(__file__).parents[2]
+"""Where the worker finds this package: it does not have the server's own search path."""
+_START = 30.0
+_ANSWER = 10.0
+"""Seconds of wall time. The worker's own time is counted by the kernel; this is for one that does nothing at all."""
+_LINE = 1 << 20
+
+
+class OutOfTime(Exception):
+    """The code took longer to judge than it may."""
+
+
+class Ended(Exception):
+    """The worker ended instead of answering; the text says how."""
+
+
+class Worker:
+    """One process at a time, and one request at a time."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._settings = json.dumps(settings).encode() + b"\n"
+        self._process: Process | None = None
+        self._hello = b""
+        self._answers: BufferedByteReceiveStream | None = None
+        self._turn = anyio.Lock(fast_acquire=True)
+
+    @property
+    def pid(self) -> int | None:
+        """The process there is."""
+        return self._process.pid if self._process is not None else None
+
+    async def hello(self) -> bytes:
+        """What the process said when it started. Raises `OutOfTime` or `Ended`."""
+        async with self._turn:
+            try:
+                await self._started()
+            except BaseException:  # cancelled as well: a worker that is half way up is of no use to the next
+                await self._end()
+                raise
+            return self._hello
+
+    async def warm(self) -> None:
+        """Starts the process if there is none, so that no run waits for it; what fails here fails again when asked."""
+        with suppress(OutOfTime, Ended):
+            await self.hello()
+
+    async def ask(self, request: Mapping[str, Any], code: bytes) -> bytes:
+        """The answer to one request.
+
+        Raises `OutOfTime` or `Ended`; the process is then gone, and the next request starts another.
+        """
+        async with self._turn:
+            answered = False
+            try:
+                answers = await self._started()
+                head = json.dumps({**request, "size": len(code)}).encode() + b"\n"
+                line = await self._exchange(head + code, answers, _ANSWER)
+                answered = True
+                return line
+            finally:
+                # Whatever kept it from answering, a cancelled caller included: what it would say next is unknown.
+                if not answered:
+                    await self._end()
+
+    async def close(self) -> None:
+        """Ends the process."""
+        await self._end()
+
+    async def _started(self) -> BufferedByteReceiveStream:
+        if self._process is not None and self._process.returncode is not None:
+            await self._end()
+        if self._answers is None:
+            try:
+                # Shielded: a start that is given up half way would leave a process that nobody knows.
+                with anyio.CancelScope(shield=True):
+                    process = self._process = await anyio.open_process(
+                        [sys.executable, "-m", f"{__package__}.worker"],
+                        stdin=subprocess.PIPE,
+                        stdout=subprocess.PIPE,
+                        stderr=subprocess.DEVNULL,
+                        env={"PYTHONPATH": str(_IMPORT_ROOT), "PATH": os.defpath},
+                        cwd="/",
+                        start_new_session=True,
+                    )
+            except OSError as error:
+                raise Ended(f"does not start: {error.strerror}") from error
+            assert process.stdout is not None
+            answers = BufferedByteReceiveStream(process.stdout)
+            self._hello = await self._exchange(self._settings, answers, _START)
+            self._answers = answers
+        return self._answers
+
+    async def _exchange(self, data: bytes, answers: BufferedByteReceiveStream, seconds: float) -> bytes:
+        """Sends to the process and reads its line at once, for it may answer before it has read everything."""
+        process = self._process
+        assert process is not None
+        assert process.stdin is not None
+        stdin = process.stdin
+
+        async def send() -> None:
+            # It may have ended, which the other stream tells.
+            with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+                await stdin.send(data)
+
+        line = b""
+        with anyio.move_on_after(seconds):
+            async with open_tasks() as tasks:
+                tasks.start_soon(send)
+                try:
+                    line = await answers.receive_until(b"\n", _LINE)
+                except (anyio.IncompleteRead, anyio.EndOfStream, anyio.BrokenResourceError, anyio.DelimiterNotFound):
+                    await process.wait()
+                tasks.cancel_scope.cancel()
+        if line:
+            return line
+        if process.returncode in (None, -signal.SIGPROF):
+            raise OutOfTime
+        raise Ended(f"ended ({_how(process.returncode)})")
+
+    async def _end(self) -> None:
+        process, self._process, self._answers = self._process, None, None
+        if process is not None:
+            with anyio.CancelScope(shield=True):
+                if process.returncode is None:
+                    process.kill()
+                await process.aclose()
+
+
+def _how(code: int | None) -> str:
+    return signal.Signals(-code).name if code is not None and code < 0 else f"status {code}"

@@ -1,0 +1,106 @@
+"""The process in which code is parsed: grammars are C, and what they read is a stranger's.
+
+It reads one line of settings, answered with the languages that cannot be judged, and then requests, each a line and the
+code, and answers each with one line of JSON, which the server does not trust. It imports nothing of the server, and has
+no file and no socket but its pipes.
+"""
+
+import gc
+import importlib
+import json
+import os
+import resource
+import signal
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from tree_sitter import Language
+
+from .judging import Judge, TooSlow
+from .naming import Grammar
+
+MOST = 100
+"""Findings of one answer."""
+_LONGEST = 200
+_MEMORY = 1 << 30
+_NOBODY = 65534
+
+
+def main() -> None:
+    """Serves until the input ends."""
+    requests, answers = sys.stdin.buffer, sys.stdout.buffer
+    settings = json.loads(requests.readline())
+    judges, problems = _ready(settings)
+    # What a check makes has no circles; looking for some takes a third of its time.
+    gc.disable()
+    _confine()
+    _answer(answers, {"problems": problems})
+    while line := requests.readline():
+        request = json.loads(line)
+        code = requests.read(request["size"])
+        # The kernel ends this process where its own time runs out, whatever it does then.
+        signal.setitimer(signal.ITIMER_PROF, settings["timeout"])
+        name = request["language"]
+        answer = {"unready": problems[name]} if name in problems else _judge(judges[name], code)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        _answer(answers, answer)
+
+
+def _ready(settings: Mapping[str, Any]) -> tuple[dict[str, Judge], dict[str, str]]:
+    judges, problems = {}, {}
+    for name, known in settings["languages"].items():
+        try:
+            language = Language(importlib.import_module(known["module"]).language())
+            grammar = Grammar(
+                language,
+                known["query"],
+                importers=known["importers"],
+                builtin=known["builtin"],
+                dotted=known["dotted"],
+                noise=known["noise"],
+            )
+            judges[name] = Judge(settings["rules"], known["rules"], grammar, settings["pattern_timeout"])
+        except ImportError:
+            problems[name] = "absent"
+        except (ValueError, TypeError, AttributeError) as error:  # no grammar after all, or a query it does not take
+            problems[name] = f"{error}"[:_LONGEST]
+    return judges, problems
+
+
+def _judge(judge: Judge, code: bytes) -> dict[str, object]:
+    try:
+        found = judge.judge(code)
+    except TooSlow as pattern:
+        return {"slow": str(pattern)}
+    except RecursionError:
+        return {"problem": "its nesting is too deep"}
+    shown = [{"rule": hit.rule, "line": hit.line, "what": hit.what[:_LONGEST]} for hit in found[:MOST]]
+    return {"findings": shown, "more": len(found) - len(shown)}
+
+
+def _confine() -> None:
+    """Leaves the process only what it needs; what is imported is imported."""
+    for limit, value in (
+        (resource.RLIMIT_AS, _MEMORY),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_FSIZE, 0),
+        (resource.RLIMIT_NOFILE, 3),
+    ):
+        _, most = resource.getrlimit(limit)
+        value = value if most == resource.RLIM_INFINITY else min(value, most)
+        resource.setrlimit(limit, (value, value))
+    if os.geteuid() == 0:
+        os.setgroups([])
+        os.setgid(_NOBODY)
+        os.setuid(_NOBODY)
+        resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+
+
+def _answer(answers: Any, answer: Mapping[str, object]) -> None:
+    answers.write(json.dumps(answer).encode() + b"\n")
+    answers.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,292 @@
+"""The sections of a profile, one model each; the meaning of every key stands in `configs/default.toml`."""
+
+import os
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    Field,
+    NonNegativeInt,
+    PositiveInt,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from .destinations import Destination
+from .policy import LEAST, Network, Policy
+from .toml_model import Many, Section
+from .units import PositiveDuration, PositiveSize, Size
+
+
+def _absolute(value: str) -> str:
+    path = os.path.expanduser(value)
+    if not os.path.isabs(path):
+        raise ValueError(f"must be absolute; {path!r} is not")
+    return path
+
+
+def _absolute_if_any(value: str) -> str:
+    return _absolute(value) if value else ""
+
+
+AbsolutePath = Annotated[str, AfterValidator(_absolute)]
+"""A path from the root, or from a home such as `~`."""
+OptionalPath = Annotated[str, AfterValidator(_absolute_if_any)]
+"""The same; empty stands for none."""
+
+
+NAMESPACE = "[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
+"""The name of a namespace of Kubernetes."""
+
+
+class BackendSection(Section):
+    """Which engine makes the sandboxes."""
+
+    name: Literal["auto", "embedded", "docker", "podman", "kubernetes"]
+
+
+class Limits(Section):
+    """What one sandbox and one run may use; the meaning of each key stands in `configs/default.toml`."""
+
+    memory: Annotated[Size, Field(ge=LEAST["memory"])]
+    cpus: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    pids: Annotated[int, Field(ge=LEAST["pids"])]
+    disk: PositiveSize
+    files: PositiveInt
+    file_size: PositiveSize
+    timeout: PositiveDuration
+    cpu_time: PositiveDuration
+    output: PositiveSize
+    shown: PositiveSize
+    code: PositiveSize
+    install_timeout: PositiveDuration
+
+    def policy(self) -> Policy:
+        """The part of the limits that a sandbox and its runs are held to."""
+        return Policy(
+            memory=self.memory,
+            cpus=self.cpus,
+            pids=self.pids,
+            disk=self.disk,
+            files=self.files,
+            file_size=self.file_size,
+            timeout=self.timeout,
+            cpu_time=self.cpu_time,
+            output=self.output,
+        )
+
+
+class SessionLimits(Section):
+    """How many sessions live, and for how long."""
+
+    max: PositiveInt
+    idle_timeout: PositiveDuration
+    starts_per_second: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class PoolLimits(Section):
+    """Which sandboxes are kept warm, and how many there are at all."""
+
+    languages: Many[str]
+    min: NonNegativeInt
+    max: PositiveInt
+    idle_timeout: PositiveDuration
+    lifetime: PositiveDuration
+    health_interval: PositiveDuration
+    exhaustion: Literal["wait", "fail_fast", "temporary"]
+    acquire_timeout: PositiveDuration
+
+    @field_validator("max")
+    @classmethod
+    def _room(cls, value: int, others: ValidationInfo) -> int:
+        wanted = others.data.get("min", 0) * len(others.data.get("languages", ()))
+        if wanted > value:
+            raise ValueError(f"must be at least {wanted}: pool.min for each of pool.languages")
+        return value
+
+
+class ArtifactLimits(Section):
+    """How much of what runs leave behind is kept."""
+
+    files: PositiveInt
+    file_size: Size
+    store: Size
+
+
+class FilesSection(Section):
+    """Folders of the host that callers on stdio may copy from and to."""
+
+    roots: Many[AbsolutePath]
+
+
+class ToolsSection(Section):
+    """Which tools there are beside our own."""
+
+    old_names: bool
+
+
+class HttpSection(Section):
+    """Who may call a server that listens on a port."""
+
+    hosts: Many[Annotated[str, Field(pattern=r"^([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])$")]]
+    token_file: OptionalPath
+    execute_code: bool
+
+
+def _named(text: str) -> str:
+    try:
+        Destination.parse(text)
+    except ValueError as error:
+        raise ValueError(f"{text!r} {error}") from None
+    return text
+
+
+class SecretSection(Section):
+    """A header that the proxy adds to what code asks a domain for in plain HTTP; its value is never in the profile."""
+
+    domain: Annotated[str, AfterValidator(_named)]
+    header: Annotated[str, Field(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")]
+    value_file: OptionalPath = ""
+    value_env: str = ""
+
+    @field_validator("domain")
+    @classmethod
+    def _one_name(cls, value: str) -> str:
+        host = Destination.parse(value).host
+        if host.startswith("*.") or "/" in host:
+            raise ValueError(f'{value!r} must be one host, such as "api.example" or "api.example:8443"')
+        return value
+
+    @field_validator("header")
+    @classmethod
+    def _not_ours(cls, value: str) -> str:
+        if value.lower() in _FRAMING:
+            raise ValueError(f"must not be {value!r}, by which requests are told apart")
+        return value
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if bool(self.value_file) == bool(self.value_env):
+            raise ValueError("must have one of value_file and value_env")
+        return self
+
+
+_FRAMING = ("host", "connection", "content-length", "transfer-encoding", "te", "trailer", "upgrade")
+
+
+class NetworkSection(Section):
+    """What code reaches beside its own sandbox."""
+
+    mode: Literal["none", "allow", "open"]
+    domains: Many[Annotated[str, AfterValidator(_named)]]
+    secrets: Many[SecretSection]
+
+    @model_validator(mode="after")
+    def _of_use(self) -> Self:
+        if self.mode != "allow" and (self.domains or self.secrets):
+            key = "domains" if self.domains else "secrets"
+            raise ValueError(f'{key} are for mode = "allow", not for {self.mode!r}; change one of them')
+        return self
+
+    def granted(self) -> Network:
+        """The part of it that a sandbox is held to."""
+        return Network(self.mode, tuple(map(Destination.parse, self.domains)))
+
+
+class AuditSection(Section):
+    """Where what was refused is written down."""
+
+    file: OptionalPath
+
+
+class HandlersSection(Section):
+    """Where further languages are."""
+
+    folders: Many[str]
+
+
+class LanguageSection(Section):
+    """What the operator sets for one language."""
+
+    libraries: Many[str] = ()
+    index: str = ""
+    env: Mapping[str, str] = {}
+    allow: Many[str] = ()
+    deny: Many[str] = ()
+    opened: Many[str] = ()
+
+
+class EmbeddedSection(Section):
+    """Settings of the backend on bubblewrap."""
+
+    bwrap: str
+    slirp4netns: str
+    cache: str
+    runtime: str
+
+
+class MountSection(Section):
+    """A folder of the engine's machine that every container sees."""
+
+    source: Annotated[str, Field(pattern="^/")]
+    target: Annotated[str, Field(pattern="^/")]
+    writable: bool = False
+
+
+class ContainersSection(Section):
+    """What containers are made of and how, on Docker and Podman alike."""
+
+    image: Annotated[str, Field(min_length=1)]
+    images: Mapping[str, str]
+    user: Annotated[str, Field(pattern="^[1-9][0-9]*:[1-9][0-9]*$")]
+    environment: Annotated[str, Field(pattern="^/")]
+    prefix: Many[str]
+    runtime: str
+    gpus: Annotated[str, Field(pattern="^(all|[1-9][0-9]*)?$")]
+    pull: Literal["never", "missing", "always"]
+    registry: Annotated[str, Field(pattern="^[^ ]*$")]
+    dockerfiles: Mapping[str, AbsolutePath]
+    join: str
+    mounts: Many[MountSection]
+
+
+class DockerSection(Section):
+    """Where Docker is; empty means where its own tools find it."""
+
+    host: str
+    context: str
+    ca: str
+    cert: str
+    key: str
+
+
+class PodmanSection(Section):
+    """Where Podman's service is; empty means where its own tools find it."""
+
+    host: str
+
+
+class KubernetesSection(Section):
+    """Which cluster, and what pods are made of and how."""
+
+    kubeconfig: str
+    context: str
+    namespace: Annotated[str, Field(pattern=f"^({NAMESPACE})?$")]
+    image: Annotated[str, Field(min_length=1)]
+    images: Mapping[str, str]
+    pull: Literal["Always", "IfNotPresent", "Never"]
+    pull_secrets: Many[str]
+    environment: Annotated[str, Field(pattern="^/")]
+    prefix: Many[str]
+    join: str
+    network: Literal["enforced", "unchecked"]
+    reserved: Annotated[float, Field(gt=0, le=1)]
+    starting: Annotated[int, Field(ge=1)]
+    runtime_class: str
+    node_selector: Mapping[str, str]
+    tolerations: Many[Mapping[str, Any]]
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    pod_manifest: Mapping[str, Any]

@@ -1,0 +1,65 @@
+"""What callers of LLM Sandbox's server know languages by; there where the profile has `tools.old_names`.
+
+The shapes are those of that server, and what is in them comes from the languages themselves.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from mcp.server.context import ServerRequestContext
+from mcp.types import CallToolResult, TextContent
+
+from ..errors import UnknownLanguage
+from ..service import Service
+from .audience import Audience
+from .content import failure, valid
+from .schemas import GetLanguageDetails, GetSupportedLanguages
+
+Context = ServerRequestContext[Audience]
+
+
+def by_our_names(tool: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The arguments with `timeout` of `execute_code` under its name here; both together are left to be refused."""
+    if tool != "execute_code" or "timeout" not in arguments or "timeout_seconds" in arguments:
+        return arguments
+    return {("timeout_seconds" if name == "timeout" else name): value for name, value in arguments.items()}
+
+
+class OldNames:
+    """Answers what those callers ask about languages."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def supported_languages(self, _ctx: Context, _arguments: GetSupportedLanguages) -> CallToolResult:
+        """Answers get_supported_languages: a list of names."""
+        return _as_json([*self._service.languages])
+
+    async def language_details(self, _ctx: Context, arguments: GetLanguageDetails) -> CallToolResult:
+        """Answers get_language_details: an object, which for an unknown language has the key `error` alone."""
+        try:
+            return _as_json(await self._details(arguments.language))
+        except UnknownLanguage as error:
+            return failure(json.dumps({"error": str(error)}))
+
+    async def all_details(self) -> dict[str, object]:
+        """The details of every language by its name, in the place of our own list of languages."""
+        # One after the other: each that was not asked yet takes a sandbox for a moment, and there may be few.
+        return {name: await self._details(name) for name in self._service.languages}
+
+    async def _details(self, language: str) -> dict[str, object]:
+        found: dict[str, Any] = await self._service.describe_language(language)
+        return {
+            "version": found["version"],
+            **({"problem": found["problem"]} if "problem" in found else {}),
+            "package_manager": found["package_manager"] or "",
+            "preinstalled_libraries": [library["name"] for library in found["libraries"]],
+            "use_cases": found["uses"],
+            "visualization_support": bool(found["figures"]),
+            "examples": [example | {"description": example["title"]} for example in found["examples"]],
+        }
+
+
+def _as_json(value: object) -> CallToolResult:
+    return CallToolResult(content=[TextContent(text=valid(json.dumps(value, indent=1)))])

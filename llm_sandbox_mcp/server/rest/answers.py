@@ -1,0 +1,97 @@
+"""What callers get: the answer as JSON, or why there is none, with the status that says who has to act."""
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ...errors import BadPath, PolicyDenied, RequestError, SandboxError, Unavailable, UnknownArtifact, UnknownSession
+from ...escaping import one_line
+from ...results import Artifact, Execution
+from .models import ArtifactItem, Executed, ExecutionFailed, Failure
+from .requests import Refused
+
+_UNFORESEEN = "the server failed in a way it did not foresee; its log has the details; try once more"
+
+_log = logging.getLogger(__name__)
+
+
+def answered(answer: BaseModel, status: int = 200) -> Response:
+    """The answer as JSON."""
+    return Response(answer.model_dump_json(), status, media_type="application/json")
+
+
+def refused(request: Request, error: Exception) -> Response:
+    """Why a request failed, in one line."""
+    if not isinstance(error, Refused | SandboxError):
+        _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+        return answered(Failure(error=_UNFORESEEN, error_type="ServerError"), 500)
+    status = _status(request, error)
+    told = answered(Failure(error=one_line(str(error)), error_type=type(error).__name__), status)
+    if status == 413:
+        told.headers["Connection"] = "close"  # or the rest of the body would still be waited for
+    return told
+
+
+def _status(request: Request, error: Refused | SandboxError) -> int:
+    match error:
+        case Refused():
+            return error.status
+        case PolicyDenied():
+            return 403
+        case UnknownArtifact() | UnknownSession():
+            return 404
+        case BadPath():
+            return 400 if request.method == "POST" else 404
+        case RequestError():
+            return 400
+        case Unavailable():
+            return 503
+        case _:
+            return 500
+
+
+def items(artifacts: Sequence[Artifact]) -> list[ArtifactItem]:
+    """Artifacts as answers list them."""
+    return [ArtifactItem(name=found.name, mime_type=found.mime_type, size_bytes=found.size) for found in artifacts]
+
+
+def ran(name: str, execution: Execution, notes: Sequence[str]) -> Executed | ExecutionFailed:
+    """What became of code that ran in the session of that name."""
+    told = execution.told
+    facts: dict[str, Any] = {
+        "status": execution.status,
+        "stdout": execution.stdout.text,
+        "stderr": execution.stderr.text,
+        "artifacts": items(execution.artifacts),
+        "session_id": name,
+        "notes": [*notes, *execution.notes, *_unsaid(execution)],
+    }
+    if execution.status == "ok":
+        return Executed(result=dict(told.values) if told else {}, **facts)
+    raised = told.error if told else None
+    if raised is not None and execution.status == "error":
+        return ExecutionFailed(error=raised.message, error_type=raised.type, traceback=raised.traceback, **facts)
+    return ExecutionFailed(
+        error=next(iter(execution.notes), f"the code ended with exit code {execution.exit_code}"),
+        error_type=execution.status,
+        traceback=raised.traceback if raised else "",
+        **facts,
+    )
+
+
+def _unsaid(execution: Execution) -> list[str]:
+    """A note on what is missing from the values of a run."""
+    if execution.status != "ok" or execution.session_state != "kept":
+        return []
+    if execution.told is None:
+        return ["what names stand for could not be told; print it instead"]
+    if not execution.told.left_out:
+        return []
+    names = one_line(", ".join(execution.told.left_out))
+    return [
+        f"not in result, as JSON cannot say them or they are too large: {names}; convert them, or write them to files"
+    ]

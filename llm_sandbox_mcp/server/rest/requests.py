@@ -1,0 +1,101 @@
+"""Reads what callers send, within bounds, and notices when they are gone."""
+
+import re
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+from starlette.requests import ClientDisconnect, Request
+
+from ...errors import InvalidArgument
+from ...tasks import open_tasks
+from ...units import format_size
+from .models import NAME, SHARED, Body
+
+LARGEST_BODY = 4 << 20
+"""Bytes of a request's JSON, as at `/mcp`."""
+
+_READ_ON = 64 << 20
+"""Bytes beyond a limit that are taken and dropped: who is cut off while sending does not see the answer."""
+
+SESSION_HEADER = "X-Session-Id"
+
+_T = TypeVar("_T")
+_Model = TypeVar("_Model", bound=Body)
+
+
+class Refused(Exception):
+    """A request that is answered with a status of HTTP's own."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+def session_of(request: Request, body: Body | None = None) -> str:
+    """The name of the session that a request is for; `Refused` for one that no session can have."""
+    if body is not None and body.session_id is not None:
+        return body.session_id
+    name = request.headers.get(SESSION_HEADER, SHARED)
+    if not re.fullmatch(NAME, name):
+        raise Refused(422, f"{SESSION_HEADER}: a session's name has 1 to 64 letters, digits and . _ -; choose another")
+    return name
+
+
+async def read_bytes(request: Request, limit: int) -> bytes:
+    """The body; `Refused` where it has more bytes than the limit, be it announced or not."""
+    announced = request.headers.get("content-length", "")
+    size = int(announced[:20]) if announced.isdecimal() else 0
+    waits = "expect" in request.headers  # for a word, before it sends
+    body = bytearray()
+    if size <= (limit if waits else limit + _READ_ON):
+        size = 0
+        async for chunk in request.stream():
+            size += len(chunk)
+            if size <= limit:
+                body += chunk
+            elif size > limit + _READ_ON:
+                break
+    if size > limit:
+        raise Refused(413, f"the body has more than {format_size(limit)}, the limit; send less at once")
+    return bytes(body)
+
+
+async def read_json(request: Request, model: type[_Model]) -> _Model:
+    """The body as the model's type; `Refused` or `InvalidArgument` say in one line what is wrong with it."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise Refused(415, "the body must be JSON; send it with the header Content-Type: application/json")
+    body = await read_bytes(request, LARGEST_BODY)
+    try:
+        return model.model_validate_json(body)
+    except ValidationError as error:
+        detail = error.errors(include_url=False)[0]
+    if detail["type"] == "json_invalid":
+        raise InvalidArgument("the body is not valid JSON in UTF-8; encode it with a JSON library")
+    if detail["loc"] == ("code",) and detail["type"] in ("missing", "string_too_short"):
+        raise InvalidArgument('no code in the body; send {"code": "..."}')
+    raise Refused(422, _explain(detail))
+
+
+def _explain(detail: ErrorDetails) -> str:
+    where = ".".join(part if isinstance(part, str) else str(part) for part in detail["loc"])[:100]
+    message = detail["msg"][:1].lower() + detail["msg"][1:]
+    return f"{where or 'the body'}: {message}; /openapi.json says what is taken"
+
+
+async def until_gone(request: Request, work: Coroutine[Any, Any, _T]) -> _T:
+    """Does the work of a request that has been read; raises `ClientDisconnect` when the caller goes meanwhile."""
+    async with open_tasks() as tasks:
+
+        async def watch() -> None:
+            while (await request.receive())["type"] != "http.disconnect":
+                pass
+            tasks.cancel_scope.cancel()
+
+        tasks.start_soon(watch)
+        result = await work
+        tasks.cancel_scope.cancel()
+        return result
+    raise ClientDisconnect

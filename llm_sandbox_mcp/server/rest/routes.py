@@ -1,0 +1,204 @@
+"""The paths beside MCP: Python code and its variables in, values out, and files, libraries and limits about it."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import anyio
+from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ...errors import RequestError, UnknownArtifact, UnknownSession
+from ...escaping import one_line
+from ...media import mime_type
+from ...results import Artifact, Status
+from ...service import Service
+from . import models
+from .answers import answered, items, ran
+from .models import ExecuteCode, InstallLibraries, LogItem
+from .requests import LARGEST_BODY, read_bytes, read_json, session_of, until_gone
+from .sessions import Named, NamedSessions
+
+_ERROR_SHOWN = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One method of one path; its documentation is that of the handler."""
+
+    method: str
+    path: str
+    handle: Callable[[Request], Awaitable[Response]]
+    answer: type[BaseModel] | None
+    """Nothing stands for the bytes of a file."""
+    body: type[models.Body] | None = None
+    upload: bool = False
+    """Whether it takes the bytes of a file instead."""
+    status: int = 200
+    in_session: bool = True
+
+
+class Rest:
+    """Answers the requests."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._sessions = NamedSessions(service)
+        self._largest_file = service.profile.artifacts.file_size
+        self.operations: Sequence[Operation] = (
+            Operation("GET", "/", self.root, models.Health, in_session=False),
+            Operation("GET", "/health", self.health, models.Health, in_session=False),
+            Operation("POST", "/execute_code/", self.execute_code, models.Executed, ExecuteCode),
+            Operation("POST", "/libraries", self.install_libraries, models.Installed, InstallLibraries),
+            Operation("POST", "/files/{path:path}", self.upload_file, models.Uploaded, upload=True, status=201),
+            Operation("GET", "/files/{path:path}", self.download_file, None),
+            Operation("GET", "/artifacts", self.list_artifacts, models.Artifacts),
+            Operation("GET", "/artifacts/{path:path}", self.download_artifact, None),
+            Operation("GET", "/limits", self.limits, models.Limits, in_session=False),
+            Operation("GET", "/logs", self.logs, models.Log),
+        )
+
+    async def root(self, _request: Request) -> Response:
+        """Whether the server is there."""
+        return answered(models.Health())
+
+    async def health(self, _request: Request) -> Response:
+        """Whether the server is there."""
+        return answered(models.Health())
+
+    async def execute_code(self, request: Request) -> Response:
+        """Runs Python code with these variables, and returns what its names stand for. They stay for the next call."""
+        body = await read_json(request, ExecuteCode)
+        named = self._sessions.get(session_of(request, body))
+        seconds = body.timeout_seconds if "timeout_seconds" in body.model_fields_set else None
+        log = _Logging(named, "execute")
+        try:
+            execution, notes = await until_gone(
+                request,
+                self._sessions.use(
+                    named,
+                    lambda session_id: self._service.execute(
+                        body.code, session_id=session_id, variables=body.local_dict or {}, timeout=seconds, tell=True
+                    ),
+                ),
+            )
+        except RequestError as error:
+            log.add("refused", str(error))
+            raise
+        answer = ran(named.name, execution, notes)
+        if isinstance(answer, models.Executed):
+            log.add(answer.status)
+            return answered(answer)
+        log.add(answer.status, f"{answer.error_type}: {answer.error}")
+        return answered(answer, 400)
+
+    async def install_libraries(self, request: Request) -> Response:
+        """Installs libraries from the package index into the session."""
+        body = await read_json(request, InstallLibraries)
+        named = self._sessions.get(session_of(request, body))
+        log = _Logging(named, "install")
+        try:
+            installation, notes = await until_gone(
+                request,
+                self._sessions.use(
+                    named, lambda session_id: self._service.install(body.libraries, session_id=session_id)
+                ),
+            )
+        except RequestError as error:
+            log.add("refused", str(error))
+            raise
+        log.add("ok")
+        libraries = [models.LibraryItem(name=found.name, version=found.version) for found in installation.libraries]
+        return answered(models.Installed(session_id=named.name, libraries=libraries, notes=notes))
+
+    async def upload_file(self, request: Request) -> Response:
+        """Writes the body to a file below the working directory of the session."""
+        name, path = session_of(request), request.path_params["path"]
+        data = await read_bytes(request, self._largest_file)
+        written, notes = await self._sessions.use(
+            self._sessions.get(name), lambda session_id: self._service.files.copy_in(session_id, path, data)
+        )
+        uploaded = models.Uploaded(session_id=name, path=written.name, size_bytes=written.size, notes=notes)
+        return answered(uploaded, 201)
+
+    async def download_file(self, request: Request) -> Response:
+        """The content of a file below the working directory of the session."""
+        path = request.path_params["path"]
+        return _file(path, await self._service.files.read(self._known(request), path))
+
+    async def list_artifacts(self, request: Request) -> Response:
+        """The files and figures that runs of the session left behind."""
+        return answered(models.Artifacts(session_id=session_of(request), artifacts=items(self._artifacts(request))))
+
+    async def download_artifact(self, request: Request) -> Response:
+        """The content of one of them."""
+        path = request.path_params["path"]
+        if not self._artifacts(request):
+            raise UnknownArtifact("the session has no artifacts; code makes them by writing files")
+        artifact, data = await self._service.files.read_artifact(self._known(request), path)
+        return _file(artifact.name, data)
+
+    async def limits(self, _request: Request) -> Response:
+        """What code and requests may use here."""
+        profile = self._service.profile
+        policy = profile.limits
+        return answered(
+            models.Limits(
+                **{name: getattr(policy, name) for name in models.Limits.model_fields.keys() & policy.model_fields_set},
+                body=LARGEST_BODY,
+                upload=self._largest_file,
+                session_idle=profile.sessions.idle_timeout,
+            )
+        )
+
+    async def logs(self, request: Request) -> Response:
+        """What became of the last requests to run code or to install libraries in the session."""
+        name = session_of(request)
+        named = self._sessions.find(name)
+        return answered(models.Log(session_id=name, entries=[*named.log] if named else []))
+
+    def _known(self, request: Request) -> str:
+        """The service's id of a session that was used before."""
+        name = session_of(request)
+        named = self._sessions.find(name)
+        if named is None or not named.session_id:
+            raise UnknownSession(f"session {name} was not used so far; run code in it, or upload a file, first")
+        return named.session_id
+
+    def _artifacts(self, request: Request) -> tuple[Artifact, ...]:
+        try:
+            return self._service.files.artifacts(self._known(request))
+        except UnknownSession:
+            return ()
+
+
+class _Logging:
+    """Notes what becomes of one request."""
+
+    def __init__(self, named: Named, action: models.Action) -> None:
+        self._named = named
+        self._action: models.Action = action
+        self._begun = datetime.now(UTC), anyio.current_time()
+
+    def add(self, status: Status | models.Refusal, error: str = "") -> None:
+        when, start = self._begun
+        self._named.log.append(
+            LogItem(
+                time=when.isoformat(timespec="milliseconds"),
+                action=self._action,
+                status=status,
+                duration_ms=round((anyio.current_time() - start) * 1000),
+                error=one_line(error[:_ERROR_SHOWN]),
+            )
+        )
+
+
+def _file(name: str, data: bytes) -> Response:
+    # Code made it: a browser must neither show it as a page of this server nor guess what it is.
+    headers = {
+        "Content-Disposition": "attachment",
+        "Content-Security-Policy": "sandbox",
+        "X-Content-Type-Options": "nosniff",
+    }
+    return Response(data, media_type=mime_type(name), headers=headers)

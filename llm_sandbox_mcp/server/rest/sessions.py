@@ -1,0 +1,59 @@
+"""Sessions by the names that callers give them: opened on their first use, and anew when they are gone."""
+
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from ...errors import UnknownSession
+from ...service import Service
+from .models import LogItem
+
+_LANGUAGE = "python"
+_ENTRIES = 100
+_T = TypeVar("_T")
+
+
+@dataclass
+class Named:
+    """A session as its callers know it."""
+
+    name: str
+    session_id: str = ""
+    """Of the service; a secret that no caller is told, since it is all that it takes to use a session over MCP."""
+    log: deque[LogItem] = field(default_factory=lambda: deque(maxlen=_ENTRIES))
+
+
+class NamedSessions:
+    """Who asks for a name gets the session that has it."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._named: OrderedDict[str, Named] = OrderedDict()
+        # More than can live at once, so that what is forgotten ended long ago.
+        self._most = 2 * service.profile.sessions.max + 100
+
+    def find(self, name: str) -> Named | None:
+        """The session of that name, if it was used before."""
+        return self._named.get(name)
+
+    def get(self, name: str) -> Named:
+        """The session of that name; it is opened when it is used."""
+        named = self._named.setdefault(name, Named(name))
+        self._named.move_to_end(name)
+        if len(self._named) > self._most:
+            self._named.popitem(last=False)
+        return named
+
+    async def use(self, named: Named, act: Callable[[str], Awaitable[_T]]) -> tuple[_T, list[str]]:
+        """Does something in the session; one that is gone is opened anew, which the notes say."""
+        if not named.session_id:
+            named.session_id = self._service.open_session(_LANGUAGE)
+        tried = named.session_id
+        try:
+            return await act(tried), []
+        except UnknownSession:
+            if named.session_id == tried:  # or another caller has opened it anew meanwhile
+                named.session_id = self._service.open_session(_LANGUAGE)
+        note = f"started fresh: session {named.name} was closed, or unused for too long; variables and files are lost"
+        return await act(named.session_id), [note]

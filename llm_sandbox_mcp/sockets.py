@@ -1,0 +1,95 @@
+"""TCP sockets as anyio streams that nothing reads ahead of: two of them can be joined inside the kernel."""
+
+import os
+import socket
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+from typing import TypeVar
+
+import anyio
+import anyio.lowlevel
+from anyio.abc import ByteStream
+
+T = TypeVar("T")
+
+_READ = 1 << 16
+
+
+class RawStream(ByteStream):
+    """A connected socket; a cancelled `receive` loses nothing, a cancelled `send` has sent a part."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        connected.setblocking(False)
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket = connected
+
+    @classmethod
+    async def connect(cls, address: str, port: int) -> "RawStream":
+        """Connects to one address of IPv4 or IPv6; raises `OSError`."""
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        stream = cls(socket.socket(family, socket.SOCK_STREAM))
+        try:
+            with suppress(BlockingIOError):
+                stream.socket.connect((address, port))
+            await anyio.wait_writable(stream.socket)
+            if error := stream.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+                raise OSError(error, os.strerror(error))
+        except BaseException:
+            stream.close()
+            raise
+        return stream
+
+    async def receive(self, max_bytes: int = _READ) -> bytes:
+        data = await self.when_readable(partial(self.socket.recv, max_bytes))
+        if not data:
+            raise anyio.EndOfStream
+        return data
+
+    async def send(self, item: bytes) -> None:
+        rest = memoryview(item)
+        while rest:
+            rest = rest[await self.when_writable(partial(self.socket.send, rest)) :]
+
+    async def send_eof(self) -> None:
+        await anyio.lowlevel.checkpoint()
+        with suppress(OSError):
+            self.socket.shutdown(socket.SHUT_WR)
+
+    async def aclose(self) -> None:
+        self.close()
+        await anyio.lowlevel.checkpoint()
+
+    def close(self) -> None:
+        """The same, for where nothing can be awaited."""
+        if self.socket.fileno() >= 0:
+            anyio.notify_closing(self.socket)
+            self.socket.close()
+
+    async def when_readable(self, call: Callable[[], T]) -> T:
+        """Calls again whenever there may be something to read, until it does not have to wait."""
+        return await self._when(anyio.wait_readable, call)
+
+    async def when_writable(self, call: Callable[[], T]) -> T:
+        """The same, for what writes."""
+        return await self._when(anyio.wait_writable, call)
+
+    async def _when(self, ready: Callable[[socket.socket], Awaitable[None]], call: Callable[[], T]) -> T:
+        await anyio.lowlevel.checkpoint_if_cancelled()
+        waited = False
+        while True:
+            if self.socket.fileno() < 0:
+                raise anyio.ClosedResourceError
+            try:
+                result = call()
+            except BlockingIOError:
+                await ready(self.socket)
+                waited = True
+            except OSError as error:
+                raise anyio.BrokenResourceError from error
+            else:
+                break
+        if not waited:
+            # Others get their turn, but only where this did not wait; shielded, or what was read would be lost.
+            await anyio.lowlevel.cancel_shielded_checkpoint()
+        return result

@@ -1,0 +1,50 @@
+"""TOML files as frozen models: a mistake in one is a `ProfileError` that names file, key and reason."""
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Strict, ValidationError
+
+from .errors import ProfileError
+
+T = TypeVar("T")
+
+Many = Annotated[tuple[T, ...], Strict(False)]
+"""A list, which TOML has, as a tuple, which cannot change; what is in it is taken as strictly as all else."""
+
+_MESSAGES = {"missing": "missing; it is needed", "tuple_type": "must be a list"}
+"""For kinds of mistakes that the models' own words do not say well."""
+
+
+class Section(BaseModel):
+    """One table of a file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+_Model = TypeVar("_Model", bound=Section)
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """What stands in the file."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ProfileError(f"{path}: cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ProfileError(f"{path}: not valid TOML: {error}") from error
+
+
+def as_model(model: type[_Model], settings: Mapping[str, Any], path: Path, *, known: str) -> _Model:
+    """The settings as a model; `path` is where they stand, and `known` where a person finds the keys that there are."""
+    try:
+        return model.model_validate(settings)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        message = first["msg"].removeprefix("Value error, ")
+        if first["type"] == "extra_forbidden":
+            message = f"no such key; {known} lists them all"
+        words = [".".join(map(str, first["loc"])), _MESSAGES.get(first["type"], message)]
+        raise ProfileError(f"{path}: {': '.join(filter(None, words))}") from error

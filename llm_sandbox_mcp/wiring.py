@@ -1,0 +1,80 @@
+"""Puts the parts of one server together, for as long as a scope lasts."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+from .artifacts import ArtifactStore
+from .audit import Audit
+from .backends import open_backend
+from .backends.base import Sandbox, Surroundings
+from .folders import HostFolders, host_folders
+from .kernel import Kernel
+from .languages import load_languages
+from .libraries.installing import Installer
+from .libraries.preparing import Preparer
+from .libraries.ruling import library_rules
+from .network.proxy import make_proxy
+from .network.secrets import read_secrets
+from .pool import WARM_UP, Pool
+from .profile import Profile
+from .program import Program, start_kernel
+from .rules.checking import open_checker
+from .rules.presets import rules_of
+from .runtime import open_runtime
+from .service import Service
+from .sessions import Sessions
+from .tasks import open_tasks
+
+
+@asynccontextmanager
+async def open_service(
+    profile: Profile, folders: HostFolders | None = None, environ: Mapping[str, str] | None = None
+) -> AsyncIterator[Service]:
+    """Opens everything a server needs, for as long as the scope; the engine starts beside it and is awaited when used.
+
+    `environ` is the environment of package managers on the host: proxies, certificates; none of it reaches a sandbox.
+    Raises `ProfileError` for a handler folder with a mistake or a folder that cannot be made.
+    """
+    folders = folders or host_folders(profile.embedded.cache, profile.embedded.runtime)
+    languages = load_languages(profile.handlers.folders)
+    profile.check_languages(languages.prepared)
+    rules = rules_of(profile.rules)
+    libraries = library_rules(profile, languages)
+    with open_runtime(folders.runtime) as runtime:
+        surroundings = Surroundings(
+            runtime=runtime.path,
+            handlers={name: language.folder for name, language in languages.items()},
+            environments=folders.cache / "environments",
+            tools=folders.cache / "tools",
+            environ=environ or {},
+        )
+        secrets = read_secrets(profile.network.secrets, environ or {})
+        async with (
+            Audit(profile.audit.file) as audit,
+            open_backend(profile, surroundings) as backend,
+            Preparer(profile, folders.cache, environ, backend) as preparer,
+            open_checker(rules, profile.rules, languages) as checker,
+            open_tasks() as owners,
+            # Innermost: cancelling a group that others are inside of would replace their errors by the cancellation.
+            open_tasks() as timers,
+        ):
+
+            async def warm_up(sandbox: Sandbox, name: str) -> Kernel | Program:
+                kernel = await start_kernel(sandbox, await preparer.places(languages[name]))
+                # Twice: what a runner's own code is compiled to on its second use would cost R's first run 90 ms.
+                for _ in range(2):
+                    await kernel.check(WARM_UP)
+                return kernel
+
+            proxy = await make_proxy(audit, secrets)
+            pool = Pool(backend, profile.pool, warm_up, proxy.attached, owners)
+            timers.start_soon(pool.serve)
+            sessions = Sessions(pool, profile.sessions, timers)
+            installer = Installer(profile, folders.cache, libraries)
+            store = ArtifactStore(runtime.path / "artifacts", profile.artifacts)
+            try:
+                yield Service(profile, languages, backend, pool, sessions, store, preparer, installer, checker, audit)
+            finally:
+                sessions.close_all()
+                pool.close()
+                timers.cancel_scope.cancel()

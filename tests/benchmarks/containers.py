@@ -1,0 +1,156 @@
+"""How fast containers are, each figure beside the engine's own, measured alternately in one run."""
+
+import time
+from collections.abc import AsyncIterator
+from functools import partial
+
+import anyio
+import anyio.to_thread
+import docker
+
+from llm_sandbox_mcp.backends import copying, open_backend
+from llm_sandbox_mcp.backends.archive import Member
+from llm_sandbox_mcp.backends.base import WORKDIR
+from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.wiring import open_service
+from tests.engines import MIB, docker_host, host_folder, podman_host, small_profile, surroundings
+
+from .speed import row
+
+RUNS = 200
+EXECS = 20
+OPENS = 10
+TOGETHER = 50
+ROOM = {"sessions": {"max": TOGETHER}, "pool": {"min": 0, "max": TOGETHER}}
+COPIES = 3
+SIZE = 100_000_000
+_PART = 1 << 18
+_IMAGE = "llm-sandbox-mcp-python"
+
+
+def bare_exec(api: docker.APIClient, container: str) -> float:
+    """Seconds for what `docker exec python3 -c pass` does, by the engine's own package."""
+    start = time.perf_counter()
+    api.exec_start(api.exec_create(container, ["python3", "-c", "pass"])["Id"])
+    return time.perf_counter() - start
+
+
+async def stateful(service: Service, api: docker.APIClient) -> tuple[list[float], list[float]]:
+    """Seconds of each run of one statement in a live session, and of a bare exec, in turn."""
+    session = (await service.execute("x = 0")).session_id
+    container = api.create_container(_IMAGE, command=["sleep", "1000"], network_disabled=True)["Id"]
+    ours, floor = [], []
+    try:
+        api.start(container)
+        for number in range(RUNS):
+            start = time.perf_counter()
+            await service.execute("x += 1", session_id=session)
+            ours.append(time.perf_counter() - start)
+            if number % (RUNS // EXECS) == 0:
+                floor.append(await anyio.to_thread.run_sync(partial(bare_exec, api, container)))
+    finally:
+        api.remove_container(container, force=True)
+    await service.close_session(session)
+    return ours, floor
+
+
+async def pooled(service: Service) -> list[float]:
+    """Seconds to the first result of new sessions, each once a sandbox is warm."""
+    await service.warm()
+    times = []
+    for _ in range(OPENS):
+        await service.pool_until(lambda pool: pool.warm == 1 and pool.closing == 0)
+        start = time.perf_counter()
+        session = await service.execute("print(1)")
+        times.append(time.perf_counter() - start)
+        await service.close_session(session.session_id)
+    return times
+
+
+async def opened(service: Service, count: int, *, together: bool) -> tuple[list[float], list[float]]:
+    """Seconds to a new session's first result, and to the return of its closing."""
+    opens: list[float] = []
+    closes: list[float] = []
+    sessions: list[str] = []
+
+    async def one() -> None:
+        start = time.perf_counter()
+        sessions.append((await service.execute("print(1)")).session_id)
+        opens.append(time.perf_counter() - start)
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(count):
+            if together:
+                tasks.start_soon(one)
+            else:
+                await one()
+    for session in sessions:
+        start = time.perf_counter()
+        await service.close_session(session)
+        closes.append(time.perf_counter() - start)
+    return opens, closes
+
+
+async def copies(backend: str) -> tuple[float, float]:
+    """The best MB/s of a file of 100 MB into a sandbox and out of it."""
+    data = bytes(range(256)) * (SIZE // 256)
+
+    async def content() -> AsyncIterator[bytes]:
+        for at in range(0, len(data), _PART):
+            yield data[at : at + _PART]
+
+    async def take(member: Member) -> None:
+        assert bytes(member.content) == data
+
+    speeds = []
+    with host_folder() as folder:
+        profile = small_profile(backend, folder, limits={"disk": 400 * MIB, "memory": 2048 * MIB, "cpus": 2.0})
+        async with (
+            open_backend(profile, surroundings(folder)) as engine,
+            engine.sandbox(profile.limits.policy()) as sandbox,
+        ):
+            for _ in range(COPIES):
+                times = [time.perf_counter()]
+                await copying.copy_in(sandbox, "file", len(data), content())
+                times.append(time.perf_counter())
+                await copying.copy_out(sandbox, WORKDIR, ["file"], 2 * SIZE, take)
+                times.append(time.perf_counter())
+                speeds.append((len(data) / 1e6 / (times[1] - times[0]), len(data) / 1e6 / (times[2] - times[1])))
+    into, out = zip(*speeds, strict=True)
+    return max(into), max(out)
+
+
+async def measure(backend: str, host: str) -> None:
+    """Prints the figures of one engine."""
+    print(f"{backend:44}{'p50 ms':>9}{'p10 .. p90':>22}{'ratio':>9}  promised")
+    api = docker.APIClient(base_url=host, version="1.41")
+    with host_folder() as folder:
+        async with open_service(small_profile(backend, folder, **ROOM)) as service:
+            ours, floor = await stateful(service, api)
+            row("exec python3 -c pass (floor)", floor)
+            row("stateful run", ours, floor, "<= 3 ms, <= 0.05x")
+            opens, closes = await opened(service, OPENS, together=False)
+            row("open and first result, no pool", opens)
+            row("close, as the caller sees it", closes, promise="<= 150 ms")
+            start = time.perf_counter()
+            opens, _ = await opened(service, TOGETHER, together=True)
+            row(f"{TOGETHER} sessions opened at once", opens)
+            print(f"  all after {time.perf_counter() - start:.1f} s, the last after {max(opens):.1f} s")
+        async with open_service(small_profile(backend, folder, pool={"min": 1, "max": 4})) as service:
+            row("first result, from the pool", await pooled(service), promise="<= 15 ms")
+    api.close()
+    into, out = await copies(backend)
+    print(f"{'copy of 100 MB':44}in {into:.0f} MB/s, out {out:.0f} MB/s  >= 100 MB/s")
+
+
+async def main() -> None:
+    """Measures every engine of the tests that runs."""
+    for backend, host in (("docker", docker_host()), ("podman", podman_host())):
+        if host is None:
+            print(f"{backend}: does not run; python -m tests.engines up")
+        else:
+            await measure(backend, host)
+
+
+if __name__ == "__main__":
+    anyio.run(main)

@@ -1,0 +1,100 @@
+"""What the proxy costs: a download from a server on loopback, from inside a sandbox through it, and outside without it."""
+
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import anyio
+
+from llm_sandbox_mcp.profile import load_profile
+from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.wiring import open_service
+
+SIZE = 50_000_000
+ROUNDS = 15
+PROMISE = ">= 70 %"
+
+CLIENT = """
+import http.client, time
+def download(port, proxy):
+    start = time.perf_counter()
+    if proxy:
+        connection = http.client.HTTPConnection('127.0.0.1', proxy)
+        connection.set_tunnel('127.0.0.1', port)
+    else:
+        connection = http.client.HTTPConnection('127.0.0.1', port)
+    connection.request('GET', '/')
+    answer, buffer, got = connection.getresponse(), bytearray(1 << 20), 0
+    while count := answer.readinto(buffer):
+        got += count
+    assert got == SIZE, got
+    return time.perf_counter() - start
+"""
+"""The same program on both sides: it tells how long one download took, the connection included."""
+
+
+SERVER = """
+import socket
+content = bytes(SIZE)
+with socket.create_server(('127.0.0.1', 0)) as listening:
+    print(listening.getsockname()[1], flush=True)
+    while True:
+        connection, _ = listening.accept()
+        with connection:
+            while b'\\r\\n\\r\\n' not in connection.recv(1 << 16):
+                pass
+            connection.sendall(b'HTTP/1.1 200 OK\\r\\nContent-Length: %d\\r\\n\\r\\n' % SIZE)
+            connection.sendall(content)
+"""
+
+
+@contextmanager
+def serving() -> Iterator[int]:
+    """The port of a server in a process of its own, which sends from its memory."""
+    program = SERVER.replace("SIZE", str(SIZE))
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        try:
+            yield int(server.stdout.readline())
+        finally:
+            server.kill()
+
+
+def direct(port: int) -> float:
+    """Seconds of one download by the system's Python, outside."""
+    program = CLIENT.replace("SIZE", str(SIZE)) + f"download({port}, 0)\nprint(download({port}, 0))"
+    done = subprocess.run(["/usr/bin/python3", "-c", program], capture_output=True, check=True)
+    return float(done.stdout)
+
+
+async def proxied(service: Service, session: str, port: int) -> float:
+    """Seconds of one download by the system's Python, in a sandbox, through the proxy."""
+    program = CLIENT.replace("SIZE", str(SIZE)) + f"download({port}, 3128)\nprint(download({port}, 3128))"
+    ran = await service.execute(f'/usr/bin/python3 -c "{program}"', language="bash", session_id=session)
+    assert ran.status == "ok", ran
+    return float(ran.stdout.text)
+
+
+async def main() -> None:
+    """Measures and prints."""
+    with serving() as port:
+        default = load_profile()
+        network = default.network.model_copy(update={"mode": "allow", "domains": (f"127.0.0.1:{port}",)})
+        profile = default.model_copy(update={"network": network, "pool": default.pool.model_copy(update={"min": 0})})
+        ours, floor = [], []
+        async with open_service(profile) as service:
+            session = (await service.execute("true", language="bash")).session_id
+            for _ in range(ROUNDS):
+                floor.append(await anyio.to_thread.run_sync(direct, port))
+                ours.append(await proxied(service, session, port))
+    rates = [SIZE / statistics.median(times) / 1e6 for times in (floor, ours)]
+    print(
+        f"{SIZE // 1_000_000} MB direct: {rates[0]:.0f} MB/s; through the proxy: {rates[1]:.0f} MB/s; "
+        f"{100 * rates[1] / rates[0]:.0f} %  {PROMISE}"
+    )
+
+
+if __name__ == "__main__":
+    anyio.run(main)

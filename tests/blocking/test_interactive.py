@@ -1,0 +1,74 @@
+"""Names stay, magics work where IPython is, and an interpreter that was interrupted lives on."""
+
+import pytest
+
+from llm_sandbox_mcp import (
+    InteractiveSandboxSession,
+    KernelType,
+    LanguageNotSupportedError,
+    SandboxTimeoutError,
+    ValidationError,
+)
+
+
+@pytest.mark.usefixtures("rich")
+def test_ipython_keeps_state_and_has_its_magics() -> None:
+    with InteractiveSandboxSession() as session:
+        first = session.run("x = 20\ndef double(n): return 2 * n")
+        assert (first.kernel, first.stdout) == (KernelType.IPYTHON, "")
+        assert session.run("double(x) + 2").stdout == "Out[2]: 42\n"
+        assert session.run("!echo from a shell").stdout == "from a shell\n"
+        assert session.run("%%bash\necho from bash").stdout == "from bash\n"
+        assert "per loop" in session.run("%timeit -n1 -r1 sum(range(10))").stdout
+        assert session.run("%history -n 2").stdout.strip().endswith("double(x) + 2")
+        assert session.run("import sys; print('e', file=sys.stderr)").stderr == "e\n"
+
+
+@pytest.mark.usefixtures("rich")
+def test_errors_are_rich_and_the_exit_code_tells_of_them() -> None:
+    with InteractiveSandboxSession() as session:
+        failed = session.run("1 / 0")
+        assert failed.exit_code == 1
+        assert "----> 1" in failed.stderr and "ZeroDivisionError" in failed.stderr
+        assert session.run("def f(:").exit_code == 1
+        assert session.run("1").exit_code == 0
+
+
+@pytest.mark.usefixtures("rich")
+def test_a_cell_that_takes_too_long_is_interrupted_and_names_stay() -> None:
+    with InteractiveSandboxSession(timeout=20) as session:
+        session.run("x = 1")
+        with pytest.raises(SandboxTimeoutError):
+            session.run("import time\nwhile True: time.sleep(1)", timeout=0.5)
+        assert session.run("x").stdout.endswith("1\n")
+        seen: list[str] = []
+        session.run("print('a', flush=True)", on_stdout=seen.append)
+        assert seen == ["a\n"]
+
+
+@pytest.mark.usefixtures("rich")
+def test_pip_installs_from_outside_the_sandbox() -> None:
+    with InteractiveSandboxSession() as session:
+        assert session.run("%pip install -q iniconfig\nimport iniconfig").exit_code == 0
+        assert session.run("!pip install iniconfig").exit_code == 0
+
+
+@pytest.mark.usefixtures("library")
+def test_where_there_is_no_ipython_the_runner_does_it_and_the_result_says_so() -> None:
+    with InteractiveSandboxSession(max_memory="100MB") as session:
+        done = session.run("x = 1")
+        assert done.kernel is KernelType.RUNNER
+        assert session.run("x + 1").stdout == "2\n"
+        assert "magics are IPython's" in session.run("%time x").stderr
+        with pytest.raises(SandboxTimeoutError):
+            session.run("while True: pass", timeout=0.5)
+        assert session.run("x").stdout == "1\n"
+
+
+def test_what_is_not_interactive_is_an_error() -> None:
+    with pytest.raises(LanguageNotSupportedError):
+        InteractiveSandboxSession(lang="go")
+    with pytest.raises(ValidationError, match="kernel"):
+        InteractiveSandboxSession(kernel_type="julia")
+    with pytest.raises(ValidationError, match="history_size"):
+        InteractiveSandboxSession(history_size=-1)

@@ -1,0 +1,117 @@
+"""A program moves over by changing its import: every name is there."""
+
+import json
+import warnings
+
+import pytest
+
+import llm_sandbox_mcp
+from llm_sandbox_mcp import (
+    BackendCapabilities,
+    ConsoleOutput,
+    SandboxBackend,
+    SandboxError,
+    SandboxSession,
+    SupportedLanguage,
+    UnsupportedBackendError,
+    ValidationError,
+    get_backend,
+    list_backends,
+    register_backend,
+)
+from llm_sandbox_mcp.blocking import backends
+
+NAMES = [
+    "SandboxSession",
+    "create_session",
+    "ArtifactSandboxSession",
+    "InteractiveSandboxSession",
+    "KernelType",
+    "InteractiveSettings",
+    "ConsoleOutput",
+    "ExecutionResult",
+    "PlotOutput",
+    "FileType",
+    "StreamCallback",
+    "SupportedLanguage",
+    "SandboxBackend",
+    "SecurityPolicy",
+    "SecurityPattern",
+    "RestrictedModule",
+    "SecurityIssueSeverity",
+    "get_security_policy",
+    "validate_package_name",
+    "create_pool_manager",
+    "PoolConfig",
+    "register_backend",
+    "get_backend",
+    "list_backends",
+    "SandboxError",
+    "ContainerError",
+    "SecurityError",
+    "SecurityViolationError",
+    "ResourceError",
+    "ValidationError",
+    "SandboxTimeoutError",
+    "NotOpenSessionError",
+    "LanguageNotSupportedError",
+    "LanguageNotSupportPlotError",
+    "LibraryInstallationNotSupportedError",
+    "CommandFailedError",
+    "ImagePullError",
+    "ImageNotFoundError",
+    "MissingDependencyError",
+    "UnsupportedBackendError",
+    "InvalidRegexPatternError",
+    "PoolExhaustedError",
+    "PoolClosedError",
+    "PoolHealthCheckError",
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_is_there(name: str) -> None:
+    found = getattr(llm_sandbox_mcp, name)
+    if name.endswith("Error"):
+        assert issubclass(found, SandboxError)
+
+
+def test_languages_and_backends_are_found_in_any_case() -> None:
+    assert SupportedLanguage("Python") is SupportedLanguage.PYTHON
+    assert SandboxBackend("DOCKER") is SandboxBackend.DOCKER
+    assert {language.value for language in SupportedLanguage} >= {
+        "python",
+        "java",
+        "javascript",
+        "cpp",
+        "go",
+        "ruby",
+        "r",
+    }
+
+
+def test_results_are_values() -> None:
+    output = ConsoleOutput(0, "", "1\n")
+    assert output.success() and not ConsoleOutput(1).success()
+    assert json.loads(output.to_json()) == {"exit_code": 0, "stderr": "", "stdout": "1\n"}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert output.text == "1\n"
+    assert [one.category for one in caught] == [DeprecationWarning]
+
+
+def test_a_program_adds_a_backend_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backends, "_backends", dict(backends._backends))
+    made = register_backend(
+        "Own", lambda **arguments: ("own", arguments), capabilities=BackendCapabilities(pooling=True)
+    )
+    assert (get_backend("own"), made.builtin) == (made, False)
+    assert made in list_backends()
+    own: object = SandboxSession(backend="own", lang="x")
+    assert own == ("own", {"lang": "x"})
+    for name in ("own", "docker", "no name", ""):
+        with pytest.raises(ValidationError):
+            register_backend(name, dict)
+    with pytest.raises(UnsupportedBackendError):
+        get_backend("none")
+    assert get_backend("docker").capabilities.container_images

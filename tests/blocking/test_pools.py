@@ -1,0 +1,97 @@
+"""Pools: many threads, each with a sandbox that nobody had before."""
+
+import threading
+
+import pytest
+
+from llm_sandbox_mcp import (
+    ArtifactSandboxSession,
+    PoolClosedError,
+    PoolConfig,
+    PoolExhaustedError,
+    SandboxSession,
+    ValidationError,
+    create_pool_manager,
+)
+from tests.containers.engines import until
+
+pytestmark = pytest.mark.usefixtures("library")
+
+
+@pytest.mark.anyio
+async def test_a_pool_is_filled_before_it_is_asked_and_says_so() -> None:
+    with create_pool_manager(config=PoolConfig(max_pool_size=3, min_pool_size=2)) as pool:
+        await until(lambda: pool.get_stats()["state_counts"]["idle"] == 2, 30)
+        with SandboxSession(pool=pool) as session:
+            assert session.run("print(1)").stdout == "1\n"
+            stats = pool.get_stats()
+            assert (stats["max_size"], stats["min_size"], stats["closed"]) == (3, 2, False)
+            assert stats["state_counts"]["busy"] == 1
+            assert 1 <= stats["total_size"] <= 3
+    assert pool.get_stats()["closed"]
+    with pytest.raises(PoolClosedError):
+        SandboxSession(pool=pool).open()
+    pool.close()
+
+
+def test_threads_share_a_pool_and_nobody_meets_another() -> None:
+    results: list[str] = []
+
+    def work(number: int) -> None:
+        with SandboxSession(pool=pool) as session:
+            seen = session.run(f"import os\nprint(os.listdir('.'))\nopen('mine', 'w').write('{number}')").stdout
+            results.append(seen + session.run("print(open('mine').read())").stdout)
+
+    with create_pool_manager(config=PoolConfig(max_pool_size=2)) as pool:
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert sorted(results) == [f"[]\n{number}\n" for number in range(6)]
+
+
+@pytest.mark.parametrize("strategy", ["fail_fast", "wait"])
+def test_a_pool_that_has_no_sandbox_left_says_so(strategy: str) -> None:
+    config = PoolConfig(max_pool_size=1, exhaustion_strategy=strategy, acquisition_timeout=0.2)
+    with create_pool_manager(config=config) as pool:
+        first = pool.acquire()
+        with pytest.raises(PoolExhaustedError):
+            pool.acquire()
+        pool.release(first)
+        again = pool.acquire()
+        assert again.run("print(1)").stdout == "1\n"
+
+
+def test_a_temporary_sandbox_is_made_beyond_the_size() -> None:
+    with create_pool_manager(config=PoolConfig(max_pool_size=1, exhaustion_strategy="temporary")) as pool:
+        sessions = [pool.acquire() for _ in range(3)]
+        assert [session.run("print(1)").stdout for session in sessions] == ["1\n"] * 3
+
+
+def test_sessions_of_a_pool_differ_in_what_sandboxes_do_not_have_a_part_in() -> None:
+    with create_pool_manager(config=PoolConfig(max_pool_size=2), execution_timeout=20) as pool:
+        assert SandboxSession(pool=pool, backend="auto").options.execution_timeout == 20
+        assert SandboxSession(pool=pool, execution_timeout=5).options.execution_timeout == 5
+        with ArtifactSandboxSession(pool=pool) as session:
+            assert session.run("print(1)").plots == []
+        for arguments in ({"image": "a"}, {"runtime_configs": {"pids_limit": 9}}, {"lang": "ruby"}):
+            with pytest.raises(ValidationError, match=next(iter(arguments))):
+                SandboxSession(pool=pool, **arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"max_pool_size": 0},
+        {"min_pool_size": 11},
+        {"min_pool_size": -1},
+        {"max_container_uses": 0},
+        {"idle_timeout": 0},
+        {"acquisition_timeout": -1},
+        {"exhaustion_strategy": "beg"},
+    ],
+)
+def test_a_pool_that_cannot_be_is_an_error(arguments: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        PoolConfig(**arguments)  # type: ignore[arg-type]

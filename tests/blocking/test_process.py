@@ -1,0 +1,79 @@
+"""What is left of a program that goes without closing anything, however it goes: nothing."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import anyio
+import pytest
+
+from llm_sandbox_mcp.blocking.portal import portal
+from tests import leftovers
+
+pytestmark = pytest.mark.usefixtures("library", "nothing_left")
+
+GONE = 10.0
+"""Seconds for the last trace of a program that has ended."""
+
+
+@pytest.fixture
+def nothing_left(folder: Path) -> Iterator[None]:
+    portal.close()  # this process's own, which come and go
+    look = partial(leftovers.look, folder / "runtime")
+    before = look()
+    yield
+    anyio.run(leftovers.nothing_beyond, before, look, GONE)
+
+
+OPEN = "from llm_sandbox_mcp import SandboxSession\nsession = SandboxSession()\nsession.open()\n"
+
+ENDS = {
+    "forgets to close": OPEN + "print(session.run('print(1)').stdout, end='')",
+    "raises": OPEN + "print(session.run('print(1)').stdout, end='', flush=True)\nraise SystemExit(5)",
+    "closes in another thread": OPEN
+    + "import threading\nprint(session.run('print(1)').stdout, end='')\nt = threading.Thread(target=session.close)\nt.start()",
+    "forks": OPEN
+    + "import os\nif os.fork() == 0: os._exit(0)\nos.wait()\nprint(session.run('print(1)').stdout, end='')",
+    "uses it in a child too": OPEN + "import os, sys\nsys.stdout.flush()\nif os.fork() == 0:\n"
+    "    with SandboxSession() as own: print(own.run('print(1)').stdout, end='', flush=True)\n    sys.exit()\nos.wait()",
+}
+
+
+@pytest.mark.parametrize("program", ENDS.values(), ids=ENDS)
+def test_a_program_that_ends_takes_all_with_it(program: str) -> None:
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("1\n", ""), done
+
+
+def test_an_interrupt_ends_a_run_and_the_program_can_go_on() -> None:
+    program = OPEN + (
+        "try:\n    session.run('print(1, flush=True)\\nwhile True: pass', on_stdout=lambda text: print(text, end='', flush=True))\n"
+        "except KeyboardInterrupt:\n    print(session.run('print(2)').stdout, end='')\n    raise"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "1\n"
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    assert (out, process.returncode) == ("2\n", -signal.SIGINT), err
+
+
+def test_a_killed_program_leaves_nothing_either() -> None:
+    program = (
+        OPEN
+        + "session.run('print(1, flush=True)\\nwhile True: pass', on_stdout=lambda text: print(text, end='', flush=True))"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "1\n"
+        threads = Path(f"/proc/{process.pid}/task").iterdir()
+        children = [child for thread in threads for child in (thread / "children").read_text().split()]
+        process.kill()
+    for child in children:  # they come to this process, which the look at what is left has made a subreaper
+        os.waitpid(int(child), 0)

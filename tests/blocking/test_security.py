@@ -1,0 +1,105 @@
+"""Policies are rules: found however code is written, not where it only speaks of them, and enforced by every run."""
+
+import pytest
+
+from llm_sandbox_mcp import (
+    InvalidRegexPatternError,
+    RestrictedModule,
+    SandboxSession,
+    SecurityIssueSeverity,
+    SecurityPattern,
+    SecurityPolicy,
+    SecurityViolationError,
+    ValidationError,
+    get_security_policy,
+    validate_package_name,
+)
+
+pytestmark = pytest.mark.usefixtures("library")
+
+HIGH, MEDIUM, LOW, SAFE = (
+    SecurityIssueSeverity.HIGH,
+    SecurityIssueSeverity.MEDIUM,
+    SecurityIssueSeverity.LOW,
+    SecurityIssueSeverity.SAFE,
+)
+INTERNAL = SecurityPattern(r"get\(.*internal\.example", "asks what is not ours", MEDIUM)
+NO_OS = RestrictedModule("os", "starts programs", HIGH)
+
+
+def policy(threshold: SecurityIssueSeverity) -> SecurityPolicy:
+    made = SecurityPolicy(severity_threshold=threshold)
+    made.add_pattern(INTERNAL)
+    made.add_restricted_module(NO_OS)
+    return made
+
+
+def test_what_is_forbidden_is_found_however_it_is_written() -> None:
+    with SandboxSession(security_policy=policy(MEDIUM)) as session:
+        for code in ("import json,os", "x='#';import os", "__import__('os')", "from os import path", "import os as o"):
+            safe, found = session.is_safe(code)
+            assert (safe, [one.description for one in found]) == (False, ["starts programs"]), code
+            with pytest.raises(SecurityViolationError, match="line 1"):
+                session.run(f"{code}\nopen('ran', 'w')")
+        assert session.is_safe("get('https://internal.example/a')") == (False, [INTERNAL])
+        assert session.execute_command("ls").stdout == ""
+
+
+def test_what_only_speaks_of_it_is_not_found() -> None:
+    with SandboxSession(security_policy=policy(LOW)) as session:
+        code = "# get(internal.example)\nprint('import os')"
+        assert session.is_safe(code) == (True, [])
+        assert session.run(code).stdout == "import os\n"
+
+
+def test_what_is_less_bad_than_the_threshold_is_told_and_runs() -> None:
+    code = "def get(x): return 1\nprint(get('internal.example'))"
+    for threshold in (HIGH, SAFE):
+        with SandboxSession(security_policy=policy(threshold)) as session:
+            assert session.is_safe(code) == (True, [INTERNAL])
+            assert session.is_safe(code) == (True, [INTERNAL])  # they do not pile up
+            assert session.run(code).stdout == "1\n"
+
+
+def test_a_restricted_module_is_not_installed_in_any_version() -> None:
+    made = SecurityPolicy(HIGH, restricted_modules=[RestrictedModule("requests", "", HIGH)])
+    with SandboxSession(security_policy=made) as session:
+        for library in ("requests", "requests==2.1", "requests[socks]>=2"):
+            with pytest.raises(SecurityViolationError, match="restricted module"):
+                session.run("print(1)", libraries=[library])
+
+
+@pytest.mark.parametrize(
+    "name", ["development", "production", "strict", "educational", "data_science", "web_scraping", "minimal"]
+)
+def test_the_presets_are_there_and_can_be_added_to(name: str) -> None:
+    made = get_security_policy(name)
+    made.add_pattern(INTERNAL)
+    with SandboxSession(security_policy=made) as session:
+        assert session.is_safe("print(1)") == (True, [])
+        found = [one.severity for one in session.is_safe("import os\nos.fork()\nget('internal.example')")[1]]
+        assert HIGH in found or name == "development"
+        assert MEDIUM in found
+
+
+def test_what_is_no_policy_is_an_error() -> None:
+    with pytest.raises(ValidationError, match="there are: data_science"):
+        get_security_policy("none")
+    with pytest.raises(InvalidRegexPatternError):
+        SecurityPattern("(", "", HIGH)
+    with pytest.raises(ValueError, match="9"):
+        RestrictedModule("os", "", SecurityIssueSeverity(9))
+    with SandboxSession() as session:
+        assert session.is_safe("import os") == (True, [])
+
+
+@pytest.mark.parametrize("library", ["a; rm -rf /", "$(x)", "-r x", "../x", "", "https://a.example/x.whl", "a b"])
+def test_what_is_no_name_of_a_library_is_refused(library: str) -> None:
+    for language in ("python", "javascript", "ruby"):
+        with pytest.raises(ValidationError):
+            validate_package_name(library, language)
+
+
+def test_names_of_libraries_are_taken_as_they_are() -> None:
+    assert validate_package_name(" numpy>=2,<3 ", "python") == "numpy>=2,<3"
+    assert validate_package_name("@scope/name@1.2", "javascript") == "@scope/name@1.2"

@@ -1,0 +1,66 @@
+"""What the commands say of languages whose code the rules cannot judge, before any code comes."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from llm_sandbox_mcp.folders import HANDLERS
+
+from .command import command, refused
+
+
+@pytest.fixture
+def profile(tmp_path: Path) -> Path:
+    """A profile whose rules apply to languages of its own: one lacks its grammar, one has a mistake, one has neither."""
+    for name in ("ruby", "bash"):
+        shutil.copytree(HANDLERS / name, tmp_path / "languages" / name)
+    absent = tmp_path / "languages/ruby/handler.toml"
+    absent.write_text(absent.read_text().replace('"tree_sitter_ruby"', '"tree_sitter_absent"'))
+    with (tmp_path / "languages/bash/names.scm").open("a") as query:
+        query.write("(no_such_node) @call\n")
+    (tmp_path / "languages/bare").mkdir()
+    (tmp_path / "languages/bare/handler.toml").write_text(
+        'name = "bare"\ntitle = "Bare"\nextension = ".x"\nversion = ["sh", "-c", "echo 1"]\nstateful = true\n'
+        '[runner]\nargv = ["sh"]\n'
+    )
+    path = tmp_path / "profile.toml"
+    path.write_text(f"[handlers]\nfolders = ['{tmp_path}/languages']\n[rules]\npreset = 'minimal'\n")
+    return path
+
+
+@pytest.mark.usefixtures("embedded")
+def test_doctor_names_languages_that_rules_refuse_as_a_whole_and_what_mends_that(profile: Path) -> None:
+    done = command("doctor", "--profile", str(profile))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.search(
+        r"\nruby rules +missing +ruby is refused: rules apply to it, whose grammar is not installed\n", done.stdout
+    )
+    assert "\n  ruby rules: pip install tree-sitter-ruby\n" in done.stdout
+    assert re.search(r"\nbash rules +missing +bash is refused: .*names\.scm \(.*no_such_node", done.stdout)
+    assert (
+        f"\n  bash rules: mend that file, as handlers/README.md says: {profile.parent}/languages/bash/names.scm\n"
+        in done.stdout
+    )
+    assert re.search(
+        r"\nbare rules +missing +bare is refused: .* whose handler\.toml has no \[grammar\]\n", done.stdout
+    )
+    assert re.search(r"\nrules +ok +forks, secrets\n", done.stdout)
+    assert "\npython rules" not in done.stdout
+
+
+@pytest.mark.usefixtures("embedded")
+def test_doctor_says_nothing_of_rules_where_there_are_none() -> None:
+    assert not re.search(r"^rules |rules +missing", command("doctor").stdout, re.MULTILINE)
+
+
+def test_a_mistake_in_what_names_something_is_found_by_the_check_of_a_profile(profile: Path) -> None:
+    said = refused("profile", "check", str(profile))
+    assert f"{profile.parent}/languages/bash/names.scm: rules apply to bash" in said
+    assert "no_such_node" in said
+
+
+def test_a_grammar_that_is_not_installed_is_no_mistake_of_the_profile(profile: Path) -> None:
+    shutil.rmtree(profile.parent / "languages/bash")
+    assert command("profile", "check", str(profile)).returncode == 0

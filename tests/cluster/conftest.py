@@ -1,0 +1,66 @@
+"""A service on the tests' cluster, in a namespace of its own."""
+
+import secrets
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio.to_thread
+import pytest
+
+from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.wiring import open_service
+from tests.containers.engines import until
+from tests.engines import host_folder, kubeconfig, need, small_profile
+
+Serving = Callable[..., AbstractAsyncContextManager[Service]]
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with host_folder() as made:
+        yield made
+
+
+@pytest.fixture
+async def cluster(anyio_backend: str) -> Any:
+    """The cluster's core interface, for what tests do beside the product; it blocks."""
+    await need("kubernetes")
+    from kubernetes.client import CoreV1Api
+    from kubernetes.config import new_client_from_config
+
+    return CoreV1Api(new_client_from_config(kubeconfig()))
+
+
+@pytest.fixture
+async def namespace(cluster: Any) -> AsyncIterator[str]:
+    """A namespace with the service account that pods need, gone with the test."""
+    name = f"test-{secrets.token_hex(4)}"
+    await anyio.to_thread.run_sync(lambda: cluster.create_namespace({"metadata": {"name": name}}))
+    # The cluster makes it in a moment, and refuses pods before.
+    await until(lambda: bool(cluster.list_namespaced_service_account(name).items), 20)
+    try:
+        yield name
+    finally:
+        await anyio.to_thread.run_sync(lambda: cluster.delete_namespace(name))
+
+
+@pytest.fixture
+def serving(folder: Path, namespace: str) -> Serving:
+    """Opens a service on Bash with changes of the profile."""
+
+    @asynccontextmanager
+    async def opened(
+        kubernetes: Mapping[str, object] | None = None, **changes: Mapping[str, object]
+    ) -> AsyncIterator[Service]:
+        sections = {"kubernetes": {"namespace": namespace, **(kubernetes or {})}, **changes}
+        async with open_service(small_profile("kubernetes", folder, **sections)) as service:
+            yield service
+
+    return opened

@@ -1,0 +1,260 @@
+"""What is wrong with a cluster, or with what it is asked for, is told soon, by name and with the fix; nothing stays."""
+
+import base64
+import json
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import pytest
+
+from llm_sandbox_mcp.errors import CapacityReached, EngineUnavailable, SandboxError, SandboxLost, StartFailed
+from llm_sandbox_mcp.service import Service
+from tests.containers.engines import until
+from tests.deadlines import within
+from tests.engines import kubeconfig
+
+from .conftest import Serving
+
+# Alone, as so many seconds are what a user is promised.
+pytestmark = [pytest.mark.anyio, pytest.mark.alone]
+
+SOON = 5.0
+"""Seconds for an error to be told."""
+MIB = 1 << 20
+
+
+@pytest.fixture(autouse=True)
+async def nothing_left(cluster: Any, namespace: str) -> AsyncIterator[None]:
+    yield
+    await until(lambda: not cluster.list_namespaced_pod(namespace).items, 10)
+
+
+async def refused(service: Service, error: type[SandboxError], *says: str) -> None:
+    """Runs code, which is an error that says all of that."""
+    with within(SOON), pytest.raises(error) as raised:
+        await service.execute("echo x", language="bash")
+    for words in says:
+        assert words in str(raised.value), raised.value
+    assert "; " in str(raised.value)
+
+
+def config(folder: Path, **changes: str) -> str:
+    """The tests' kubeconfig with some words exchanged."""
+    text = Path(kubeconfig() or "").read_text()
+    for old, new in changes.items():
+        assert old in text
+        text = text.replace(old, new)
+    path = folder / "kubeconfig"
+    path.write_text(text)
+    return str(path)
+
+
+@pytest.fixture
+def server() -> str:
+    """Where the cluster's interface is."""
+    lines = Path(kubeconfig() or "").read_text().split("server: ")[1]
+    return lines.split(",")[0].split("\n")[0].strip(' "}')
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """Somebody who takes connections and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield f"https://127.0.0.1:{listening.getsockname()[1]}"
+
+
+async def test_no_cluster_at_that_address(serving: Serving, folder: Path, server: str) -> None:
+    file = config(folder, **{server: "https://127.0.0.1:9"})
+    async with serving({"kubeconfig": file}) as service:
+        await refused(service, EngineUnavailable, "kubernetes does not answer at https://127.0.0.1:9", "context")
+
+
+async def test_a_cluster_that_says_nothing(serving: Serving, folder: Path, server: str, silent: str) -> None:
+    async with serving({"kubeconfig": config(folder, **{server: silent})}) as service:
+        await refused(service, EngineUnavailable, "does not answer at", "no answer in time")
+
+
+async def test_a_file_that_is_not_there(serving: Serving) -> None:
+    async with serving({"kubeconfig": "/nonexistent/config"}) as service:
+        await refused(service, EngineUnavailable, "/nonexistent/config", "kubernetes.kubeconfig")
+
+
+async def test_a_context_that_is_not_there(serving: Serving) -> None:
+    async with serving({"context": "another"}) as service:
+        await refused(service, EngineUnavailable, "another", "kubernetes.context")
+
+
+async def test_credentials_that_are_taken_no_more(serving: Serving, folder: Path) -> None:
+    token = Path(kubeconfig() or "").read_text().split('token: "')[1].split('"')[0]
+    async with serving({"kubeconfig": config(folder, **{token: "expired"})}) as service:
+        await refused(service, EngineUnavailable, "takes no credentials of ours", "renew them")
+
+
+async def test_a_namespace_that_is_not_there(serving: Serving) -> None:
+    async with serving({"namespace": "nowhere"}) as service:
+        await refused(service, EngineUnavailable, "has no namespace nowhere", "create it")
+
+
+async def test_a_quota_that_is_used_up(serving: Serving, cluster: Any, namespace: str) -> None:
+    quota = {"metadata": {"name": "few"}, "spec": {"hard": {"pods": "1"}}}
+    await anyio.to_thread.run_sync(lambda: cluster.create_namespaced_resource_quota(namespace, quota))
+    await until(lambda: bool(cluster.read_namespaced_resource_quota("few", namespace).status.used), 20)
+    async with serving() as service:
+        kept = await service.execute("x=1", language="bash")
+        await refused(service, CapacityReached, f"namespace {namespace}", "exceeded quota", "few", "ResourceQuota")
+        again = await service.execute("echo $x", language="bash", session_id=kept.session_id)
+        assert again.stdout.text == "1\n"
+
+
+async def test_an_image_that_cannot_be_pulled(serving: Serving) -> None:
+    async with serving({"images": {"bash": "127.0.0.1:9/none:1"}}) as service:
+        await refused(service, StartFailed, "image 127.0.0.1:9/none:1 of pod sandbox-", "cannot be had", "pull_secrets")
+
+
+async def test_an_image_that_is_never_pulled(serving: Serving) -> None:
+    async with serving({"images": {"bash": "none:1"}, "pull": "Never"}) as service:
+        await refused(service, StartFailed, "image none:1", "ErrImageNeverPull")
+
+
+@pytest.mark.parametrize(
+    ("mistake", "says"),
+    [
+        ({"spec": {"containers": [{"name": "sandbox", "imagePullPolicy": "Sometimes"}]}}, "imagePullPolicy"),
+        ({"spec": {"restartPolicy": 7}}, "restartPolicy"),
+        ({"spec": {"volumes": [{"name": "UPPER", "emptyDir": {}}]}}, "UPPER"),
+    ],
+    ids=str,
+)
+async def test_a_manifest_with_a_mistake(serving: Serving, mistake: dict[str, object], says: str) -> None:
+    async with serving({"pod_manifest": mistake}) as service:
+        await refused(service, StartFailed, says, "kubernetes.pod_manifest")
+
+
+async def test_what_a_manifest_loosens_is_reported_at_start(serving: Serving, caplog: pytest.LogCaptureFixture) -> None:
+    async with serving():
+        assert caplog.messages == []
+    async with serving({"pod_manifest": {"spec": {"hostNetwork": True}}}):
+        assert caplog.messages == [
+            "kubernetes.pod_manifest of the profile loosens every sandbox: spec.hostNetwork is True"
+        ]
+
+
+async def test_a_pod_that_no_node_takes(serving: Serving) -> None:
+    async with serving({"node_selector": {"pool": "none"}}) as service:
+        await refused(service, StartFailed, "no node takes pod sandbox-", "Unschedulable", "add nodes")
+
+
+def deletes(cluster: Any, namespace: str, name: str) -> None:
+    cluster.delete_namespaced_pod(name, namespace, body={"gracePeriodSeconds": 0})
+
+
+def evicts(cluster: Any, namespace: str, name: str) -> None:
+    """What a node does that has too little room."""
+    evicted = {"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."}
+    cluster.patch_namespaced_pod_status(name, namespace, {"status": evicted})
+
+
+def loses_its_node(cluster: Any, namespace: str, name: str) -> None:
+    """What the cluster does when it has not heard of a node for a while."""
+    silent = {"conditions": [{"type": "Ready", "status": "False"}]}
+    cluster.patch_namespaced_pod_status(name, namespace, {"status": silent})
+
+
+@pytest.mark.parametrize(
+    ("happens", "says"),
+    [
+        (deletes, "was deleted; open a new session"),
+        (evicts, "was ended: Evicted, The node was low on resource: memory.; give its node more room"),
+        (loses_its_node, "was lost: NodeLost, node-1 is silent; see to the node"),
+    ],
+)
+async def test_what_becomes_of_a_pod_under_a_session_is_told_by_name(
+    serving: Serving, cluster: Any, namespace: str, happens: Callable[[Any, str, str], None], says: str
+) -> None:
+    async with serving() as service:
+        other = await service.execute("x=1", language="bash")
+        there = {pod.metadata.name for pod in cluster.list_namespaced_pod(namespace).items}
+        session = await service.execute("y=1", language="bash")
+        name = next(
+            pod.metadata.name for pod in cluster.list_namespaced_pod(namespace).items if pod.metadata.name not in there
+        )
+        started = anyio.Event()
+
+        async def seen(stream: str, text: str) -> None:
+            started.set()
+
+        async def run() -> None:
+            with pytest.raises(SandboxLost) as raised:
+                await service.execute(
+                    "echo on; sleep 1000", language="bash", session_id=session.session_id, on_output=seen
+                )
+            assert f"pod {name} {says}" in str(raised.value)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(run)
+            await started.wait()
+            await anyio.to_thread.run_sync(happens, cluster, namespace, name)
+            tasks.cancel_scope.deadline = anyio.current_time() + SOON
+        assert not tasks.cancel_scope.cancelled_caught
+        # Nobody can use it any more, so it is removed, whether or not the session goes on.
+        await until(lambda: len(cluster.list_namespaced_pod(namespace).items) == 1, SOON)
+        again = await service.execute("echo ${x}${y}", language="bash", session_id=other.session_id)
+        assert again.stdout.text == "1\n"
+        fresh = await service.execute("echo fresh", language="bash", session_id=session.session_id)
+        assert fresh.stdout.text == "fresh\n"
+        assert any("started fresh" in note for note in fresh.notes)
+
+
+_VERBS = ["pods create", "pods list", "pods watch", "pods/exec create", "pods/attach create", "leases create"]
+
+
+@asynccontextmanager
+async def allowed(cluster: Any, namespace: str, folder: Path, without: str) -> AsyncIterator[str]:
+    """A kubeconfig of a user who may do all that the server needs, but one thing."""
+    from kubernetes.client import RbacAuthorizationV1Api
+
+    role: Any = [
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["create", "delete", "list", "watch", "get"]},
+        {"apiGroups": [""], "resources": ["pods/exec", "pods/attach"], "verbs": ["create", "get"]},
+        {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create", "delete", "list", "patch"]},
+    ]
+    resource, verb = without.split()
+    rules: list[Any] = []
+    for rule in role:
+        for name in rule["resources"]:
+            lacks = {verb, "get"} if name == resource and "/" in name else {verb} if name == resource else set()
+            rules.append({**rule, "resources": [name], "verbs": [v for v in rule["verbs"] if v not in lacks]})
+    rbac = RbacAuthorizationV1Api(cluster.api_client)
+    subject = {"kind": "ServiceAccount", "name": "default", "namespace": namespace}
+    binding: Any = {
+        "metadata": {"name": "some"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "some"},
+        "subjects": [subject],
+    }
+
+    def make() -> str:
+        some: Any = {"metadata": {"name": "some"}, "rules": [rule for rule in rules if rule["verbs"]]}
+        rbac.create_namespaced_role(namespace, some)
+        rbac.create_namespaced_role_binding(namespace, binding)
+        account = cluster.read_namespaced_service_account("default", namespace)
+        secret = cluster.read_namespaced_secret(account.secrets[0].name, namespace)
+        return base64.b64decode(secret.data["token"]).decode()
+
+    # A cluster makes the account first and its token a moment later.
+    await until(lambda: bool(cluster.read_namespaced_service_account("default", namespace).secrets), 20)
+    theirs = await anyio.to_thread.run_sync(make)
+    token = Path(kubeconfig() or "").read_text().split('token: "')[1].split('"')[0]
+    yield config(folder, **{json.dumps(token): json.dumps(theirs)})
+
+
+@pytest.mark.parametrize("without", _VERBS)
+async def test_a_verb_that_is_forbidden(
+    serving: Serving, cluster: Any, namespace: str, folder: Path, without: str
+) -> None:
+    async with allowed(cluster, namespace, folder, without) as file, serving({"kubeconfig": file}) as service:
+        await refused(service, SandboxError, without.split()[0], "configs/kubernetes")

@@ -1,0 +1,29 @@
+"""One session is one sandbox, of one image: the languages that the image has programs for run in it, and no others."""
+
+import pytest
+
+from llm_sandbox_mcp.errors import StartFailed
+from llm_sandbox_mcp.service import Service
+
+pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("backend_name", ["docker", "podman"])]
+
+
+async def test_another_language_of_the_image_shares_files(service: Service) -> None:
+    first = await service.execute("open('note', 'w').write('seen')")
+    second = await service.execute("cat note", language="bash", session_id=first.session_id)
+    assert (second.status, second.stdout.text) == ("ok", "seen")
+
+
+@pytest.mark.parametrize(("language", "program"), [("ruby", "ruby"), ("cpp", "g[+][+]")])
+async def test_a_language_that_the_image_lacks_is_refused_and_harms_nothing(
+    service: Service, language: str, program: str
+) -> None:
+    first = await service.execute("x = 41")
+    with pytest.raises(StartFailed, match=f"{language} needs {program}, which image llm-sandbox-mcp-python"):
+        await service.execute("1", language=language, session_id=first.session_id)
+    assert (await service.execute("x + 1", session_id=first.session_id)).result == "42"
+
+
+async def test_a_session_is_of_the_image_of_its_first_language(service: Service) -> None:
+    done = await service.execute("puts RUBY_ENGINE", language="ruby")
+    assert (done.status, done.stdout.text) == ("ok", "ruby\n")

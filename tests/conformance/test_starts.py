@@ -1,0 +1,78 @@
+"""How many processes a run starts beside the code's own, where starting one takes long: on engines of other machines."""
+
+from collections.abc import Mapping, Sequence
+
+import anyio
+import pytest
+
+from llm_sandbox_mcp.backends.base import WORKDIR, Process
+from llm_sandbox_mcp.backends.containers import backend as containers
+from llm_sandbox_mcp.backends.containers.sandbox import ContainerSandbox
+from llm_sandbox_mcp.service import Service
+from tests.engines import MIB
+
+pytestmark = pytest.mark.anyio
+
+PROGRAM = '#include <fstream>\nint main() { std::ofstream("made.txt", std::ios::app) << "x"; return %d; }'
+FILLS = "with open('large', 'wb') as file:\n    while True: file.write(bytes(1 << 20))"
+
+
+@pytest.fixture(params=["docker", "podman", "kubernetes"])
+def backend_name(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def changes() -> dict[str, Mapping[str, object]]:
+    return {"limits": {"memory": 512 * MIB, "disk": 16 * MIB}}
+
+
+@pytest.fixture
+def starts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The programs that were started; of an engine on this machine nothing is seen from outside, as of another's."""
+    started: list[str] = []
+    spawn = ContainerSandbox.spawn
+
+    async def noted(
+        sandbox: ContainerSandbox, argv: Sequence[str], env: Mapping[str, str], cwd: str = WORKDIR
+    ) -> Process:
+        started.append(argv[0])
+        return await spawn(sandbox, argv, env, cwd)
+
+    monkeypatch.setattr(ContainerSandbox, "spawn", noted)
+    monkeypatch.setattr(containers, "look", lambda *_: None)
+    return started
+
+
+async def test_a_run_that_fails_starts_nothing(service: Service, starts: list[str]) -> None:
+    session = (await service.execute("x = 1")).session_id
+    starts.clear()
+    for _ in range(3):
+        failed = await service.execute("1 / 0", session_id=session)
+        assert failed.status == "error", failed
+    assert starts == []
+
+
+async def test_a_disk_that_is_full_is_told_all_the_same(service: Service, starts: list[str]) -> None:
+    session = (await service.execute("x = 1")).session_id
+    starts.clear()
+    full = await service.execute(FILLS, session_id=session)
+    assert full.status == "disk_limit", full
+    assert [program for program in starts if program != "tar"] == []
+
+
+async def test_a_built_program_starts_nothing_but_itself_and_its_files_are_found(
+    service: Service, starts: list[str]
+) -> None:
+    with anyio.fail_after(60):
+        session = service.open_session("cpp")
+        for code in (0, 3):
+            first = await service.execute(PROGRAM % code, language="cpp", session_id=session)
+            assert [artifact.name for artifact in first.artifacts] == ["made.txt"], first
+            starts.clear()
+            for _ in range(2):
+                again = await service.execute(PROGRAM % code, language="cpp", session_id=session)
+                assert (again.exit_code, [artifact.name for artifact in again.artifacts]) == (code, ["made.txt"]), again
+            # What it changed is taken out by `tar`.
+            assert sorted(starts) == sorted(["tar", starts[0]] * 2), starts

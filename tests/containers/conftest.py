@@ -1,0 +1,98 @@
+"""Docker and Podman as they are, with images and settings that are wrong in one way each."""
+
+import gc
+import io
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import anyio
+import docker
+import pytest
+
+from llm_sandbox_mcp.backends import open_backend
+from llm_sandbox_mcp.backends.base import Sandbox
+from llm_sandbox_mcp.profile import Profile
+from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.wiring import open_service
+from tests.engines import absent, docker_host, host_folder, need, podman_host, spare, surroundings
+
+HOSTS = {"docker": docker_host, "podman": podman_host}
+
+
+@pytest.fixture(autouse=True)
+def swept() -> Iterator[None]:
+    """What the packages of engines left open when theirs went is found here, where it is expected, and not in a later test."""
+    yield
+    gc.collect()
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with host_folder() as made:
+        yield made
+
+
+@pytest.fixture(scope="package")
+def only_spare_docker() -> Iterator[spare.SecureDocker]:
+    if docker_host() is None:
+        absent("docker", "the tests' own engine is not up")
+    with spare.spare_docker() as running:
+        yield running
+
+
+@pytest.fixture
+def spare_docker(only_spare_docker: spare.SecureDocker) -> spare.SecureDocker:
+    """A Docker daemon that a test may end, and that is reached over TLS too."""
+    only_spare_docker.start()
+    return only_spare_docker
+
+
+@pytest.fixture
+def spare_podman() -> Iterator[spare.Spare]:
+    """A Podman service that a test may end, on the containers of the shared one."""
+    if podman_host() is None:
+        absent("podman", "the tests' own engine is not up")
+    with spare.spare_podman() as running:
+        yield running
+
+
+@pytest.fixture(params=HOSTS)
+def engine(request: pytest.FixtureRequest) -> str:
+    """The name of an engine that works here."""
+    name: str = request.param
+    anyio.run(need, name)
+    return name
+
+
+@pytest.fixture
+def client(engine: str) -> Iterator[docker.DockerClient]:
+    """Its Docker interface, which both have; for what the tests do beside the product."""
+    made = docker.DockerClient(base_url=HOSTS[engine](), version="1.41", timeout=60)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def broken(client: docker.DockerClient, request: pytest.FixtureRequest) -> Iterator[str]:
+    """An image of a few lines on the base of all images; its Dockerfile is the parameter. Removed afterwards."""
+    name = "llm-sandbox-mcp-broken"
+    client.images.build(fileobj=io.BytesIO(request.param.encode()), tag=name, rm=True, forcerm=True)
+    yield name
+    client.images.remove(name, force=True)
+
+
+@pytest.fixture
+async def service(anyio_backend: str, profile: Profile) -> AsyncIterator[Service]:
+    """A service with the profile that a test's file has as a fixture."""
+    with anyio.fail_after(60):
+        async with open_service(profile) as opened:
+            yield opened
+
+
+@pytest.fixture
+async def sandbox(anyio_backend: str, profile: Profile, folder: Path) -> AsyncIterator[Sandbox]:
+    """One sandbox of the same."""
+    with anyio.fail_after(60):
+        backend = open_backend(profile, surroundings(folder))
+        async with backend, backend.sandbox(profile.limits.policy(), backend.image_of("python")) as opened:
+            yield opened

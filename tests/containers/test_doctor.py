@@ -1,0 +1,29 @@
+"""What `doctor` says of an engine: the truth of each language's own image."""
+
+import re
+from pathlib import Path
+
+from tests.cli.command import command
+from tests.engines.images import LANGUAGES
+
+from .engines import address, profile_file
+
+
+def test_each_language_is_asked_in_its_own_image(engine: str, folder: Path) -> None:
+    done = command("doctor", "--profile", str(profile_file(engine, address(engine), folder)))
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    for language in LANGUAGES:
+        assert re.search(rf"\n{language} +ok ", done.stdout), done.stdout
+    assert done.stdout.endswith("Code can run here.\n")
+
+
+def test_an_image_that_is_missing_or_lacks_the_language_is_told_and_the_others_run(engine: str, folder: Path) -> None:
+    images = {"go": "llm-sandbox-mcp-nowhere", "ruby": "llm-sandbox-mcp-bash"}
+    file = profile_file(engine, address(engine), folder, containers={"images": images})
+    done = command("doctor", "--profile", str(file))
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    assert re.search(r"\ngo +missing .*no image llm-sandbox-mcp-nowhere", done.stdout), done.stdout
+    assert re.search(r"\nruby +missing +image llm-sandbox-mcp-bash has no ruby", done.stdout), done.stdout
+    assert "llm-sandbox-mcp images build" in done.stdout
+    assert re.search(r"\npython +ok ", done.stdout)
+    assert done.stdout.endswith("Code can run here.\n")

@@ -1,0 +1,131 @@
+"""A real engine that ends in the middle of a run: that is said, no code of ours runs on, and its return is a recovery."""
+
+import gc
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+import pytest
+
+from llm_sandbox_mcp.errors import EngineUnavailable, SandboxLost
+from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.wiring import open_service
+from tests.deadlines import within
+from tests.engines import small_profile
+from tests.engines.spare import IMAGE, SecureDocker, Spare
+
+from .engines import Watched, until
+
+pytestmark = pytest.mark.anyio
+
+SOON = 10.0
+GONE = 60.0
+"""Seconds for two tries to remove a container, each as long as an engine may take that has just come back."""
+ROUNDS = 3
+POOLED = 2
+"""Connections to the engine that its package keeps for the next call, one more or less."""
+
+
+@dataclass(frozen=True)
+class End:
+    """One way for an engine to end."""
+
+    engine: str
+    number: signal.Signals
+    keeps: bool = False
+    """Whether its containers are still there when it is back."""
+
+
+ENDS = {
+    "docker is stopped": End("docker", signal.SIGTERM),
+    "docker is killed": End("docker", signal.SIGKILL),
+    "docker is killed and keeps its containers": End("docker", signal.SIGKILL, keeps=True),
+    "podman is stopped": End("podman", signal.SIGTERM),
+    "podman is killed": End("podman", signal.SIGKILL),
+}
+
+
+@pytest.fixture(params=ENDS)
+def end(request: pytest.FixtureRequest) -> End:
+    return ENDS[request.param]
+
+
+@pytest.fixture
+def spare(request: pytest.FixtureRequest, end: End) -> Iterator[Spare]:
+    engine: Spare = request.getfixturevalue(f"spare_{end.engine}")
+    if isinstance(engine, SecureDocker) and end.keeps:
+        engine.end()
+        engine.settings["live-restore"] = True
+        engine.start()
+        yield engine
+        engine.settings.clear()
+        engine.end()
+    else:
+        yield engine
+
+
+def processes(container: str) -> list[str]:
+    """All processes of a container, as this machine sees them."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*"):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            if container in (place / "cgroup").read_text():
+                found.append((place / "cmdline").read_text() or place.name)
+    return found
+
+
+async def lose(service: Service, session: str, end: Callable[[], object]) -> None:
+    """Ends the engine in the middle of a run."""
+    running = anyio.Event()
+
+    async def seen(stream: str, text: str) -> None:
+        running.set()
+
+    async def run() -> None:
+        code = "import subprocess\nsubprocess.Popen(['sleep', '1000'])\nprint('on', flush=True)\nwhile True: pass"
+        with within(SOON), pytest.raises(SandboxLost):
+            await service.execute(code, session_id=session, on_output=seen)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(run)
+        await running.wait()
+        await anyio.to_thread.run_sync(end)
+
+
+# The packages leave a socket to be closed by the garbage collector when it cannot be connected.
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+async def test_its_end_is_told_and_its_return_is_a_recovery(spare: Spare, end: End, folder: Path) -> None:
+    settings = {end.engine: {"host": spare.address}, "containers": {"image": IMAGE}}
+    profile = small_profile(end.engine, folder, **settings)
+    watched = Watched(spare.address, folder / "runtime")
+    counts = []
+    async with open_service(profile) as service:
+        for _ in range(ROUNDS):
+            session = (await service.execute("kept = 1")).session_id
+            (container,) = watched.now()
+            assert len(processes(container)) >= 3
+            await lose(service, session, partial(spare.end, end.number))
+            with within(SOON), pytest.raises(EngineUnavailable, match=f"{end.engine} does not answer"):
+                await service.execute("print(1)", session_id=session)
+            # A daemon of Docker's that is killed leaves its containers as they were until it is back.
+            if end.engine == "podman" or end.number == signal.SIGTERM:
+                await until(lambda: not processes(container), GONE)  # noqa: B023
+            await anyio.to_thread.run_sync(spare.start)
+            with within(SOON):
+                again = await service.execute("print(6 * 7)", session_id=session)
+            assert again.stdout.text == "42\n"
+            assert any("started fresh" in note for note in again.notes), again
+            await until(lambda: not processes(container), GONE)  # noqa: B023
+            for open_session in service.list_sessions():
+                await service.close_session(open_session.id)
+            await until(lambda: not watched.now(), GONE)
+            gc.collect()  # what could not be connected is held by its error
+            counts.append(len(os.listdir("/proc/self/fd")))
+    assert counts[-1] <= counts[1] + POOLED, counts

@@ -1,0 +1,208 @@
+"""Engines are found as their own tools find them, and what is no engine is told soon."""
+
+import hashlib
+import json
+import socket
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import anyio
+import pytest
+
+from llm_sandbox_mcp.backends import copying, open_backend
+from llm_sandbox_mcp.backends.base import PATH, Backend
+from llm_sandbox_mcp.backends.containers import addresses
+from llm_sandbox_mcp.backends.containers.addresses import docker_address, podman_address
+from llm_sandbox_mcp.errors import EngineUnavailable
+from tests.deadlines import within
+from tests.engines import docker_host, need, podman_host, small_profile, surroundings
+
+from .conftest import HOSTS
+
+pytestmark = pytest.mark.anyio
+
+SOON = 10.0
+
+
+def backend_at(engine: str, folder: Path, environ: Mapping[str, str] | None = None, **settings: str) -> Backend:
+    """A backend whose engine is where the settings and the environment say."""
+    profile = small_profile(engine, folder, **{engine: {"host": "", **settings}})
+    return open_backend(profile, replace(surroundings(folder), environ=environ or {}))
+
+
+async def runs(backend: Backend, folder: Path) -> bool:
+    """Whether a program gets all its input and its end, and its output comes back whole."""
+    policy = small_profile("docker", folder).limits.policy()
+    data = b"x" * 300_000
+
+    async def chunks() -> AsyncIterator[bytes]:
+        yield data
+
+    with anyio.fail_after(60):
+        async with backend, backend.sandbox(policy, backend.image_of("python")) as sandbox:
+            # It prints before its input has ended, and after.
+            done = await sandbox.run(["sh", "-c", "echo early; exec cat"], {"PATH": PATH}, stdin=chunks())
+            await copying.copy_in(sandbox, "a", len(data), chunks())
+            found = await sandbox.run(["wc", "-c", "a"], {"PATH": PATH})
+            return done.stdout == b"early\n" + data and found.stdout == b"300000 a\n"
+
+
+async def refusal(backend: Backend, folder: Path) -> str:
+    policy = small_profile("docker", folder).limits.policy()
+    with pytest.raises(EngineUnavailable) as raised, within(SOON):
+        async with backend, backend.sandbox(policy, backend.image_of("python")):
+            pass
+    return str(raised.value)
+
+
+@pytest.mark.parametrize("engine", ["docker"], indirect=True)
+@pytest.mark.parametrize("way", ["profile", "environment", "current"])
+async def test_a_context_of_docker_is_used(engine: str, folder: Path, way: str) -> None:
+    meta = folder / "docker/contexts/meta" / hashlib.sha256(b"mine").hexdigest()
+    meta.mkdir(parents=True)
+    (meta / "meta.json").write_text(
+        json.dumps({"Name": "mine", "Metadata": {}, "Endpoints": {"docker": {"Host": docker_host()}}})
+    )
+    (folder / "docker/config.json").write_text(json.dumps({"currentContext": "mine"} if way == "current" else {}))
+    environ = {"DOCKER_CONFIG": str(folder / "docker")} | ({"DOCKER_CONTEXT": "mine"} if way == "environment" else {})
+    named = {"context": "mine"} if way == "profile" else {}
+    assert await runs(backend_at(engine, folder, environ, **named), folder)
+
+
+async def test_the_socket_of_an_ordinary_users_engine_is_found(
+    engine: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Where the engine of the whole machine is, there may be a person's own.
+    monkeypatch.setattr(addresses, f"_{engine.upper()}", str(folder / "none.sock"))
+    place = folder / {"docker": "docker.sock", "podman": "podman/podman.sock"}[engine]
+    place.parent.mkdir(exist_ok=True)
+    place.symlink_to((HOSTS[engine]() or "").removeprefix("unix://"))
+    backend = backend_at(engine, folder, {"XDG_RUNTIME_DIR": str(folder)})
+    async with backend:
+        first, *_ = await backend.probe()
+    assert first.detail.endswith(f" at unix://{place}")
+    assert await runs(backend_at(engine, folder, {"XDG_RUNTIME_DIR": str(folder)}), folder)
+
+
+@pytest.mark.parametrize(
+    ("environ", "place"), [("HOME", ".docker/run/docker.sock"), ("DOCKER_CONFIG", "run/docker.sock")]
+)
+def test_the_socket_below_dockers_own_folder_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environ: str, place: str
+) -> None:
+    monkeypatch.setattr(addresses, "_DOCKER", str(tmp_path / "none.sock"))
+    socket_file = tmp_path / place
+    socket_file.parent.mkdir(parents=True)
+    socket_file.touch()
+    settings = {"host": "", "context": ""}
+    assert docker_address(settings, {environ: str(tmp_path)}).url == f"unix://{socket_file}"
+
+
+def test_the_engine_of_the_whole_machine_comes_before_an_ordinary_users(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "podman").mkdir()
+    machines, docker_own, podman_own = tmp_path / "m.sock", tmp_path / "docker.sock", tmp_path / "podman/podman.sock"
+    for place in (machines, docker_own, podman_own):
+        place.touch()
+    monkeypatch.setattr(addresses, "_DOCKER", str(machines))
+    monkeypatch.setattr(addresses, "_PODMAN", str(machines))
+    environ = {"XDG_RUNTIME_DIR": str(tmp_path)}
+    assert docker_address({"host": "", "context": ""}, environ).url == f"unix://{machines}"
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    assert podman_address({"host": ""}, environ).url == f"unix://{machines}"
+    # An ordinary user has no use for root's service.
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    assert podman_address({"host": ""}, environ).url == f"unix://{podman_own}"
+
+
+async def test_the_variables_of_the_tools_are_read(engine: str, folder: Path) -> None:
+    variable = {"docker": "DOCKER_HOST", "podman": "CONTAINER_HOST"}[engine]
+    assert await runs(backend_at(engine, folder, {variable: HOSTS[engine]() or ""}), folder)
+
+
+def test_a_connection_of_podman_is_used_and_settings_without_one_are_no_obstacle(tmp_path: Path) -> None:
+    settings = {"host": ""}
+    folder = tmp_path / "containers"
+    folder.mkdir()
+    environ = {"XDG_CONFIG_HOME": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path)}
+    (folder / "containers.conf").write_text('[engine]\nruntime = "runc"\n')
+    assert podman_address(settings, environ).url.endswith("/podman.sock")
+    connections = {"Default": "a", "Connections": {"a": {"URI": "unix:///a.sock"}, "b": {"URI": "unix:///b.sock"}}}
+    (folder / "podman-connections.json").write_text(json.dumps({"Connection": connections}))
+    assert podman_address(settings, environ).url == "unix:///a.sock"
+    assert podman_address(settings, environ | {"CONTAINER_CONNECTION": "b"}).url == "unix:///b.sock"
+    with pytest.raises(EngineUnavailable, match="no connection c"):
+        podman_address(settings, environ | {"CONTAINER_CONNECTION": "c"})
+
+
+def test_ssh_and_unknown_contexts_are_refused_with_the_next_step(tmp_path: Path) -> None:
+    settings = {"host": "", "context": "", "ca": "", "cert": "", "key": ""}
+    with pytest.raises(EngineUnavailable, match=r"ssh -L.*docker\.host"):
+        docker_address(settings, {"DOCKER_HOST": "ssh://somewhere"})
+    with pytest.raises(EngineUnavailable, match=r"no context gone .*docker context ls"):
+        docker_address(settings, {"DOCKER_CONTEXT": "gone", "DOCKER_CONFIG": str(tmp_path)})
+
+
+def silence(peer: socket.socket) -> None:
+    peer.recv(1)
+
+
+def page_not_found(peer: socket.socket) -> None:
+    peer.recv(4096)
+    peer.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 5\r\nConnection: close\r\n\r\nnope\n")
+
+
+def garbage(peer: socket.socket) -> None:
+    peer.recv(4096)
+    peer.sendall(b"\x00\xff" * 100)
+
+
+def other_json(peer: socket.socket) -> None:
+    peer.recv(4096)
+    peer.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n[]")
+
+
+@pytest.mark.parametrize("answer", [silence, page_not_found, garbage, other_json])
+@pytest.mark.parametrize("engine", HOSTS)
+async def test_what_is_no_engine_is_told_soon(
+    engine: str, folder: Path, answer: Callable[[socket.socket], None]
+) -> None:
+    path = folder / "x.sock"
+    kept = []
+    async with anyio.create_task_group() as tasks:
+
+        async def serve() -> None:
+            async with await anyio.create_unix_listener(path) as listener:
+                while True:
+                    stream = await listener.accept()
+                    kept.append(stream)
+                    raw = stream.extra(anyio.abc.SocketAttribute.raw_socket)
+                    if answer is not silence:
+                        await anyio.wait_readable(raw)
+                        with suppress(OSError):  # who only looked whether someone listens is gone
+                            answer(raw)
+                        await stream.aclose()
+
+        tasks.start_soon(serve)
+        while not path.exists():
+            await anyio.lowlevel.checkpoint()
+        said = await refusal(backend_at(engine, folder, host=f"unix://{path}"), folder)
+        tasks.cancel_scope.cancel()
+    for stream in kept:
+        await stream.aclose()
+    assert f"unix://{path}" in said and f"{engine}.host of the profile" in said
+
+
+@pytest.mark.parametrize("engine", HOSTS)
+async def test_an_engine_that_is_not_there_is_told(engine: str, folder: Path) -> None:
+    said = await refusal(backend_at(engine, folder, host=f"unix://{folder}/none.sock"), folder)
+    assert f"{engine} does not answer at unix://{folder}/none.sock: No such file" in said
+
+
+async def test_podman_in_the_place_of_docker_is_told(folder: Path) -> None:
+    await need("podman")
+    said = await refusal(backend_at("docker", folder, host=podman_host() or ""), folder)
+    assert 'is Podman; set backend.name = "podman"' in said

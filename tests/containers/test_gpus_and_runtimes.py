@@ -1,0 +1,90 @@
+"""What the operator asks of the engine beyond the usual reaches it, and what it cannot do is said with the next step."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import docker
+import pytest
+
+from llm_sandbox_mcp.backends import open_backend
+from llm_sandbox_mcp.backends.containers.addresses import Address
+from llm_sandbox_mcp.backends.containers.backend import LABEL
+from llm_sandbox_mcp.backends.containers.engine import Recipe
+from llm_sandbox_mcp.backends.docker import DockerEngine
+from llm_sandbox_mcp.errors import StartFailed
+from tests.deadlines import within
+from tests.engines import MIB, docker_host, need, small_profile, surroundings
+
+from . import engines
+
+pytestmark = pytest.mark.anyio
+
+IMAGE = "llm-sandbox-mcp-base"
+SOON = 10.0
+
+ASKED: Mapping[str, tuple[Mapping[str, object], Mapping[str, str], str]] = {
+    "all GPUs": (
+        {"gpus": "all"},
+        {"docker": "gpu", "podman": "nvidia.com/gpu=all"},
+        "install the NVIDIA Container Toolkit for the engine, or change containers.gpus in the profile",
+    ),
+    "two GPUs": (
+        {"gpus": "2"},
+        {"docker": "gpu", "podman": "nvidia.com/gpu=0"},
+        "install the NVIDIA Container Toolkit for the engine, or change containers.gpus in the profile",
+    ),
+    "a runtime that is not there": (
+        {"runtime": "nowhere"},
+        {"docker": "runtime specified nowhere", "podman": "and not nowhere"},
+        "change containers.runtime in the profile",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", ASKED)
+async def test_what_an_engine_cannot_give_is_told_with_the_next_step_and_nothing_is_left(
+    engine: str, folder: Path, client: docker.DockerClient, what: str
+) -> None:
+    settings, reasons, step = ASKED[what]
+    places = surroundings(folder)
+    profile = small_profile(engine, folder, containers={"image": IMAGE, **settings})
+    if what in ("all GPUs", "two GPUs") and Path("/dev/nvidia0").exists():
+        pytest.skip("there is a GPU")
+    backend = open_backend(profile, places)
+    with pytest.raises(StartFailed) as raised, within(SOON):
+        async with backend, backend.sandbox(profile.limits.policy(), backend.image_of("python")):
+            pass
+    said, _, last = str(raised.value).rpartition("; ")
+    assert f"a container of {IMAGE} failed on {engine} at unix://" in said and reasons[engine] in said
+    assert last.endswith(step)
+    label = f"{LABEL}={places.runtime.name}"
+    await engines.until(lambda: not client.api.containers(all=True, filters={"label": label}), SOON)
+
+
+@pytest.mark.parametrize(("gpus", "count"), [("all", -1), ("2", 2)])
+async def test_docker_is_asked_for_gpus(folder: Path, gpus: str, count: int) -> None:
+    await need("docker")
+    address = docker_host() or ""
+    engine = DockerEngine(Address(address))
+    container = engine.create(
+        Recipe(
+            IMAGE,
+            ("true",),
+            "1000:1000",
+            {},
+            {"/tmp": MIB},
+            memory=64 * MIB,
+            cpus=1.0,
+            files={},
+            file_size=1,
+            pids=10,
+            gpus=gpus,
+        )
+    )
+    try:
+        host = engines.client(address).inspect_container(container)["HostConfig"]
+    finally:
+        engine.remove(container)
+        engine.close()
+    (request,) = host["DeviceRequests"]
+    assert (request["Count"], request["Capabilities"]) == (count, [["gpu"]])

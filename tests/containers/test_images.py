@@ -1,0 +1,68 @@
+"""Images that are made or fetched when they are needed, and what callers hear of it."""
+
+from pathlib import Path
+
+import anyio
+import docker
+import pytest
+
+from llm_sandbox_mcp.errors import StartFailed
+from llm_sandbox_mcp.wiring import open_service
+from tests.engines import small_profile
+
+pytestmark = pytest.mark.anyio
+
+NAME = "llm-sandbox-mcp-scratch/own"
+
+
+async def test_a_dockerfile_of_the_profile_is_built_on_the_first_use_which_hears_how_it_goes(
+    engine: str, folder: Path, client: docker.DockerClient
+) -> None:
+    (folder / "own").mkdir()
+    (folder / "own/Dockerfile").write_text("FROM llm-sandbox-mcp-bash\nCOPY mark /etc/mark\n# step\nRUN echo so far\n")
+    (folder / "own/mark").write_text(folder.name)
+    own = {"images": {"bash": NAME}, "dockerfiles": {"bash": str(folder / "own/Dockerfile")}}
+    heard: list[str] = []
+
+    async def hear(line: str) -> None:
+        heard.append(line)
+
+    try:
+        with anyio.fail_after(60):
+            async with open_service(small_profile(engine, folder, containers=own)) as service:
+                # A run in a sandbox of another language needs no image of Bash's own.
+                other = await service.execute("1", on_progress=hear)
+                session = other.session_id
+                there = await service.execute("echo a", language="bash", session_id=session, on_progress=hear)
+                assert (there.stdout.text, heard) == ("a\n", [])
+                first = await service.execute("cat /etc/mark", language="bash", on_progress=hear)
+                assert first.stdout.text == folder.name
+                assert any("COPY mark" in line for line in heard) and any("so far" in line for line in heard), heard
+                built = len(heard)
+                again = await service.execute("cat /etc/mark", language="bash", on_progress=hear)
+                assert (again.stdout.text, len(heard)) == (folder.name, built)
+            image = client.images.get(NAME).id
+            async with open_service(small_profile(engine, folder, containers=own)) as service:
+                later = await service.execute("cat /etc/mark", language="bash", on_progress=hear)
+                assert (later.stdout.text, len(heard)) == (folder.name, built)
+            assert client.images.get(NAME).id == image
+    finally:
+        client.images.remove(NAME, force=True)
+
+
+async def test_a_failure_of_the_build_reaches_the_caller_after_its_last_lines(engine: str, folder: Path) -> None:
+    (folder / "Dockerfile").write_text("FROM llm-sandbox-mcp-bash\nRUN echo so far; exit 3\n")
+    own = {"images": {"bash": NAME}, "dockerfiles": {"bash": str(folder / "Dockerfile")}}
+    heard: list[str] = []
+
+    async def hear(line: str) -> None:
+        heard.append(line)
+
+    with anyio.fail_after(60):
+        async with open_service(small_profile(engine, folder, containers=own)) as service:
+            with pytest.raises(
+                StartFailed, match=f"{NAME} cannot be built by {engine} .*so far.*; mend its Dockerfile"
+            ):
+                await service.execute("1", language="bash", on_progress=hear)
+            assert service.list_sessions() == ()
+    assert any("so far" in line for line in heard), heard

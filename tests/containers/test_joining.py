@@ -1,0 +1,85 @@
+"""A container that somebody else started is used as it is, and is still theirs afterwards."""
+
+from collections.abc import Iterator
+
+import anyio
+import docker
+import pytest
+
+from llm_sandbox_mcp.errors import CapacityReached, StartFailed
+from llm_sandbox_mcp.profile import Profile
+from llm_sandbox_mcp.wiring import open_service
+from tests.engines import absent, docker_host, host_folder, podman_host, small_profile
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=["docker", "podman"])
+def engine(request: pytest.FixtureRequest) -> Iterator[tuple[str, docker.APIClient]]:
+    host = {"docker": docker_host, "podman": podman_host}[request.param]()
+    if host is None:
+        absent(request.param, "the tests' own engine is not up")
+    client = docker.APIClient(base_url=host, version="1.41")
+    yield request.param, client
+    client.close()
+
+
+@pytest.fixture
+def container(engine: tuple[str, docker.APIClient]) -> Iterator[str]:
+    """A container that sleeps, with files that are not ours."""
+    _, client = engine
+    made = str(client.create_container("llm-sandbox-mcp-python", ["sleep", "600"], user="1000:1000")["Id"])
+    try:
+        client.start(made)
+        yield made
+    finally:
+        client.remove_container(made, force=True)
+
+
+@pytest.fixture
+def profile(engine: tuple[str, docker.APIClient], container: str) -> Iterator[Profile]:
+    with host_folder() as folder:
+        yield small_profile(engine[0], folder, containers={"join": container})
+
+
+async def test_code_runs_in_it_and_it_runs_on(
+    engine: tuple[str, docker.APIClient], container: str, profile: Profile
+) -> None:
+    with anyio.fail_after(60):
+        async with open_service(profile) as service:
+            first = await service.execute("x = 6\nopen('kept', 'w').write('yes')")
+            assert (await service.execute("x * 7", session_id=first.session_id)).result == "42"
+            stubborn = "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: time.sleep(1)"
+            stopped = await service.execute(stubborn, session_id=first.session_id, timeout=0.5)
+            assert (stopped.status, stopped.session_state) == ("timeout", "fresh")
+            assert (await service.execute("open('kept').read()", session_id=first.session_id)).result == "'yes'"
+    _, client = engine
+    assert client.inspect_container(container)["State"]["Running"]
+    look = client.exec_create(container, ["sh", "-c", "cat /proc/[0-9]*/cmdline"])["Id"]
+    assert b"runner.py" not in client.exec_start(look)
+
+
+async def test_it_serves_one_session_at_a_time(profile: Profile) -> None:
+    with anyio.fail_after(60):
+        async with open_service(profile) as service:
+            first = await service.execute("1")
+            with pytest.raises(CapacityReached, match="one session at a time; close the other"):
+                await service.execute("2")
+            await service.close_session(first.session_id)
+            await service.pool_until(lambda pool: pool.leased == pool.closing == 0)
+            assert (await service.execute("3")).result == "3"
+
+
+async def test_one_that_is_not_there_or_does_not_run_is_named(
+    engine: tuple[str, docker.APIClient], container: str, profile: Profile
+) -> None:
+    name, client = engine
+    with anyio.fail_after(60):
+        missing = profile.containers.model_copy(update={"join": "no-such-container"})
+        async with open_service(profile.model_copy(update={"containers": missing})) as service:
+            with pytest.raises(StartFailed, match=f"{name} at .* has no container no-such-container"):
+                await service.execute("1")
+        client.kill(container)
+        async with open_service(profile) as service:
+            with pytest.raises(StartFailed, match=f"container {container} does not run on {name}; start it"):
+                await service.execute("1")

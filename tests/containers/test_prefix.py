@@ -1,0 +1,90 @@
+"""`containers.prefix`: every command in a container goes through another program, such as an environment manager's."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+import docker
+import pytest
+
+from llm_sandbox_mcp.errors import StartFailed
+from llm_sandbox_mcp.sections import LanguageSection
+from llm_sandbox_mcp.wiring import open_service
+from tests.engines import MIB, small_profile
+from tests.handlers.indexes import Wheels
+from tests.unit.local_index import local_index
+
+pytestmark = pytest.mark.anyio
+
+NAME = "llm-sandbox-mcp-scratch/mamba"
+PREFIX = ("micromamba", "run", "-n", "science")
+FILES = {
+    "Dockerfile": (
+        "FROM llm-sandbox-mcp-python\nCOPY micromamba /usr/local/bin/micromamba\nCOPY tool /opt/envs/science/bin/tool\n"
+    ),
+    # As the real one does: it refuses another command line, sets the environment's variables, and becomes the command.
+    "micromamba": (
+        "#!/bin/sh\n"
+        '[ "$1" = run ] && [ "$2" = -n ] && [ $# -gt 3 ] || exit 109\n'
+        'export CONDA_DEFAULT_ENV="$3" PATH="/opt/envs/$3/bin:$PATH"\n'
+        "shift 3\n"
+        'printf "%s\\n" "$*" >>/tmp/micromamba.log\n'
+        'exec "$@"\n'
+    ),
+    "tool": "#!/bin/sh\necho of the environment\n",
+}
+
+
+@pytest.fixture
+def image(client: docker.DockerClient, folder: Path) -> Iterator[str]:
+    """Python's image with a program in the place of micromamba, which keeps a log of its commands."""
+    (folder / "mamba").mkdir()
+    for name, text in FILES.items():
+        (folder / "mamba" / name).write_text(text)
+        (folder / "mamba" / name).chmod(0o755)
+    client.images.build(path=str(folder / "mamba"), tag=NAME, rm=True, forcerm=True)
+    yield NAME
+    client.images.remove(NAME, force=True)
+
+
+async def test_runs_probes_and_installations_pass_through_it(engine: str, folder: Path, image: str) -> None:
+    containers = {"images": {"python": image}, "prefix": PREFIX}
+    profile = small_profile(engine, folder, containers=containers, limits={"memory": 512 * MIB, "disk": 64 * MIB})
+    with local_index() as served, anyio.fail_after(60):
+        served.pages.update(Wheels.small().pages)
+        sections = {"python": LanguageSection(index=f"{served.url}/")}
+        async with open_service(profile.model_copy(update={"languages": sections})) as service:
+            code = "import os, tinyanswer\nx = 41\nos.environ['CONDA_DEFAULT_ENV']"
+            first = await service.execute(code, libraries=["tinyanswer"])
+            assert first.result == "'science'", first
+            session = first.session_id
+            # It is still the process whose group is interrupted, and that keeps the state.
+            stopped = await service.execute("while True: pass", session_id=session, timeout=0.5)
+            assert (stopped.status, stopped.session_state) == ("timeout", "kept")
+            again = await service.execute("import subprocess\nx + 1", session_id=session)
+            assert again.result == "42"
+            tool = await service.execute("tool; exit 3", language="bash", session_id=session)
+            assert (tool.stdout.text, tool.exit_code) == ("of the environment\n", 3)
+            await service.files.copy_in(session, "a/b", b"copied")
+            assert (await service.files.copy_out(session, "a/b")).size == 6
+            log = (await service.execute("print(open('/tmp/micromamba.log').read())", session_id=session)).stdout.text
+            for part in (
+                "runner.py",
+                "runner.sh",
+                "sh -c for program",
+                "uv pip install",
+                "uv pip list",
+                "tar -c",
+                "perl",
+            ):
+                assert part in log, (part, log)
+
+
+async def test_one_that_the_image_lacks_is_named_with_the_image(engine: str, folder: Path) -> None:
+    profile = small_profile(engine, folder, containers={"prefix": PREFIX})
+    with anyio.fail_after(60):
+        async with open_service(profile) as service:
+            with pytest.raises(
+                StartFailed, match=r"cannot start micromamba in .* no such program in llm-sandbox-mcp-python"
+            ):
+                await service.execute("1")

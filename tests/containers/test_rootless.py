@@ -1,0 +1,72 @@
+"""Podman's service of an ordinary user is found where it listens, and its sandboxes are that user's."""
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import anyio
+import pytest
+
+from llm_sandbox_mcp.backends import open_backend
+from llm_sandbox_mcp.backends.base import PATH, Check
+from llm_sandbox_mcp.backends.containers import addresses
+from llm_sandbox_mcp.profile import Profile
+from llm_sandbox_mcp.wiring import open_service
+from tests.engines import absent, docker_host, podman_host, rootless, small_profile, surroundings
+from tests.engines.spare import IMAGE, Spare, rootless_podman
+
+from .engines import Watched
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(scope="module")
+def service_of_a_user() -> Iterator[Spare]:
+    if podman_host() is None or docker_host() is None:
+        absent("podman", "the tests' own engines are not up")
+    if shutil.which(rootless.PROGRAM) is None:
+        pytest.skip(f"rootless Podman does not work here: {rootless.PROGRAM} is not installed")
+    with rootless_podman() as running:
+        yield running
+
+
+@pytest.fixture
+def profile(service_of_a_user: Spare, folder: Path) -> Profile:
+    return small_profile("podman", folder, podman={"host": service_of_a_user.address}, containers={"image": IMAGE})
+
+
+async def test_it_is_found_and_says_that_it_is_rootless(
+    service_of_a_user: Spare, profile: Profile, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(addresses, "_PODMAN", str(folder / "none.sock"))
+    nameless = profile.model_copy(update={"podman": profile.podman.model_copy(update={"host": ""})})
+    environ = {"XDG_RUNTIME_DIR": str(rootless.RUNTIME_DIR)}
+    async with open_backend(nameless, replace(surroundings(folder), environ=environ)) as backend:
+        checks = {check.name: check for check in await backend.probe()}
+    assert checks["podman"].state == "ok"
+    assert checks["podman"].detail.endswith(f" at {service_of_a_user.address}")
+    assert checks["rootless"] == Check("rootless", "ok", "root of a container is an ordinary user of the machine")
+    # An ordinary user has control groups of version 2 alone, and those only that were delegated, which none was.
+    assert checks["limits"].state == "degraded"
+
+
+async def test_a_session_works_and_leaves_nothing(service_of_a_user: Spare, profile: Profile, folder: Path) -> None:
+    watched = Watched(service_of_a_user.address, folder / "runtime")
+    with anyio.fail_after(60):
+        async with open_service(profile) as service:
+            first = await service.execute("x = 41\nopen('kept', 'w').write('yes')")
+            slow = await service.execute("import time\ntime.sleep(100)", session_id=first.session_id, timeout=0.5)
+            assert (slow.status, slow.session_state) == ("timeout", "kept")
+            again = await service.execute("x + 1, open('kept').read()", session_id=first.session_id)
+            assert again.result == "(42, 'yes')"
+            assert watched.now()
+    assert not watched.now()
+
+
+async def test_roots_ids_inside_are_others_outside(profile: Profile, folder: Path) -> None:
+    with anyio.fail_after(60):
+        backend = open_backend(profile, surroundings(folder))
+        async with backend, backend.sandbox(profile.limits.policy(), backend.image_of("python")) as sandbox:
+            found = await sandbox.run(["cat", "/proc/self/uid_map"], {"PATH": PATH})
+    assert found.stdout.split()[:2] == [b"0", str(rootless.UID).encode()]

@@ -1,0 +1,27 @@
+"""Which backends work on this machine, the engines that tests start themselves, and the small profile they run with."""
+
+from llm_sandbox_mcp.backends import BACKENDS
+
+from .addresses import docker_host, kubeconfig, podman_host
+from .cluster import cluster, has_image, need_image
+from .profiles import MIB, host_folder, plain_handlers, small_profile, surroundings
+from .requirement import REQUIRE, absent, need, required
+
+__all__ = [
+    "BACKENDS",
+    "MIB",
+    "REQUIRE",
+    "absent",
+    "cluster",
+    "docker_host",
+    "has_image",
+    "host_folder",
+    "kubeconfig",
+    "need",
+    "need_image",
+    "plain_handlers",
+    "podman_host",
+    "required",
+    "small_profile",
+    "surroundings",
+]

@@ -1,0 +1,144 @@
+"""One engine's daemon: started so that it outlives this process, found again later, and ended."""
+
+import fcntl
+import http.client
+import os
+import select
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .places import CACHE, RUNTIME
+
+
+class Unusable(Exception):
+    """Why an engine cannot be had here."""
+
+
+@dataclass(frozen=True)
+class Daemon:
+    """A program that serves the Docker API on a socket of its own."""
+
+    name: str
+    command: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    place: Path | None = None
+    """Of its socket, where that is not the usual one."""
+
+    @property
+    def socket(self) -> Path:
+        return self.place or RUNTIME / f"{self.name}.sock"
+
+    @property
+    def log(self) -> Path:
+        return CACHE / f"{self.name}.log"
+
+    @property
+    def _noted(self) -> Path:
+        return RUNTIME / f"{self.name}.pid"
+
+    def pid(self) -> int | None:
+        """The process that we started, while it lives."""
+        try:
+            pid, birth = self._noted.read_text().split()
+        except (OSError, ValueError):
+            return None
+        return int(pid) if _birth(int(pid)) == birth else None
+
+    def healthy(self) -> bool:
+        """Whether the daemon that we started answers."""
+        return self.pid() is not None and _answers(self.socket)
+
+    def start(self, patience: float = 60.0) -> subprocess.Popen[bytes] | None:
+        """Returns its process when it answers; one that does already is left as it is, and is None."""
+        if self.healthy():
+            return None
+        self.stop()
+        self.socket.unlink(missing_ok=True)
+        with self.log.open("wb") as log:
+            process = subprocess.Popen(
+                self.command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **self.environment},
+                # It outlives this checkout, and what it starts needs a folder that is there.
+                cwd="/",
+                start_new_session=True,
+            )
+        self._noted.write_text(f"{process.pid} {_birth(process.pid)}")
+        deadline = time.monotonic() + patience
+        while not _answers(self.socket):
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(0.1)
+                raise Unusable(f"{self.command[0]} ended at once: {self._last_words()}; see {self.log}")
+            if time.monotonic() > deadline:
+                self.stop()
+                raise Unusable(f"{self.command[0]} did not answer within {patience:.0f} s; see {self.log}")
+        return process
+
+    def stop(self, patience: float = 30.0) -> bool:
+        """Ends the process that we started, and no other; false when there is none."""
+        pid = self.pid()
+        if pid is not None:
+            end(pid, patience)
+        self._noted.unlink(missing_ok=True)
+        return pid is not None
+
+    def _last_words(self) -> str:
+        lines = self.log.read_text(errors="replace").splitlines()
+        return lines[-1] if lines else "it said nothing"
+
+
+@contextmanager
+def alone(what: str = "") -> Iterator[None]:
+    """Only one process at a time starts engines and builds images, or does another thing that has a name of its own."""
+    for folder in (CACHE, RUNTIME):
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with (CACHE / f"{what}lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _birth(pid: int) -> str:
+    """When the process started: a pid alone may by now be another process's. Empty when there is none, or it is dead."""
+    try:
+        after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return "" if after_name[0] == "Z" else after_name[19]
+
+
+def end(pid: int, patience: float) -> None:
+    """Ends a process, gently at first."""
+    try:
+        process = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        for number, seconds in ((signal.SIGTERM, patience), (signal.SIGKILL, 5.0)):
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(process, number)
+            if select.select([process], [], [], seconds)[0]:
+                return
+    finally:
+        os.close(process)
+
+
+def _answers(path: Path) -> bool:
+    connection = http.client.HTTPConnection("localhost")
+    try:
+        connection.sock = socket.socket(socket.AF_UNIX)
+        connection.sock.settimeout(5.0)
+        connection.sock.connect(str(path))
+        connection.request("GET", "/_ping")
+        return connection.getresponse().status == http.client.OK
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()

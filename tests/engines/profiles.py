@@ -1,0 +1,86 @@
+"""The small profile that tests run with, and the folders of the host that it needs."""
+
+import re
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from llm_sandbox_mcp.backends.base import Surroundings
+from llm_sandbox_mcp.folders import HANDLERS
+from llm_sandbox_mcp.profile import Profile, load_profile
+
+from .addresses import docker_host, kubeconfig, podman_host
+
+MIB = 1 << 20
+
+_NOWHERE = "unix:///nonexistent/engine.sock"
+"""Where no engine is, so that tests never take a person's own for theirs."""
+
+_NO_FILE = "/nonexistent/kubeconfig"
+
+_SMALL: Mapping[str, Mapping[str, object]] = {
+    "limits": {
+        "memory": 128 * MIB,
+        "cpus": 1.0,
+        "pids": 64,
+        "disk": 16 * MIB,
+        "timeout": 30.0,
+        "output": MIB,
+        "shown": 8 << 10,
+    },
+    "sessions": {"max": 6},
+    "pool": {"min": 0},
+    "artifacts": {"files": 10, "file_size": MIB, "store": 4 * MIB},
+}
+
+
+@contextmanager
+def host_folder() -> Iterator[Path]:
+    """A folder of the host that sandboxes of any uid can be given parts of; the folders that pytest makes are private."""
+    folder = Path(tempfile.mkdtemp(prefix="sandbox-test-"))
+    try:
+        folder.chmod(0o755)
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+
+
+def surroundings(folder: Path) -> Surroundings:
+    """What a backend works with, below the folder."""
+    runtime = folder / "runtime" / secrets.token_hex(6)
+    runtime.mkdir(parents=True)
+    handlers = {path.name: path for path in HANDLERS.iterdir() if path.is_dir()}
+    return Surroundings(runtime, handlers, folder / "environments", folder / "tools")
+
+
+def small_profile(backend: str, folder: Path, **changes: Mapping[str, object]) -> Profile:
+    """The default profile with limits that are reached quickly, and everything it keeps on the host below the folder.
+
+    `changes` are laid over its sections. Python is the system's own, so that no environment is built.
+    """
+    profile = load_profile()
+    sections: dict[str, Any] = {name: dict(values) for name, values in _SMALL.items()}
+    sections["backend"] = {"name": backend}
+    sections["embedded"] = {"cache": str(folder / "cache"), "runtime": str(folder / "runtime")}
+    sections["docker"] = {"host": docker_host() or _NOWHERE}
+    sections["podman"] = {"host": podman_host() or _NOWHERE}
+    sections["kubernetes"] = {"kubeconfig": kubeconfig() or _NO_FILE, "reserved": 0.02, "network": "unchecked"}
+    sections["handlers"] = {"folders": (str(plain_handlers(folder / "handlers")),)}
+    for name, values in changes.items():
+        sections[name] = {**sections.get(name, {}), **values}
+    sections = {name: getattr(profile, name).model_copy(update=values) for name, values in sections.items()}
+    return profile.model_copy(update=sections)
+
+
+def plain_handlers(folder: Path) -> Path:
+    """A folder with the Python handler as it is, but on the system's interpreter."""
+    if not folder.exists():
+        shutil.copytree(HANDLERS / "python", folder / "python", ignore=shutil.ignore_patterns("__pycache__"))
+        definition = folder / "python" / "handler.toml"
+        text = definition.read_text().replace("{environment}/bin/python", "/usr/bin/python3")
+        definition.write_text(re.sub(r"^\[environment\]\n(?:(?!\[).*\n)*", "", text, flags=re.MULTILINE))
+    return folder

@@ -1,0 +1,137 @@
+"""What `python -m tests.engines` does."""
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from functools import partial
+
+import requests
+from docker.errors import DockerException
+
+from llm_sandbox_mcp.backends.containers.addresses import Address
+from llm_sandbox_mcp.backends.docker import DockerEngine
+from llm_sandbox_mcp.errors import SandboxError
+
+from . import base_image, docker, images, packages, podman, slurm, spare
+from .cluster import ON_CLUSTER
+from .daemon import Daemon, Unusable, alone
+from .places import CACHE
+from .requirement import required
+
+ENGINES = {"docker": docker.daemon, "podman": podman.daemon}
+PROGRAMS = {"docker": docker.PROGRAMS | base_image.PROGRAMS, "podman": podman.PROGRAMS, "slurm": slurm.PROGRAMS}
+"""What each needs. The tests of SLURM start it for themselves."""
+
+
+def install() -> int:
+    """Installs what engines and SLURM come in; fails only when one that is required cannot be had."""
+    return _told(_prepared())
+
+
+def up() -> int:
+    """Starts both engines with all images, after installing what they come in; fails as `install` does."""
+    failed = _prepared()
+    if not _excluded():
+        with alone():
+            for name, start in {"docker": _docker, "podman": _podman}.items():
+                if name not in failed and (reason := _failure(start)):
+                    failed[name] = reason
+    return _told(failed)
+
+
+def down() -> int:
+    """Ends what `up` started; images stay for the next time."""
+    if reason := _excluded():
+        print(f"nothing was started: {reason}")
+        return 0
+    with alone():
+        for name, daemon in ENGINES.items():
+            print(f"{name}: {'stopped' if daemon().stop() else 'was not running'}")
+        spare.stop()
+        docker.tidy()
+    return 0
+
+
+def status() -> int:
+    """Prints what runs; fails when something is missing."""
+    complete = True
+    for name, daemon in ENGINES.items():
+        if not daemon().healthy():
+            print(f"{name}: does not run")
+            complete = False
+            continue
+        with images.client(daemon()) as client:
+            lacking = images.missing(client)
+        print(f"{name}: unix://{daemon().socket} {'without ' + ' '.join(lacking) if lacking else 'with all images'}")
+        complete = complete and not lacking
+    return 0 if complete else 1
+
+
+def save() -> int:
+    """Writes the images of three languages as archives, for a cluster's nodes, and prints their paths."""
+    with alone(), images.client(docker.daemon()) as client:
+        for archive in images.save(client, CACHE / "archives", ON_CLUSTER):
+            print(archive)
+    return 0
+
+
+def _prepared() -> dict[str, str]:
+    """What could not be installed, and why."""
+    if reason := _excluded():
+        return dict.fromkeys(PROGRAMS, reason)
+    with alone():
+        failed = {name: _failure(partial(packages.install, programs)) for name, programs in PROGRAMS.items()}
+        packages.install_where_possible(docker.OPTIONAL | podman.OPTIONAL)
+    return {name: reason for name, reason in failed.items() if reason}
+
+
+def _told(failed: Mapping[str, str]) -> int:
+    for name, reason in failed.items():
+        print(f"{name}: left out: {reason}", file=sys.stderr)
+    return 1 if failed.keys() & required() else 0
+
+
+def _docker() -> None:
+    docker.prepare(docker.daemon())
+    _start(docker.daemon())
+    with images.client(docker.daemon()) as client, closing(_engine(docker.daemon())) as engine:
+        images.build_all(client, engine)
+
+
+def _podman() -> None:
+    podman.prepare()
+    _start(podman.daemon())
+    if not docker.daemon().healthy():
+        raise Unusable("its images come from Docker, which does not run")
+    with images.client(docker.daemon()) as source, images.client(podman.daemon()) as target:
+        images.hand_on(source, target, images.ALL)
+
+
+def _start(daemon: Daemon) -> None:
+    if not daemon.healthy():
+        print(f"{daemon.name}: starting", flush=True)
+        daemon.start()
+    print(f"{daemon.name}: unix://{daemon.socket}", flush=True)
+
+
+def _failure(start: Callable[[], None]) -> str:
+    try:
+        start()
+    except (Unusable, DockerException, SandboxError, requests.RequestException, OSError) as error:
+        return str(error)
+    return ""
+
+
+def _excluded() -> str:
+    if os.geteuid() != 0:
+        return "tests start their own daemons as root only"
+    if shutil.which("apt-get") is None:
+        return "tests start their own daemons on Debian only"
+    return ""
+
+
+def _engine(daemon: Daemon) -> DockerEngine:
+    """The daemon as the product sees it."""
+    return DockerEngine(Address(f"unix://{daemon.socket}"))

@@ -1,0 +1,106 @@
+"""What runs leave behind, with real libraries through the whole server: media types, sizes, and whose run it was."""
+
+from collections.abc import AsyncIterator
+
+import anyio
+import pytest
+
+from llm_sandbox_mcp.profile import load_profile
+from llm_sandbox_mcp.results import Execution
+from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.wiring import open_service
+
+from .serving import LANGUAGES, missing
+
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("embedded")]
+
+PYTHON = """
+import json, pathlib
+import matplotlib.pyplot as plt
+import pandas as pd
+
+frame = pd.DataFrame({"x": [1, 2], "y": [3, 4]})
+figure, axes = plt.subplots(figsize=(3, 2), dpi=100)
+axes.plot(frame.x, frame.y)
+for ending in ("png", "jpg", "svg", "pdf"):
+    figure.savefig(f"plot.{ending}")
+frame.to_csv("table.csv")
+frame.to_html("table.html")
+frame.to_json("table.json")
+pathlib.Path("notes.txt").write_text("text")
+plt.figure()
+plt.plot([1, 2])
+plt.show()
+"""
+KINDS = {
+    "plot.png": ("image/png", 300, 200),
+    "plot.jpg": ("image/jpeg", 300, 200),
+    # matplotlib's SVG is 216 points wide, of which an inch has 72 and 96 pixels.
+    "plot.svg": ("image/svg+xml", 288, 192),
+    "plot.pdf": ("application/pdf", 0, 0),
+    "table.csv": ("text/csv", 0, 0),
+    "table.html": ("text/html", 0, 0),
+    "table.json": ("application/json", 0, 0),
+    "notes.txt": ("text/plain", 0, 0),
+    "figure-1.png": ("image/png", 640, 480),
+}
+CHANGES = {
+    "bash": "echo more >>old.txt",
+    "cpp": '#include <fstream>\nint main() { std::ofstream("old.txt", std::ios::app) << "more"; }',
+    "go": 'package main\n\nimport "os"\n\nfunc main() { os.WriteFile("old.txt", []byte("other"), 0o644) }',
+    "java": 'java.nio.file.Files.writeString(java.nio.file.Path.of("old.txt"), "other");',
+    "javascript": "require('fs').appendFileSync('old.txt', 'more')",
+    "python": "open('old.txt', 'a').write('more')",
+    "r": "cat('more', file = 'old.txt', append = TRUE)",
+    "ruby": "File.write('old.txt', 'other')",
+}
+NOTHING = {
+    "bash": ":",
+    "cpp": "int main() {}",
+    "go": "package main\n\nfunc main() {}",
+    "java": "System.out.println();",
+}
+
+
+@pytest.fixture
+async def service() -> AsyncIterator[Service]:
+    with anyio.fail_after(120):
+        async with open_service(load_profile()) as opened:
+            yield opened
+
+
+def kinds(run: Execution) -> dict[str, tuple[str, int, int]]:
+    assert run.status == "ok", run
+    return {found.name: (found.mime_type, found.width, found.height) for found in run.artifacts}
+
+
+async def test_every_kind_of_file_has_its_media_type_and_images_their_size(service: Service) -> None:
+    run = await service.execute(PYTHON)
+    assert kinds(run) == KINDS
+    assert kinds(await service.execute("1", session_id=run.session_id)) == {}
+
+
+async def test_a_plot_and_a_widget_of_r_come_back_as_image_and_page(service: Service) -> None:
+    if missing(LANGUAGES["r"], libraries=False):
+        pytest.skip("needs R")
+    drawn = await service.execute("dev.new(width = 3, height = 2)\nplot(1:3)", language="r")
+    assert kinds(drawn) == {"figure-1.png": ("image/png", 360, 240)}
+    there = await service.execute("nzchar(system.file(package = 'plotly'))", language="r", session_id=drawn.session_id)
+    if there.result != "[1] TRUE":
+        pytest.skip("needs r-cran-plotly")
+    code = "plotly::plot_ly(x = 1:3, y = 1:3, type = 'bar')"
+    shown = await service.execute(code, language="r", session_id=drawn.session_id)
+    assert kinds(shown) == {"figure-2.html": ("text/html", 0, 0)}
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+async def test_a_file_that_code_changes_is_an_artifact_of_that_run_alone(service: Service, language: str) -> None:
+    if lacking := missing(LANGUAGES[language], libraries=False):
+        pytest.skip(f"{language} needs {', '.join(lacking)}")
+    session = service.open_session()
+    for name in ("old.txt", "same.txt"):
+        await service.files.copy_in(session, name, b"old")
+    run = await service.execute(CHANGES[language], language=language, session_id=session)
+    assert set(kinds(run)) == {"old.txt"}
+    after = await service.execute(NOTHING.get(language, "1"), language=language, session_id=session)
+    assert kinds(after) == {}

@@ -1,0 +1,150 @@
+"""Libraries of every language that has a package manager: whose they are, how often they are fetched, what goes wrong."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+import anyio
+import pytest
+
+from llm_sandbox_mcp.backends import BACKENDS
+from llm_sandbox_mcp.errors import InstallFailed
+from llm_sandbox_mcp.sections import LanguageSection
+from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.wiring import open_service
+from tests.engines import MIB, host_folder, need, need_image, small_profile
+from tests.unit.local_index import LocalIndex, Page, local_index
+
+from .indexes import INDEXES
+from .serving import LANGUAGES, missing
+from .test_selftests import Run, cases
+
+pytestmark = pytest.mark.anyio
+
+_LIMITS = {"memory": 1024 * MIB, "cpus": 2.0, "pids": 256, "disk": 256 * MIB}
+_BOUND = 120.0
+_FILES = {
+    "python": "/tinyanswer-",
+    "javascript": ".tgz",
+    "ruby": "/gems/tiny-answer-",
+    "r": "/tinyanswer_",
+    "java": "/greeting-1.0.jar",
+    "go": "/v1.1.0.zip",
+    "cpp": "/libgreeting-dev_",
+}
+"""What the address of the library's own file has in it."""
+_ABSENT = [
+    ("python", "nosuchthing", "nosuchthing was not found"),
+    ("python", "tinyanswer==99", "there is no version of tinyanswer==99"),
+    ("javascript", "nosuchthing", "/nosuchthing"),
+    ("javascript", "tiny-answer@99", "tiny-answer@99"),
+    ("ruby", "nosuchthing", "Could not find a valid gem 'nosuchthing'"),
+    ("ruby", "tiny-answer:99", "'tiny-answer' (= 99)"),
+    ("r", "nosuchthing", "no such package in the index for this version of R: nosuchthing"),
+    ("r", "tinyanswer==99", "tinyanswer is 1.0"),
+    ("java", "org.example:nosuchthing:1", "does not have org.example:nosuchthing:1"),
+    ("java", "org.example:greeting:99", "does not have org.example:greeting:99; the newest version is 1.0"),
+    ("java", "org.exmaple:greeting:1.0", "does not have org.exmaple:greeting:1.0"),
+    ("go", "example.com/nosuchthing", "example.com/nosuchthing"),
+    ("go", "example.com/greeting@v99.0.0", "example.com/greeting@v99.0.0"),
+    ("cpp", "libnosuchthing-dev", "there is no package libnosuchthing-dev"),
+    ("cpp", "libgreeting-dev=99", "libgreeting-dev is there in version 1.0-1 only"),
+]
+"""A library, or a version of one, that the index does not have, and what its package manager says of it."""
+
+
+def with_a_library(language: str) -> Run:
+    """The run of the language's own selftest that uses a library."""
+    return next(run for case in cases(LANGUAGES[language]) for run in case.run if run.libraries)
+
+
+@pytest.fixture(params=INDEXES)
+def language(request: pytest.FixtureRequest) -> str:
+    """Each language with a package manager."""
+    return str(request.param)
+
+
+def need_programs(language: str) -> None:
+    if lacking := missing(LANGUAGES[language], libraries=True):
+        pytest.skip(f"{language} needs {', '.join(lacking)}")
+
+
+@pytest.fixture(params=BACKENDS)
+def backend_name(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@asynccontextmanager
+async def serving(backend_name: str, language: str, address: str) -> AsyncIterator[Service]:
+    await need(backend_name)
+    need_image(backend_name, language)
+    need_programs(language)
+    with host_folder() as folder, anyio.fail_after(_BOUND):
+        profile = small_profile(backend_name, folder, limits=_LIMITS)
+        sections: Mapping[str, LanguageSection] = {language: LanguageSection(index=address)}
+        async with open_service(profile.model_copy(update={"languages": sections})) as service:
+            yield service
+
+
+@pytest.fixture
+async def index(language: str) -> AsyncIterator[LocalIndex]:
+    need_programs(language)
+    with local_index() as served:
+        for path, content in INDEXES[language]().pages.items():
+            served.pages[path] = content if isinstance(content, Page) else Page(content)
+        yield served
+
+
+@pytest.fixture
+async def service(backend_name: str, language: str, index: LocalIndex) -> AsyncIterator[Service]:
+    async with serving(backend_name, language, f"{index.url}/") as opened:
+        yield opened
+
+
+async def test_a_library_is_there_in_its_own_session_only(service: Service, language: str) -> None:
+    run = with_a_library(language)
+    mine = await service.execute(run.code, language=language, libraries=run.libraries)
+    assert mine.status == "ok", mine
+    again = await service.execute(run.code, language=language, session_id=mine.session_id)
+    assert (again.status, again.stdout.text, again.result) == ("ok", mine.stdout.text, mine.result)
+    other = await service.execute(run.code, language=language)
+    assert other.status == "error", other
+
+
+async def test_a_library_that_is_there_is_not_fetched_again(service: Service, index: LocalIndex, language: str) -> None:
+    run = with_a_library(language)
+
+    def fetched() -> int:
+        return sum(_FILES[language] in path for path, _ in index.requests)
+
+    first = await service.execute(run.code, language=language, libraries=run.libraries)
+    once = fetched()
+    assert once >= 1, index.requests
+    for _ in range(2):
+        again = await service.execute(run.code, language=language, libraries=run.libraries, session_id=first.session_id)
+        assert again.status == "ok", again
+    assert fetched() == once
+
+
+@pytest.mark.parametrize(("language", "library", "said"), _ABSENT)
+async def test_what_the_index_does_not_have_is_named_and_the_code_is_not_run(
+    service: Service, language: str, library: str, said: str
+) -> None:
+    session = service.open_session()
+    with pytest.raises(InstallFailed) as failure:
+        await service.execute("never run", language=language, session_id=session, libraries=[library])
+    assert f" could not install {library}: " in str(failure.value)
+    assert said in str(failure.value).partition(": ")[2]
+    assert service.list_sessions()[0].runs == 0
+
+
+async def test_an_index_that_is_down_is_named_and_the_code_is_not_run(backend_name: str, language: str) -> None:
+    with local_index() as index:
+        down = index.url
+    async with serving(backend_name, language, f"{down}/") as service:
+        session = service.open_session()
+        with pytest.raises(InstallFailed, match=r"127\.0\.0\.1 cannot be reached"):
+            await service.execute(
+                "never run", language=language, session_id=session, libraries=with_a_library(language).libraries
+            )
+        assert service.list_sessions()[0].runs == 0

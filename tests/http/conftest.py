@@ -1,0 +1,71 @@
+"""A real server with `http.execute_code`, and one that takes a token besides."""
+
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ..engines import host_folder
+from ..mcp.serving import Server, start, stop
+
+TOKEN = secrets.token_hex(16)
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
+
+SETTINGS = """
+[embedded]
+runtime = "{runtime}"
+[pool]
+min = 0
+[rules]
+custom = [{{ name = "no-threads", modules = ["threading"], severity = "high" }}]
+[artifacts]
+file_size = "1MiB"
+[limits]
+timeout = "1m"
+[languages.python]
+# Nobody is there: what these tests install is refused before it is asked for.
+index = "http://127.0.0.1:9/simple"
+allow = ["no-such-library"]
+[http]
+execute_code = {switch}
+"""
+
+
+def serve(folder: Path, more: str = "", switch: str = "true") -> Iterator[Server]:
+    """A server with these settings, which neither fails nor leaves anything behind."""
+    with host_folder() as runtime:
+        profile = folder / "profile.toml"
+        profile.write_text(SETTINGS.format(runtime=runtime, switch=switch) + more)
+        server = start(profile)
+        yield server
+        said = stop(server)
+        assert "Traceback" not in said
+        assert server.process.returncode == 0, said
+        assert not [*runtime.iterdir()]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server for callers of this machine."""
+    yield from serve(tmp_path_factory.mktemp("open"))
+
+
+@pytest.fixture
+def passing(tmp_path: Path) -> Iterator[Server]:
+    """A server for one test, which may end it."""
+    yield from serve(tmp_path)
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Iterator[Server]:
+    """A server as it is without the key."""
+    yield from serve(tmp_path, switch="false")
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server that takes a token."""
+    folder = tmp_path_factory.mktemp("guarded")
+    (folder / "token").write_text(TOKEN)
+    yield from serve(folder, f'token_file = "{folder}/token"\n')

@@ -1,0 +1,211 @@
+"""A client that was written for sandbox_for_llm_code works unchanged, and a person gets what that leaves open."""
+
+import socket
+from typing import Any
+
+import httpx2
+import pytest
+
+from ..mcp.serving import Server
+from .calling import execute, failure, result
+
+
+@pytest.mark.parametrize("path", ["/", "/health"])
+def test_whoever_asks_is_told_that_the_server_is_healthy(server: Server, path: str) -> None:
+    answer = httpx2.get(server.url + path)
+    assert (answer.status_code, answer.json()["status"]) == (200, "healthy")
+
+
+def test_code_computes_with_the_variables_that_came_with_it(server: Server) -> None:
+    payload = {"code": "out=x+y", "local_dict": {"x": 10, "y": 2}}
+    response = httpx2.post(f"{server.url}/execute_code/", json=payload, timeout=10)
+    answer = response.json()
+    assert response.status_code == 200
+    assert (answer["result"], answer["success"]) == ({"x": 10, "y": 2, "out": 12}, True)
+
+
+def test_an_error_comes_as_data(server: Server) -> None:
+    payload = {"code": "# a comment\nout=b_is_nowhere", "local_dict": {"x": 10, "y": 2}}
+    response = httpx2.post(f"{server.url}/execute_code/", json=payload, timeout=10)
+    answer = response.json()
+    assert response.status_code == 400
+    assert answer["success"] is False
+    assert (answer["error"], answer["error_type"]) == ("name 'b_is_nowhere' is not defined", "NameError")
+    assert "line 2, in <module>" in answer["traceback"]
+    assert answer["traceback"].endswith("NameError: name 'b_is_nowhere' is not defined\n")
+
+
+def test_a_function_and_its_imports_are_no_values(server: Server) -> None:
+    code = (
+        "from typing import Any, List\n\n"
+        "def add(a: float, b: float) -> Any:\n    import random\n    return a + b + random.uniform(-0.5, 0.5)\n\n"
+        "c = add(a, b)\n"
+    )
+    answer = execute(server, code, local_dict={"a": 10, "b": 2}).json()
+    assert set(answer["result"]) == {"a", "b", "c"}
+    assert 11.5 <= answer["result"]["c"] <= 12.5
+    assert answer["notes"] == []
+
+
+@pytest.mark.parametrize("body", [{}, {"code": ""}, {"code": " \n"}, {"local_dict": {"x": 1}}], ids=str)
+def test_without_code_there_is_an_error(server: Server, body: dict[str, Any]) -> None:
+    assert "code" in failure(httpx2.post(f"{server.url}/execute_code/", json=body), 400)
+
+
+def test_names_stay_for_the_next_call_and_the_answer_has_those_of_this_one(server: Server) -> None:
+    assert result(server, "import math\ndef area(r):\n    return math.pi * r * r\nx = True", "stay") == {"x": True}
+    assert result(server, "y = round(area(2))", "stay") == {"y": 13}
+    # Bound to what it stood for already, which is a value of this call all the same.
+    assert result(server, "x = True", "stay") == {"x": True}
+
+
+@pytest.mark.parametrize(
+    ("code", "values"),
+    [
+        ("a, (b, *c) = 1, (2, 3)", {"a": 1, "b": 2, "c": [3]}),
+        ("for i in range(3):\n    pass", {"i": 2}),
+        ("import json as j\nclass C: pass\nk = j.dumps([1])", {"k": "[1]"}),
+        ("global g\ng = 1", {}),
+        ("def f():\n    global h\n    h = 1\nf()", {}),
+        ("v = 1\ndel v", {}),
+        ("exec('dynamic = 5')", {"dynamic": 5}),
+        ("import asyncio\nawaited = await asyncio.sleep(0, 7)", {"awaited": 7}),
+        ("import sys\nk = 1\nsys.exit(0)", {"k": 1}),
+        ("t = (1, None, 'é\\0', {2: 0.5}, 10**30)", {"t": [1, None, "é\0", {"2": 0.5}, 10**30]}),
+    ],
+)
+def test_the_answer_has_what_the_code_bound_at_its_top_level(server: Server, code: str, values: dict[str, Any]) -> None:
+    assert result(server, code, "bound") == values
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "object()",
+        "{1, 2}",
+        "float('nan')",
+        "'\\ud800'",
+        # As text it would have three times the memory that there is.
+        "['x' * 1000] * 6_000_000",
+        "'x' * 10**7",
+        "{(1, 2): 3}",
+        "10**5000",
+        "[[[]]] and (lambda: [l := [], l.append(l), l])()[2]",
+        "type('D', (dict,), {'items': lambda self: 1 / 0})(a=1)",
+    ],
+)
+def test_what_json_cannot_say_is_left_out_and_named(server: Server, value: str) -> None:
+    answer = execute(server, f"odd = {value}\ngood = 1", "odd").json()
+    assert answer["result"] == {"good": 1}
+    (note,) = answer["notes"]
+    assert note.startswith("not in result, as JSON cannot say them or they are too large: odd; ")
+
+
+def test_values_have_512_kib_together(server: Server) -> None:
+    assert len(result(server, "a = 'x' * 500_000", "room")["a"]) == 500_000
+    answer = execute(server, "a = 'x' * 300_000\nb = 'x' * 300_000\nc = 1", "room").json()
+    assert {*answer["result"]} == {"a", "c"}
+
+
+@pytest.mark.parametrize(
+    ("code", "error_type", "error", "last"),
+    [
+        ("x =", "SyntaxError", "invalid syntax (<cell", "SyntaxError: invalid syntax"),
+        (
+            "import json\njson.loads('x')",
+            "JSONDecodeError",
+            "Expecting value: line 1",
+            "json.decoder.JSONDecodeError: E",
+        ),
+        ("raise ValueError('two\\nlines')", "ValueError", "two\nlines", "lines"),
+        ("raise SystemExit('gone')", "SystemExit", "gone", "SystemExit: gone"),
+        ("class E(Exception):\n    def __str__(self): return 1 / 0\nraise E", "E", "<its text", "E: <exception str()"),
+        ("import sys\nsys.excepthook = print\n1 / 0", "ZeroDivisionError", "division by zero", "ZeroDivisionError: d"),
+    ],
+)
+def test_every_error_has_type_text_and_traceback(
+    server: Server, code: str, error_type: str, error: str, last: str
+) -> None:
+    answer = execute(server, code, error_type).json()
+    assert (answer["status"], answer["error_type"]) == ("error", error_type)
+    assert answer["error"].startswith(error)
+    assert answer["traceback"].splitlines()[-1].startswith(last)
+    assert "sandbox_" not in answer["traceback"]
+
+
+def test_what_is_printed_and_written_comes_along(server: Server) -> None:
+    answer = execute(server, "print('out')\nopen('t.csv', 'w').write('a')", "printed").json()
+    assert (answer["stdout"], answer["stderr"], answer["status"]) == ("out\n", "", "ok")
+    assert answer["artifacts"] == [{"name": "t.csv", "mime_type": "text/csv", "size_bytes": 1}]
+
+
+def test_a_session_of_another_name_knows_nothing_of_this_one(server: Server) -> None:
+    assert result(server, "mine = 1", "one") == {"mine": 1}
+    assert execute(server, "mine", "other").json()["error_type"] == "NameError"
+    # The field goes before the header.
+    body = {"code": "here = mine", "session_id": "one"}
+    answer = httpx2.post(f"{server.url}/execute_code/", json=body, headers={"X-Session-Id": "other"}).json()
+    assert (answer["session_id"], answer["result"]) == ("one", {"here": 1})
+    answer = httpx2.post(f"{server.url}/execute_code/", json={"code": "y = mine"}, headers={"X-Session-Id": "one"})
+    assert answer.json()["result"] == {"y": 1}
+    shared = execute(server, "z = 1").json()
+    assert shared["session_id"] == "default"
+    assert execute(server, "z", "default").status_code == 200
+
+
+def test_code_that_runs_for_too_long_is_stopped_and_its_session_lives_on(server: Server) -> None:
+    assert result(server, "x = 1", "long") == {"x": 1}
+    answer = execute(server, "while True: pass", "long", timeout_seconds=0.2)
+    assert answer.status_code == 400
+    assert (answer.json()["status"], answer.json()["error_type"]) == ("timeout", "timeout")
+    assert answer.json()["error"].startswith("stopped after 200ms; ")
+    assert result(server, "y = x", "long") == {"y": 1}
+
+
+def test_an_interpreter_that_ends_is_told_and_the_next_call_has_a_fresh_one(server: Server) -> None:
+    answer = execute(server, "import os\nos._exit(3)", "ends")
+    assert (answer.status_code, answer.json()["status"]) == (400, "error")
+    assert answer.json()["error"].startswith("the interpreter ended with exit code 3; variables are lost")
+    assert result(server, "x = 1", "ends") == {"x": 1}
+
+
+def test_a_session_that_made_room_for_others_is_opened_anew_and_says_so(server: Server) -> None:
+    assert result(server, "x = 1", "old") == {"x": 1}
+    for number in range(32):  # sessions.max
+        httpx2.post(f"{server.url}/files/empty", headers={"X-Session-Id": f"new-{number}"}).raise_for_status()
+    answer = execute(server, "y = 1", "old").json()
+    assert answer["result"] == {"y": 1}
+    assert answer["notes"] == [
+        "started fresh: session old was closed, or unused for too long; variables and files are lost"
+    ]
+    assert execute(server, "y = 1", "old").json()["notes"] == []
+
+
+def test_a_caller_that_goes_ends_its_code(server: Server) -> None:
+    assert result(server, "x = 1", "goes") == {"x": 1}
+    host, port = server.url.removeprefix("http://").split(":")
+    body = b'{"code": "print(1)\\nwhile True: pass", "session_id": "goes", "timeout_seconds": 60}'
+    head = (
+        f"POST /execute_code/ HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+    )
+    with socket.create_connection((host, int(port))) as caller:
+        caller.sendall(head.encode() + b"\r\n\r\n" + body)
+        while not _running(server):
+            pass
+    # It waits its turn, which would come after a minute.
+    assert execute(server, "y = x", "goes", timeout=20).json()["result"] == {"y": 1}
+
+
+def _running(server: Server) -> bool:
+    """Whether the session is taken: a file, which comes out of it in its turn, does not come."""
+    try:
+        httpx2.get(f"{server.url}/files/none", headers={"X-Session-Id": "goes"}, timeout=0.5)
+    except httpx2.ReadTimeout:
+        return True
+    return False
+
+
+def test_what_a_rule_refuses_does_not_run(server: Server) -> None:
+    reason = failure(execute(server, "import threading\nx = 1", "ruled"), 403)
+    assert "no-threads" in reason
+    assert execute(server, "x", "ruled").json()["error_type"] == "NameError"

@@ -1,0 +1,164 @@
+"""What a model is shown by each recipe of configs/integrations, in a conversation with the framework itself."""
+
+import json
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from llm_sandbox_mcp.folders import HANDLERS
+
+from ..cli.command import environment
+from ..engines import host_folder, need
+from .environment import ROOT, frameworks
+
+FOLDER = ROOT / "configs" / "integrations"
+
+RECIPES = {
+    "langchain_tool": "langchain",
+    "langgraph_graph": "langchain",
+    "llama_index_tool": "llama_index",
+    "openai_function": "openai",
+    "openai_chat": "openai",
+    "openai_agent": "openai_agents",
+    "pydantic_ai_agent": "pydantic_ai",
+}
+"""The models that recipes are tried with, which are in `models/`."""
+
+SHARED = "sandbox_tool"
+
+TEXT_ALONE = ("openai_chat",)
+"""Those whose protocol has no images in what tools answer."""
+
+PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg=="
+"""One black pixel."""
+
+CALLS = {
+    "assigns": "x = 41",
+    "uses it": "x + 1",
+    "fails": "1 / 0",
+    "draws": f"import base64; n = open('dot.png', 'wb').write(base64.b64decode('{PNG}'))",
+    "is too long": "#" * 3000,
+    "is of no language": "x",
+    "uses it again": "x + 2",
+}
+"""What the model runs in the first conversation. In the second it only looks for `x`."""
+
+PROFILE = """
+[limits]
+code = "2KiB"
+
+[embedded]
+runtime = "{}"
+"""
+
+LIMIT = 300.0
+"""Seconds after which a program counts as stuck; the first on a machine prepares Python's libraries."""
+
+
+@dataclass
+class Conversations:
+    """What a program said of the two."""
+
+    recipe: str
+    first: Mapping[str, Mapping[str, Any]]
+    """The results, by the names of `CALLS`."""
+    second: Mapping[str, Any]
+    offered: Mapping[str, Any]
+    said: list[str]
+
+
+@pytest.fixture(scope="module")
+def profile() -> Iterator[Path]:
+    with host_folder() as folder:
+        runtime = folder / "runtime"
+        path = folder / "profile.toml"
+        path.write_text(PROFILE.format(runtime))
+        yield path
+        assert not [*runtime.iterdir()]
+
+
+@pytest.fixture(scope="module")
+def commands(profile: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of programs with a `llm-sandbox-mcp` that has the profile, since its clients pass no environment on."""
+    folder = tmp_path_factory.mktemp("bin")
+    command = shlex.join([sys.executable, "-m", "llm_sandbox_mcp", "serve", "--profile", str(profile)])
+    script = folder / "llm-sandbox-mcp"
+    script.write_text(f"#!/bin/sh\nPYTHONPATH={shlex.quote(str(ROOT))} exec {command}\n")
+    script.chmod(0o755)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def python() -> Path:
+    """The interpreter with the frameworks; where they cannot be had, that is found out once."""
+    anyio.run(need, "embedded")
+    return frameworks()
+
+
+@pytest.fixture(scope="module", params=RECIPES)
+def conversations(request: pytest.FixtureRequest, python: Path, profile: Path, commands: Path) -> Conversations:
+    first = [{"code": code, "language": "python"} for code in CALLS.values()]
+    first[[*CALLS].index("is of no language")]["language"] = "cobol"
+    around = environment(LLM_SANDBOX_PROFILE=str(profile), PYTHONPATH=f"{ROOT}:{FOLDER}")
+    done = subprocess.run(
+        [python, "-m", f"tests.integrations.models.{RECIPES[request.param]}", request.param],
+        input=json.dumps([first, [{"code": "x", "language": "python"}]]),
+        env=around | {"PATH": f"{commands}:{around['PATH']}"},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    one, two = json.loads(done.stdout)
+    (second,) = two["results"]
+    named = dict(zip(CALLS, one["results"], strict=True))
+    return Conversations(request.param, named, second, one["offered"], [one["said"], two["said"]])
+
+
+def test_every_recipe_is_tried() -> None:
+    assert {path.stem for path in FOLDER.glob("*.py")} == {*RECIPES, SHARED}
+    page = (FOLDER / "README.md").read_text()
+    assert [name for name in (*RECIPES, SHARED) if f"`{name}.py`" not in page] == []
+
+
+def test_the_model_is_told_of_the_tool_and_its_languages(conversations: Conversations) -> None:
+    offered = conversations.offered
+    assert offered["name"] == "execute_code"
+    assert offered["description"].startswith("Runs code in an isolated sandbox")
+    assert {"code", "language"} <= {*offered["parameters"]["properties"]}
+    languages = {path.parent.name for path in HANDLERS.glob("*/handler.toml")}
+    assert {*offered["parameters"]["properties"]["language"]["enum"]} == languages
+
+
+def test_variables_are_kept_from_call_to_call(conversations: Conversations) -> None:
+    assert "42" in conversations.first["uses it"]["text"]
+
+
+def test_an_error_of_the_code_is_shown_to_the_model(conversations: Conversations) -> None:
+    assert "ZeroDivisionError: division by zero" in conversations.first["fails"]["text"]
+
+
+def test_a_figure_is_shown_to_the_model(conversations: Conversations) -> None:
+    shown = {name: result["images"] for name, result in conversations.first.items() if result["images"]}
+    assert shown == ({} if conversations.recipe in TEXT_ALONE else {"draws": [f"data:image/png;base64,{PNG}"]})
+    assert "dot.png" in conversations.first["draws"]["text"]
+
+
+def test_what_the_sandbox_refuses_is_told_to_the_model_which_can_go_on(conversations: Conversations) -> None:
+    first = conversations.first
+    assert "code has 3000 bytes; the limit is 2048" in first["is too long"]["text"]
+    assert "cobol" in first["is of no language"]["text"]
+    assert "43" in first["uses it again"]["text"]
+    assert conversations.said == ["That is all."] * 2
+
+
+def test_the_next_conversation_has_a_sandbox_of_its_own(conversations: Conversations) -> None:
+    assert "NameError: name 'x' is not defined" in conversations.second["text"]

@@ -1,0 +1,108 @@
+"""What a client sees of rules: a refusal before anything runs, warnings beside the result, and what the rules are."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import anyio
+import pytest
+from mcp import Client
+from mcp.types import TextResourceContents
+
+from llm_sandbox_mcp.profile import load_profile
+from llm_sandbox_mcp.server import build_server
+from llm_sandbox_mcp.wiring import open_service
+from tests.containers.engines import until
+
+from .results import answer, refusal
+
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("embedded")]
+
+PROFILE = """
+[audit]
+file = "{audit}"
+
+[rules]
+preset = "production"
+
+[[rules.custom]]
+name = "no-copies"
+severity = "low"
+modules = ["copy"]
+advice = "values are cheap"
+"""
+
+
+@pytest.fixture
+async def client(era: str, tmp_path: Path) -> AsyncIterator[Client]:
+    """A client of a server with rules."""
+    (tmp_path / "profile.toml").write_text(PROFILE.replace("{audit}", str(tmp_path / "audit.log")))
+    with anyio.fail_after(60):
+        async with (
+            open_service(load_profile(str(tmp_path / "profile.toml"))) as service,
+            Client(build_server(service, host_files=False), mode=era) as client,
+        ):
+            yield client
+
+
+async def test_blocked_code_is_refused_before_it_runs_with_rule_severity_and_line(client: Client) -> None:
+    said = await refusal(client, "execute_code", code="print('ran')\n\nimport json, subprocess\n")
+    assert "line 3 imports subprocess (rule processes, severity high: " in said
+    assert "refused before it ran" in said
+    assert "\n" not in said
+    assert (await answer(client, "manage_session", action="list"))["sessions"] == []
+
+
+async def test_what_was_refused_is_in_the_audit_log(client: Client, tmp_path: Path) -> None:
+    await refusal(client, "execute_code", code="import subprocess")
+    log = tmp_path / "audit.log"
+    await until(lambda: log.exists() and bool(log.read_text()), 10)
+    line = json.loads(log.read_text())
+    assert (line["event"], line["language"]) == ("code.refused", "python")
+    assert "rule processes" in line["reason"]
+
+
+async def test_several_findings_are_named_up_to_a_handful(client: Client) -> None:
+    code = "\n".join(
+        f"import os\nos.{name}()" for name in ("system", "popen", "execv", "execl", "fork", "spawnv", "execve")
+    )
+    said = await refusal(client, "execute_code", code=code)
+    assert said.count("severity high") == 5
+    assert "and 2 more" in said
+
+
+async def test_findings_below_the_threshold_are_warnings_beside_the_result(client: Client) -> None:
+    ran = await answer(client, "execute_code", code="import copy\nimport pickle\nprint(1)")
+    assert (ran["status"], ran["stdout"]) == ("ok", "1\n")
+    assert ran["notes"][0] == "warning: line 1 imports copy (rule no-copies, severity low: values are cheap)"
+    assert ran["notes"][1].startswith("warning: line 2 imports pickle (rule serialisation, severity medium")
+
+
+async def test_code_that_no_rule_names_runs_without_a_word(client: Client) -> None:
+    ran = await answer(client, "execute_code", code="print('import subprocess')  # os.system")
+    assert (ran["stdout"], ran["notes"]) == ("import subprocess\n", [])
+
+
+async def test_a_refusal_leaves_the_session_as_it_was(client: Client) -> None:
+    first = await answer(client, "execute_code", code="x = 41")
+    assert "os.system" in await refusal(
+        client, "execute_code", code="x = 0\nimport os\nos.system('ls')", session_id=first["session_id"]
+    )
+    assert (await answer(client, "execute_code", code="x + 1", session_id=first["session_id"]))["result"] == "42"
+
+
+async def test_other_languages_have_rules_too(client: Client) -> None:
+    said = await refusal(
+        client, "execute_code", code="const { exec } = require('node:child_process')", language="javascript"
+    )
+    assert "line 1 imports child_process" in said
+
+
+async def test_the_rules_in_force_stand_in_the_profile_that_clients_read(client: Client) -> None:
+    content = (await client.read_resource("sandbox://profile")).contents[0]
+    assert isinstance(content, TextResourceContents)
+    shown = json.loads(content.text)["rules"]
+    assert shown["block"] == "high"
+    (mine,) = [rule for rule in shown["rules"] if rule["name"] == "no-copies"]
+    assert mine == {"name": "no-copies", "severity": "low", "modules": ["copy"], "advice": "values are cheap"}
+    assert {"processes", "network"} <= {rule["name"] for rule in shown["rules"]}

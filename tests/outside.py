@@ -1,0 +1,79 @@
+"""A server on another machine, as far as this one can tell: in a network namespace of the test's own."""
+
+import os
+import secrets
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+import pytest
+
+PORT = 8080
+ANSWER = "from outside"
+
+_NETWORKS = ("198.51.100", "203.0.113")
+"""Set aside for documentation, RFC 5737; the third such may be a test machine's own."""
+_SERVE = f"""
+import socketserver
+class Answer(socketserver.BaseRequestHandler):
+    def handle(self):
+        self.request.sendall({ANSWER.encode()!r})
+class Server(socketserver.ThreadingTCPServer):
+    daemon_threads = True
+with Server(("0.0.0.0", {PORT}), Answer) as server:
+    print("ready", flush=True)
+    server.serve_forever()
+"""
+
+
+@dataclass(frozen=True)
+class Outside:
+    """The server's address, and the one that this machine has towards it."""
+
+    address: str
+    gateway: str
+    link_local: str
+    """Another of the server's, such as those at which clouds tell a machine its secrets."""
+
+
+@contextmanager
+def outside() -> Iterator[Outside]:
+    """Serves `ANSWER` at `PORT` of an address that this machine reaches, and of a link-local one."""
+    if os.geteuid() != 0 or not shutil.which("ip"):
+        pytest.skip("only root, with iproute2, can make a network of its own")
+    token = secrets.token_hex(4)
+    name, device = f"sandbox-test-{token}", f"sbt{token}"
+    # Each process that runs tests has sixteen networks of its own in each of them.
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % 4
+    start = f"{secrets.choice(_NETWORKS)}.{4 * (16 * worker + secrets.randbelow(16))}"
+    first, _, last = start.rpartition(".")
+    place = Outside(
+        address=f"{first}.{int(last) + 2}",
+        gateway=f"{first}.{int(last) + 1}",
+        # None of those in use: all that are lie in 169.254.169 and 170.
+        link_local=f"169.254.{1 + secrets.randbelow(100)}.{secrets.randbelow(256)}",
+    )
+    with ExitStack() as stack:
+        _ip("netns", "add", name)
+        stack.callback(_ip, "netns", "delete", name)
+        _ip("link", "add", device, "type", "veth", "peer", "name", "outside", "netns", name)
+        _ip("address", "add", f"{place.gateway}/30", "dev", device)
+        _ip("link", "set", device, "up")
+        _ip("-n", name, "address", "add", f"{place.address}/30", "dev", "outside")
+        _ip("-n", name, "address", "add", f"{place.link_local}/32", "dev", "outside")
+        _ip("-n", name, "link", "set", "outside", "up")
+        _ip("-n", name, "route", "add", "default", "via", place.gateway)
+        # Goes with the device.
+        _ip("route", "add", place.link_local, "via", place.address)
+        argv = ["ip", "netns", "exec", name, "/usr/bin/python3", "-c", _SERVE]
+        server = stack.enter_context(subprocess.Popen(argv, stdout=subprocess.PIPE))
+        stack.callback(server.kill)
+        assert server.stdout is not None
+        assert server.stdout.readline() == b"ready\n"
+        yield place
+
+
+def _ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True)

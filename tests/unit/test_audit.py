@@ -1,0 +1,75 @@
+"""The audit log: whole lines in order, nothing forged, nothing blocked, and one word where the disk fails."""
+
+import json
+import logging
+from pathlib import Path
+
+import anyio
+import pytest
+
+from llm_sandbox_mcp import audit as audits
+from llm_sandbox_mcp.audit import Audit
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_lines_are_written_in_order_and_all_of_them_at_the_end(tmp_path: Path) -> None:
+    file = tmp_path / "audit.log"
+    for opening in range(2):
+        async with Audit(str(file)) as audit:
+            for number in range(500):
+                audit.note("network.refused", sandbox="x", number=number, opening=opening)
+                if number % 100 == 0:
+                    await anyio.lowlevel.checkpoint()
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [(line["opening"], line["number"]) for line in lines] == [(r, n) for r in range(2) for n in range(500)]
+    assert lines[0]["event"] == "network.refused"
+    assert lines[0]["time"].endswith("+00:00")
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+async def test_what_code_chose_stays_in_its_place(tmp_path: Path) -> None:
+    file = tmp_path / "audit.log"
+    async with Audit(str(file)) as audit:
+        audit.note("network.refused", target='x"}\n{"event": "forged"}\n\x1b[2J\u2028\ud800' + "y" * 5000)
+    [line] = file.read_text().splitlines()
+    assert json.loads(line)["event"] == "network.refused"
+    assert line.isprintable() and line.isascii()
+    assert len(line) < 2000
+
+
+async def test_a_disk_that_fails_is_told_of_once_and_used_again_when_it_works(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "missing" / "audit.log"
+    async with Audit(str(file)) as audit:
+        for _ in range(3):
+            audit.note("network.refused", target="lost")
+        # Nothing but the disk's thread has anything to do, and each time it is heard of.
+        with anyio.fail_after(5):
+            while not caplog.records:
+                await anyio.lowlevel.checkpoint()
+        file.parent.mkdir()
+        audit.note("network.refused", target="kept")
+    assert "kept" in file.read_text()
+    [record] = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert f"audit.file: {file} cannot be written: No such file or directory" in record.getMessage()
+
+
+async def test_more_than_the_disk_takes_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audits, "_WAITING", 5)
+    file = tmp_path / "audit.log"
+    async with Audit(str(file)) as audit:
+        for number in range(12):
+            audit.note("network.refused", number=number)
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [line.get("number") for line in lines[:-1]] == [*range(5)]
+    assert (lines[-1]["event"], lines[-1]["lines"]) == ("audit.omitted", 7)
+
+
+async def test_without_a_file_lines_are_warnings(caplog: pytest.LogCaptureFixture) -> None:
+    async with Audit() as audit:
+        audit.note("network.refused", target="x")
+    [record] = caplog.records
+    assert record.levelno == logging.WARNING
+    assert json.loads(record.getMessage())["target"] == "x"

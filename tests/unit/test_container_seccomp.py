@@ -1,0 +1,78 @@
+"""The seccomp profile of containers: what embedded sandboxes are refused is refused there too."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llm_sandbox_mcp.backends.containers.seccomp import profile
+from llm_sandbox_mcp.backends.system_calls import DENIED, INSPECTED, NEW_NAMESPACES, REFUSED_REQUESTS, UNKNOWN
+
+RULES = json.loads(profile())["syscalls"]
+ALLOWED = {
+    name for rule in RULES if rule["action"] == "SCMP_ACT_ALLOW" and "args" not in rule for name in rule["names"]
+}
+WORDS = st.integers(0, 2**64 - 1)
+
+
+def allows(call: str, *arguments: int) -> bool:
+    """Whether a call is let through, as an engine reads the profile."""
+    for rule in RULES:
+        if call in rule["names"] and rule["action"] == "SCMP_ACT_ALLOW":
+            conditions = rule.get("args", [])
+            assert all(condition["op"] == "SCMP_CMP_MASKED_EQ" for condition in conditions)
+            if all(arguments[one["index"]] & one["value"] == one["valueTwo"] for one in conditions):
+                return True
+    return False
+
+
+def test_all_is_refused_but_what_is_named() -> None:
+    assert json.loads(profile())["defaultAction"] == "SCMP_ACT_ERRNO"
+    assert not ALLOWED & (DENIED.keys() | UNKNOWN.keys() | INSPECTED.keys())
+    assert {"read", "execve", "futex", "mmap", "exit_group"} <= ALLOWED
+
+
+def test_no_call_is_allowed_both_by_name_and_by_its_arguments() -> None:
+    inspected = {name for rule in RULES if "args" in rule for name in rule["names"]}
+    assert inspected == INSPECTED.keys()
+
+
+@pytest.mark.parametrize("machine", ["SCMP_ARCH_X86_64", "SCMP_ARCH_AARCH64"])
+def test_both_machines_are_known(machine: str) -> None:
+    assert machine in json.loads(profile())["architectures"]
+
+
+@given(WORDS)
+def test_clone_makes_no_namespace(flags: int) -> None:
+    assert allows("clone", flags) == (not flags & NEW_NAMESPACES)
+
+
+@given(st.one_of(st.sampled_from(REFUSED_REQUESTS), st.integers(0, 2**32 - 1)), st.integers(0, 2**32 - 1))
+def test_requests_to_terminals_are_refused_whatever_the_high_half_says(request: int, high: int) -> None:
+    assert allows("ioctl", 0, high << 32 | request) == (request not in REFUSED_REQUESTS)
+
+
+@given(st.one_of(st.just(6), WORDS), st.one_of(st.just(31), WORDS))
+def test_a_connection_cannot_be_turned_over_to_a_module(level: int, option: int) -> None:
+    refused = level & 0xFFFFFFFF == 6 and option & 0xFFFFFFFF == 31
+    assert allows("setsockopt", 0, level, option) == (not refused)
+
+
+@given(st.integers(0, 45), st.integers(0, 12), st.integers(0, 300))
+def test_sockets_are_local_or_tcp_or_udp(family: int, kind: int, protocol: int) -> None:
+    internet = family in (2, 10) and kind in (1, 2) and protocol in (0, 6, 17)
+    assert allows("socket", family, kind, protocol) == allows("socketpair", family, kind, protocol)
+    assert allows("socket", family, kind, protocol) == (family == 1 or internet)
+
+
+@given(st.integers(0, 0o177777))
+def test_devices_are_not_made(mode: int) -> None:
+    allowed = mode & 0o170000 not in (0o020000, 0o060000)
+    assert allows("mknod", 0, mode) == allows("mknodat", 0, 0, mode) == allowed
+
+
+@given(WORDS)
+def test_only_the_own_limits_are_changed_and_no_system_is_emulated(value: int) -> None:
+    assert allows("prlimit64", value) == (not value & 0xFFFFFFFF)
+    assert allows("personality", value) == (value & 0xFFFFFFFF in (0, 0xFFFFFFFF))

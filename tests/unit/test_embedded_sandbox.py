@@ -1,0 +1,52 @@
+"""What the server's side of an embedded sandbox does, with the test in the place of PID 1."""
+
+import socket
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from llm_sandbox_mcp.backends.base import Usage
+from llm_sandbox_mcp.backends.embedded.sandbox import EmbeddedSandbox
+from llm_sandbox_mcp.policy import Policy
+
+pytestmark = pytest.mark.anyio
+
+_POLICY = Policy(memory=1, cpus=1, pids=1, disk=1, files=1, file_size=1, cpu_time=1, timeout=1, output=1)
+
+
+async def _nothing() -> None:
+    """Nobody is there to be ended."""
+
+
+async def _no_usage() -> Usage:
+    return Usage()
+
+
+@pytest.mark.parametrize("turns", range(6))
+async def test_a_listener_that_comes_as_its_scope_is_cancelled_is_closed(turns: int) -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    sandbox = EmbeddedSandbox("name", _POLICY, ours, _no_usage, _nothing)
+
+    async def listen() -> None:
+        async with sandbox.listen() as listener:
+            await listener.accept()
+
+    with theirs, anyio.fail_after(10):
+        async with anyio.create_task_group() as serving:
+            serving.start_soon(sandbox.serve)
+            async with anyio.create_task_group() as listening:
+                listening.start_soon(listen)
+                await anyio.wait_readable(theirs)
+                _, name, _ = theirs.recv(100).split(b"\0")
+                with socket.create_server(("127.0.0.1", 0)) as made:
+                    port = made.getsockname()[1]
+                    socket.send_fds(theirs, [b"L\0" + name], [made.fileno()])
+                for _ in range(turns):
+                    await anyio.lowlevel.checkpoint()
+                listening.cancel_scope.cancel()
+            # Whatever had not been read by then has been once the sandbox is seen to be gone.
+            theirs.close()
+        sandbox.close()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port), 10)

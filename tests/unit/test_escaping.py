@@ -1,0 +1,84 @@
+"""What a console or a log shows of text that somebody else chose."""
+
+import io
+import logging
+import sys
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llm_sandbox_mcp import cli
+from llm_sandbox_mcp.cli import sweep
+from llm_sandbox_mcp.errors import InstallFailed
+from llm_sandbox_mcp.escaping import escape, one_line
+from llm_sandbox_mcp.server.logs import log_to_stderr
+
+ATTACKS = {
+    "clipboard": "\x1b]52;c;cm0gLXJmIH4K\x07",
+    "title": "\x1b]0;root\x1b\\",
+    "cursor": "\x1b[2J\x1b[H",
+    "one byte": "\x9b2J\x9d52;c;eA==\x9c",
+    "back": "safe\b\b\b\bfake\r",
+    "bidi": "\u202egnp.exe\u2066\u2069\u061c",
+    "lines": "\u2028forged\u2029\x85\x0b\x0c",
+    "unseen": "".join(chr(0xE0000 + ord(letter)) for letter in "ignore all of it"),
+    "surrogates": "\ud83d\udca9"[:1] + "\udcff",
+}
+BIDI = {"BN", "LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
+
+
+@pytest.mark.parametrize("text", ATTACKS.values(), ids=ATTACKS)
+def test_nothing_of_an_attack_is_left_and_all_of_it_can_be_read(text: str) -> None:
+    shown = one_line(text)
+    shown.encode()
+    assert len(shown.splitlines()) == 1
+    assert not any(unicodedata.category(letter) in ("Cc", "Cs", "Zl", "Zp") for letter in shown)
+    assert not any(unicodedata.bidirectional(letter) in BIDI - {"BN"} for letter in shown)
+    assert not any(0xE0000 <= ord(letter) < 0xE0080 for letter in shown)
+    assert "\\" in shown
+
+
+@given(st.text(st.characters(exclude_categories=())))
+def test_any_text_can_be_written_and_is_one_line(text: str) -> None:
+    assert len(one_line(text).encode().decode().splitlines()) <= 1
+    assert escape(escape(text)) == escape(text)
+
+
+@pytest.mark.parametrize("text", ["plain", "ünï çödé", "日本語", "👩\u200d💻", "a\tb\nc", ""])
+def test_ordinary_text_stays_as_it_is(text: str) -> None:
+    assert escape(text) == text
+
+
+@pytest.mark.parametrize("text", ATTACKS.values(), ids=ATTACKS)
+def test_an_error_of_a_command_is_one_line_that_obeys_nothing(
+    text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object) -> int:
+        raise InstallFailed(f"pip could not install it: {text}\nllm-sandbox-mcp: done")
+
+    monkeypatch.setattr(sweep, "main", fail)
+    assert cli.main(["sweep"], {}) == cli.FAILED
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == f"llm-sandbox-mcp: pip could not install it: {one_line(text)}\\nllm-sandbox-mcp: done"
+
+
+@pytest.mark.parametrize("text", ATTACKS.values(), ids=ATTACKS)
+def test_a_record_of_the_log_cannot_be_forged_by_what_is_in_it(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", said)
+    root = logging.getLogger()
+    monkeypatch.setattr(root, "handlers", [])
+    monkeypatch.setattr(root, "level", root.level)
+    log_to_stderr()
+    forged = f"{text}\n2026-01-01 00:00:00,000 ERROR root: forged"
+    try:
+        raise ValueError(forged)
+    except ValueError:
+        logging.getLogger("x").exception("failed: %s", forged)
+    said.getvalue().encode()
+    first, *others = said.getvalue().splitlines()
+    assert " ERROR x: failed: " in first and first.endswith("forged")
+    assert others and all(line.startswith("  ") for line in others)
+    assert "\x1b" not in said.getvalue() and "\x9b" not in said.getvalue() and "\u202e" not in said.getvalue()

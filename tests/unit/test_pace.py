@@ -1,0 +1,62 @@
+"""How many starts there may be in a second, whenever they are asked for."""
+
+import re
+
+import anyio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llm_sandbox_mcp import pace
+from llm_sandbox_mcp.errors import CapacityReached
+from llm_sandbox_mcp.pace import Pace
+from llm_sandbox_mcp.units import parse_duration
+
+
+class Clock:
+    """A time that only the test moves."""
+
+    now = 1000.0
+
+    def current_time(self) -> float:
+        return self.now
+
+
+@given(st.integers(1, 20), st.lists(st.floats(0, 2), max_size=200))
+def test_no_second_has_more_than_a_burst_and_what_came_due(per_second: int, pauses: list[float]) -> None:
+    clock = Clock()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pace, "anyio", clock)
+        starts, taken = Pace(per_second), []
+        for pause in pauses:
+            clock.now += pause
+            try:
+                starts.take()
+                taken.append(clock.now)
+            except CapacityReached:
+                pass
+        for first in taken:
+            assert sum(first <= time < first + 1 for time in taken) <= 2 * per_second
+        assert len(taken) <= per_second * (1 + sum(pauses)) + 1
+
+
+@pytest.mark.parametrize("per_second", [0.1, 1, 3, 50])
+def test_who_waits_as_long_as_the_refusal_says_is_served(per_second: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(pace, "anyio", clock)
+    starts = Pace(per_second)
+    for _ in range(max(1, int(per_second))):
+        starts.take()
+    with pytest.raises(CapacityReached, match="starts_per_second in the profile") as refusal:
+        starts.take()
+    told = re.search(r"try again in ([^,]+),", str(refusal.value))
+    assert told is not None
+    clock.now += parse_duration(told[1]) * 1.001  # it is told in four digits
+    starts.take()
+
+
+def test_one_that_takes_longer_than_a_second_is_allowed_at_first() -> None:
+    async def take() -> None:
+        Pace(0.01).take()
+
+    anyio.run(take)

@@ -1,0 +1,118 @@
+"""What a pod is made of, and how the operator's own manifest is merged into it."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from llm_sandbox_mcp.backends.kubernetes.manifest import PodRecipe, loosened, manifest, merged
+
+RECIPE = PodRecipe(
+    name="sandbox-1",
+    image="image",
+    command=("/bin/sh", "-c", "agent"),
+    labels={"llm-sandbox-mcp.server": "1"},
+    folders={"/sandbox": 100, "/home": 100, "/tmp": 100},
+    memory=1 << 27,
+    cpus=0.5,
+    reserved=0.1,
+    user=123_456,
+    pull="IfNotPresent",
+)
+
+
+def with_own(own: dict[str, Any]) -> dict[str, Any]:
+    result: dict[str, Any] = merged(manifest(RECIPE), own)
+    return result
+
+
+def test_a_pod_of_ours_loosens_nothing() -> None:
+    assert [*loosened(manifest(RECIPE))] == []
+
+
+def test_it_has_its_limits_and_reserves_a_share_of_the_processors_only() -> None:
+    container = manifest(RECIPE)["spec"]["containers"][0]
+    assert container["resources"] == {
+        "limits": {"cpu": "500m", "memory": str(1 << 27)},
+        "requests": {"cpu": "50m", "memory": str(1 << 27)},
+    }
+
+
+def test_a_pod_with_a_network_has_the_label_that_lets_it_out_and_a_name_server() -> None:
+    closed, opened = manifest(RECIPE), manifest(replace(RECIPE, network=True))
+    assert opened["metadata"]["labels"] == {"llm-sandbox-mcp.server": "1", "llm-sandbox-mcp.network": "open"}
+    assert closed["metadata"]["labels"] == {"llm-sandbox-mcp.server": "1"}
+    assert "dnsPolicy" not in opened["spec"]
+    assert [*loosened(opened)] == []
+
+
+def test_every_folder_is_in_memory_and_has_a_size() -> None:
+    spec = manifest(RECIPE)["spec"]
+    sizes = {volume["name"]: volume["emptyDir"] for volume in spec["volumes"]}
+    for mount in spec["containers"][0]["volumeMounts"]:
+        assert sizes[mount["name"]]["medium"] == "Memory"
+        assert int(sizes[mount["name"]]["sizeLimit"]) > 0
+
+
+def test_lists_are_merged_by_the_names_of_their_entries() -> None:
+    own = {
+        "spec": {
+            "containers": [{"name": "sandbox", "env": [{"name": "A", "value": "1"}]}, {"name": "other", "image": "x"}],
+            "volumes": [{"name": "data", "configMap": {"name": "data"}}, {"name": "tmp", "emptyDir": {"medium": None}}],
+        }
+    }
+    spec = with_own(own)["spec"]
+    assert [container["name"] for container in spec["containers"]] == ["sandbox", "other"]
+    assert spec["containers"][0]["image"] == "image"
+    assert spec["containers"][0]["env"] == [{"name": "A", "value": "1"}]
+    volumes = {volume["name"]: volume for volume in spec["volumes"]}
+    assert volumes["tmp"]["emptyDir"] == {"sizeLimit": "100"}
+    assert volumes["data"]["configMap"] == {"name": "data"}
+
+
+def test_what_is_ours_is_not_changed_by_a_merge() -> None:
+    ours = manifest(RECIPE)
+    before = repr(ours)
+    merged(ours, {"spec": {"containers": [{"name": "sandbox", "image": "other"}], "hostname": None}})
+    assert repr(ours) == before
+
+
+def of_container(**own: object) -> dict[str, Any]:
+    return {"spec": {"containers": [{"name": "sandbox", **own}]}}
+
+
+@pytest.mark.parametrize(
+    ("own", "says"),
+    [
+        ({"spec": {"hostNetwork": True}}, "spec.hostNetwork is True"),
+        ({"spec": {"hostPID": True}}, "spec.hostPID is True"),
+        ({"spec": {"automountServiceAccountToken": True}}, "spec.automountServiceAccountToken is True"),
+        ({"spec": {"automountServiceAccountToken": None}}, "spec.automountServiceAccountToken is None"),
+        ({"spec": {"volumes": [{"name": "host", "hostPath": {"path": "/"}}]}}, "volume host is a hostPath"),
+        ({"spec": {"volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": None}}]}}, "volume tmp has no sizeLimit"),
+        ({"spec": {"securityContext": {"runAsUser": 0}}}, "container sandbox: may run as root"),
+        ({"spec": {"securityContext": {"runAsNonRoot": None}}}, "container sandbox: may run as root"),
+        (
+            {"spec": {"securityContext": {"seccompProfile": {"type": "Unconfined"}}}},
+            "container sandbox: has no system call filter",
+        ),
+        (of_container(securityContext={"privileged": True}), "container sandbox: is privileged"),
+        (of_container(securityContext={"allowPrivilegeEscalation": None}), "container sandbox: may gain privileges"),
+        (of_container(securityContext={"readOnlyRootFilesystem": False}), "container sandbox: can write to its image"),
+        (of_container(securityContext={"capabilities": {"drop": []}}), "container sandbox: keeps capabilities"),
+        (of_container(securityContext={"capabilities": {"add": ["SYS_ADMIN"]}}), "container sandbox: gains SYS_ADMIN"),
+        (of_container(resources={"limits": {"memory": None}}), "container sandbox: has no limit of memory"),
+        (
+            of_container(ports=[{"name": "web", "containerPort": 80, "hostPort": 80}]),
+            "container sandbox: listens on port 80 of its node",
+        ),
+        ({"spec": {"containers": [{"name": "other", "image": "x"}]}}, "container other: may gain privileges"),
+        (
+            {"spec": {"initContainers": [{"name": "first", "image": "x"}]}},
+            "container first: has no limit of cpu",
+        ),
+    ],
+    ids=str,
+)
+def test_what_the_operator_loosens_is_told(own: dict[str, Any], says: str) -> None:
+    assert says in [*loosened(with_own(own))]

@@ -1,0 +1,126 @@
+"""What is left out because it cannot matter does not matter: the rules find the same when everything is looked at."""
+
+import pytest
+import regex
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from llm_sandbox_mcp.rules.hints import NameHint, anywhere
+from llm_sandbox_mcp.rules.section import Rule
+
+from . import test_rules_calls, test_rules_imports
+from .judges import LANGUAGES, found, judge
+
+EVERYTHING = Rule(name="everything", calls=("`",), strings=("(?!)",))
+"""Has no word that the code must have, and so has the rules look at all of it."""
+GLUE = ["\n", "; ", "x = ", "y = x\n", "y(1)\n", "'", '"', "\\", "\uff4fs", "\\x6f", "# ", "(", ")", " as ", ".run"]
+PATTERNS = st.lists(
+    st.sampled_from(
+        [
+            r"a",
+            r"b",
+            r"^",
+            r"$",
+            r"\b",
+            r"\B",
+            r"\A",
+            r"\Z",
+            r".",
+            r"[^a]",
+            r"[]^b]",
+            r"(",
+            r")",
+            r"(?:",
+            r"|",
+            r"*",
+            r"+",
+            r"?",
+            r"{2}",
+            r"{1,}",
+            r"\w",
+            r"\s",
+            r"\.",
+            r"(?=",
+            r"(?!",
+            r"(?<!",
+            r"(?>",
+            r"\1",
+            r"++",
+            r"(?i)",
+            r"{e<=1}",
+            r"(*FAIL)",
+        ]
+    ),
+    min_size=1,
+    max_size=8,
+).map("".join)
+
+
+def known(language: str) -> tuple[Rule, list[str]]:
+    """A rule for all names of the tables of a language, and the code in them."""
+    calls = {**test_rules_calls.NOT_FOUND[language], **test_rules_calls.FOUND[language]}
+    modules = {**test_rules_imports.NOT_FOUND[language], **test_rules_imports.FOUND[language]}
+    tables = (
+        test_rules_calls.FOUND,
+        test_rules_calls.NOT_FOUND,
+        test_rules_imports.FOUND,
+        test_rules_imports.NOT_FOUND,
+    )
+    code = [text for table in tables for texts in table[language].values() for text in texts]
+    named = tuple(name for name in calls if name != "`")
+    return Rule(name="names", calls=named, modules=tuple(modules), strings=("^o", "s$")), code
+
+
+@pytest.mark.parametrize("language", sorted(LANGUAGES))
+@settings(max_examples=300, deadline=None)
+@given(data=st.data())
+def test_rules_find_the_same_as_when_everything_is_looked_at(language: str, data: st.DataObject) -> None:
+    rule, code = known(language)
+    chosen = data.draw(st.lists(st.sampled_from([*code, *GLUE]), max_size=6))
+    text = data.draw(st.sampled_from(["", "\n"])).join(chosen).encode()
+    quick = judge(language, rule).judge(text)
+    thorough = judge(language, rule, EVERYTHING).judge(text)
+    assert quick == [hit for hit in thorough if hit.rule == 0]
+
+
+@settings(max_examples=500, deadline=None)
+@given(pattern=PATTERNS, text=st.text('ab. ^\n"', max_size=12), start=st.integers(0, 12), end=st.integers(0, 12))
+def test_what_a_pattern_finds_in_a_string_its_hint_finds_in_the_code(
+    pattern: str, text: str, start: int, end: int
+) -> None:
+    try:
+        compiled = regex.compile(pattern)
+    except regex.error:
+        assume(False)
+    hint = anywhere(pattern)
+    if hint is not None and compiled.search(text[start:end], timeout=1):
+        assert hint.search(text, timeout=1)
+
+
+@pytest.mark.parametrize("pattern", ["^/etc/(passwd|shadow)", r"\bAKIA[0-9A-Z]{16}\b", "a b$", "[]^x]"])
+def test_ordinary_patterns_have_a_hint(pattern: str) -> None:
+    assert anywhere(pattern) is not None
+
+
+@pytest.mark.parametrize(
+    "pattern", ["(?!a)", "(?<=a)b", r"(a)\1", "a++b", "^*", "(?i)a", "[[:alpha:]]", "(?:a){e}", "(*FAIL)"]
+)
+def test_a_pattern_that_looks_around_has_none(pattern: str) -> None:
+    assert anywhere(pattern) is None
+
+
+@pytest.mark.parametrize(
+    "text", ["import os\nos.system", "'sys'tem os", "sy\\\nstem os", "os 'system'", r"\x6fos \u0061system"]
+)
+def test_a_hint_for_names_hits_where_all_words_are(text: str) -> None:
+    assert NameHint(["os.system"]).hits(text)
+
+
+@pytest.mark.parametrize("text", ["", "os", "system", "os.systems", "oslo system", "\u00e9"])
+def test_a_hint_for_names_passes_what_lacks_a_word(text: str) -> None:
+    assert not NameHint(["os.system"]).hits(text)
+
+
+@pytest.mark.parametrize("word", ["asm", "__asm__", "__asm"])
+def test_a_keyword_is_found_as_it_is_spelled(word: str) -> None:
+    assert found("cpp", f'int main() {{ {word}("nop"); }}', calls=[word])

@@ -1,0 +1,196 @@
+"""Text that is made to break whatever judges it: it is refused or judged, in time, and the next code is judged as ever."""
+
+import os
+import signal
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+
+from llm_sandbox_mcp.errors import PolicyDenied
+from llm_sandbox_mcp.languages import Languages, load_languages
+from llm_sandbox_mcp.profile import load_profile
+from llm_sandbox_mcp.rules.checking import Checker, open_checker
+from llm_sandbox_mcp.rules.presets import rules_of
+
+pytestmark = pytest.mark.anyio
+
+MIB = 1 << 20
+LANGUAGES = load_languages()
+
+NASTY = {
+    "parentheses": "(" * MIB,
+    "brackets": "[" * MIB,
+    "braces": "{" * MIB,
+    "names": "a." * (MIB // 2),
+    "calls": "a()." * (MIB // 4),
+    "many calls": "f(x)\n" * (MIB // 5),
+    "one string": '"' + "x" * (MIB - 2) + '"',
+    "quotes": "\"'" * (MIB // 2),
+    "substitutions": '"${' * (MIB // 3),
+    "interpolations": '"#{' * (MIB // 3),
+    "lines": "\n" * MIB,
+    "generics": "a<" * (MIB // 2),
+    "NUL": "\0" * MIB,
+    "all bytes": "".join(map(chr, range(256))) * (MIB // 384),
+    "wide characters": "\U0001f600" * (MIB // 4),
+    "imports": "import a\n" * (MIB // 9),
+    "stars": "from a import *\nb()\n" * (MIB // 20),
+    "aliases": "a = b = c = a.b.c\n" * (MIB // 18),
+    "indents": "\n".join(" " * depth + "if x:" for depth in range(1400)),
+}
+
+
+@asynccontextmanager
+async def checking(tmp_path: Path, rules: str, languages: Languages = LANGUAGES) -> AsyncIterator[Checker]:
+    (tmp_path / "profile.toml").write_text(f"[rules]\n{rules}\n")
+    section = load_profile(str(tmp_path / "profile.toml")).rules
+    with anyio.fail_after(300):
+        async with open_checker(rules_of(section), section, languages) as checker:
+            yield checker
+
+
+async def refused(checker: Checker, code: str, language: str = "python") -> str:
+    with pytest.raises(PolicyDenied) as caught:
+        await checker.check(LANGUAGES[language], code)
+    said = str(caught.value)
+    assert "\n" not in said
+    assert ";" in said
+    return said
+
+
+async def works(checker: Checker) -> None:
+    assert "os.system" in await refused(checker, "import os\nos.system('ls')")
+    assert await checker.check(LANGUAGES["python"], "print(1)") == []
+
+
+@pytest.mark.parametrize("language", sorted(LANGUAGES))
+async def test_no_text_keeps_code_from_being_judged(language: str, tmp_path: Path) -> None:
+    async with checking(tmp_path, "preset = 'strict'\ntimeout = '100ms'") as checker:
+        for name, text in NASTY.items():
+            try:
+                await checker.check(LANGUAGES[language], text)
+            except PolicyDenied as error:
+                assert "within 100ms" in str(error) or "ended (SIG" in str(error) or "rule " in str(error), name  # noqa: PT017
+    async with checking(tmp_path, "preset = 'strict'") as checker:
+        await works(checker)
+
+
+async def test_code_that_takes_too_long_to_judge_does_not_run(tmp_path: Path) -> None:
+    async with checking(tmp_path, "preset = 'strict'\ntimeout = '20ms'") as checker:
+        said = await refused(checker, "import subprocess\n" + "f(x)\n" * 150_000)
+        assert said.startswith("the rules could not judge the code within 20ms, so it did not run; ")
+    async with checking(tmp_path, "preset = 'strict'\ntimeout = '30s'") as checker:
+        assert await checker.check(LANGUAGES["python"], "import json\n" + "f(x)\n" * 150_000) == []
+
+
+async def test_a_pattern_that_takes_too_long_is_named(tmp_path: Path) -> None:
+    async with checking(tmp_path, "custom = [{ name = 'slow', patterns = ['^(a|a)*$'] }]\ntimeout = '5s'") as checker:
+        said = await refused(checker, "a" * 5000 + "!")
+        assert "the pattern '^(a|a)*$' of the rules takes longer than 50ms" in said
+        assert await checker.check(LANGUAGES["python"], "b = 1") == []
+
+
+async def test_a_worker_that_is_killed_meanwhile_is_a_refusal_and_the_next_check_works(tmp_path: Path) -> None:
+    async with checking(tmp_path, "preset = 'production'\ntimeout = '30s'") as checker:
+        await works(checker)
+        pid = checker.worker.pid
+        assert pid is not None
+        async with anyio.create_task_group() as tasks:
+
+            async def check() -> None:
+                assert "ended (SIGKILL), so it did not run" in await refused(checker, "f(x)\n" * 200_000 + "import os")
+
+            # Stopped, it is in the middle of the check whenever the kill comes.
+            os.kill(pid, signal.SIGSTOP)
+            tasks.start_soon(check)
+            await anyio.wait_all_tasks_blocked()
+            os.kill(pid, signal.SIGKILL)
+        await works(checker)
+        assert checker.worker.pid != pid
+
+
+async def test_a_worker_that_died_between_two_checks_is_replaced(tmp_path: Path) -> None:
+    async with checking(tmp_path, "preset = 'production'") as checker:
+        await works(checker)
+        pid = checker.worker.pid
+        assert pid is not None
+        descriptor = os.pidfd_open(pid)
+        try:
+            os.kill(pid, signal.SIGKILL)
+            await anyio.wait_readable(descriptor)
+        finally:
+            os.close(descriptor)
+        with anyio.fail_after(30):
+            while True:
+                try:
+                    assert await checker.check(LANGUAGES["python"], "print(1)") == []
+                    break
+                except PolicyDenied as error:
+                    # That it is gone may not have been told to this process yet.
+                    assert "ended (SIGKILL)" in str(error)  # noqa: PT017
+        await works(checker)
+
+
+async def test_a_caller_that_gives_up_does_not_get_its_answer_to_the_next(tmp_path: Path) -> None:
+    async with checking(tmp_path, "preset = 'production'\ntimeout = '30s'") as checker:
+        await works(checker)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(checker.check, LANGUAGES["python"], "import os\n" + "f(x)\n" * 200_000)
+            await anyio.wait_all_tasks_blocked()
+            tasks.cancel_scope.cancel()
+        await works(checker)
+
+
+async def test_the_worker_has_no_privileges_and_little_memory(tmp_path: Path) -> None:
+    async with checking(tmp_path, "preset = 'production'") as checker:
+        await works(checker)
+        process = Path(f"/proc/{checker.worker.pid}")
+        status = dict(line.split(":\t", 1) for line in (process / "status").read_text().splitlines() if ":\t" in line)
+        assert "0" not in status["Uid"].split()
+        assert int(status["CapEff"], 16) == 0
+        assert (process / "environ").read_bytes().count(b"\0") <= 3
+        limits = (process / "limits").read_text()
+        assert any(line.startswith("Max address space") and str(1 << 30) in line for line in limits.splitlines())
+        assert len(os.listdir(process / "fd")) == 3
+
+
+async def test_the_worker_ends_with_the_scope(tmp_path: Path) -> None:
+    async with checking(tmp_path, "preset = 'production'") as checker:
+        await works(checker)
+        pid = checker.worker.pid
+    assert not Path(f"/proc/{pid}").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (
+            {"module": "tree_sitter_cobol"},
+            "whose grammar is not installed, so that code cannot be judged and it did not run; pip install",
+        ),
+        (None, "whose handler.toml has no [grammar]"),
+    ],
+)
+async def test_code_that_cannot_be_parsed_here_is_refused(
+    change: Mapping[str, str] | None, reason: str, tmp_path: Path
+) -> None:
+    python = LANGUAGES["python"]
+    grammar = python.handler.grammar
+    assert grammar is not None
+    other = grammar.model_copy(update=change) if change else None
+    changed = type(python)(python.folder, python.handler.model_copy(update={"grammar": other}))
+    languages = Languages([changed, LANGUAGES["bash"]])
+    async with checking(tmp_path, "preset = 'production'", languages) as checker:
+        with pytest.raises(PolicyDenied) as caught:
+            await checker.check(changed, "print(1)")
+        assert reason in str(caught.value)
+        assert await checker.check(LANGUAGES["bash"], "echo 1") == []
+
+
+async def test_a_language_that_no_rule_is_for_needs_no_grammar(tmp_path: Path) -> None:
+    async with checking(tmp_path, "custom = [{ name = 'a', languages = ['bash'], calls = ['rm'] }]") as checker:
+        assert await checker.check(LANGUAGES["r"], "system('ls')") == []
+        assert "line 1 uses rm" in await refused(checker, "rm x", "bash")

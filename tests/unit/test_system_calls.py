@@ -1,0 +1,201 @@
+"""The system-call filter as a program, interpreted."""
+
+import errno
+import re
+import stat
+import struct
+from functools import cache
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llm_sandbox_mcp.backends import system_calls
+
+MACHINES = ("x86_64", "aarch64")
+ARCHITECTURE = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+KILL, ALLOW = "kill", "allow"
+NEWEST = 469
+JUDGED = system_calls.UNKNOWN | system_calls.DENIED | system_calls.INSPECTED
+
+machines = st.sampled_from(MACHINES)
+words = st.integers(0, 2**32 - 1)
+high_halves = st.integers(0, 2**32 - 1).map(lambda half: half << 32)
+
+
+@cache
+def instructions(machine: str) -> list[tuple[int, int, int, int]]:
+    return list(struct.iter_unpack("<HBBI", system_calls.program(machine)))
+
+
+def number(name: str, machine: str) -> int | None:
+    return JUDGED[name][MACHINES.index(machine)]
+
+
+def judge(machine: str, call: int | str, *arguments: int, architecture: int | None = None) -> str:
+    """What the program answers: kill, allow, or the name of an errno."""
+    if isinstance(call, str):
+        found = number(call, machine)
+        assert found is not None
+        call = found
+    architecture = ARCHITECTURE[machine] if architecture is None else architecture
+    padded = (*arguments, *[0] * (6 - len(arguments)))
+    data = struct.pack("<IIQ6Q", call, architecture, 0, *padded)
+    program, position, accumulator = instructions(machine), 0, 0
+    while True:
+        operation, then, otherwise, value = program[position]
+        position += 1
+        if operation == 0x20:
+            accumulator = struct.unpack_from("<I", data, value)[0]
+        elif operation == 0x54:
+            accumulator &= value
+        elif operation == 0x05:
+            position += value
+        elif operation in (0x15, 0x25, 0x45):
+            holds = {0x15: accumulator == value, 0x25: accumulator > value, 0x45: bool(accumulator & value)}[operation]
+            position += then if holds else otherwise
+        else:
+            assert operation == 0x06, f"unexpected operation {operation:#x}"
+            if value & 0xFFFF0000 == 0x50000:
+                return errno.errorcode[value & 0xFFFF]
+            return {0x80000000: KILL, 0x7FFF0000: ALLOW}[value]
+
+
+def test_another_machine_is_refused_with_the_next_step() -> None:
+    with pytest.raises(ValueError, match=r"'riscv64'.*use a container backend"):
+        system_calls.program("riscv64")
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_every_jump_lands_inside_and_the_last_instruction_answers(machine: str) -> None:
+    program = instructions(machine)
+    assert len(program) < 4096
+    assert program[-1][0] == 0x06
+    for position, (operation, then, otherwise, value) in enumerate(program):
+        if operation == 0x05:
+            assert position + 1 + value < len(program)
+        elif operation in (0x15, 0x25, 0x45):
+            assert position + 1 + max(then, otherwise) < len(program)
+
+
+@pytest.mark.parametrize("column", [0, 1])
+def test_no_call_has_two_answers(column: int) -> None:
+    tables = (system_calls.UNKNOWN, system_calls.DENIED, system_calls.INSPECTED)
+    numbers = [pair[column] for table in tables for pair in table.values() if pair[column] is not None]
+    assert len(numbers) == len(set(numbers))
+
+
+@pytest.mark.parametrize(
+    ("column", "header"),
+    [(0, "/usr/include/x86_64-linux-gnu/asm/unistd_64.h"), (1, "/usr/include/asm-generic/unistd.h")],
+)
+def test_numbers_are_those_of_the_kernel_headers(column: int, header: str) -> None:
+    if not Path(header).exists():
+        pytest.skip(f"{header} is not installed")
+    found = re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)", Path(header).read_text())
+    known = {name: int(value) for name, value in reversed(found)}
+    ours = {name: pair[column] for name, pair in JUDGED.items() if name in known}
+    assert len(ours) > 50
+    assert ours == {name: known[name] for name in ours}
+
+
+@given(machines, words, words)
+def test_a_foreign_architecture_is_killed(machine: str, architecture: int, call: int) -> None:
+    if architecture != ARCHITECTURE[machine]:
+        assert judge(machine, call, architecture=architecture) == KILL
+
+
+@given(machines, st.sampled_from([*system_calls.UNKNOWN, *system_calls.DENIED]), st.lists(words, max_size=6))
+def test_a_denied_call_gives_its_error_whatever_its_arguments(machine: str, name: str, arguments: list[int]) -> None:
+    call = number(name, machine)
+    if call is not None:
+        assert judge(machine, call, *arguments) == ("ENOSYS" if name in system_calls.UNKNOWN else "EPERM")
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_every_other_number_up_to_the_newest_judged_is_allowed(machine: str) -> None:
+    judged = {number(name, machine) for name in JUDGED}
+    assert {call for call in range(NEWEST + 1) if judge(machine, call) != ALLOW} - judged == set()
+
+
+@given(machines, st.integers(NEWEST + 1, 2**32 - 1))
+def test_a_call_newer_than_the_list_and_the_x32_table_are_unknown(machine: str, call: int) -> None:
+    assert judge(machine, call) == "ENOSYS"
+
+
+@given(machines, st.sampled_from([0x20000, *[1 << bit for bit in range(25, 31)]]), words, high_halves)
+def test_clone_with_any_new_namespace_is_denied(machine: str, flag: int, others: int, high: int) -> None:
+    assert judge(machine, "clone", high | others | flag) == "EPERM"
+
+
+@given(machines, words, high_halves)
+def test_clone_without_new_namespaces_is_allowed(machine: str, flags: int, high: int) -> None:
+    assert judge(machine, "clone", high | flags & ~0x7E020000) == ALLOW
+
+
+@given(machines, st.sampled_from(["socket", "socketpair"]), words, words, words, high_halves)
+def test_families_other_than_unix_and_internet_do_not_exist(
+    machine: str, call: str, family: int, kind: int, protocol: int, high: int
+) -> None:
+    if family not in (1, 2, 10):
+        assert judge(machine, call, high | family, kind, protocol) == "EAFNOSUPPORT"
+
+
+@given(machines, st.sampled_from([2, 10]), words, words, high_halves)
+def test_internet_sockets_are_tcp_or_udp_and_never_raw(
+    machine: str, family: int, kind: int, protocol: int, high: int
+) -> None:
+    expected = ALLOW if kind & 0xF in (1, 2) else "EPERM"
+    if protocol not in (0, 6, 17):
+        expected = "EPROTONOSUPPORT"
+    assert judge(machine, "socket", family, high | kind, high | protocol) == expected
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("family", [1, 2, 10])
+@pytest.mark.parametrize("kind", [1, 2])
+@pytest.mark.parametrize("flags", [0, 0o4000, 0o2000000])
+def test_stream_and_datagram_sockets_are_allowed(machine: str, family: int, kind: int, flags: int) -> None:
+    assert judge(machine, "socket", family, kind | flags, 0) == ALLOW
+
+
+@given(machines, st.sampled_from([0x5412, 0x541C, 0x5423]), high_halves)
+def test_high_bits_do_not_hide_a_terminal_injection(machine: str, request_: int, high: int) -> None:
+    assert judge(machine, "ioctl", 0, high | request_) == "EPERM"
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("request_", [0x5401, 0x5413, 0x541B, 0x5421])
+def test_ordinary_terminal_requests_are_allowed(machine: str, request_: int) -> None:
+    assert judge(machine, "ioctl", 1, request_) == ALLOW
+
+
+@given(machines, st.integers(0, 0o7777), high_halves)
+def test_only_devices_cannot_be_made_by_mknod(machine: str, permissions: int, high: int) -> None:
+    makers: list[tuple[str, list[int]]] = [("mknodat", [0, 0])]
+    if machine == "x86_64":
+        makers.append(("mknod", [0]))
+    for name, before in makers:
+        for kind in (stat.S_IFCHR, stat.S_IFBLK):
+            assert judge(machine, name, *before, high | kind | permissions) == "EPERM"
+        for kind in (0, stat.S_IFREG, stat.S_IFIFO, stat.S_IFSOCK):
+            assert judge(machine, name, *before, high | kind | permissions) == ALLOW
+
+
+@given(machines, words)
+def test_personality_can_be_asked_and_not_changed(machine: str, persona: int) -> None:
+    assert judge(machine, "personality", persona) == (ALLOW if persona in (0, 0xFFFFFFFF) else "EPERM")
+
+
+@given(machines, words)
+def test_limits_can_be_set_of_the_caller_only(machine: str, process: int) -> None:
+    assert judge(machine, "prlimit64", process) == ("EPERM" if process else ALLOW)
+    assert judge(machine, "prlimit64", 0) == ALLOW
+
+
+@given(machines, words, words)
+def test_only_the_loading_of_a_protocol_above_tcp_is_denied_in_setsockopt(machine: str, level: int, name: int) -> None:
+    expected = "EPERM" if (level, name) == (6, 31) else ALLOW
+    assert judge(machine, "setsockopt", 3, level, name) == expected
+    assert judge(machine, "setsockopt", 3, 6, 31) == "EPERM"
