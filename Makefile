@@ -3,21 +3,23 @@
 SHELL := /bin/bash
 VENV := .venv
 PYTHON := $(VENV)/bin/python
-# Processes that run tests side by side: one for each core, at most four.
-WORKERS := auto
-# Others of pytest's: --every-case runs all cases on all engines.
-OPTIONS :=
+# What to run of a ring, such as tests/mcp/test_http.py, with others of pytest's arguments.
+T :=
 
-.PHONY: run test tools engines lint bench clean
+.PHONY: run test test-engines test-all tools engines lint bench clean
 
 run: $(VENV)/installed
 	@$(PYTHON) -m tests.demo
 
-test: tools engines
-	@failed=0; set -x; \
-	$(PYTHON) -m pytest -n $(WORKERS) --maxprocesses 4 -m 'not alone' $(OPTIONS) || failed=1; \
-	$(PYTHON) -m pytest -m alone $(OPTIONS) || failed=1; \
-	exit $$failed
+# What needs no engine. The two others add what does, and all that takes long; tests/README.md says what is in each.
+test: $(VENV)/installed $(VENV)/toolchains
+	@$(PYTHON) -m tests.stage sandbox -- $(T)
+
+test-engines: tools engines
+	@$(PYTHON) -m tests.stage engines -- $(T)
+
+test-all: tools engines
+	@$(PYTHON) -m tests.stage all --no-second-look -- $(T)
 
 # All programs that tests run, without starting any.
 tools: $(VENV)/installed $(VENV)/toolchains

@@ -1,7 +1,7 @@
-"""Which tests run on which backend: all with all their cases on bubblewrap, and each case on one engine besides.
+"""Which engine runs which case of the tests that all engines share: each case one of them, beside bubblewrap.
 
 What a case asks of one engine it asks of the next one too, and of most no engine is asked at all: a name that is refused, say.
-The engines take turns, and over all tests each gets its share. `--every-case` runs every case everywhere.
+The engines take turns, and over all tests each gets its share.
 """
 
 from collections import defaultdict
@@ -15,14 +15,12 @@ from llm_sandbox_mcp.backends import BACKENDS
 from .engines import kubeconfig, required
 from .engines.cluster import ON_CLUSTER
 
-OPTION = "--every-case"
-
 
 def left_out(items: Iterable[pytest.Item]) -> set[pytest.Item]:
     """Those that others stand for."""
     tests: dict[str, dict[str, dict[str, pytest.Item]]] = defaultdict(lambda: defaultdict(dict))
     for item in items:
-        if backend := _backend(item):
+        if backend := backend_of(item):
             test, _, arguments = item.nodeid.partition("[")
             tests[test][arguments.replace(backend, "", 1)][backend] = item
     return {item for test, cases in tests.items() for item in _others(test, cases.values())}
@@ -38,7 +36,7 @@ def _others(test: str, cases: Iterable[Mapping[str, pytest.Item]]) -> Iterator[p
                 yield case[name]
 
 
-def _backend(item: pytest.Item) -> str:
+def backend_of(item: pytest.Item) -> str:
     """The one that it is a case of; empty if of none."""
     return next((name for name in BACKENDS if name in _arguments(item).values()), "")
 

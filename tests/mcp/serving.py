@@ -69,7 +69,7 @@ def stop(server: Server) -> str:
     """Ends the server, and returns what it wrote on stderr."""
     server.process.terminate()
     try:
-        _, said = server.process.communicate(timeout=10)
+        _, said = server.process.communicate(timeout=60)
     finally:
         server.process.kill()
     return said.decode()

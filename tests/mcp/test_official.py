@@ -19,7 +19,8 @@ import pytest
 
 from .serving import Server
 
-pytestmark = pytest.mark.anyio
+# The first of them fetches the tools.
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
 
 SCOPE = "@modelcontextprotocol"
 PACKAGES = (f"{SCOPE}/conformance@0.2.0-alpha.12", f"{SCOPE}/inspector@2.12.0")

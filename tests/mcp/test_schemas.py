@@ -29,7 +29,7 @@ TOOLS = ["execute_code", "install_libraries", "copy_file", "get_artifacts", "man
 
 @pytest.fixture(autouse=True)
 async def _bounded() -> Any:
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         yield
 
 

@@ -12,6 +12,7 @@ from uv import find_uv_bin
 
 ROOT = Path(__file__).parents[2]
 LIMIT = 120.0
+pytestmark = pytest.mark.timeout(600)
 
 
 def run(*argv: str | Path, cwd: Path, **environment: str) -> str:

@@ -46,7 +46,7 @@ async def test_a_disk_that_fails_is_told_of_once_and_used_again_when_it_works(
         for _ in range(3):
             audit.note("network.refused", target="lost")
         # Nothing but the disk's thread has anything to do, and each time it is heard of.
-        with anyio.fail_after(5):
+        with anyio.fail_after(30):
             while not caplog.records:
                 await anyio.lowlevel.checkpoint()
         file.parent.mkdir()

@@ -32,7 +32,7 @@ async def test_a_listener_that_comes_as_its_scope_is_cancelled_is_closed(turns: 
         async with sandbox.listen() as listener:
             await listener.accept()
 
-    with theirs, anyio.fail_after(10):
+    with theirs, anyio.fail_after(30):
         async with anyio.create_task_group() as serving:
             serving.start_soon(sandbox.serve)
             async with anyio.create_task_group() as listening:

@@ -256,7 +256,7 @@ def test_environments_that_nobody_used_for_a_month_are_removed(cache: Path) -> N
 
 
 async def test_uv_is_staged_once_and_runs(cache: Path) -> None:
-    with anyio.fail_after(20):
+    with anyio.fail_after(30):
         staged = await stage_tool_uv(cache)
         before = staged.stat().st_ino
         assert (await stage_tool_uv(cache)).stat().st_ino == before

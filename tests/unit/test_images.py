@@ -88,7 +88,7 @@ def test_long_hostile_content_is_read_at_once(part: bytes) -> None:
     start = time.perf_counter()
     for head in (b"\xff\xd8\xff", b"<svg ", b""):
         identify(head + part * (1 << 20))
-    assert time.perf_counter() - start < 1
+    assert time.perf_counter() - start < 10  # in other than linear time it takes minutes
 
 
 def test_an_artifact_has_a_size_only_if_it_is_what_its_name_says() -> None:

@@ -20,7 +20,7 @@ async def test_closing_ends_a_receive_that_waits() -> None:
             await packets.receive()
         ended.set()
 
-    with theirs, anyio.fail_after(5):
+    with theirs, anyio.fail_after(30):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(receive)
             await anyio.wait_all_tasks_blocked()
@@ -40,7 +40,7 @@ async def test_closing_ends_a_send_that_waits() -> None:
         with pytest.raises(anyio.BrokenResourceError):
             await send_for_ever()
 
-    with theirs, anyio.fail_after(5):
+    with theirs, anyio.fail_after(30):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(fill)
             await anyio.wait_all_tasks_blocked()

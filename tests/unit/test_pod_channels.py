@@ -41,7 +41,7 @@ async def connected(serve: Serve, protocol: str = PROTOCOLS[0], *, framed: bool 
     await site.start()
     host, port = runner.addresses[0][:2]
     try:
-        with anyio.fail_after(10):
+        with anyio.fail_after(30):
             async with aiohttp.ClientSession() as session, anyio.create_task_group() as tasks:
                 channels = Channels(
                     await session.ws_connect(f"http://{host}:{port}/", protocols=PROTOCOLS), framed=framed
@@ -150,7 +150,7 @@ async def test_what_nobody_reads_is_not_kept_without_bounds() -> None:
 async def fed(program: str, *frames: bytes, open_end: bool = True) -> tuple[int, bytes]:
     """How the feeder ends and what its program prints, given frames and, without an open end, the end of them."""
     data = b"".join(struct.pack(">I", len(frame)) + frame for frame in frames)
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with await anyio.open_process([*FEEDER, "sh", "-c", program], stderr=None) as process:
             assert process.stdin
             assert process.stdout
@@ -192,7 +192,7 @@ async def test_a_feeder_does_not_wait_where_nobody_takes_what_its_program_prints
     nobody, out = os.pipe()
     os.close(nobody)
     try:
-        with anyio.fail_after(10):
+        with anyio.fail_after(30):
             async with await anyio.open_process(command, stdout=out, stderr=None) as process:
                 assert await process.wait() == 9
     finally:
@@ -211,7 +211,7 @@ async def test_signals_end_the_program_and_not_its_feeder() -> None:
 
 async def test_what_comes_after_the_end_of_a_program_is_taken_to_its_end() -> None:
     command = [*FEEDER, "sh", "-c", "exec <&-; echo over; exit 6"]
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with await anyio.open_process(command, stderr=None) as process:
             assert process.stdin
             assert process.stdout

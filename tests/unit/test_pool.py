@@ -116,7 +116,7 @@ def warming() -> Warming:
 @asynccontextmanager
 async def opened(engine: InMemory, warming: Warming, **changes: object) -> AsyncIterator[Pool]:
     limits = load_profile().pool.model_copy(update=changes)
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with open_tasks() as owners, open_tasks() as timers:
             pool = Pool(engine, limits, warming, Proxy(Audit()).attached, owners)
             timers.start_soon(pool.serve)

@@ -1,0 +1,117 @@
+"""What a stage of CI makes of tests that fail, fail once, hang, or end their process."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import journal
+from tests.cli.command import ROOT
+from tests.journal import Journal
+from tests.stage import UNSTEADY, Run, verdict
+
+FAILS = "def test_fails(): raise ValueError('always\\nand a second line')"
+FAILS_ONCE = """
+from pathlib import Path
+def test_fails_once():
+    mark = Path(__file__).with_suffix(".mark")
+    if not mark.exists():
+        mark.touch()
+        raise ValueError("just now")
+"""
+ENDS = "import os\ndef test_ends(): os._exit(3)"
+HANGS = "import threading\ndef test_hangs(): threading.Event().wait()"
+PASSES = "def test_passes(): pass"
+
+
+def stage(folder: Path, *tests: str, options: tuple[str, ...] = ()) -> tuple[int, str]:
+    """Runs a stage on a folder with tests of these texts."""
+    (folder / "pytest.ini").touch()
+    (folder / "conftest.py").write_text('pytest_plugins = ["tests.conftest"]')
+    for number, text in enumerate(tests):
+        (folder / f"test_{number}.py").write_text(text)
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.stage", "sandbox", "--workers", "1", *options],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_what_passes_the_second_time_is_named_and_fails_nothing(tmp_path: Path) -> None:
+    code, said = stage(tmp_path, FAILS_ONCE, PASSES)
+    assert code == 0, said
+    assert "unsteady: test_0.py::test_fails_once\n  failed once: ValueError: just now (call)" in said
+
+
+def test_what_fails_again_is_named_with_its_reason_and_how_to_run_it_alone(tmp_path: Path) -> None:
+    code, said = stage(tmp_path, FAILS, FAILS_ONCE)
+    assert code == 1, said
+    assert "unsteady: test_1.py::test_fails_once" in said
+    assert "failed: test_0.py::test_fails\n  why: ValueError: always (call)\n  alone: " in said
+
+
+def test_a_test_that_ends_its_process_is_named(tmp_path: Path) -> None:
+    code, said = stage(tmp_path, ENDS, PASSES)
+    assert code == 1, said
+    assert "failed: test_0.py::test_ends\n  why: the process that ran it ended" in said
+
+
+def test_what_hangs_is_ended_and_named_with_its_stack(tmp_path: Path) -> None:
+    code, said = stage(tmp_path, HANGS, options=("--limit", "8"))
+    assert code == 1, said
+    assert "it hangs: test_0.py::test_hangs" in said
+    assert "in test_hangs" in said
+    assert "failed: test_0.py::test_hangs\n  why: it hung" in said
+
+
+def test_a_file_that_cannot_be_read_fails_the_stage(tmp_path: Path) -> None:
+    code, said = stage(tmp_path, "import nothing_of_this_name", PASSES)
+    assert code == 1, said
+    assert "nothing_of_this_name" in said
+
+
+def run(code: int | None, *failed: str) -> Run:
+    return Run(code, Journal(failed=dict.fromkeys(failed, "a reason")))
+
+
+@pytest.mark.parametrize(
+    ("codes", "both"),
+    [((0, 0), 0), ((0, 5), 0), ((5, 5), 5), ((1, 0), 1), ((5, 1), 1), ((1, 2), 2), ((2, 1), 2), ((1, None), None)],
+)
+def test_of_two_runs_the_worse_counts(codes: tuple[int | None, int | None], both: int | None) -> None:
+    one, other = (run(code, str(code)) for code in codes)
+    assert (one + other).code == both
+    assert (one + other).journal.failed.keys() == {str(code) for code in codes}
+
+
+def test_what_has_passed_has_nothing_to_say() -> None:
+    assert verdict(run(0), None) == (True, [])
+
+
+def test_more_than_a_few_failures_get_no_second_look() -> None:
+    good, lines = verdict(run(1, *map(str, range(UNSTEADY + 1))), None)
+    assert not good
+    assert f"{UNSTEADY + 1} tests failed; a second look is taken at up to {UNSTEADY}" in lines
+
+
+@pytest.mark.parametrize("code", [None, 2, 3, 4, 5])
+def test_a_second_look_that_does_not_end_well_saves_nothing(code: int | None) -> None:
+    assert not verdict(run(1, "a"), run(code))[0]
+
+
+def test_a_record_is_read_up_to_where_it_was_cut_off(tmp_path: Path) -> None:
+    whole = [{"test": "a", "began": 7}, {"test": "a", "failed": "why"}, {"test": "a", "ended": True}]
+    (tmp_path / "record").write_text(
+        "".join(f"{json.dumps(line)}\n" for line in (*whole, {"test": "b", "began": 8})) + '{"test": "b", "fai'
+    )
+    found = journal.read(tmp_path / "record")
+    assert (found.ended, found.failed, found.running) == ({"a"}, {"a": "why"}, {"b": 8})
+    assert journal.read(tmp_path / "none") == Journal()
