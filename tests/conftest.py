@@ -3,13 +3,15 @@
 import gc
 import os
 import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
-from . import journal, rings, sides
-from .engines import need
+from . import journal, ordinary, rings, sides
+from .engines import host_folder, need
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -61,6 +63,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def ordinary_packages() -> Iterator[Path]:
+    """A folder with this package and its libraries for a user who is not root."""
+    try:
+        ordinary.interpreter()
+    except ordinary.Impossible as error:
+        pytest.skip(str(error))
+    with host_folder() as folder:
+        ordinary.install(folder)
+        yield folder
 
 
 @pytest.fixture

@@ -2,16 +2,14 @@
 
 import os
 import subprocess
-import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests import ordinary
 from tests.engines import host_folder
 
-ROOT = Path(__file__).parents[2]
-NOBODY = 65534
 PROFILE = """
 [backend]
 name = "embedded"
@@ -32,50 +30,29 @@ BEYOND = {
 }
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def folder() -> Iterator[Path]:
-    if os.getuid() != 0:
-        pytest.skip("only root can become another user")
     with host_folder() as made:
-        os.chown(made, NOBODY, NOBODY)
+        os.chown(made, ordinary.USER, ordinary.USER)
         (made / "profile.toml").write_text(PROFILE.format(folder=made))
-        answer = command(made, "--version")
-        if answer.returncode:
-            pytest.skip(f"another user cannot run this checkout: {answer.stderr[-200:]}")
         yield made
 
 
-def command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Runs it with the system's Python: another user may not see the one of the tests."""
-    profile = () if arguments == ("--version",) else ("--profile", str(folder / "profile.toml"))
-    return subprocess.run(
-        ["/usr/bin/python3", "-m", "llm_sandbox_mcp", *arguments[:1], *profile, *arguments[1:]],
-        cwd=folder,
-        user=NOBODY,
-        group=NOBODY,
-        extra_groups=[],
-        env={
-            "PATH": "/usr/bin:/bin",
-            "HOME": str(folder),
-            "PYTHONPATH": f"{ROOT}:{sysconfig.get_path('purelib')}",
-            "PYTHONDONTWRITEBYTECODE": "1",
-        },
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+def command(packages: Path, folder: Path, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs llm-sandbox-mcp on the profile in a folder of the user."""
+    argv = ("-m", "llm_sandbox_mcp", name, "--profile", str(folder / "profile.toml"), *arguments)
+    return ordinary.run(packages, *argv, cwd=folder, env={"HOME": str(folder)})
 
 
 @pytest.mark.parametrize(("code", "said"), BEYOND.values(), ids=BEYOND)
-def test_limits_hold_for_single_processes(folder: Path, code: str, said: str) -> None:
-    done = command(folder, "run", "-c", code)
+def test_limits_hold_for_single_processes(ordinary_packages: Path, folder: Path, code: str, said: str) -> None:
+    done = command(ordinary_packages, folder, "run", "-c", code)
     assert done.returncode != 0
     assert said in done.stderr
 
 
-def test_doctor_says_so(folder: Path) -> None:
-    done = command(folder, "doctor")
+def test_doctor_says_so(ordinary_packages: Path, folder: Path) -> None:
+    done = command(ordinary_packages, folder, "doctor")
     (row,) = [line for line in done.stdout.splitlines() if line.startswith("control groups")]
     assert "degraded" in row
     assert "limits hold for single processes only" in row

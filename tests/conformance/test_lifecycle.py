@@ -1,10 +1,6 @@
 """Sandboxes come and go, side by side, cancelled at any point, and nothing of them stays."""
 
 import os
-import shutil
-import subprocess
-import sys
-import sysconfig
 from functools import partial
 from pathlib import Path
 
@@ -13,15 +9,13 @@ import anyio.lowlevel
 import pytest
 
 from llm_sandbox_mcp.backends.base import PATH, Backend
-from llm_sandbox_mcp.folders import HANDLERS
 from llm_sandbox_mcp.profile import Profile
-from tests.engines import absent
+from tests import ordinary
 from tests.leftovers import look, nothing_beyond
 
 pytestmark = pytest.mark.anyio
 
 ENV = {"PATH": PATH}
-ROOT = Path(__file__).parents[2]
 
 
 async def test_sandboxes_do_not_see_each_other(backend: Backend, profile: Profile) -> None:
@@ -156,39 +150,12 @@ anyio.run(main)
 
 @pytest.mark.parametrize("backend_name", ["embedded"])
 async def test_it_works_for_an_ordinary_user_without_control_groups_and_says_so(
-    backend_name: str, backend: Backend, folder: Path
+    backend_name: str, backend: Backend, folder: Path, ordinary_packages: Path
 ) -> None:
-    if os.geteuid() != 0:
-        absent(backend_name, "only root can become another user")
-    packages = sysconfig.get_path("purelib")
-    # The system's, since this one may lie where an ordinary user cannot go.
-    interpreter = shutil.which(f"python3.{sys.version_info.minor}", path="/usr/local/bin:/usr/bin")
-    if interpreter is None:
-        absent(backend_name, "the system's Python has another version than the one that runs the tests")
     home = folder / "home"
     home.mkdir()
-    for name in ("llm_sandbox_mcp", "configs", "handlers"):
-        shutil.copytree(
-            ROOT / name if name != "handlers" else HANDLERS, home / name, ignore=shutil.ignore_patterns("__pycache__")
-        )
-    (home / "script.py").write_text(ORDINARY)
-    for path in (home, *home.rglob("*")):
-        os.chown(path, 65534, 65534)
-        path.chmod(0o755 if path.is_dir() else 0o644)
-
-    def run() -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [interpreter, str(home / "script.py"), str(home), backend_name],
-            user=65534,
-            group=65534,
-            extra_groups=[],
-            cwd=home,
-            env={"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": f"{home}:{packages}"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-
+    os.chown(home, ordinary.USER, ordinary.USER)
+    run = partial(ordinary.run, ordinary_packages, "-c", ORDINARY, str(home), backend_name, env={"HOME": str(home)})
     done = await anyio.to_thread.run_sync(run)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["65534", "degraded", "1000", "42", "timeout"], done.stdout
+    assert done.stdout.split() == [str(ordinary.USER), "degraded", "1000", "42", "timeout"], done.stdout

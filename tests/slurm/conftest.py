@@ -4,7 +4,6 @@ import os
 import re
 import shutil
 import subprocess
-import sysconfig
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -13,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from llm_sandbox_mcp.folders import CONFIGS
-from tests.cli.command import ROOT
+from tests import ordinary
 from tests.containers.engines import until
 from tests.engines import absent, host_folder
 from tests.engines.daemon import Unusable
 from tests.engines.slurm import one_node
 from tests.mcp.processes import below
 
-USER, GROUP = 65534, 65534
+USER = GROUP = ordinary.USER
 LIMIT = 120.0
 """Seconds after which a command, or a job, counts as stuck."""
 
@@ -140,7 +139,7 @@ def configuration() -> Iterator[Path]:
 
 
 @pytest.fixture
-def account(configuration: Path, embedded: None) -> Iterator[Account]:
+def account(configuration: Path, embedded: None, ordinary_packages: Path) -> Iterator[Account]:
     """The user, with an empty folder, which holds nothing of a job's afterwards but what jobs printed."""
     with host_folder() as home:
         for path in (CONFIGS / "slurm").iterdir():
@@ -163,13 +162,10 @@ def account(configuration: Path, embedded: None) -> Iterator[Account]:
                 "SLURM_CONF": str(configuration),
                 "LLM_SANDBOX_PROFILE": str(profile),
                 # The system's Python: another user may not see the one of the tests.
-                "PYTHONPATH": f"{ROOT}:{sysconfig.get_path('purelib')}",
+                "PYTHONPATH": str(ordinary_packages),
                 "PYTHONDONTWRITEBYTECODE": "1",
             },
         )
-        answer = user.run("llm-sandbox-mcp", "--version")
-        if answer.returncode:
-            pytest.skip(f"another user cannot run this checkout: {answer.stderr[-200:]}")
         yield user
 
 

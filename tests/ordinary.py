@@ -1,0 +1,83 @@
+"""This package as a user who is not root can run it, wherever the checkout lies and whoever may read it."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+from llm_sandbox_mcp.folders import CONFIGS, HANDLERS
+
+USER = 65534
+LIMIT = 100.0
+_PACKAGE = Path(__file__).parents[1] / "llm_sandbox_mcp"
+
+
+class Impossible(Exception):
+    """There is no such user here, and why."""
+
+
+def interpreter() -> str:
+    """The system's Python; that of the tests may lie where others cannot go."""
+    if os.geteuid() != 0:
+        raise Impossible("only root can become another user")
+    found = shutil.which(f"python3.{sys.version_info.minor}", path="/usr/local/bin:/usr/bin")
+    if found is None:
+        raise Impossible("the system's Python has another version than the one that runs the tests")
+    return found
+
+
+def install(folder: Path) -> None:
+    """Copies this package, and what it depends on, to a folder, for everyone to read."""
+    shutil.copytree(_PACKAGE, folder / "llm_sandbox_mcp", ignore=shutil.ignore_patterns("__pycache__"))
+    for source in (CONFIGS, HANDLERS):
+        shutil.copytree(source, folder / "llm_sandbox_mcp" / source.name, ignore=shutil.ignore_patterns("__pycache__"))
+    for package in _needed("llm-sandbox-mcp"):
+        for file in package.files or ():
+            # Not the hook of an editable install. Programs lie outside.
+            if file.suffix not in (".pyc", ".pth"):
+                copy = folder / (Path("bin", file.name) if ".." in file.parts else file)
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(file.locate(), copy)
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o755 if path.is_dir() or os.access(path, os.X_OK) else 0o644)
+
+
+def run(
+    packages: Path, *argv: str, cwd: Path | None = None, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Runs the interpreter as the user, on the packages of a folder, with nothing in the environment but what is given."""
+    settings = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(packages), "PYTHONDONTWRITEBYTECODE": "1"}
+    return subprocess.run(
+        [interpreter(), *argv],
+        cwd=cwd or packages,
+        user=USER,
+        group=USER,
+        extra_groups=[],
+        env={**settings, **(env or {})},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=False,
+    )
+
+
+def _needed(name: str) -> list[Distribution]:
+    """A distribution and those that it requires, without its extras."""
+    found: dict[str, Distribution] = {}
+    waiting = [name]
+    while waiting:
+        name = waiting.pop().lower()
+        if name not in found:
+            with suppress(PackageNotFoundError):  # of another system
+                found[name] = distribution(name)
+                requirements = map(Requirement, found[name].requires or ())
+                waiting += [
+                    one.name for one in requirements if one.marker is None or one.marker.evaluate({"extra": ""})
+                ]
+    return [*found.values()]
