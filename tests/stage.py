@@ -98,11 +98,13 @@ def verdict(first: Run, second: Run | None) -> tuple[bool, list[str]]:
     for which in (first, second):
         if which and which.code is None:
             lines.append("the time of the stage was up; the stacks of what ran then are above")
-        elif which and which.code not in (_PASSED, _FAILED) and not (which is first and which.code == _NOTHING_FOUND):
+        elif which and which.code == _NOTHING_FOUND:
+            lines.append("there is no such test in this ring")
+        elif which and which.code not in (_PASSED, _FAILED):
             lines.append(f"pytest ended with exit code {which.code}; see its output above")
     if second is None and len(failed) > UNSTEADY:
         lines.append(f"{len(failed)} tests failed; a second look is taken at up to {UNSTEADY}")
-    passed = first.code in (_PASSED, _NOTHING_FOUND) or (second is not None and second.code == _PASSED)
+    passed = (second or first).code == _PASSED
     return passed and not again, lines
 
 

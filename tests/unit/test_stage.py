@@ -96,6 +96,10 @@ def test_what_has_passed_has_nothing_to_say() -> None:
     assert verdict(run(0), None) == (True, [])
 
 
+def test_where_no_test_was_found_nothing_has_passed() -> None:
+    assert verdict(run(5), None) == (False, ["there is no such test in this ring"])
+
+
 def test_more_than_a_few_failures_get_no_second_look() -> None:
     good, lines = verdict(run(1, *map(str, range(UNSTEADY + 1))), None)
     assert not good
