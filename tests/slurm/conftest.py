@@ -142,8 +142,7 @@ def configuration() -> Iterator[Path]:
 def account(configuration: Path, embedded: None, ordinary_packages: Path) -> Iterator[Account]:
     """The user, with an empty folder, which holds nothing of a job's afterwards but what jobs printed."""
     with host_folder() as home:
-        for path in (CONFIGS / "slurm").iterdir():
-            shutil.copy(path, home)
+        shutil.copytree(CONFIGS / "slurm", home, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
         for name in ("bin", "tmp"):
             (home / name).mkdir()
         command = home / "bin/llm-sandbox-mcp"
