@@ -5,30 +5,38 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 # What to run of a ring, such as tests/mcp/test_http.py, with others of pytest's arguments.
 T :=
+# docker, podman or kubernetes: of test-engines and test-all what is about this one.
+ENGINE :=
+# A folder with programs that start and end a cluster for tests, as tests/engines/kubernetes.py says; KUBECONFIG goes first.
+export SANDBOX_CLUSTER ?= $(wildcard ../shared/cluster)
 
-.PHONY: run test test-engines test-all tools engines lint bench clean
+.PHONY: run check test test-engines test-all tools engines lint bench clean
 
 run: $(VENV)/installed
 	@$(PYTHON) -m tests.demo
+
+# What needs no sandbox: for use after each edit.
+check: lint
+	@$(PYTHON) -m tests.stage check -- $(T)
 
 # What needs no engine. The two others add what does, and all that takes long; tests/README.md says what is in each.
 test: $(VENV)/installed $(VENV)/toolchains
 	@$(PYTHON) -m tests.stage sandbox -- $(T)
 
-test-engines: tools engines
-	@$(PYTHON) -m tests.stage engines -- $(T)
+test-engines: engines
+	@$(PYTHON) -m tests.stage engines --engine "$(ENGINE)" -- $(T)
 
 test-all: tools engines
-	@$(PYTHON) -m tests.stage all --no-second-look -- $(T)
+	@SANDBOX_KILLS=$${SANDBOX_KILLS:-100} $(PYTHON) -m tests.stage all --engine "$(ENGINE)" --no-second-look -- $(T)
 
 # All programs that tests run, without starting any.
 tools: $(VENV)/installed $(VENV)/toolchains
 	@$(PYTHON) -m tests.engines install
 
-# Docker and Podman of the tests' own, with images of all languages: minutes at first, then a second. They go on running
-# for the next time, until `$(PYTHON) -m tests.engines down`.
+# Docker, Podman and Kubernetes of the tests' own, with images of all languages: minutes at first, then a second. They go
+# on running for the next time, until `$(PYTHON) -m tests.engines down`.
 engines: $(VENV)/installed
-	@$(PYTHON) -m tests.engines up
+	@$(PYTHON) -m tests.engines up $(ENGINE)
 
 lint: $(VENV)/installed
 	$(VENV)/bin/ruff check

@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
-from . import journal, ordinary, rings, sides
+from . import journal, ordinary, rings, sides, stacks
 from .engines import host_folder, need
 
 
@@ -26,6 +26,8 @@ _BYTES = 4 * 2**30
 
 def pytest_configure(config: pytest.Config) -> None:
     journal.configure(config)
+    stacks.install()
+    config.pluginmanager.register(stacks)
     _in_memory()
 
 
@@ -47,14 +49,16 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    rings.add_option(parser)
+    rings.add_options(parser)
     journal.add_option(parser)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if others := rings.outside(config.getoption(rings.OPTION), items):
-        config.hook.pytest_deselected(items=list(others))
-        items[:] = [item for item in items if item not in others]
+    option = config.getoption
+    chosen = rings.chosen(items, which=option(rings.OPTION), engine=option(rings.ENGINE), beside=option(rings.BESIDE))
+    if len(chosen) < len(items):
+        config.hook.pytest_deselected(items=list({*items}.difference(chosen)))
+        items[:] = chosen
     rings.limit(items)
     if hasattr(config, "workerinput"):
         sides.longest_first(items)

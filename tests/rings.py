@@ -1,44 +1,95 @@
-"""Which ring a test belongs to, by what it needs. `make test`, `make test-engines` and `make test-all` run them.
+"""Which ring a test belongs to, by what it needs. `make check`, `test`, `test-engines` and `test-all` run them.
 
-The folder of a test and the backend that it is a case of decide; nothing in a test says so.
+The folder of a test, the backend and the language that it is a case of decide; nothing in a test says so.
 """
 
 from collections.abc import Iterable
 
 import pytest
 
-from .cases import backend_of, left_out
+from .turns import backend_of, language_of, left_out
 
 OPTION = "--ring"
+ENGINE = "--engine"
+BESIDE = "--beside"
+CHECK = "check"
+"""What needs no sandbox at all."""
 SANDBOX = "sandbox"
-"""What needs no engine and no daemon: on bubblewrap, or on nothing."""
+"""What needs no engine and no daemon: that, and what runs on bubblewrap."""
 ENGINES = "engines"
-"""What needs Docker, Podman or Kubernetes; the cases that all engines share are shared out among them."""
+"""Docker, Podman and Kubernetes for real: the conformance suite on each, what is about one of them, and a few attacks and
+languages that they take in turns."""
 ALL = "all"
 """Every case of every test on every engine, with what takes long and what needs more than engines."""
-RINGS = (SANDBOX, ENGINES, ALL)
+RINGS = (CHECK, SANDBOX, ENGINES, ALL)
 
-ON_ENGINES = ("tests/containers/", "tests/cluster/")
-"""Folders whose tests are about engines."""
-ONLY_IN_ALL = ("tests/slurm/", "tests/integrations/")
-"""Folders whose tests need daemons or packages that nothing else does."""
+NOTHING = ("tests/unit/", "tests/test_layers.py")
+"""What needs no sandbox."""
+EACH = "tests/conformance/"
+"""What every engine has to do; in the ring of engines in Python."""
+ON_ENGINES = {"tests/containers/": ("docker", "podman"), "tests/cluster/": ("kubernetes",)}
+"""Folders whose tests are about some engines."""
+IN_TURNS = (
+    "tests/handlers/test_selftests.py::test_a_language_behaves_as_its_selftest_says",
+    "tests/hostile/test_closed_descriptors.py::test_closed_descriptors_give_a_clean_result",
+    "tests/hostile/test_copy_in.py::test_a_planted_folder_link_is_not_followed",
+    "tests/hostile/test_copy_out_archive.py::test_crafted_members_are_dropped",
+    "tests/hostile/test_core_dump.py::test_an_abort_writes_no_file",
+    "tests/hostile/test_daemon.py::test_a_daemon_is_gone_with_a_session_that_is_not_kept",
+    "tests/hostile/test_descriptors.py::test_a_child_inherits_its_streams_alone",
+    "tests/hostile/test_disk_filler.py::test_a_disk_filler_meets_the_limit",
+    "tests/hostile/test_fork_bomb.py::test_a_fork_bomb_meets_the_limit_on_processes",
+    "tests/hostile/test_ipc.py::test_what_one_sandbox_leaves_in_the_kernel_no_other_finds",
+    "tests/hostile/test_kernel_settings.py::test_no_setting_of_the_kernel_can_be_written",
+    "tests/hostile/test_kill_signals.py::test_a_runner_killed_between_two_runs_gives_no_result_in_its_name",
+    "tests/hostile/test_memory_bomb.py::test_a_memory_bomb_is_out_of_memory",
+    "tests/hostile/test_mount.py::test_every_call_that_changes_the_tree_is_refused",
+    "tests/hostile/test_network.py::test_what_listens_on_the_host_is_out_of_reach",
+    "tests/hostile/test_output_flood.py::test_a_flood_is_cut_and_stopped",
+    "tests/hostile/test_read_only_system.py::test_raw_writes_to_devices_and_disks_fail",
+    "tests/hostile/test_setuid.py::test_no_call_gives_another_user",
+    "tests/hostile/test_signals_ignored.py::test_code_that_answers_no_interrupt_is_dead_soon_after_the_deadline",
+    "tests/hostile/test_socket_families.py::test_only_ordinary_sockets_can_be_made",
+    "tests/hostile/test_user_namespace.py::test_no_namespace_can_be_made_or_entered",
+)
+"""Tests of which one case for each language is run, each on one engine."""
+ONLY_IN_ALL = (
+    "tests/cluster/test_scale.py",
+    "tests/containers/test_crashes.py::test_fifty_sessions_opened_at_once_all_answer_and_close_at_once",
+    "tests/integrations/",
+    "tests/slurm/",
+)
+"""What is about load, or needs daemons or packages that nothing else does."""
+ALONE = ("tests/cluster/test_network.py", *(name for name in ONLY_IN_ALL if "::" in name or name.endswith(".py")))
+"""What takes the whole machine, or changes it for all: run when everything else has ended."""
 
 LIMITS = {"tests/containers/": 600, "tests/cluster/": 600, "tests/slurm/": 600, "tests/integrations/": 900}
 """Seconds for a test, where it waits for engines, nodes or packages; elsewhere pyproject.toml says how long."""
 
 
-def add_option(parser: pytest.Parser) -> None:
-    """Adds the option that chooses a ring; without it whatever is named is run."""
+def add_options(parser: pytest.Parser) -> None:
+    """Adds those that choose a ring and an engine; without them whatever is named is run."""
     parser.addoption(OPTION, choices=RINGS, help="run the tests of one ring; see tests/README.md")
+    parser.addoption(ENGINE, choices=("docker", "podman", "kubernetes"), help="of an engine's tests those of this one")
+    parser.addoption(
+        BESIDE, choices=("others", "nothing"), help="only tests beside which others may run, or nothing may"
+    )
 
 
 def ring(item: pytest.Item) -> str:
     """The smallest ring that a test is in."""
-    if item.nodeid.startswith(ONLY_IN_ALL):
+    name, backend = item.nodeid, backend_of(item)
+    if name.startswith(ONLY_IN_ALL):
         return ALL
-    if item.nodeid.startswith(ON_ENGINES) or backend_of(item) not in ("", "embedded"):
+    if name.startswith(NOTHING):
+        return CHECK
+    if name.startswith(tuple(ON_ENGINES)):
         return ENGINES
-    return SANDBOX
+    if backend in ("", "embedded"):
+        return SANDBOX
+    if (name.startswith(EACH) and language_of(item) == "python") or name.startswith(IN_TURNS):
+        return ENGINES
+    return ALL
 
 
 def limit(items: Iterable[pytest.Item]) -> None:
@@ -49,11 +100,24 @@ def limit(items: Iterable[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.timeout(seconds))
 
 
-def outside(chosen: str | None, items: Iterable[pytest.Item]) -> set[pytest.Item]:
-    """The tests that a ring leaves to others."""
-    if chosen in (None, ALL):
-        return set()
-    items = list(items)
-    # Those that all engines share are shared out beside bubblewrap's, which is why these are still there.
-    others = left_out(items) if chosen == ENGINES else set()
-    return others | {item for item in items if ring(item) != chosen}
+def chosen(
+    items: Iterable[pytest.Item], *, which: str | None = None, engine: str | None = None, beside: str | None = None
+) -> list[pytest.Item]:
+    """The tests that the options choose."""
+    wanted = [item for item in items if engine in (None, *_engines(item))]
+    if beside:
+        wanted = [item for item in wanted if item.nodeid.startswith(ALONE) == (beside == "nothing")]
+    if which in (None, ALL):
+        return wanted
+    rings = (CHECK, SANDBOX) if which == SANDBOX else (which,)
+    wanted = [item for item in wanted if ring(item) in rings]
+    others = left_out(item for item in wanted if item.nodeid.startswith(IN_TURNS)) if which == ENGINES else set()
+    return [item for item in wanted if item not in others]
+
+
+def _engines(item: pytest.Item) -> tuple[str, ...]:
+    """Those that a test is about."""
+    backend = backend_of(item)
+    return (
+        (backend,) if backend else next((of for place, of in ON_ENGINES.items() if item.nodeid.startswith(place)), ())
+    )

@@ -13,21 +13,24 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import journal, rings
+from . import journal, rings, stacks
 from .journal import Journal
 
 UNSTEADY = 8
 """How many tests may fail once."""
-LIMITS = {rings.SANDBOX: 1200, rings.ENGINES: 1800, rings.ALL: 6 * 3600}
+LIMITS = {rings.CHECK: 300, rings.SANDBOX: 1200, rings.ENGINES: 1500, rings.ALL: 6 * 3600}
 """Seconds for all tests of a ring, three times what they take."""
 SECOND_LIMIT = 600
 """Seconds for the second look."""
 MOST_PROCESSES = 4
 _PASSED, _FAILED, _NOTHING_FOUND = 0, 1, 5
 _GRACE = 10.0
+_PRINTING = 1.0
+"""Seconds for a process to print its tasks, if it still can."""
 
 
 @dataclass(frozen=True)
@@ -57,17 +60,17 @@ def main() -> int:
     options = _parser().parse_args(own)
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        ring = ("--ring", options.ring, *more)
-        side_by_side = ("-n", options.workers, "--maxprocesses", str(MOST_PROCESSES), "-m", "not alone")
+        ring = (rings.OPTION, options.ring, *((rings.ENGINE, options.engine) if options.engine else ()), *more)
+        side_by_side = ("-n", options.workers, "--maxprocesses", str(MOST_PROCESSES), rings.BESIDE, "others")
         limit = options.limit or LIMITS[options.ring]
         first = run((*side_by_side, *ring), limit, Path(folder, "first"))
-        if options.ring != rings.SANDBOX and first.code is not None:
-            first += run(("-m", "alone", *ring), limit, Path(folder, "alone"))
+        if options.ring in (rings.ENGINES, rings.ALL) and first.code is not None:
+            first += run((rings.BESIDE, "nothing", *ring), limit, Path(folder, "alone"))
         failed = first.failed()
         second: Run | None = None
         if options.second_look and first.code == _FAILED and 0 < len(failed) <= UNSTEADY:
             print(f"\n=== a second look at {len(failed)} that failed, one at a time", flush=True)
-            second = run(("--ring", options.ring, *failed), SECOND_LIMIT, Path(folder, "second"))
+            second = run((rings.OPTION, options.ring, *failed), SECOND_LIMIT, Path(folder, "second"))
     good, lines = verdict(first, second)
     print(f"\n=== {options.ring}: {'passed' if good else 'FAILED'} after {time.monotonic() - began:.0f} s")
     print(*lines, sep="\n", flush=True)
@@ -117,10 +120,10 @@ def _end(process: subprocess.Popen[bytes], record: Journal) -> None:
     """Ends pytest, after having those of its processes that run a test print where they are."""
     for test, pid in record.running.items():
         print(f"\n=== it hangs: {test} (pid {pid})", flush=True)
-        try:
+        with suppress(ProcessLookupError):
+            os.kill(pid, stacks.SIGNAL)
+            time.sleep(_PRINTING)
             os.kill(pid, signal.SIGABRT)  # for which pytest's faulthandler prints the stacks of all threads
-        except ProcessLookupError:
-            continue
     try:
         process.wait(_GRACE)
     except subprocess.TimeoutExpired:
@@ -143,6 +146,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m tests.stage", description="Runs one ring of tests. Arguments after -- are pytest's."
     )
     parser.add_argument("ring", choices=rings.RINGS)
+    parser.add_argument("--engine", default="", help="of an engine's tests those of this one")
     parser.add_argument("--workers", default="auto", help="processes side by side (default: one for each core)")
     parser.add_argument("--limit", type=float, help="seconds for all of it")
     parser.add_argument("--no-second-look", dest="second_look", action="store_false")

@@ -12,7 +12,7 @@ from tests.containers.engines import until
 
 from .conftest import Serving
 
-pytestmark = [pytest.mark.anyio, pytest.mark.alone]
+pytestmark = pytest.mark.anyio
 
 TOGETHER = 40
 SECONDS = 240

@@ -2,8 +2,9 @@
 
 from llm_sandbox_mcp.backends import BACKENDS
 
-from .addresses import docker_host, kubeconfig, podman_host
+from .addresses import docker_host, podman_host
 from .cluster import cluster, has_image, need_image
+from .kubernetes import kubeconfig
 from .profiles import MIB, host_folder, plain_handlers, small_profile, surroundings
 from .requirement import REQUIRE, absent, need, required
 

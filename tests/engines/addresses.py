@@ -1,7 +1,5 @@
 """Where the engines that `python -m tests.engines up` started listen."""
 
-import os
-
 from . import docker, podman
 from .daemon import Daemon
 
@@ -14,11 +12,6 @@ def docker_host() -> str | None:
 def podman_host() -> str | None:
     """The address of our Podman service; None when there is none."""
     return _address(podman.daemon())
-
-
-def kubeconfig() -> str | None:
-    """The file that names the cluster for tests, which is whatever KUBECONFIG names; None where nothing is."""
-    return os.environ.get("KUBECONFIG")
 
 
 def _address(daemon: Daemon) -> str | None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from .addresses import kubeconfig
+from .kubernetes import kubeconfig
 from .requirement import absent
 
 ON_CLUSTER = ("python", "bash", "cpp")

@@ -54,7 +54,7 @@ class Daemon:
         """Whether the daemon that we started answers."""
         return self.pid() is not None and _answers(self.socket)
 
-    def start(self, patience: float = 60.0) -> subprocess.Popen[bytes] | None:
+    def start(self, patience: float = 45.0) -> subprocess.Popen[bytes] | None:
         """Returns its process when it answers; one that does already is left as it is, and is None."""
         if self.healthy():
             return None
@@ -76,10 +76,10 @@ class Daemon:
         while not _answers(self.socket):
             with suppress(subprocess.TimeoutExpired):
                 process.wait(0.1)
-                raise Unusable(f"{self.command[0]} ended at once: {self._last_words()}; see {self.log}")
+                raise Unusable(f"{self.command[0]} ended at once; {self._end_of_log()}")
             if time.monotonic() > deadline:
                 self.stop()
-                raise Unusable(f"{self.command[0]} did not answer within {patience:.0f} s; see {self.log}")
+                raise Unusable(f"{self.command[0]} did not answer within {patience:.0f} s; {self._end_of_log()}")
         return process
 
     def stop(self, patience: float = 30.0) -> bool:
@@ -90,9 +90,13 @@ class Daemon:
         self._noted.unlink(missing_ok=True)
         return pid is not None
 
-    def _last_words(self) -> str:
-        lines = self.log.read_text(errors="replace").splitlines()
-        return lines[-1] if lines else "it said nothing"
+    def _end_of_log(self) -> str:
+        return f"{self.log} ends with\n{last_words(self.log)}"
+
+
+def last_words(log: Path, lines: int = 10) -> str:
+    """How a log ends."""
+    return "\n".join(log.read_text(errors="replace").splitlines()[-lines:]) or "nothing"
 
 
 @contextmanager

@@ -13,7 +13,8 @@ from llm_sandbox_mcp.backends.base import Surroundings
 from llm_sandbox_mcp.folders import HANDLERS
 from llm_sandbox_mcp.profile import Profile, load_profile
 
-from .addresses import docker_host, kubeconfig, podman_host
+from .addresses import docker_host, podman_host
+from .kubernetes import kubeconfig
 
 MIB = 1 << 20
 

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from functools import partial
+from subprocess import SubprocessError
 
 import requests
 from docker.errors import DockerException
@@ -14,7 +15,7 @@ from llm_sandbox_mcp.backends.containers.addresses import Address
 from llm_sandbox_mcp.backends.docker import DockerEngine
 from llm_sandbox_mcp.errors import SandboxError
 
-from . import base_image, docker, images, packages, podman, slurm, spare
+from . import base_image, docker, images, kubernetes, packages, podman, slurm, spare
 from .cluster import ON_CLUSTER
 from .daemon import Daemon, Unusable, alone
 from .places import CACHE
@@ -30,15 +31,20 @@ def install() -> int:
     return _told(_prepared())
 
 
-def up() -> int:
-    """Starts both engines with all images, after installing what they come in; fails as `install` does."""
+def up(engine: str = "") -> int:
+    """Starts the engines with all images, after installing what they come in; fails as `install` does.
+
+    Of one engine that is named also Docker is started, where all images are made.
+    """
+    starts: dict[str, Callable[[], None]] = {"docker": _docker, "podman": _podman, "kubernetes": _kubernetes}
     failed = _prepared()
+    wanted = {"docker", engine} if engine else {*starts}
     if not _excluded():
-        with alone():
-            for name, start in {"docker": _docker, "podman": _podman}.items():
-                if name not in failed and (reason := _failure(start)):
+        with alone(), kubernetes.building():
+            for name, start in starts.items():
+                if name in wanted and name not in failed and (reason := _failure(start)):
                     failed[name] = reason
-    return _told(failed)
+    return _told({name: reason for name, reason in failed.items() if name in wanted})
 
 
 def down() -> int:
@@ -47,8 +53,9 @@ def down() -> int:
         print(f"nothing was started: {reason}")
         return 0
     with alone():
+        _tell_stopped("kubernetes", kubernetes.stop())
         for name, daemon in ENGINES.items():
-            print(f"{name}: {'stopped' if daemon().stop() else 'was not running'}")
+            _tell_stopped(name, daemon().stop())
         spare.stop()
         docker.tidy()
     return 0
@@ -66,7 +73,8 @@ def status() -> int:
             lacking = images.missing(client)
         print(f"{name}: unix://{daemon().socket} {'without ' + ' '.join(lacking) if lacking else 'with all images'}")
         complete = complete and not lacking
-    return 0 if complete else 1
+    print(f"kubernetes: {kubernetes.kubeconfig() or 'does not run'}")
+    return 0 if complete and kubernetes.kubeconfig() else 1
 
 
 def save() -> int:
@@ -93,6 +101,10 @@ def _told(failed: Mapping[str, str]) -> int:
     return 1 if failed.keys() & required() else 0
 
 
+def _tell_stopped(name: str, stopped: bool) -> None:
+    print(f"{name}: {'stopped' if stopped else 'was not running'}")
+
+
 def _docker() -> None:
     docker.prepare(docker.daemon())
     _start(docker.daemon())
@@ -103,10 +115,21 @@ def _docker() -> None:
 def _podman() -> None:
     podman.prepare()
     _start(podman.daemon())
-    if not docker.daemon().healthy():
-        raise Unusable("its images come from Docker, which does not run")
+    _need_docker()
     with images.client(docker.daemon()) as source, images.client(podman.daemon()) as target:
         images.hand_on(source, target, images.ALL)
+
+
+def _kubernetes() -> None:
+    _need_docker()
+    with images.client(docker.daemon()) as client:
+        archives = list(images.save(client, CACHE / "archives", ON_CLUSTER))
+    kubernetes.start(archives)
+
+
+def _need_docker() -> None:
+    if not docker.daemon().healthy():
+        raise Unusable("its images come from Docker, which does not run")
 
 
 def _start(daemon: Daemon) -> None:
@@ -119,7 +142,7 @@ def _start(daemon: Daemon) -> None:
 def _failure(start: Callable[[], None]) -> str:
     try:
         start()
-    except (Unusable, DockerException, SandboxError, requests.RequestException, OSError) as error:
+    except (Unusable, DockerException, SandboxError, requests.RequestException, SubprocessError, OSError) as error:
         return str(error)
     return ""
 

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.rings import ALL, ENGINES, LIMITS, ON_ENGINES, ONLY_IN_ALL, SANDBOX, outside, ring
+from tests import rings
+from tests.rings import ALL, CHECK, ENGINES, SANDBOX, chosen, ring
 
 from ..cli.command import ROOT
 
@@ -15,46 +16,98 @@ class Item:
         self.nodeid = nodeid
         self.callspec = SimpleNamespace(params=params)
 
+    def get_closest_marker(self, name: str) -> None:
+        return None
+
 
 def item(nodeid: str, **params: str) -> Any:
     return Item(nodeid, **params)
 
 
 UNIT = item("tests/unit/test_a.py::test_b")
+TOOL = item("tests/mcp/test_a.py::test_b")
 EMBEDDED = item("tests/hostile/test_a.py::test_b[embedded]", backend_name="embedded")
 DOCKER = item("tests/hostile/test_a.py::test_b[docker]", backend_name="docker")
+EACH = [item(f"tests/conformance/test_a.py::test_b[{name}]", backend_name=name) for name in ("docker", "podman")]
+RUBY = item("tests/conformance/test_a.py::test_b[docker-ruby]", backend_name="docker", language="ruby")
+TURNS = [item(f"{rings.IN_TURNS[1]}[{name}]", backend_name=name) for name in ("embedded", "docker", "podman")]
 OWN = item("tests/containers/test_a.py::test_b")
+PODMANS = item("tests/containers/test_a.py::test_b[podman]", backend_name="podman")
+CLUSTERS = item("tests/cluster/test_a.py::test_b")
+CHANGES = item(f"{rings.ALONE[0]}::test_b")
 BATCH = item("tests/slurm/test_a.py::test_b")
-EVERYTHING = [UNIT, EMBEDDED, DOCKER, OWN, BATCH]
+LOAD = item(f"{rings.ONLY_IN_ALL[0]}::test_b")
+EVERYTHING = [
+    *(UNIT, TOOL, EMBEDDED, DOCKER, *EACH, RUBY, *TURNS, OWN, PODMANS, CLUSTERS, CHANGES, BATCH, LOAD),
+]
 
 
 @pytest.mark.parametrize(
-    ("test", "expected"), [(UNIT, SANDBOX), (EMBEDDED, SANDBOX), (DOCKER, ENGINES), (OWN, ENGINES), (BATCH, ALL)]
+    ("test", "expected"),
+    [
+        (UNIT, CHECK),
+        (TOOL, SANDBOX),
+        (EMBEDDED, SANDBOX),
+        (DOCKER, ALL),
+        (EACH[0], ENGINES),
+        (RUBY, ALL),
+        (TURNS[0], SANDBOX),
+        (TURNS[1], ENGINES),
+        (OWN, ENGINES),
+        (CLUSTERS, ENGINES),
+        (BATCH, ALL),
+        (LOAD, ALL),
+    ],
 )
-def test_folder_and_backend_decide(test: Any, expected: str) -> None:
+def test_folder_backend_and_language_decide(test: Any, expected: str) -> None:
     assert ring(test) == expected
 
 
 @pytest.mark.parametrize(
-    ("chosen", "run"),
+    ("which", "run"),
     [
-        (SANDBOX, [UNIT, EMBEDDED]),
-        (ENGINES, [DOCKER, OWN]),
+        (CHECK, [UNIT]),
+        (SANDBOX, [UNIT, TOOL, EMBEDDED, TURNS[0]]),
+        (ENGINES, [*EACH, TURNS[1], OWN, PODMANS, CLUSTERS, CHANGES]),
         (ALL, EVERYTHING),
         (None, EVERYTHING),
     ],
 )
-def test_a_ring_runs_what_is_in_it_and_all_runs_everything(chosen: str | None, run: list[Any]) -> None:
-    left = outside(chosen, EVERYTHING)
-    assert [test for test in EVERYTHING if test not in left] == run
+def test_a_ring_runs_what_is_in_it(which: str | None, run: list[Any]) -> None:
+    assert chosen(EVERYTHING, which=which) == run
 
 
-def test_each_case_that_all_engines_share_is_run_by_one_of_them() -> None:
-    cases = [item(f"tests/a.py::test_b[{name}]", backend_name=name) for name in ("embedded", "docker", "podman")]
-    left = outside(ENGINES, cases)
-    assert cases[0] in left
-    assert len(left) == 2
+@pytest.mark.parametrize(
+    ("engine", "run"),
+    [
+        ("podman", [EACH[1], TURNS[2], OWN, PODMANS]),
+        ("docker", [EACH[0], TURNS[1], OWN]),
+        ("kubernetes", [CLUSTERS, CHANGES]),
+    ],
+)
+def test_of_an_engine_that_is_named_all_is_run_that_is_about_it(engine: str, run: list[Any]) -> None:
+    assert chosen(EVERYTHING, which=ENGINES, engine=engine) == run
+
+
+def test_what_takes_the_whole_machine_is_run_by_itself() -> None:
+    assert chosen(EVERYTHING, beside="nothing") == [CHANGES, LOAD]
+    assert chosen(EVERYTHING, beside="others") == [test for test in EVERYTHING if test not in (CHANGES, LOAD)]
 
 
 def test_what_is_named_is_there() -> None:
-    assert [name for name in {*ON_ENGINES, *ONLY_IN_ALL, *LIMITS} if not (ROOT / name).is_dir()] == []
+    tables = (
+        rings.NOTHING,
+        (rings.EACH,),
+        rings.ON_ENGINES,
+        rings.IN_TURNS,
+        rings.ONLY_IN_ALL,
+        rings.ALONE,
+        rings.LIMITS,
+    )
+    named = {name.partition("::")[::2] for table in tables for name in table}
+    assert [file for file, _ in named if not (ROOT / file).exists()] == []
+    assert [
+        test
+        for file, _, test in (name.partition("::") for name in rings.IN_TURNS)
+        if f"def {test}(" not in (ROOT / file).read_text()
+    ] == []

@@ -23,13 +23,20 @@ def test_fails_once():
         raise ValueError("just now")
 """
 ENDS = "import os\ndef test_ends(): os._exit(3)"
-HANGS = "import threading\ndef test_hangs(): threading.Event().wait()"
+HANGS = """
+import anyio, pytest
+async def wait_in_vain(): await anyio.sleep_forever()
+@pytest.mark.anyio
+async def test_hangs():
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(wait_in_vain, name="the one that hangs")
+"""
 PASSES = "def test_passes(): pass"
 
 
 def stage(folder: Path, *tests: str, options: tuple[str, ...] = ()) -> tuple[int, str]:
     """Runs a stage on a folder with tests of these texts."""
-    (folder / "pytest.ini").touch()
+    (folder / "pytest.ini").write_text("[pytest]\naddopts = -p no:schemathesis")
     (folder / "conftest.py").write_text('pytest_plugins = ["tests.conftest"]')
     for number, text in enumerate(tests):
         (folder / f"test_{number}.py").write_text(text)
@@ -68,8 +75,16 @@ def test_what_hangs_is_ended_and_named_with_its_stack(tmp_path: Path) -> None:
     code, said = stage(tmp_path, HANGS, options=("--limit", "8"))
     assert code == 1, said
     assert "it hangs: test_0.py::test_hangs" in said
-    assert "in test_hangs" in said
+    assert "in run_forever" in said
+    assert "task the one that hangs" in said and "in wait_in_vain" in said
     assert "failed: test_0.py::test_hangs\n  why: it hung" in said
+
+
+def test_a_test_that_takes_too_long_is_ended_with_its_tasks_printed(tmp_path: Path) -> None:
+    code, said = stage(tmp_path, HANGS.replace("@pytest", "@pytest.mark.timeout(1)\n@pytest"))
+    assert code == 1, said
+    assert "task the one that hangs" in said and "in wait_in_vain" in said
+    assert "failed: test_0.py::test_hangs\n  why: Failed: Timeout" in said
 
 
 def test_a_file_that_cannot_be_read_fails_the_stage(tmp_path: Path) -> None:

@@ -1,0 +1,107 @@
+"""A cluster for tests: the one that KUBECONFIG names, or one that another program brings up on this machine."""
+
+import os
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from .daemon import Unusable, last_words
+from .places import CACHE, RUNTIME
+
+PLACE = "SANDBOX_CLUSTER"
+"""Environment variable: a folder with the programs `up ARCHIVE...`, which starts a cluster whose nodes have these images and
+prints `export KUBECONFIG=...` last, and `down`; perhaps also `build`, for what `up` would have to make first."""
+
+_NOTED = RUNTIME / "kubeconfig"
+"""The file that `up` named, the folder that `up` is in, and which images it was given."""
+_LOG = CACHE / "kubernetes.log"
+_BUILD_LIMIT, _UP_LIMIT, _DOWN_LIMIT = 900.0, 240.0, 60.0
+
+
+def kubeconfig() -> str | None:
+    """The file that names the cluster; None where there is none."""
+    return os.environ.get("KUBECONFIG") or next(iter(_noted()), None)
+
+
+@contextmanager
+def building() -> Iterator[None]:
+    """Makes beside other work what the cluster is started from; `start` says what went wrong with it."""
+    program = _program("build")
+    if os.environ.get("KUBECONFIG") or program is None or not program.exists():
+        yield
+        return
+    with _LOG.open("wb") as log:
+        process = subprocess.Popen([program], stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+    try:
+        yield
+        process.wait(_BUILD_LIMIT)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def start(archives: Sequence[Path]) -> None:
+    """Has the cluster run with these images, unless KUBECONFIG names one."""
+    if not os.environ.get("KUBECONFIG"):
+        program = _program("up")
+        if program is None:
+            raise Unusable(f"neither KUBECONFIG names a cluster nor {PLACE} programs that start one")
+        given = [str(archive) for archive in archives]
+        if _noted()[2:] != given or not _answers():
+            print("kubernetes: starting", flush=True)
+            path = _started([str(program), *given])
+            _NOTED.write_text("\n".join((path, str(program.parent), *given)))
+    print(f"kubernetes: {kubeconfig()}", flush=True)
+
+
+def stop() -> bool:
+    """Ends the cluster that was started here, and no other; false where there is none."""
+    if not (noted := _noted()):
+        return False
+    subprocess.run([Path(noted[1], "down")], check=True, timeout=_DOWN_LIMIT)
+    _NOTED.unlink()
+    return True
+
+
+def _started(command: Sequence[str]) -> str:
+    """Runs the program, and gives the file that it names at its end."""
+    with _LOG.open("wb") as log:
+        try:
+            code = subprocess.run(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, timeout=_BUILD_LIMIT + _UP_LIMIT
+            ).returncode
+        except subprocess.TimeoutExpired:
+            code = None
+    last = last_words(_LOG)
+    _, found, path = last.rpartition("export KUBECONFIG=")
+    if code != 0 or not found:
+        raise Unusable(
+            f"{command[0]} {'did not end' if code is None else f'ended with {code}'}; {_LOG} ends with\n{last}"
+        )
+    return path.strip()
+
+
+def _answers() -> bool:
+    # Here, for it takes a second.
+    from kubernetes.client import CoreV1Api
+    from kubernetes.config import ConfigException, new_client_from_config
+    from urllib3.exceptions import HTTPError
+
+    try:
+        with new_client_from_config(_noted()[0]) as client:
+            return bool(CoreV1Api(client).list_node(_request_timeout=10.0).items)
+    except (ConfigException, HTTPError, OSError):
+        return False
+
+
+def _noted() -> list[str]:
+    try:
+        return _NOTED.read_text().splitlines()
+    except OSError:
+        return []
+
+
+def _program(name: str) -> Path | None:
+    place = os.environ.get(PLACE)
+    return Path(place, name).absolute() if place else None

@@ -1,0 +1,49 @@
+"""Which engine runs which case, of tests of which one engine stands for all: they take turns, and each gets its share."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+import pytest
+
+from llm_sandbox_mcp.backends import BACKENDS
+
+from .engines import kubeconfig, required
+from .engines.cluster import ON_CLUSTER
+
+
+def left_out(items: Iterable[pytest.Item]) -> set[pytest.Item]:
+    """All but one case of each test and language, which an engine runs that has to pass it."""
+    items = list(items)
+    groups: dict[tuple[str, str], dict[str, pytest.Item]] = defaultdict(dict)
+    for item in items:
+        if _there(backend := backend_of(item)) and _has_image(item) and not item.get_closest_marker("xfail"):
+            groups[item.nodeid.partition("[")[0], language_of(item)].setdefault(backend, item)
+    chosen = set()
+    for number, cases in enumerate(groups.values()):
+        engines = [name for name in BACKENDS if name in cases]
+        chosen.add(cases[engines[number % len(engines)]])
+    return {item for item in items if item not in chosen}
+
+
+def backend_of(item: pytest.Item) -> str:
+    """The one that it is a case of; empty if of none."""
+    return next((name for name in BACKENDS if name in _arguments(item).values()), "")
+
+
+def language_of(item: pytest.Item) -> str:
+    """The one that it is a case of; Python, where it names none."""
+    return str(_arguments(item).get("language", "python"))
+
+
+def _there(backend: str) -> bool:
+    """It goes by the environment, which is the same in all processes that share the tests."""
+    return backend != "kubernetes" or bool(kubeconfig()) or "kubernetes" in required()
+
+
+def _has_image(item: pytest.Item) -> bool:
+    return backend_of(item) != "kubernetes" or language_of(item) in ON_CLUSTER
+
+
+def _arguments(item: pytest.Item) -> Mapping[str, object]:
+    call = getattr(item, "callspec", None)
+    return call.params if call else {}
