@@ -7,6 +7,8 @@ from collections.abc import Iterable
 
 import pytest
 
+from llm_sandbox_mcp.backends import BACKENDS
+
 from .turns import backend_of, language_of, left_out
 
 OPTION = "--ring"
@@ -70,7 +72,9 @@ LIMITS = {"tests/containers/": 600, "tests/cluster/": 600, "tests/slurm/": 600, 
 def add_options(parser: pytest.Parser) -> None:
     """Adds those that choose a ring and an engine; without them whatever is named is run."""
     parser.addoption(OPTION, choices=RINGS, help="run the tests of one ring; see tests/README.md")
-    parser.addoption(ENGINE, choices=("docker", "podman", "kubernetes"), help="of an engine's tests those of this one")
+    parser.addoption(
+        ENGINE, choices=[name for name in BACKENDS if name != "embedded"], help="of an engine's tests those of this one"
+    )
     parser.addoption(
         BESIDE, choices=("others", "nothing"), help="only tests beside which others may run, or nothing may"
     )

@@ -9,6 +9,6 @@ parser = argparse.ArgumentParser(prog="python -m tests.engines", description="En
 commands = parser.add_subparsers(required=True)
 for command in (starting.install, starting.up, starting.down, starting.status, starting.save):
     commands.add_parser(command.__name__, help=command.__doc__).set_defaults(command=command)
-commands.choices["up"].add_argument("engine", nargs="?", default="", choices=("", "docker", "podman", "kubernetes"))
+commands.choices["up"].add_argument("engine", nargs="?", default="", choices=("", *starting.STARTS))
 options = vars(parser.parse_args())
 sys.exit(options.pop("command")(**options))

@@ -79,6 +79,7 @@ class Daemon:
                 raise Unusable(f"{self.command[0]} ended at once; {self._end_of_log()}")
             if time.monotonic() > deadline:
                 self.stop()
+                process.wait()
                 raise Unusable(f"{self.command[0]} did not answer within {patience:.0f} s; {self._end_of_log()}")
         return process
 

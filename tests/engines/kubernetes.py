@@ -48,7 +48,7 @@ def start(archives: Sequence[Path]) -> None:
         if program is None:
             raise Unusable(f"neither KUBECONFIG names a cluster nor {PLACE} programs that start one")
         given = [str(archive) for archive in archives]
-        if _noted()[2:] != given or not _answers():
+        if not (noted := _noted()) or noted[2:] != given or not _answers(noted[0]):
             print("kubernetes: starting", flush=True)
             path = _started([str(program), *given])
             _NOTED.write_text("\n".join((path, str(program.parent), *given)))
@@ -82,14 +82,14 @@ def _started(command: Sequence[str]) -> str:
     return path.strip()
 
 
-def _answers() -> bool:
+def _answers(kubeconfig: str) -> bool:
     # Here, for it takes a second.
     from kubernetes.client import CoreV1Api
     from kubernetes.config import ConfigException, new_client_from_config
     from urllib3.exceptions import HTTPError
 
     try:
-        with new_client_from_config(_noted()[0]) as client:
+        with new_client_from_config(kubeconfig) as client:
             return bool(CoreV1Api(client).list_node(_request_timeout=10.0).items)
     except (ConfigException, HTTPError, OSError):
         return False

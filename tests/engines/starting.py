@@ -36,12 +36,11 @@ def up(engine: str = "") -> int:
 
     Of one engine that is named also Docker is started, where all images are made.
     """
-    starts: dict[str, Callable[[], None]] = {"docker": _docker, "podman": _podman, "kubernetes": _kubernetes}
     failed = _prepared()
-    wanted = {"docker", engine} if engine else {*starts}
+    wanted = {"docker", engine} if engine else {*STARTS}
     if not _excluded():
         with alone(), kubernetes.building():
-            for name, start in starts.items():
+            for name, start in STARTS.items():
                 if name in wanted and name not in failed and (reason := _failure(start)):
                     failed[name] = reason
     return _told({name: reason for name, reason in failed.items() if name in wanted})
@@ -153,6 +152,10 @@ def _excluded() -> str:
     if shutil.which("apt-get") is None:
         return "tests start their own daemons on Debian only"
     return ""
+
+
+STARTS: Mapping[str, Callable[[], None]] = {"docker": _docker, "podman": _podman, "kubernetes": _kubernetes}
+"""What `up` does for each, in this order: all images are made in Docker."""
 
 
 def _engine(daemon: Daemon) -> DockerEngine:
