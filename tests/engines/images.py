@@ -37,7 +37,7 @@ ALL = (base_image.NAME, *map(image_name, LANGUAGES))
 @contextmanager
 def client(daemon: Daemon) -> Iterator[docker.DockerClient]:
     """The daemon's Docker interface."""
-    made = docker.DockerClient(base_url=f"unix://{daemon.socket}", timeout=600)
+    made = docker.DockerClient(base_url=f"unix://{daemon.socket}", timeout=120)
     try:
         yield made
     finally:

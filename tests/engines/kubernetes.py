@@ -1,8 +1,9 @@
 """A cluster for tests: the one that KUBECONFIG names, or one that another program brings up on this machine."""
 
 import os
+import signal
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -25,20 +26,24 @@ def kubeconfig() -> str | None:
 
 
 @contextmanager
-def building() -> Iterator[None]:
-    """Makes beside other work what the cluster is started from; `start` says what went wrong with it."""
+def building() -> Iterator[Callable[[], None]]:
+    """Makes beside other work what the cluster is started from; gives what waits for it. `start` says what went wrong."""
     program = _program("build")
     if os.environ.get("KUBECONFIG") or program is None or not program.exists():
-        yield
+        yield lambda: None
         return
     with _LOG.open("wb") as log:
         process = subprocess.Popen([program], stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
-    try:
-        yield
+
+    def wait() -> None:
         process.wait(_BUILD_LIMIT)
+
+    try:
+        yield wait
     finally:
-        process.kill()
-        process.wait()
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
 
 def start(archives: Sequence[Path]) -> None:

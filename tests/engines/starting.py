@@ -3,12 +3,13 @@
 import os
 import shutil
 import sys
-from collections.abc import Callable, Mapping
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from functools import partial
 from subprocess import SubprocessError
 
 import requests
+from docker import DockerClient
 from docker.errors import DockerException
 
 from llm_sandbox_mcp.backends.containers.addresses import Address
@@ -25,6 +26,11 @@ ENGINES = {"docker": docker.daemon, "podman": podman.daemon}
 PROGRAMS = {"docker": docker.PROGRAMS | base_image.PROGRAMS, "podman": podman.PROGRAMS, "slurm": slurm.PROGRAMS}
 """What each needs. The tests of SLURM start it for themselves."""
 
+NAMES = ("docker", "podman", "kubernetes")
+"""What `up` starts, in this order: all images are made in Docker."""
+_ROOM = {"docker": 5 << 30, "podman": 3 << 30}
+"""Bytes of disk that all images take, made or handed on."""
+
 
 def install() -> int:
     """Installs what engines and SLURM come in; fails only when one that is required cannot be had."""
@@ -37,10 +43,11 @@ def up(engine: str = "") -> int:
     Of one engine that is named also Docker is started, where all images are made.
     """
     failed = _prepared()
-    wanted = {"docker", engine} if engine else {*STARTS}
+    wanted = {"docker", engine} if engine else {*NAMES}
     if not _excluded():
-        with alone(), kubernetes.building():
-            for name, start in STARTS.items():
+        with alone(), kubernetes.building() as built:
+            starts: tuple[Callable[[], None], ...] = (_docker, _podman, partial(_kubernetes, built))
+            for name, start in zip(NAMES, starts, strict=True):
                 if name in wanted and name not in failed and (reason := _failure(start)):
                     failed[name] = reason
     return _told({name: reason for name, reason in failed.items() if name in wanted})
@@ -108,27 +115,41 @@ def _docker() -> None:
     docker.prepare(docker.daemon())
     _start(docker.daemon())
     with images.client(docker.daemon()) as client, closing(_engine(docker.daemon())) as engine:
+        _need_room("docker", client)
         images.build_all(client, engine)
 
 
 def _podman() -> None:
     podman.prepare()
     _start(podman.daemon())
-    _need_docker()
-    with images.client(docker.daemon()) as source, images.client(podman.daemon()) as target:
+    with _images() as source, images.client(podman.daemon()) as target:
+        _need_room("podman", target)
         images.hand_on(source, target, images.ALL)
 
 
-def _kubernetes() -> None:
-    _need_docker()
-    with images.client(docker.daemon()) as client:
+def _kubernetes(built: Callable[[], None]) -> None:
+    with _images() as client:
         archives = list(images.save(client, CACHE / "archives", ON_CLUSTER))
+    built()
     kubernetes.start(archives)
 
 
-def _need_docker() -> None:
+def _need_room(name: str, client: DockerClient) -> None:
+    """Fails at once for want of room: an engine whose disk fills may wait, and say nothing."""
+    free = shutil.disk_usage(CACHE).free
+    if images.missing(client) and free < _ROOM[name]:
+        raise Unusable(f"its images need {_ROOM[name] >> 20} MiB, and {CACHE} has {free >> 20}")
+
+
+@contextmanager
+def _images() -> Iterator[DockerClient]:
+    """Docker, which has those of all."""
     if not docker.daemon().healthy():
         raise Unusable("its images come from Docker, which does not run")
+    with images.client(docker.daemon()) as client:
+        if lacking := images.missing(client):
+            raise Unusable(f"its images come from Docker, which lacks {' '.join(lacking)}")
+        yield client
 
 
 def _start(daemon: Daemon) -> None:
@@ -152,10 +173,6 @@ def _excluded() -> str:
     if shutil.which("apt-get") is None:
         return "tests start their own daemons on Debian only"
     return ""
-
-
-STARTS: Mapping[str, Callable[[], None]] = {"docker": _docker, "podman": _podman, "kubernetes": _kubernetes}
-"""What `up` does for each, in this order: all images are made in Docker."""
 
 
 def _engine(daemon: Daemon) -> DockerEngine:
