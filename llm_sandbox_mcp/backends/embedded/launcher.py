@@ -300,6 +300,8 @@ def main() -> None:
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    # Whoever started the server may have blocked it, and all that is started here inherits that.
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     launcher = Launcher(control)
     poll = select.poll()
     poll.register(control.fileno(), select.POLLIN)
