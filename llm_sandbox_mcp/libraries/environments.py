@@ -8,6 +8,7 @@ import fcntl
 import hashlib
 import json
 import os
+import secrets
 import shutil
 import signal
 import stat
@@ -106,8 +107,7 @@ def _stage_uv(cache: Path) -> Path:
     if staged.is_file():
         return staged
     make_public(staged.parent)
-    fresh = staged.parent / f".{os.getpid()}"
-    fresh.unlink(missing_ok=True)
+    fresh = staged.parent / f".{secrets.token_hex(6)}"
     try:
         try:
             if source.stat().st_mode & 0o555 != 0o555:
