@@ -28,6 +28,8 @@ from typing import Any, Literal, Self
 
 import pytest
 
+from tests.signals import usual_signals
+
 HANDLERS = Path(__file__).resolve().parents[2] / "handlers"
 LIMIT = 60.0
 """Seconds any single step may take before the test fails."""
@@ -163,7 +165,7 @@ class Runner:
             stderr=subprocess.PIPE,
             bufsize=0,
             start_new_session=True,
-            preexec_fn=_no_signals,
+            preexec_fn=usual_signals,
         )
         assert self.process.stdin and self.process.stdout and self.process.stderr
         self._stdin = self.process.stdin
@@ -264,13 +266,6 @@ class Runner:
 
     def _seen(self) -> str:
         return ", ".join(f"{name} {channel.seen()[-2000:]!r}" for name, channel in self._channels.items())
-
-
-def _no_signals() -> None:
-    """Takes no signal as the tests have it, as in a sandbox: bash can never handle one that it finds ignored."""
-    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 def start(language: str, folder: Path, env: Mapping[str, str] | None = None, **places: str) -> Runner:
