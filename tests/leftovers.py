@@ -21,8 +21,8 @@ _SHARED = ("/tmp", "/var/tmp", "/dev/shm", "/run", "/dev/mqueue")
 _SANDBOX_UIDS = range(200_000, 300_000)
 _POLL = 0.05
 """Seconds. A look takes tens of milliseconds of a processor, which what is awaited needs too."""
-_ENGINES = (str(CACHE), str(RUNTIME), "/run/runc", "/run/netns", "/containerd/", "/kubelet")
-"""In places so named the engines of this machine mount what they need, those of the tests and others."""
+_ENGINES = (CACHE.name, "/run/runc", "/run/netns", "/containerd/", "/kubelet")
+"""In places so named the engines of this machine mount what they need, those of anyone's tests and others."""
 DISK = "a-disk-of-its-own"
 """A place so named is where another test, at the same time, mounts a disk."""
 _KEPT = (
