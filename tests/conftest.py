@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from . import journal, ordinary, rings, sides
-from .engines import host_folder, need
+from .engines import host_folder, need, need_control_groups, need_open_network
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -81,3 +81,16 @@ def ordinary_packages() -> Iterator[Path]:
 def embedded() -> None:
     """For tests that run code on bubblewrap."""
     anyio.run(need, "embedded")
+
+
+@pytest.fixture
+def control_groups(request: pytest.FixtureRequest) -> None:
+    """For tests of limits that hold all processes of a sandbox together. To be asked for after the backend."""
+    if "backend_name" not in request.fixturenames or request.getfixturevalue("backend_name") == "embedded":
+        need_control_groups()
+
+
+@pytest.fixture
+def open_network(embedded: None) -> None:
+    """For tests that open a network for code on bubblewrap."""
+    need_open_network()

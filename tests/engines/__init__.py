@@ -5,7 +5,7 @@ from llm_sandbox_mcp.backends import BACKENDS
 from .addresses import docker_host, kubeconfig, podman_host
 from .cluster import cluster, has_image, need_image
 from .profiles import MIB, host_folder, plain_handlers, small_profile, surroundings
-from .requirement import REQUIRE, absent, need, required
+from .requirement import REQUIRE, absent, need, need_control_groups, need_open_network, required
 
 __all__ = [
     "BACKENDS",
@@ -18,7 +18,9 @@ __all__ = [
     "host_folder",
     "kubeconfig",
     "need",
+    "need_control_groups",
     "need_image",
+    "need_open_network",
     "plain_handlers",
     "podman_host",
     "required",

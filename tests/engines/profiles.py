@@ -69,6 +69,7 @@ def small_profile(backend: str, folder: Path, **changes: Mapping[str, object]) -
 
     `changes` are laid over its sections. Python is the system's own, so that no environment is built.
     """
+    make_public(folder)
     profile = load_profile()
     sections: dict[str, Any] = {name: dict(values) for name, values in _SMALL.items()}
     sections["backend"] = {"name": backend}

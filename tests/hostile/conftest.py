@@ -19,7 +19,7 @@ from llm_sandbox_mcp.results import Execution
 from llm_sandbox_mcp.sections import LanguageSection
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.wiring import open_service
-from tests.engines import BACKENDS, host_folder, need, need_image, small_profile
+from tests.engines import BACKENDS, host_folder, need, need_image, need_open_network, small_profile
 from tests.hostile import deviations
 from tests.leftovers import System, containers, look, nothing_beyond
 from tests.unit.local_index import LocalIndex, local_index, sdist
@@ -239,6 +239,8 @@ async def attacked(
         before = state()
         pool = {"pool": POOL[backend_name]} if backend_name in POOL else {}
         profile = small_profile(backend_name, folder, **{**pool, **sections})
+        if backend_name == "embedded" and profile.network.mode == "open":
+            need_open_network()
         if index is not None:
             python = LanguageSection(index=f"{index.url}/simple/")
             profile = profile.model_copy(update={"languages": {"python": python}})
