@@ -275,9 +275,12 @@ def start(language: str, folder: Path, env: Mapping[str, str] | None = None, **p
     """
     handler = HANDLERS / language
     definition = tomllib.loads((handler / "handler.toml").read_text())
-    values = {name: str(folder / name) for name in ("environment", "libraries", "workdir", "tools", "home", "figures")}
+    values = {
+        name: str(folder / name)
+        for name in ("environment", "libraries", "workdir", "tools", "home", "figures", "temporary")
+    }
     values |= {"handler": str(handler), "index": "http://127.0.0.1:9/"} | places
-    for name in ("libraries", "workdir", "home", "figures"):
+    for name in ("libraries", "workdir", "home", "figures", "temporary"):
         Path(values[name]).mkdir(parents=True, exist_ok=True)
 
     def fill(text: str) -> str:
@@ -287,6 +290,7 @@ def start(language: str, folder: Path, env: Mapping[str, str] | None = None, **p
         "PATH": os.environ["PATH"],
         "HOME": values["home"],
         "LANG": "C.UTF-8",
+        "TMPDIR": values["temporary"],
         "SANDBOX_WORKDIR": values["workdir"],
         "SANDBOX_FIGURES": values["figures"],
         "SANDBOX_LIBRARIES": values["libraries"],
