@@ -155,7 +155,12 @@ async def main():
             stubborn = await service.execute("trap '' INT; while :; do :; done", language="bash", timeout=0.3)
             for passed in range(60):
                 await given_up(service, passed)
-            print(os.geteuid(), checks.get("control groups"), first.stdout.text.strip(), second.stdout.text.strip(), stubborn.status)
+            async with anyio.create_task_group() as tasks:
+                async def close(stream, text):
+                    tasks.start_soon(service.close_session, first.session_id)
+                closed = await service.execute("echo x; while :; do :; done", language="bash", session_id=first.session_id, on_output=close)
+            statuses = stubborn.status, closed.status
+            print(os.geteuid(), checks.get("control groups"), first.stdout.text.strip(), second.stdout.text.strip(), *statuses)
 anyio.run(main)
 """
 
@@ -174,5 +179,5 @@ async def test_it_works_for_an_ordinary_user_without_control_groups_and_says_so(
     before = state()
     done = await anyio.to_thread.run_sync(run)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == [str(ordinary.USER), "degraded", "1000", "42", "timeout"], done.stdout
+    assert done.stdout.split() == [str(ordinary.USER), "degraded", "1000", "42", "timeout", "cancelled"], done.stdout
     await nothing_beyond(before, state, 5)
