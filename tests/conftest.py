@@ -26,6 +26,7 @@ _BYTES = 4 * 2**30
 
 def pytest_configure(config: pytest.Config) -> None:
     journal.configure(config)
+    rings.chosen = config.getoption(rings.OPTION)
     _in_memory()
 
 
@@ -52,7 +53,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if others := rings.outside(config.getoption(rings.OPTION), items):
+    if others := rings.outside(rings.chosen, items):
         config.hook.pytest_deselected(items=list(others))
         items[:] = [item for item in items if item not in others]
     rings.limit(items)

@@ -12,6 +12,7 @@ import anyio
 import docker
 
 from llm_sandbox_mcp.backends.containers.backend import LABEL
+from tests import rings
 from tests.engines import cluster, docker_host, podman_host
 from tests.engines.places import CACHE, RUNTIME
 
@@ -184,7 +185,8 @@ def _names(folder: str) -> list[str]:
 
 @cache
 def _engines() -> list[docker.APIClient]:
-    hosts = [host for host in (docker_host(), podman_host()) if host]
+    """Those of the tests, where they are asked for anything: anyone may end and start them meanwhile."""
+    hosts = [host for host in (docker_host(), podman_host()) if host and rings.chosen != rings.SANDBOX]
     return [docker.APIClient(base_url=host, version="1.41") for host in hosts]
 
 
@@ -202,7 +204,7 @@ def containers() -> set[str]:
 
 def _pods() -> set[str]:
     """Those of servers that were seen."""
-    asked = cluster()
+    asked = cluster() if rings.chosen != rings.SANDBOX else None
     listed = asked.list_pod_for_all_namespaces(label_selector=LABEL).items if asked else ()
     ours = [pod for pod in listed if pod.metadata.labels[LABEL] in _seen_servers]
     _seen_pods.update(pod.metadata.uid for pod in ours)

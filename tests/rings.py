@@ -23,6 +23,9 @@ ON_ENGINES = ("tests/containers/", "tests/cluster/")
 ONLY_IN_ALL = ("tests/slurm/", "tests/integrations/")
 """Folders whose tests need daemons or packages that nothing else does."""
 
+chosen: str | None = None
+"""The ring whose tests this process runs; none where tests are named."""
+
 LIMITS = {"tests/containers/": 600, "tests/cluster/": 600, "tests/slurm/": 600, "tests/integrations/": 900}
 """Seconds for a test, where it waits for engines, nodes or packages; elsewhere pyproject.toml says how long."""
 
