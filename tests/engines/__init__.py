@@ -5,7 +5,7 @@ from llm_sandbox_mcp.backends import BACKENDS
 from .addresses import docker_host, kubeconfig, podman_host
 from .cluster import cluster, has_image, need_image
 from .profiles import MIB, host_folder, plain_handlers, small_profile, surroundings
-from .requirement import REQUIRE, absent, need, need_control_groups, need_open_network, required
+from .requirement import REQUIRE, absent, need, need_control_groups, need_open_network, required, without_control_groups
 
 __all__ = [
     "BACKENDS",
@@ -26,4 +26,5 @@ __all__ = [
     "required",
     "small_profile",
     "surroundings",
+    "without_control_groups",
 ]

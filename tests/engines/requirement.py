@@ -44,9 +44,13 @@ async def need(backend: str) -> None:
 
 
 def need_control_groups() -> None:
-    """Returns where the limits of bubblewrap's sandboxes hold all their processes together, as far as `need` was asked."""
-    checks = [check for check in _found.get("embedded", ()) if check.name == "control groups"]
-    _hold("cgroups", [check for check in checks if check.state != "ok"])
+    """Returns where limits hold all processes of a bubblewrap's sandbox together; `need` was asked before."""
+    _hold("cgroups", without_control_groups())
+
+
+def without_control_groups() -> list[Check]:
+    """Why limits hold single processes only; nothing where they do not. `need` was asked before."""
+    return [check for check in _found.get("embedded", ()) if check.name == "control groups" and check.state != "ok"]
 
 
 def need_open_network() -> None:

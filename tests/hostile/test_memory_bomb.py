@@ -5,7 +5,7 @@ import pytest
 from tests.engines import MIB
 from tests.hostile.conftest import Arena
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("control_groups")]
 
 BOMBS = {
     "of one list": "held = []\nwhile True:\n    held.append(bytearray(1 << 20))",
@@ -80,7 +80,6 @@ subprocess.run([sys.executable, '-c', 'held = []\\nwhile True: held.append(bytea
     assert await arena.check("print(kept)", result.session_id) == "1\n"
 
 
-@pytest.mark.usefixtures("control_groups")
 @pytest.mark.parametrize("limits", [{"limits": {"disk": 256 * MIB}}], indirect=True)
 @pytest.mark.parametrize("folder", ["/tmp", "/home", "/sandbox"])
 async def test_files_that_exceed_the_memory_are_out_of_memory(arena: Arena, folder: str) -> None:
