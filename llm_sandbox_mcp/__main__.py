@@ -1,6 +1,7 @@
 """The command `llm-sandbox-mcp`, and the only reader of the environment in this package."""
 
 import os
+import signal
 import sys
 
 from . import cli
@@ -8,6 +9,8 @@ from . import cli
 
 def main() -> int:
     """Runs the command line of this process and returns its exit status."""
+    # Where it is ignored, which is inherited, the kernel keeps no exit status of what we start.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     return cli.main(sys.argv[1:], dict(os.environ))
 
 

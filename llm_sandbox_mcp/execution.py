@@ -151,7 +151,7 @@ class Run:
                 self._request = self._request[len(portion) :]
             if self._close_stdin:
                 await self._process.stdin.aclose()
-        except anyio.BrokenResourceError:
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             pass  # the process has ended, which another task reports
 
     async def _await_exit(self, scope: anyio.CancelScope) -> None:
@@ -173,7 +173,7 @@ class Run:
         while not stream.parser.done:
             try:
                 data = await stream.source.receive()
-            except anyio.EndOfStream:
+            except (anyio.EndOfStream, anyio.ClosedResourceError):  # closed with its sandbox, at the end of a session
                 await self._keep(stream, stream.parser.flush(), final=True)
                 break
             await self._keep(stream, stream.parser.feed(data), final=False)

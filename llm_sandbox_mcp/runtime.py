@@ -34,14 +34,13 @@ def open_runtime(root: Path) -> Iterator[Runtime]:
     """
     path = root
     try:
-        root.mkdir(mode=0o755, parents=True, exist_ok=True)
+        make_public(root)
         if root.lstat().st_uid != os.geteuid():
             raise PermissionError(errno.EPERM, "it belongs to another user")
         path = root / f"{_mark(root)}{secrets.token_hex(6)}"
         # Under a name that `sweep` passes over until the lock is held.
         unborn = root / f".{path.name}"
-        unborn.mkdir(mode=0o755)
-        unborn.chmod(0o755)
+        make_public(unborn)
         lock = os.open(unborn / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX)
         unborn.rename(path)
@@ -52,6 +51,14 @@ def open_runtime(root: Path) -> Iterator[Runtime]:
     finally:
         shutil.rmtree(path, ignore_errors=True)
         os.close(lock)
+
+
+def make_public(folder: Path) -> None:
+    """Makes the folder and what is above it; sandboxes run as other users, whatever the umask of the server is."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    for path in reversed(missing):
+        path.mkdir(exist_ok=True)
+        path.chmod(0o755)
 
 
 def is_alive(root: Path, server_id: str) -> bool:

@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from . import journal, ordinary, rings, sides, stacks
-from .engines import host_folder, need
+from .engines import host_folder, need, need_control_groups, need_open_network
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -28,6 +28,7 @@ def pytest_configure(config: pytest.Config) -> None:
     journal.configure(config)
     stacks.install()
     config.pluginmanager.register(stacks)
+    rings.running = config.getoption(rings.OPTION)
     _in_memory()
 
 
@@ -55,7 +56,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     option = config.getoption
-    chosen = rings.chosen(items, which=option(rings.OPTION), engine=option(rings.ENGINE), beside=option(rings.BESIDE))
+    chosen = rings.chosen(items, which=rings.running, engine=option(rings.ENGINE), beside=option(rings.BESIDE))
     if len(chosen) < len(items):
         config.hook.pytest_deselected(items=list({*items}.difference(chosen)))
         items[:] = chosen
@@ -85,3 +86,16 @@ def ordinary_packages() -> Iterator[Path]:
 def embedded() -> None:
     """For tests that run code on bubblewrap."""
     anyio.run(need, "embedded")
+
+
+@pytest.fixture
+def control_groups(request: pytest.FixtureRequest) -> None:
+    """For tests of limits that hold all processes of a sandbox together. To be asked for after the backend."""
+    if "backend_name" not in request.fixturenames or request.getfixturevalue("backend_name") == "embedded":
+        need_control_groups()
+
+
+@pytest.fixture
+def open_network(embedded: None) -> None:
+    """For tests that open a network for code on bubblewrap."""
+    need_open_network()

@@ -12,6 +12,7 @@ import anyio
 import docker
 
 from llm_sandbox_mcp.backends.containers.backend import LABEL
+from tests import rings
 from tests.engines import cluster, docker_host, podman_host
 from tests.engines.places import CACHE, RUNTIME
 
@@ -21,8 +22,8 @@ _SHARED = ("/tmp", "/var/tmp", "/dev/shm", "/run", "/dev/mqueue")
 _SANDBOX_UIDS = range(200_000, 300_000)
 _POLL = 0.05
 """Seconds. A look takes tens of milliseconds of a processor, which what is awaited needs too."""
-_ENGINES = (str(CACHE), str(RUNTIME), "/run/runc", "/run/netns", "/containerd/", "/kubelet")
-"""In places so named the engines of this machine mount what they need, those of the tests and others."""
+_ENGINES = (CACHE.name, "/run/runc", "/run/netns", "/containerd/", "/kubelet")
+"""In places so named the engines of this machine mount what they need, those of anyone's tests and others."""
 DISK = "a-disk-of-its-own"
 """A place so named is where another test, at the same time, mounts a disk."""
 _KEPT = (
@@ -184,7 +185,10 @@ def _names(folder: str) -> list[str]:
 
 @cache
 def _engines() -> list[docker.APIClient]:
-    hosts = [host for host in (docker_host(), podman_host()) if host]
+    """Those of the tests, where they are asked for anything: anyone may end and start them meanwhile."""
+    hosts = [
+        host for host in (docker_host(), podman_host()) if host and rings.running not in (rings.CHECK, rings.SANDBOX)
+    ]
     return [docker.APIClient(base_url=host, version="1.41") for host in hosts]
 
 
@@ -202,7 +206,7 @@ def containers() -> set[str]:
 
 def _pods() -> set[str]:
     """Those of servers that were seen."""
-    asked = cluster()
+    asked = cluster() if rings.running not in (rings.CHECK, rings.SANDBOX) else None
     listed = asked.list_pod_for_all_namespaces(label_selector=LABEL).items if asked else ()
     ours = [pod for pod in listed if pod.metadata.labels[LABEL] in _seen_servers]
     _seen_pods.update(pod.metadata.uid for pod in ours)

@@ -43,20 +43,16 @@ def outside() -> Iterator[Outside]:
     """Serves `ANSWER` at `PORT` of an address that this machine reaches, and of a link-local one."""
     if os.geteuid() != 0 or not shutil.which("ip"):
         pytest.skip("only root, with iproute2, can make a network of its own")
-    token = secrets.token_hex(4)
-    name, device = f"sandbox-test-{token}", f"sbt{token}"
-    # Each process that runs tests has sixteen networks of its own in each of them.
-    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % 4
-    start = f"{secrets.choice(_NETWORKS)}.{4 * (16 * worker + secrets.randbelow(16))}"
-    first, _, last = start.rpartition(".")
+    number, name = _namespace()
+    device = f"sbt{number}"
+    first, last = _NETWORKS[number // 64], 4 * (number % 64)
     place = Outside(
-        address=f"{first}.{int(last) + 2}",
-        gateway=f"{first}.{int(last) + 1}",
+        address=f"{first}.{last + 2}",
+        gateway=f"{first}.{last + 1}",
         # None of those in use: all that are lie in 169.254.169 and 170.
-        link_local=f"169.254.{1 + secrets.randbelow(100)}.{secrets.randbelow(256)}",
+        link_local=f"169.254.{1 + secrets.randbelow(100)}.{number}",
     )
     with ExitStack() as stack:
-        _ip("netns", "add", name)
         stack.callback(_ip, "netns", "delete", name)
         _ip("link", "add", device, "type", "veth", "peer", "name", "outside", "netns", name)
         _ip("address", "add", f"{place.gateway}/30", "dev", device)
@@ -73,6 +69,15 @@ def outside() -> Iterator[Outside]:
         assert server.stdout is not None
         assert server.stdout.readline() == b"ready\n"
         yield place
+
+
+def _namespace() -> tuple[int, str]:
+    """Makes one, and gives its number and its name. No other test of this machine has that number, nor its addresses."""
+    for number in secrets.SystemRandom().sample(range(64 * len(_NETWORKS)), 64 * len(_NETWORKS)):
+        name = f"sandbox-test-{number}"
+        if subprocess.run(["ip", "netns", "add", name], capture_output=True, check=False).returncode == 0:
+            return number, name
+    raise AssertionError("no network namespace could be made; are too many left in /run/netns?")
 
 
 def _ip(*arguments: str) -> None:

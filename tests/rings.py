@@ -65,6 +65,9 @@ ONLY_IN_ALL = (
 ALONE = ("tests/cluster/test_network.py", *(name for name in ONLY_IN_ALL if "::" in name or name.endswith(".py")))
 """What takes the whole machine, or changes it for all: run when everything else has ended."""
 
+running: str | None = None
+"""The ring whose tests this process runs; none where tests are named."""
+
 LIMITS = {"tests/containers/": 600, "tests/cluster/": 600, "tests/slurm/": 600, "tests/integrations/": 900}
 """Seconds for a test, where it waits for engines, nodes or packages; elsewhere pyproject.toml says how long."""
 

@@ -76,10 +76,14 @@ def unpack(archive: bytes, dest: Path) -> None:
             return
         dest.mkdir(parents=True, exist_ok=True)
         for member in members:
-            try:
-                reader.extract(member, dest, filter="data")
-            except tarfile.FilterError as error:
-                raise SecurityError(f"{member.name!r} of the archive leads out of {dest}") from error
+            # Not with the filters of tarfile, which Python 3.11 has since 3.11.4 only.
+            path = dest.joinpath(member.name).resolve()
+            if not path.is_relative_to(dest.resolve()):
+                raise SecurityError(f"{member.name!r} of the archive leads out of {dest}")
+            (path if member.isdir() else path.parent).mkdir(parents=True, exist_ok=True)
+            if content := reader.extractfile(member):
+                path.write_bytes(content.read())
+                path.chmod(member.mode & 0o755 | 0o600)
 
 
 def _reading(archive: bytes) -> tarfile.TarFile:

@@ -8,6 +8,7 @@ import fcntl
 import hashlib
 import json
 import os
+import secrets
 import shutil
 import signal
 import stat
@@ -23,6 +24,7 @@ from anyio.streams.text import TextReceiveStream
 from ..errors import ProfileError, StartFailed
 from ..languages import Environment, Language
 from ..results import OnProgress
+from ..runtime import make_public
 
 _FORMAT = 1
 """Raised when environments are built in another way, so that those of older versions are not used."""
@@ -57,7 +59,7 @@ async def prepare(
     key = _key(environment, await _identity(environment.python), libraries)
     target = environment_path(cache, key)
     if not await _use(target):
-        await anyio.to_thread.run_sync(_make_public, target.parent)
+        await anyio.to_thread.run_sync(make_public, target.parent)
         async with _locked(target.parent / f".{key}.lock", on_progress) as lock:
             if not await _use(target):
                 # The index may hold credentials, which command lines show to everyone.
@@ -104,9 +106,8 @@ def _stage_uv(cache: Path) -> Path:
     staged = cache / "tools" / f"uv-{version('uv')}" / "uv"
     if staged.is_file():
         return staged
-    _make_public(staged.parent)
-    fresh = staged.parent / f".{os.getpid()}"
-    fresh.unlink(missing_ok=True)
+    make_public(staged.parent)
+    fresh = staged.parent / f".{secrets.token_hex(6)}"
     try:
         try:
             if source.stat().st_mode & 0o555 != 0o555:
@@ -150,14 +151,6 @@ async def _use(target: Path) -> bool:
         return True
 
     return await anyio.to_thread.run_sync(touch)
-
-
-def _make_public(folder: Path) -> None:
-    """Makes the folder and what is above it; sandboxes run as other users, whatever the umask of the server is."""
-    missing = [path for path in (folder, *folder.parents) if not path.exists()]
-    for path in reversed(missing):
-        path.mkdir(exist_ok=True)
-        path.chmod(0o755)
 
 
 @asynccontextmanager

@@ -13,6 +13,7 @@ import pytest
 
 from llm_sandbox_mcp.blocking.portal import portal
 from tests import leftovers
+from tests.signals import usual_signals
 
 pytestmark = pytest.mark.usefixtures("library", "nothing_left")
 
@@ -55,7 +56,11 @@ def test_an_interrupt_ends_a_run_and_the_program_can_go_on() -> None:
         "except KeyboardInterrupt:\n    print(session.run('print(2)').stdout, end='')\n    raise"
     )
     with subprocess.Popen(
-        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", program],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=usual_signals,
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "1\n"

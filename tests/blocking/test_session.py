@@ -130,6 +130,10 @@ def test_a_run_that_was_stopped_says_why_on_its_standard_error() -> None:
     with SandboxSession() as session:
         code = "print(1, flush=True)\nwhile True: pass"
         assert session.run(code, on_stdout=lambda _: session.interrupt()).stderr.endswith("\ncancelled\n")
+
+
+def test_a_run_without_memory_says_so_on_its_standard_error(control_groups: None) -> None:
+    with SandboxSession() as session:
         told = session.run("x = 'a' * 2**30").stderr
         assert told.startswith("out_of_memory: the memory limit of 128MiB was reached; ")
         assert told.endswith("; variables and files are lost\n")

@@ -3,7 +3,7 @@
 import json
 import re
 import tempfile
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TextIO
@@ -41,8 +41,8 @@ class Started:
 
 
 @asynccontextmanager
-async def started(env: Mapping[str, str], *options: str) -> AsyncIterator[Started]:
-    program, *arguments = ARGV
+async def started(env: Mapping[str, str], *options: str, argv: Sequence[str] = ARGV) -> AsyncIterator[Started]:
+    program, *arguments = argv
     entry = StdioServerParameters(command=program, args=[*arguments, *options], env={"PYTHONPATH": str(ROOT), **env})
     with anyio.fail_after(120), tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "log")

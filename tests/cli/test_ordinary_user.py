@@ -34,7 +34,9 @@ BEYOND = {
 def folder() -> Iterator[Path]:
     with host_folder() as made:
         os.chown(made, ordinary.USER, ordinary.USER)
-        (made / "profile.toml").write_text(PROFILE.format(folder=made))
+        profile = made / "profile.toml"
+        profile.write_text(PROFILE.format(folder=made))
+        profile.chmod(0o644)
         yield made
 
 

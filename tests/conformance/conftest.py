@@ -11,7 +11,7 @@ from llm_sandbox_mcp.backends.base import Backend, Sandbox
 from llm_sandbox_mcp.profile import Profile
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.wiring import open_service
-from tests.engines import host_folder, need, small_profile, surroundings
+from tests.engines import host_folder, need, need_open_network, small_profile, surroundings
 
 
 @pytest.fixture
@@ -42,9 +42,15 @@ def profile(backend_name: str, folder: Path, changes: dict[str, Mapping[str, obj
     return small_profile(backend_name, folder, **changes)
 
 
+async def _need(profile: Profile) -> None:
+    await need(profile.backend.name)
+    if profile.backend.name == "embedded" and profile.network.mode == "open":
+        need_open_network()
+
+
 @pytest.fixture
-async def backend(anyio_backend: str, backend_name: str, profile: Profile, folder: Path) -> AsyncIterator[Backend]:
-    await need(backend_name)
+async def backend(anyio_backend: str, profile: Profile, folder: Path) -> AsyncIterator[Backend]:
+    await _need(profile)
     with anyio.fail_after(60):
         async with open_backend(profile, surroundings(folder)) as opened:
             yield opened
@@ -57,8 +63,8 @@ async def sandbox(backend: Backend, profile: Profile) -> AsyncIterator[Sandbox]:
 
 
 @pytest.fixture
-async def service(anyio_backend: str, backend_name: str, profile: Profile) -> AsyncIterator[Service]:
-    await need(backend_name)
+async def service(anyio_backend: str, profile: Profile) -> AsyncIterator[Service]:
+    await _need(profile)
     with anyio.fail_after(60):
         async with open_service(profile) as opened:
             yield opened

@@ -125,9 +125,19 @@ async def test_a_runner_that_was_never_closed_leaves_no_descriptor_behind_its_sa
 
 
 ORDINARY = """
-import anyio, os, pathlib, sys
+import anyio, anyio.lowlevel, os, pathlib, sys
 from llm_sandbox_mcp.wiring import open_service
 from llm_sandbox_mcp.profile import load_profile
+
+async def given_up(service, passed):
+    async def start():
+        async with service.backend.sandbox(service.profile.limits.policy()):
+            pass
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(start)
+        for _ in range(passed):
+            await anyio.lowlevel.checkpoint()
+        tasks.cancel_scope.cancel()
 
 async def main():
     base = pathlib.Path(sys.argv[1])
@@ -143,19 +153,31 @@ async def main():
             first = await service.execute("x=41; echo $(id -u)", language="bash")
             second = await service.execute("echo $((x + 1))", language="bash", session_id=first.session_id)
             stubborn = await service.execute("trap '' INT; while :; do :; done", language="bash", timeout=0.3)
-            print(os.geteuid(), checks.get("control groups"), first.stdout.text.strip(), second.stdout.text.strip(), stubborn.status)
+            for passed in range(60):
+                await given_up(service, passed)
+            async with anyio.create_task_group() as tasks:
+                async def close(stream, text):
+                    tasks.start_soon(service.close_session, first.session_id)
+                closed = await service.execute("echo x; while :; do :; done", language="bash", session_id=first.session_id, on_output=close)
+            statuses = stubborn.status, closed.status
+            print(os.geteuid(), checks.get("control groups"), first.stdout.text.strip(), second.stdout.text.strip(), *statuses)
 anyio.run(main)
 """
 
 
 @pytest.mark.parametrize("backend_name", ["embedded"])
 async def test_it_works_for_an_ordinary_user_without_control_groups_and_says_so(
-    backend_name: str, backend: Backend, folder: Path, ordinary_packages: Path
+    backend_name: str, backend: Backend, profile: Profile, folder: Path, ordinary_packages: Path
 ) -> None:
+    async with backend.sandbox(profile.limits.policy()):
+        pass
     home = folder / "home"
     home.mkdir()
     os.chown(home, ordinary.USER, ordinary.USER)
     run = partial(ordinary.run, ordinary_packages, "-c", ORDINARY, str(home), backend_name, env={"HOME": str(home)})
+    state = partial(look, folder / "runtime")
+    before = state()
     done = await anyio.to_thread.run_sync(run)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == [str(ordinary.USER), "degraded", "1000", "42", "timeout"], done.stdout
+    assert done.stdout.split() == [str(ordinary.USER), "degraded", "1000", "42", "timeout", "cancelled"], done.stdout
+    await nothing_beyond(before, state, 5)

@@ -59,7 +59,9 @@ async def test_what_is_sent_comes_back_and_the_end_of_one_direction_is_not_that_
 
 
 async def test_connections_at_once_do_not_get_in_each_others_way(sandbox: Sandbox) -> None:
+    # Small stacks: without control groups the limit on memory counts them whole.
     code = """
+threading.stack_size(1 << 18)
 def one(number):
     connection, sent = to(), bytes([number]) * 300_000
     feed = threading.Thread(target=connection.sendall, args=(sent,)); feed.start()

@@ -20,7 +20,7 @@ from llm_sandbox_mcp.profile import Profile
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.wiring import open_service
 from tests.containers.engines import until
-from tests.engines import need, small_profile
+from tests.engines import small_profile
 from tests.leftovers import look
 from tests.outside import ANSWER, PORT, Outside, outside
 
@@ -99,6 +99,15 @@ async def test_what_opens_it_has_no_rights_beyond_the_sandbox(service: Service, 
     assert Path(f"/proc/{opener}/cgroup").read_text() != Path("/proc/self/cgroup").read_text()
 
 
+async def test_it_opens_whatever_the_umask_of_the_server(folder: Path, open_network: None) -> None:
+    before = os.umask(0o077)
+    try:
+        async with open_service(small_profile("embedded", folder / "made", **OPEN)) as service:
+            assert "tap0" in (await service.execute(DEVICES, language="bash")).stdout.text.split()
+    finally:
+        os.umask(before)
+
+
 async def test_it_ends_with_the_session(service: Service) -> None:
     ran = await service.execute("echo x", language="bash")
     assert len(openers()) == 1
@@ -117,8 +126,7 @@ async def test_it_ends_with_a_launcher_that_is_killed(service: Service) -> None:
     assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL
 
 
-async def test_a_server_that_is_killed_leaves_none(folder: Path) -> None:
-    await need("embedded")
+async def test_a_server_that_is_killed_leaves_none(folder: Path, open_network: None) -> None:
     state = partial(look, folder / "runtime")
     before = state()
     profile = folder / "own.toml"

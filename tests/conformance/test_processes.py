@@ -227,7 +227,7 @@ async def test_nothing_is_counted_before_a_limit_is_hit(sandbox: Sandbox) -> Non
     assert (usage.oom_kills, usage.pids_refused, (await sandbox.fullness(thorough=True)).disk) == (0, 0, False)
 
 
-async def test_each_limit_that_is_hit_is_counted(sandbox: Sandbox) -> None:
+async def test_each_limit_that_is_hit_is_counted(sandbox: Sandbox, control_groups: None) -> None:
     await python(sandbox, "held = []\nwhile True: held.append(bytearray(1 << 20))")
     assert (await sandbox.usage()).oom_kills >= 1
     await python(

@@ -6,7 +6,7 @@ from .addresses import docker_host, podman_host
 from .cluster import cluster, has_image, need_image
 from .kubernetes import kubeconfig
 from .profiles import MIB, host_folder, plain_handlers, small_profile, surroundings
-from .requirement import REQUIRE, absent, need, required
+from .requirement import REQUIRE, absent, need, need_control_groups, need_open_network, required, without_control_groups
 
 __all__ = [
     "BACKENDS",
@@ -19,10 +19,13 @@ __all__ = [
     "host_folder",
     "kubeconfig",
     "need",
+    "need_control_groups",
     "need_image",
+    "need_open_network",
     "plain_handlers",
     "podman_host",
     "required",
     "small_profile",
     "surroundings",
+    "without_control_groups",
 ]

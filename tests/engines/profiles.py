@@ -12,6 +12,7 @@ from typing import Any
 from llm_sandbox_mcp.backends.base import Surroundings
 from llm_sandbox_mcp.folders import HANDLERS
 from llm_sandbox_mcp.profile import Profile, load_profile
+from llm_sandbox_mcp.runtime import make_public
 
 from .addresses import docker_host, podman_host
 from .kubernetes import kubeconfig
@@ -42,7 +43,7 @@ _SMALL: Mapping[str, Mapping[str, object]] = {
 @contextmanager
 def host_folder() -> Iterator[Path]:
     """A folder of the host that sandboxes of any uid can be given parts of; the folders that pytest makes are private."""
-    folder = Path(tempfile.mkdtemp(prefix="sandbox-test-"))
+    folder = Path(tempfile.mkdtemp(prefix="sandbox-test-", dir=_place()))
     try:
         folder.chmod(0o755)
         yield folder
@@ -50,10 +51,16 @@ def host_folder() -> Iterator[Path]:
         shutil.rmtree(folder)
 
 
+def _place() -> str:
+    """Where temporary files are, or `/tmp` where others cannot go there."""
+    usual = tempfile.gettempdir()
+    return usual if all(path.stat().st_mode & 0o001 for path in (Path(usual), *Path(usual).parents)) else "/tmp"
+
+
 def surroundings(folder: Path) -> Surroundings:
     """What a backend works with, below the folder."""
     runtime = folder / "runtime" / secrets.token_hex(6)
-    runtime.mkdir(parents=True)
+    make_public(runtime)
     handlers = {path.name: path for path in HANDLERS.iterdir() if path.is_dir()}
     return Surroundings(runtime, handlers, folder / "environments", folder / "tools")
 
@@ -63,6 +70,7 @@ def small_profile(backend: str, folder: Path, **changes: Mapping[str, object]) -
 
     `changes` are laid over its sections. Python is the system's own, so that no environment is built.
     """
+    make_public(folder)
     profile = load_profile()
     sections: dict[str, Any] = {name: dict(values) for name, values in _SMALL.items()}
     sections["backend"] = {"name": backend}

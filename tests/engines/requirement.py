@@ -2,11 +2,14 @@
 
 import os
 import re
+from collections.abc import Iterable
 from typing import NoReturn
 
 import pytest
 
 from llm_sandbox_mcp.backends import open_backend
+from llm_sandbox_mcp.backends.base import Check
+from llm_sandbox_mcp.backends.embedded import probe
 
 from .profiles import host_folder, small_profile, surroundings
 
@@ -14,7 +17,7 @@ REQUIRE = "SANDBOX_REQUIRE"
 """Environment variable with the names of backends, and of what else tests need, whose absence is a failure and not a
 reason to skip."""
 
-_obstacles: dict[str, str] = {}
+_found: dict[str, list[Check]] = {}
 
 
 def required() -> set[str]:
@@ -32,12 +35,29 @@ def absent(backend: str, reason: str) -> NoReturn:
 
 async def need(backend: str) -> None:
     """Returns when the backend works here; finds out once for each."""
-    if backend not in _obstacles:
+    if backend not in _found:
         with host_folder() as folder:
             profile = small_profile(backend, folder)
             async with open_backend(profile, surroundings(folder)) as opened:
-                checks = await opened.probe()
-        missing = [f"{check.detail}; {check.mend}" for check in checks if check.state == "missing"]
-        _obstacles[backend] = "; ".join(missing)
-    if _obstacles[backend]:
-        absent(backend, _obstacles[backend])
+                _found[backend] = await opened.probe()
+    _hold(backend, [check for check in _found[backend] if check.state == "missing"])
+
+
+def need_control_groups() -> None:
+    """Returns where limits hold all processes of a bubblewrap's sandbox together; `need` was asked before."""
+    _hold("cgroups", without_control_groups())
+
+
+def without_control_groups() -> list[Check]:
+    """Why limits hold single processes only; nothing where they do not. `need` was asked before."""
+    return [check for check in _found.get("embedded", ()) if check.name == "control groups" and check.state != "ok"]
+
+
+def need_open_network() -> None:
+    """Returns where bubblewrap's sandboxes can be given an open network."""
+    _hold("slirp4netns", [check for check in probe.open_network("slirp4netns") if check.state != "ok"])
+
+
+def _hold(name: str, obstacles: Iterable[Check]) -> None:
+    if reason := "; ".join(f"{check.detail}; {check.mend}" for check in obstacles):
+        absent(name, reason)

@@ -28,6 +28,8 @@ from typing import Any, Literal, Self
 
 import pytest
 
+from tests.signals import usual_signals
+
 HANDLERS = Path(__file__).resolve().parents[2] / "handlers"
 LIMIT = 60.0
 """Seconds any single step may take before the test fails."""
@@ -163,6 +165,7 @@ class Runner:
             stderr=subprocess.PIPE,
             bufsize=0,
             start_new_session=True,
+            preexec_fn=usual_signals,
         )
         assert self.process.stdin and self.process.stdout and self.process.stderr
         self._stdin = self.process.stdin
@@ -272,9 +275,12 @@ def start(language: str, folder: Path, env: Mapping[str, str] | None = None, **p
     """
     handler = HANDLERS / language
     definition = tomllib.loads((handler / "handler.toml").read_text())
-    values = {name: str(folder / name) for name in ("environment", "libraries", "workdir", "tools", "home", "figures")}
+    values = {
+        name: str(folder / name)
+        for name in ("environment", "libraries", "workdir", "tools", "home", "figures", "temporary")
+    }
     values |= {"handler": str(handler), "index": "http://127.0.0.1:9/"} | places
-    for name in ("libraries", "workdir", "home", "figures"):
+    for name in ("libraries", "workdir", "home", "figures", "temporary"):
         Path(values[name]).mkdir(parents=True, exist_ok=True)
 
     def fill(text: str) -> str:
@@ -284,6 +290,7 @@ def start(language: str, folder: Path, env: Mapping[str, str] | None = None, **p
         "PATH": os.environ["PATH"],
         "HOME": values["home"],
         "LANG": "C.UTF-8",
+        "TMPDIR": values["temporary"],
         "SANDBOX_WORKDIR": values["workdir"],
         "SANDBOX_FIGURES": values["figures"],
         "SANDBOX_LIBRARIES": values["libraries"],

@@ -254,6 +254,8 @@ def test_processes_run_functions_of_the_code(runner: Runner) -> None:
     )
     runner.run("import math\nspawn = multiprocessing.get_context('spawn')")
     assert runner.run("with spawn.Pool(1) as pool:\n    roots = pool.map(math.isqrt, [9])\nroots").result == "[3]"
+    # Its semaphores are the machine's, and would outlive a runner that is killed.
+    assert runner.run("import gc\ndel pool\ngc.collect() >= 0").result == "True"
 
 
 def test_input_is_empty(runner: Runner) -> None:

@@ -19,7 +19,15 @@ from llm_sandbox_mcp.results import Execution
 from llm_sandbox_mcp.sections import LanguageSection
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.wiring import open_service
-from tests.engines import BACKENDS, host_folder, need, need_image, small_profile
+from tests.engines import (
+    BACKENDS,
+    host_folder,
+    need,
+    need_image,
+    need_open_network,
+    small_profile,
+    without_control_groups,
+)
 from tests.hostile import deviations
 from tests.leftovers import System, containers, look, nothing_beyond
 from tests.unit.local_index import LocalIndex, local_index, sdist
@@ -125,10 +133,15 @@ class Arena:
             _, content = await self.service.files.read_artifact(result.session_id, artifact.name)
             self.outputs.append(content.decode(errors="replace"))
 
+    def counts_processes(self) -> bool:
+        """Whether results say that the limit on processes was reached."""
+        ungrouped = self.backend == "embedded" and without_control_groups()
+        return not ungrouped and self.backend not in deviations.UNCOUNTED
+
     def told_of_processes(self, result: Execution) -> None:
         """The result says that the limit on processes was reached, as it does on every backend that counts that."""
         told = any("the limit of 64 processes and threads was reached" in note for note in result.notes)
-        assert told == (self.backend not in deviations.UNCOUNTED), result
+        assert told == self.counts_processes(), result
 
     def is_users(self, uid: str) -> bool:
         """Whether it is the user id that code has: one for all, but for pods, each of which has its own."""
@@ -239,6 +252,8 @@ async def attacked(
         before = state()
         pool = {"pool": POOL[backend_name]} if backend_name in POOL else {}
         profile = small_profile(backend_name, folder, **{**pool, **sections})
+        if backend_name == "embedded" and profile.network.mode == "open":
+            need_open_network()
         if index is not None:
             python = LanguageSection(index=f"{index.url}/simple/")
             profile = profile.model_copy(update={"languages": {"python": python}})

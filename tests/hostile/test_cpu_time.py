@@ -53,6 +53,7 @@ time.sleep(1000)
 }
 
 
+@pytest.mark.usefixtures("control_groups")
 @pytest.mark.parametrize("limits", [LIMIT], indirect=True)
 @pytest.mark.parametrize("code", SPENDERS.values(), ids=SPENDERS)
 async def test_processor_time_is_bounded_over_all_processes(arena: Arena, code: str) -> None:
@@ -63,12 +64,14 @@ async def test_processor_time_is_bounded_over_all_processes(arena: Arena, code: 
     assert result.duration < FAR - ANSWER
 
 
+@pytest.mark.usefixtures("control_groups")
 @pytest.mark.parametrize("limits", [LIMIT], indirect=True)
 async def test_one_that_ignores_the_interrupt_is_killed_at_the_limit(arena: Arena) -> None:
     result = await arena.attack(f"import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n{SPIN}", timeout=FAR)
     assert (result.status, result.exit_code, result.session_state) == ("cpu_limit", 137, "fresh"), result
 
 
+@pytest.mark.usefixtures("control_groups")
 @pytest.mark.parametrize("limits", [LIMIT], indirect=True)
 async def test_each_run_has_its_own_and_keeps_state_where_it_answers(arena: Arena) -> None:
     session = ""
@@ -89,7 +92,7 @@ async def test_one_who_waits_uses_none(arena: Arena) -> None:
     assert result.status == "ok", result
 
 
-async def test_a_caller_can_lower_it(arena: Arena) -> None:
+async def test_a_caller_can_lower_it(arena: Arena, control_groups: None) -> None:
     result = await arena.attack(SPIN, timeout=FAR, limits={"cpu_time": 0.3})
     assert result.status == "cpu_limit", result
     assert any("stopped after 300ms of processor time" in note for note in result.notes)

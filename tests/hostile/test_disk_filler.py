@@ -44,6 +44,7 @@ except OSError as error:
     assert result.stdout.text in ("No space left on device\n", "File too large\n")
 
 
+@pytest.mark.usefixtures("control_groups")  # which alone hold what the kernel itself needs for files
 @pytest.mark.parametrize(
     "make", ["open(str(number), 'x').close()", "os.mkdir(str(number))", "os.symlink('x', str(number))"]
 )

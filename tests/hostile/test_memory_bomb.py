@@ -5,7 +5,7 @@ import pytest
 from tests.engines import MIB
 from tests.hostile.conftest import Arena
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("control_groups")]
 
 BOMBS = {
     "of one list": "held = []\nwhile True:\n    held.append(bytearray(1 << 20))",

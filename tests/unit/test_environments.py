@@ -264,6 +264,15 @@ async def test_uv_is_staged_once_and_runs(cache: Path) -> None:
     assert [path.name for path in staged.parent.iterdir()] == ["uv"]
 
 
+async def test_uv_is_staged_by_many_at_once(cache: Path) -> None:
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as tasks:
+            for _ in range(40):
+                tasks.start_soon(stage_tool_uv, cache)
+    [folder] = (cache / "tools").iterdir()
+    assert [path.name for path in folder.iterdir()] == ["uv"]
+
+
 def libraries(index: str = "", *command: str) -> Libraries:
     return Libraries(
         manager="uv",

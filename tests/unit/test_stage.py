@@ -72,7 +72,7 @@ def test_a_test_that_ends_its_process_is_named(tmp_path: Path) -> None:
 
 
 def test_what_hangs_is_ended_and_named_with_its_stack(tmp_path: Path) -> None:
-    code, said = stage(tmp_path, HANGS, options=("--limit", "8"))
+    code, said = stage(tmp_path, HANGS, options=("--limit", "20"))
     assert code == 1, said
     assert "it hangs: test_0.py::test_hangs" in said
     assert "in run_forever" in said

@@ -15,7 +15,7 @@ import anyio.to_thread
 
 from ...errors import EngineUnavailable, ProfileError, StartFailed
 from ...policy import Policy
-from ...runtime import is_alive, sweep
+from ...runtime import is_alive, make_public, sweep
 from ..base import Backend, Check, Sandbox, Surroundings, Usage
 from . import bubblewrap, landlock, probe
 from .cgroup_detect import detect
@@ -186,7 +186,7 @@ def create(settings: Mapping[str, Any], surroundings: Surroundings) -> EmbeddedB
     if missing is not None:
         raise ProfileError(f'network.mode: "open" cannot be had here, as {missing.detail}; {missing.mend}')
     for folder in (surroundings.environments, surroundings.tools):
-        folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+        make_public(folder)
     return EmbeddedBackend(settings["bwrap"], slirp, surroundings)
 
 

@@ -168,6 +168,8 @@ class Launcher:
             return
         if pid == 0:
             self._become(request, control, log, group)
+        with contextlib.suppress(PermissionError):  # it was quicker, and is bubblewrap by now
+            os.setpgid(pid, pid)
         self._children[request["id"]] = _Child(pid, log, group)
         if group is not None:
             self._send(event="launched", id=request["id"], version=group.version, groups=group.by_controller)
@@ -188,6 +190,7 @@ class Launcher:
     def _become(self, request: dict[str, Any], control: int, log: int, group: cgroups.Group | None) -> NoReturn:
         """In the forked child: joins the group, drops all privileges, and becomes bubblewrap."""
         try:
+            os.setpgid(0, 0)
             _leave_launcher(log)
             _give_up_privileges(request["uid"], group)
             control = os.dup(control)
@@ -223,7 +226,8 @@ class Launcher:
 
     def _end(self, child: _Child) -> None:
         if child.running:
-            os.kill(child.pid, signal.SIGKILL)
+            # With what it has just started and that still waits for it: it would do so for ever.
+            os.killpg(child.pid, signal.SIGKILL)
         if child.group is not None:
             child.group.kill()
 
@@ -260,7 +264,6 @@ def _give_up_privileges(uid: int | None, group: cgroups.Group | None) -> None:
 
 
 def _run(argv: list[str]) -> NoReturn:
-    os.umask(0o022)
     os.execve(argv[0], argv, {})
 
 
@@ -292,6 +295,8 @@ def _prctl(option: int, value: int) -> None:
 def main() -> None:
     """Serves the control socket until the server is gone."""
     control = socket.socket(fileno=int(sys.argv[1]))
+    # What is made for sandboxes, which have other users, must not be private to whoever started the server.
+    os.umask(0o022)
     # A person's Ctrl-C reaches the whole terminal group; the server decides what it means, and its end ends us.
     os.setsid()
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
@@ -300,6 +305,8 @@ def main() -> None:
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    # Whoever started the server may have blocked it, and all that is started here inherits that.
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     launcher = Launcher(control)
     poll = select.poll()
     poll.register(control.fileno(), select.POLLIN)

@@ -1,0 +1,38 @@
+"""What is unpacked of an archive that came from a sandbox."""
+
+import io
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from llm_sandbox_mcp.blocking.copies import unpack
+from llm_sandbox_mcp.blocking.exceptions import SecurityError
+
+
+def packed(*names: str) -> bytes:
+    """An archive of files with these names, that its owner may execute and anyone may write."""
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as writer:
+        for name in names:
+            member = tarfile.TarInfo(name)
+            member.size, member.mode = len(name), 0o4767
+            writer.addfile(member, io.BytesIO(name.encode()))
+    return archive.getvalue()
+
+
+def test_files_and_their_folders_are_made_and_nobody_else_may_write_them(tmp_path: Path) -> None:
+    unpack(packed("d/one", "d/e/two"), tmp_path)
+    for name in ("d/one", "d/e/two"):
+        assert (tmp_path / name).read_text() == name
+        assert (tmp_path / name).stat().st_mode & 0o7777 == 0o745
+
+
+@pytest.mark.parametrize("name", ["../out", "d/../../out", "/out", "link/out"])
+def test_what_leads_out_is_refused(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "link").symlink_to(tmp_path)
+    with pytest.raises(SecurityError, match="leads out"):
+        unpack(packed(name, "d/one"), folder)
+    assert not (tmp_path / "out").exists()
