@@ -73,9 +73,6 @@ def read_fullness(said: bytes) -> Fullness:
 class ContainerSandbox(Sandbox):
     """One container, from its agent's first word to its end."""
 
-    grace = 0.4
-    """Seconds that its processes have to answer an interrupt, which goes by way of the agent."""
-
     def __init__(
         self,
         container: Container,

@@ -17,9 +17,6 @@ _TOLD = 2.0
 class PodSandbox(ContainerSandbox):
     """A living pod; the cluster tells when it ends."""
 
-    # An interrupt goes by way of two servers of the cluster, and behind it comes what they held of the output.
-    grace = 1.0
-
     def __init__(
         self,
         pod: Pod,
