@@ -19,7 +19,7 @@ _FILES = 200
 """Changed files that are named, as runners do."""
 _PROGRAMS = 32
 """Built programs that are kept, for they fill the disk; the least recently run one makes room."""
-_KILL = 1.0
+_KILL = 10.0
 """Seconds for the end of a process that was killed."""
 
 

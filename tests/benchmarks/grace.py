@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 import anyio
@@ -33,6 +32,13 @@ os.execv('/bin/sleep', ['sleep', '{mark}'])
 """
 
 
+def end_of(mark: str) -> float:
+    """Waits, in a thread, until no process has this word in its command, and gives the time."""
+    while lives(mark):
+        time.sleep(_LOOK)
+    return time.perf_counter()
+
+
 def lives(mark: str) -> bool:
     """Whether a process of this machine has this word in its command."""
     for command in Path("/proc").glob("[0-9]*/cmdline"):
@@ -52,9 +58,7 @@ async def killed(service: Service) -> tuple[float, float]:
 
     async def watch() -> None:
         nonlocal dead
-        while await anyio.to_thread.run_sync(partial(lives, mark)):
-            await anyio.sleep(_LOOK)
-        dead = time.perf_counter()
+        dead = await anyio.to_thread.run_sync(end_of, mark)
 
     async with anyio.create_task_group() as tasks:
 

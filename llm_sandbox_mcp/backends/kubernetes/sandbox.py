@@ -10,7 +10,7 @@ from ..containers.sandbox import ContainerSandbox
 from .pod import Pod
 from .watching import Watched
 
-_TOLD = 2.0
+_TOLD = 10.0
 """Seconds for the cluster to tell of a pod's end."""
 
 
