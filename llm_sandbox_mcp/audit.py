@@ -15,7 +15,7 @@ from .tasks import open_tasks
 
 _WAITING = 10_000
 """Lines that wait for the disk; more are counted and left out."""
-_END = 2.0
+_END = 10.0
 """Seconds for the last lines, at the server's end."""
 _LONGEST = 1000
 """Characters of one fact."""

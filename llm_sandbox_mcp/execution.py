@@ -52,6 +52,7 @@ class Run:
         nonce: str,
         *,
         output: int,
+        grace: float,
         on_output: OnOutput | None = None,
         close_stdin: bool = False,
     ) -> None:
@@ -59,6 +60,7 @@ class Run:
         self._request = memoryview(request)
         self._streams = _Stream("stdout", process.stdout, nonce), _Stream("stderr", process.stderr, nonce)
         self._budget = output
+        self._grace = grace
         self._on_output = on_output
         self._close_stdin = close_stdin
         self._scope = anyio.CancelScope()
@@ -108,10 +110,10 @@ class Run:
         return all(stream.drained.is_set() for stream in self._streams)
 
     async def _interrupt(self) -> None:
-        grace = self._process.grace
-        deadline = anyio.current_time() + grace
-        # Twice: the first is not heard by a runner that has yet to read its request, or to start a child.
-        for until in (deadline - grace / 2, deadline):
+        deadline = anyio.current_time() + self._grace
+        # Twice: the first is not heard by a runner that has yet to read its request, or to start a child. The second comes
+        # half way: it breaks off what code does to clean up, which has as long for that as is left for the answer.
+        for until in (deadline - self._grace / 2, deadline):
             with anyio.CancelScope(shield=True, deadline=until):
                 try:
                     await self._process.signal(signal.SIGINT)

@@ -111,6 +111,7 @@ class Kernel:
         variables: Mapping[str, object],
         timeout: float,
         output: int,
+        grace: float,
         on_output: OnOutput | None = None,
         tell: bool = False,
     ) -> Outcome:
@@ -120,7 +121,7 @@ class Kernel:
         """
         nonce = new_nonce()
         request = encode_request(nonce, cell, variables, code, tell=tell)
-        self._run = run = Run(self._process, request, nonce, output=output, on_output=on_output)
+        self._run = run = Run(self._process, request, nonce, output=output, grace=grace, on_output=on_output)
         try:
             return await run.finish(timeout)
         finally:
@@ -129,7 +130,8 @@ class Kernel:
 
     async def check(self, timeout: float) -> None:
         """Returns once the runner has answered an empty program; raises `StartFailed` when it does not in time."""
-        outcome = await self.run("", cell=0, variables={}, timeout=timeout, output=_SAID)
+        # Without grace: one that does not answer in time is not kept.
+        outcome = await self.run("", cell=0, variables={}, timeout=timeout, output=_SAID, grace=0)
         if outcome.ending != "answered":
             said = outcome.stderr.decode(errors="replace").strip().splitlines()
             raise StartFailed(

@@ -37,6 +37,8 @@ class Policy(BaseModel):
     """Bytes of one file."""
     timeout: float
     """Seconds of wall time for one run, at most."""
+    grace: float
+    """Seconds that code has to answer an interrupt, with its state kept, before it is killed."""
     cpu_time: float
     """Seconds of processor time that one run may use, all processes of the sandbox together."""
     output: int
@@ -55,7 +57,7 @@ LIMITS = tuple(name for name, field in Policy.model_fields.items() if field.anno
 LEAST = {"memory": 8 << 20, "pids": 8}
 """With less than this no sandbox starts."""
 
-OF_RUN = frozenset(("timeout", "cpu_time", "output"))
+OF_RUN = frozenset(("timeout", "grace", "cpu_time", "output"))
 """The limits of a run. The others are those of a sandbox, which has them from its start to its end."""
 
 

@@ -33,9 +33,9 @@ WarmUp = Callable[[Sandbox, str], Awaitable[Kernel | Program]]
 Attach = Callable[[Sandbox], AbstractAsyncContextManager[None]]
 """Gives a sandbox the network that its policy grants, for as long as a scope lasts, before any code runs in it."""
 
-WARM_UP = 15.0
+WARM_UP = 60.0
 """Seconds for a kernel to come up."""
-_HEALTH = 1.0
+_HEALTH = 10.0
 """Seconds for one that is up to answer."""
 _FIRST_REST, _LONGEST_REST = 1.0, 60.0
 """Seconds without another try after a refill failed: twice as long each time."""

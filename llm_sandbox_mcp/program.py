@@ -19,7 +19,7 @@ _FILES = 200
 """Changed files that are named, as runners do."""
 _PROGRAMS = 32
 """Built programs that are kept, for they fill the disk; the least recently run one makes room."""
-_KILL = 1.0
+_KILL = 10.0
 """Seconds for the end of a process that was killed."""
 
 
@@ -47,6 +47,7 @@ class Program:
         variables: Mapping[str, object],
         timeout: float,
         output: int,
+        grace: float,
         on_output: OnOutput | None = None,
         tell: bool = False,
     ) -> Outcome:
@@ -58,14 +59,14 @@ class Program:
         start = anyio.current_time()
         key = hashlib.sha256(code.encode()).digest()
         before = await self._sandbox.list_files()
-        outcome = await self._again(key, timeout, output, on_output)
+        outcome = await self._again(key, timeout, output, grace, on_output)
         if outcome is None:
             number = self._room()
-            compiled = await self._step(self._compile, number, code.encode(), timeout, output, None)
+            compiled = await self._step(self._compile, number, code.encode(), timeout, output, grace, None)
             if compiled.ending != "exited" or compiled.exit_code != 0:
                 return _answered(compiled, [], 0)
             left = max(0.001, timeout - (anyio.current_time() - start))
-            outcome = await self._step(self._start, number, b"", left, output, on_output)
+            outcome = await self._step(self._start, number, b"", left, output, grace, on_output)
             self._built[key] = number
         if outcome.ending == "lost":
             return outcome
@@ -100,13 +101,15 @@ class Program:
     async def close(self) -> None:
         """Nothing of it lives between runs."""
 
-    async def _again(self, key: bytes, timeout: float, output: int, on_output: OnOutput | None) -> Outcome | None:
+    async def _again(
+        self, key: bytes, timeout: float, output: int, grace: float, on_output: OnOutput | None
+    ) -> Outcome | None:
         """Runs what is built; nothing when it is not, or not any more: an earlier program may have removed it."""
         number = self._built.pop(key, None)
         if number is None:
             return None
         try:
-            outcome = await self._step(self._start, number, b"", timeout, output, on_output)
+            outcome = await self._step(self._start, number, b"", timeout, output, grace, on_output)
         except StartFailed:
             return None
         self._built[key] = number
@@ -125,12 +128,15 @@ class Program:
         stdin: bytes,
         timeout: float,
         output: int,
+        grace: float,
         on_output: OnOutput | None,
     ) -> Outcome:
         folder = self._folder(number)
         process: Process = await self._sandbox.spawn([word.replace("{build}", folder) for word in words], self._env)
         # Nobody knows this nonce: all that is printed is output, and the end of the process ends the run.
-        self._run = run = Run(process, stdin, new_nonce(), output=output, on_output=on_output, close_stdin=True)
+        self._run = run = Run(
+            process, stdin, new_nonce(), output=output, grace=grace, on_output=on_output, close_stdin=True
+        )
         ended = False
         try:
             async with process:

@@ -57,6 +57,7 @@ class Limits(Section):
     files: PositiveInt
     file_size: PositiveSize
     timeout: PositiveDuration
+    grace: Annotated[PositiveDuration, Field(le=60)]
     cpu_time: PositiveDuration
     output: PositiveSize
     shown: PositiveSize
@@ -73,6 +74,7 @@ class Limits(Section):
             files=self.files,
             file_size=self.file_size,
             timeout=self.timeout,
+            grace=self.grace,
             cpu_time=self.cpu_time,
             output=self.output,
         )

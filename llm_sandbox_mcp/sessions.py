@@ -136,7 +136,7 @@ class Session:
 
         async def ask(kernel: Kernel | Program) -> Outcome:
             async with cpu_bound(sandbox, before, limits, timeout, lambda: kernel.stop("cpu_limit")):
-                return await self._ask(kernel, code, variables, timeout, limits.output, on_output, tell)
+                return await self._ask(kernel, code, variables, timeout, limits, on_output, tell)
 
         outcome = await ask(kernel)
         if lived and outcome.ending == "exited" and not outcome.begun and not self.closed:
@@ -162,7 +162,7 @@ class Session:
         code: str,
         variables: Mapping[str, object],
         timeout: float,
-        output: int,
+        limits: Policy,
         on_output: OnOutput | None,
         tell: bool,
     ) -> Outcome:
@@ -172,7 +172,8 @@ class Session:
                 cell=self.runs,
                 variables=variables,
                 timeout=timeout,
-                output=output,
+                output=limits.output,
+                grace=limits.grace,
                 on_output=on_output,
                 tell=tell,
             )

@@ -6,12 +6,13 @@
 
 const { Worker, isMainThread, parentPort, workerData } = require('worker_threads');
 
-const RUN = 0; // Number of the run that may be interrupted, or 0.
+const RUN = 0; // Number of the run that may be interrupted, one more after each termination; 0, or HELD.
 const READY = 1;
 const INTERRUPTED = 2; // Number of the last run that SIGINT has reached.
 const NEVER = 3;
-const PATIENCE = 20;
-const AGAIN = 400; // Longer, so that a second termination does not hit the runner while it answers the first.
+const HELD = -1; // While a termination is being asked for.
+const NUMBERS = 1 << 10; // From one run's number to the next one's.
+const PATIENCE = 20; // Twice as long each time.
 
 class Watch {
   constructor(stop) {
@@ -22,7 +23,6 @@ class Watch {
     const worker = new Worker(__filename, { workerData: this.cells });
     worker.on('message', (number) => {
       if (number !== load(this.cells, RUN)) return;
-      this.end();
       stop();
     });
   }
@@ -30,7 +30,7 @@ class Watch {
   begin() {
     if (!this.ready) wait(this.cells, READY, 0);
     this.ready = true;
-    this.count = (this.count % 0x7ffffff0) + 1;
+    this.count = (this.count % (1 << 30)) + NUMBERS;
     store(this.cells, RUN, this.count);
   }
 
@@ -41,27 +41,49 @@ class Watch {
     return load(this.cells, INTERRUPTED) === this.count;
   }
 
+  /** Lets nothing interrupt what comes next. A termination that is on its way hits in here, and another call is due. */
   end() {
-    store(this.cells, RUN, 0);
+    let number = this.count;
+    while (compareExchange(this.cells, RUN, number, 0) !== number) {
+      wait(this.cells, RUN, HELD);
+      number = load(this.cells, RUN);
+      if (number === 0) return;
+      // One to see it, one to be hit.
+      for (let turn = 0; turn < 2; turn++) wait(this.cells, NEVER, 0, 1);
+    }
     notify(this.cells, RUN);
   }
 }
 
-const { load, notify, store, wait } = Atomics;
+const { compareExchange, load, notify, store, wait } = Atomics;
 
+let held = 0; // What RUN was before it was HELD.
+
+// SIGINT can end this at any point; it is called again then.
 function interrupt(cells) {
-  const number = load(cells, RUN);
+  if (compareExchange(cells, RUN, HELD, held + 1) === HELD) notify(cells, RUN);
+  let number = load(cells, RUN);
   if (number === 0) return;
-  store(cells, INTERRUPTED, number);
+  store(cells, INTERRUPTED, number - (number % NUMBERS));
   notify(cells, INTERRUPTED);
-  parentPort.postMessage(number);
-  for (let patience = PATIENCE; wait(cells, RUN, number, patience) === 'timed-out'; patience = AGAIN) {
-    const { Session } = require('inspector');
-    const session = new Session();
-    session.connectToMainThread();
-    session.post('Runtime.terminateExecution');
-    session.disconnect();
+  for (let patience = PATIENCE; ; patience *= 2) {
+    // Each time: a termination may hit the main thread while it takes the message.
+    parentPort.postMessage(number);
+    if (wait(cells, RUN, number, patience) !== 'timed-out') return;
+    held = number;
+    if (compareExchange(cells, RUN, number, HELD) !== number) return;
+    terminate();
+    store(cells, RUN, ++number);
+    notify(cells, RUN);
   }
+}
+
+function terminate() {
+  const { Session } = require('inspector');
+  const session = new Session();
+  session.connectToMainThread();
+  session.post('Runtime.terminateExecution');
+  session.disconnect();
 }
 
 function watch(cells) {
@@ -82,12 +104,16 @@ function watch(cells) {
     wait(cells, NEVER, 0);
   };
   const inner = breakable('wait()');
+  let interrupted = false;
   globalThis.loop = () => {
-    for (;;) if (inner()) interrupt(cells);
+    for (;;) {
+      if (interrupted) interrupt(cells);
+      interrupted = inner();
+    }
   };
   // Node gives SIGINT its deadly default back when the last breakable script ends: the outer one never does.
   const outer = breakable('loop()');
-  for (;;) outer();
+  for (;;) interrupted = outer();
 }
 
 if (isMainThread) module.exports = { Watch };

@@ -99,10 +99,10 @@ function report(error) {
 }
 
 function end({ result = null, interrupted = false }) {
+  watch.end();
   const { nonce, files, figures } = run;
   const exitCode = interrupted ? 130 : run.exitCode ?? asExitCode(process.exitCode);
   run = null;
-  watch.end();
   const made = changes(files);
   const text =
     `{"status":"${exitCode === 0 ? 'ok' : 'error'}","exit_code":${exitCode}` +

@@ -119,8 +119,6 @@ class Process(AsyncResource):
     stdin: ByteSendStream
     stdout: ByteReceiveStream
     stderr: ByteReceiveStream
-    grace: float = 0.25
-    """Seconds that it has to answer an interrupt before it is killed."""
 
     @abstractmethod
     async def wait(self) -> int:

@@ -30,7 +30,7 @@ _LAST = re.compile(rb"%b\s*(?:,\s*%b\s*)?\}\s*$" % (_NUMBER, _VERSION))
 _WRITE_SIZE = 4096
 """A pipe that is ready takes this much without blocking (PIPE_BUF)."""
 
-_LAST_WORDS = 0.5
+_LAST_WORDS = 5.0
 """Seconds that answers on their way may take once the input has ended."""
 
 Incoming = ObjectReceiveStream[SessionMessage | Exception]

@@ -79,7 +79,7 @@ async def filled(pool: Pool, policy: Policy) -> Any:
 async def said(lease: Lease, code: str) -> str:
     """What code prints in the kernel that came with a lease."""
     assert lease.kernel is not None
-    outcome = await lease.kernel.run(code, cell=1, variables={}, timeout=5, output=1000)
+    outcome = await lease.kernel.run(code, cell=1, variables={}, timeout=5, output=1000, grace=1)
     assert outcome.ending == "answered"
     return outcome.stdout.decode()
 

@@ -9,6 +9,11 @@ from llm_sandbox_mcp.service import Service
 
 pytestmark = pytest.mark.anyio
 
+DEAF = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('deaf')\nwhile True: pass"
+"""Code that no interrupt ends."""
+LONG = {"limits": {"grace": 60.0}}
+"""A grace that no test waits for."""
+
 
 async def test_state_is_kept_between_runs_and_after_an_error(service: Service) -> None:
     first = await service.execute("x = 41")
@@ -36,10 +41,24 @@ async def test_a_timeout_that_is_answered_keeps_state(service: Service) -> None:
     assert (await service.execute("x", session_id=first.session_id)).result == "1"
 
 
+@pytest.mark.parametrize("seconds", [0.5, 100])
+async def test_code_that_cleans_up_when_it_is_interrupted_keeps_its_state(service: Service, seconds: float) -> None:
+    code = f"""
+import time
+try:
+    time.sleep(100)
+except KeyboardInterrupt:
+    x = 1
+    time.sleep({seconds})
+"""
+    first = await service.execute(code, timeout=0.5)
+    assert (first.status, first.exit_code, first.session_state) == ("timeout", 130, "kept"), first
+    assert (await service.execute("x", session_id=first.session_id)).result == "1"
+
+
+@pytest.mark.parametrize("changes", [{"limits": {"grace": 0.3}}], ids=["grace"])
 async def test_a_kill_loses_state_and_the_next_run_says_so(service: Service) -> None:
-    first = await service.execute(
-        "x = 1\nimport signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass", timeout=0.5
-    )
+    first = await service.execute("x = 1\n" + DEAF, timeout=0.5)
     assert (first.status, first.exit_code, first.session_state) == ("timeout", 137, "fresh")
     second = await service.execute("'x' in globals()", session_id=first.session_id)
     assert second.result == "False"
@@ -217,6 +236,32 @@ async def test_a_caller_lowers_limits_of_a_new_session_and_of_one_run(service: S
     assert slow.status == "timeout", slow
 
 
+@pytest.mark.parametrize("changes", [LONG], ids=["grace"])
+async def test_a_caller_lowers_the_grace_of_one_run_and_of_a_new_session(service: Service) -> None:
+    with anyio.fail_after(45):
+        first = await service.execute(DEAF, timeout=0.5, limits={"grace": 0.3})
+        session = service.open_session(limits={"grace": 0.3})
+        second = await service.execute(DEAF, timeout=0.5, session_id=session)
+    for killed in (first, second):
+        assert (killed.status, killed.exit_code, killed.session_state) == ("timeout", 137, "fresh"), killed
+
+
+@pytest.mark.parametrize("changes", [LONG], ids=["grace"])
+async def test_a_cancelled_call_of_code_that_is_deaf_ends_with_the_grace_of_its_run(service: Service) -> None:
+    session = (await service.execute("x = 1")).session_id
+    with anyio.fail_after(45):
+        with anyio.CancelScope() as scope:
+
+            async def cancel(stream: str, text: str) -> None:
+                scope.cancel()
+
+            await service.execute(DEAF, session_id=session, limits={"grace": 0.3}, on_output=cancel)
+        assert scope.cancelled_caught
+        again = await service.execute("'x' in globals()", session_id=session)
+    assert again.result == "False"
+    assert any("started fresh" in note for note in again.notes), again
+
+
 @pytest.mark.parametrize(
     ("limits", "error", "said"),
     [
@@ -224,6 +269,7 @@ async def test_a_caller_lowers_limits_of_a_new_session_and_of_one_run(service: S
         ({"memory": 1}, PolicyDenied, "memory must be at least 8388608"),
         ({"pids": 7}, PolicyDenied, "pids must be at least 8"),
         ({"cpu_time": 1e9}, PolicyDenied, "cpu_time must be above 0 and at most"),
+        ({"grace": 2.1}, PolicyDenied, "grace must be above 0 and at most 2, the profile's limit; got 2.1"),
         ({"files": 0}, PolicyDenied, "files must be above 0"),
         ({"pids": 8.5}, PolicyDenied, "pids must be a whole number"),
         ({"model_config": 1}, InvalidArgument, "'model_config' is no limit; there are: memory, "),

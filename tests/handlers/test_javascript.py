@@ -213,6 +213,19 @@ def test_an_interrupt_stops_the_code_and_keeps_the_state(node: Runner, loop: str
         assert (run.result, run.out) == ("1", "")
 
 
+def test_an_interrupt_that_the_thread_is_late_for_keeps_the_state(node: Runner) -> None:
+    # As late as the patience for it, so that it is often terminated just when it begins to answer.
+    late = "const last = Date.now(); while (Date.now() - last < 20) {}"
+    node.run("const kept = 1")
+    for _ in range(30):
+        node.send(f"setInterval(() => {{ {late} }}, 1); console.log('ready'); await new Promise(() => {{}})")
+        node.wait_for("ready\n")
+        node.interrupt()
+        run = node.finish()
+        assert (run.status, run.exit_code, run.interrupted) == ("error", 130, True)
+        assert node.run("kept").result == "1"
+
+
 def test_an_interrupt_stops_a_child_and_the_code_that_waits_for_it(node: Runner) -> None:
     node.send("const kept = 1; require('child_process').execSync('echo ready; exec sleep 100', {stdio: 'inherit'})")
     node.wait_for("ready\n")

@@ -7,6 +7,7 @@ from tests.hostile.conftest import Arena
 pytestmark = pytest.mark.anyio
 
 DEADLINE = 0.5
+GRACE = {"grace": 0.25}
 LATE = 10.0
 """Usual is a third of a second; what is not killed goes on for ever."""
 
@@ -67,7 +68,7 @@ os.execv('/bin/sleep', ['sleep', '1000'])
 
 @pytest.mark.parametrize("code", STUBBORN.values(), ids=STUBBORN)
 async def test_code_that_answers_no_interrupt_is_dead_soon_after_the_deadline(arena: Arena, code: str) -> None:
-    result = await arena.attack(code, timeout=DEADLINE)
+    result = await arena.attack(code, timeout=DEADLINE, limits=GRACE)
     assert result.status == "timeout", result
     assert result.duration < DEADLINE + LATE
     assert (result.exit_code, result.session_state) == (137, "fresh")
@@ -86,6 +87,6 @@ async def test_code_that_answers_no_interrupt_is_dead_soon_after_the_deadline(ar
     ],
 )
 async def test_other_languages_cannot_outlast_the_deadline_either(arena: Arena, language: str, code: str) -> None:
-    result = await arena.attack(code, language=language, timeout=DEADLINE)
+    result = await arena.attack(code, language=language, timeout=DEADLINE, limits=GRACE)
     assert result.status == "timeout", result
     assert result.duration < DEADLINE + LATE

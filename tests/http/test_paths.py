@@ -92,7 +92,7 @@ def test_libraries_are_checked_as_for_tools(server: Server) -> None:
 
 def test_limits_are_those_of_the_profile(server: Server) -> None:
     limits = httpx2.get(f"{server.url}/limits").json()
-    assert (limits["timeout"], limits["memory"], limits["upload"]) == (60.0, 2 << 30, 1 << 20)
+    assert (limits["timeout"], limits["grace"], limits["memory"], limits["upload"]) == (60.0, 2.0, 2 << 30, 1 << 20)
     assert failure(execute(server, "1", timeout_seconds=61), 403) == (
         "timeout must be above 0 and at most 60, the profile's limit; got 61"
     )

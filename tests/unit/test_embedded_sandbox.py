@@ -12,7 +12,7 @@ from llm_sandbox_mcp.policy import Policy
 
 pytestmark = pytest.mark.anyio
 
-_POLICY = Policy(memory=1, cpus=1, pids=1, disk=1, files=1, file_size=1, cpu_time=1, timeout=1, output=1)
+_POLICY = Policy(memory=1, cpus=1, pids=1, disk=1, files=1, file_size=1, cpu_time=1, timeout=1, grace=1, output=1)
 
 
 async def _nothing() -> None:

@@ -18,6 +18,7 @@ POLICIES = st.builds(
     files=st.integers(1, 1 << 40),
     file_size=st.integers(1, 1 << 40),
     timeout=st.floats(0.001, 1e6),
+    grace=st.floats(0.001, 60),
     cpu_time=st.floats(0.001, 1e6),
     output=st.integers(1, 1 << 40),
 )
@@ -44,6 +45,6 @@ def test_narrowing_never_loosens_and_refuses_by_name(policy: Policy, lower: dict
 
 @pytest.mark.parametrize("value", [0, -1, math.nan, math.inf, -math.inf, 30.001])
 def test_a_value_outside_is_refused_with_name_and_limit(value: float) -> None:
-    policy = Policy(memory=1, cpus=1, pids=1, disk=1, files=1, file_size=1, cpu_time=1, timeout=30, output=1)
+    policy = Policy(memory=1, cpus=1, pids=1, disk=1, files=1, file_size=1, cpu_time=1, timeout=30, grace=1, output=1)
     with pytest.raises(PolicyDenied, match=r"timeout .*30"):
         narrow(policy, timeout=value)

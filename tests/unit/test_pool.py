@@ -26,7 +26,16 @@ from llm_sandbox_mcp.tasks import open_tasks
 pytestmark = pytest.mark.anyio
 
 POLICY = Policy(
-    memory=1 << 20, cpus=1.0, pids=8, disk=1 << 20, files=9, file_size=9, timeout=10.0, cpu_time=9.0, output=100
+    memory=1 << 20,
+    cpus=1.0,
+    pids=8,
+    disk=1 << 20,
+    files=9,
+    file_size=9,
+    timeout=10.0,
+    grace=1.0,
+    cpu_time=9.0,
+    output=100,
 )
 
 

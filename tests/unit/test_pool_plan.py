@@ -16,7 +16,16 @@ from llm_sandbox_mcp.profile import load_profile
 from llm_sandbox_mcp.sections import PoolLimits
 
 POLICY = Policy(
-    memory=1 << 20, cpus=1.0, pids=8, disk=1 << 20, files=9, file_size=9, timeout=10.0, cpu_time=9.0, output=100
+    memory=1 << 20,
+    cpus=1.0,
+    pids=8,
+    disk=1 << 20,
+    files=9,
+    file_size=9,
+    timeout=10.0,
+    grace=1.0,
+    cpu_time=9.0,
+    output=100,
 )
 PYTHON = Key("python", "", POLICY)
 BASH = Key("bash", "", POLICY)

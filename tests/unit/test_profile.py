@@ -66,6 +66,7 @@ MISTAKES = {
     "limits.cpus": ["0", "-1", '"2"', "nan"],
     "limits.pids": ["0", "-5", "1.5", '"x"'],
     "limits.timeout": ['"0s"', "30", '"30"', '"30 minutes"'],
+    "limits.grace": ['"0s"', "2", '"61s"'],
     "limits.output": ['"0B"'],
     "limits.disk": ['"0B"'],
     "sessions.max": ["0", '"many"'],

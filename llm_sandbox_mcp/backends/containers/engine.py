@@ -14,7 +14,7 @@ from ...errors import EngineUnavailable, StartFailed
 from ..base import Check
 from .tls import SecureSocket
 
-SECONDS = 10
+SECONDS = 30
 """Longest time for an engine to answer a call; builds and pulls tell how they go and may take longer."""
 FIRST_SECONDS = 8
 """Longest time for its first answer: within ten it is told that there is no engine, also where something is silent."""

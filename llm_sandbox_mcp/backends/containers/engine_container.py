@@ -15,8 +15,9 @@ from .streams import Attached, Connection, Refused, upgrade
 
 T = TypeVar("T")
 
-_EXIT_SECONDS = 3.0
+_EXIT_SECONDS = 30.0
 """The end of the streams can be known before the exit code is."""
+_LONGEST_PAUSE = 0.25
 
 
 class EngineContainer(Container):
@@ -43,7 +44,7 @@ class EngineContainer(Container):
                 if code is not None:
                     return code
                 await anyio.sleep(pause)
-                pause *= 2
+                pause = min(2 * pause, _LONGEST_PAUSE)
         return None
 
     async def _in_thread(self, call: Callable[[], T]) -> T:

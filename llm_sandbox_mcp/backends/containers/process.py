@@ -53,7 +53,6 @@ class ContainerProcess(Process):
     def __init__(self, sandbox: "ContainerSandbox", streams: Streams) -> None:
         self._sandbox = sandbox
         self._streams = streams
-        self.grace = sandbox.grace
         self._group = 0
         self._exit_code: int | None = None
         self.stdin = streams.stdin

@@ -36,12 +36,12 @@ from .frames import (
 )
 
 _PROGRAM = (Path(__file__).parent / "relay.pl").read_text(encoding="utf-8")
-_START_SECONDS = 10.0
+_START_SECONDS = 30.0
 _FRAMES = 1024
 """That wait to be sent; of a relay that reads there are far fewer."""
 _DATA_FRAMES = 8
 """Of these, with data: what they are taken from stays with its owner until the others have gone."""
-_COMPLAINT_SECONDS = 1.0
+_COMPLAINT_SECONDS = 10.0
 _COMPLAINT = 300
 """Characters of what the relay said when it failed."""
 

@@ -30,22 +30,22 @@ _END = 10.0
 """Seconds for its removal; after that it is tried again."""
 _AGAIN = 5.0
 """Seconds between two tries to remove what its engine did not let go of."""
-_STARTED = 10.0
+_STARTED = 30.0
 """Seconds for a process to say its id; code of the same user can stop it before it does."""
-_ANSWER = 2.0
+_ANSWER = 20.0
 """Seconds for the agent to answer; code of the same user can stop it, or speak in its place."""
 _LINE = 256
 """Bytes of an answer of the agent's."""
 _FORGET = 16
 """How often what was said unasked is taken in and dropped, 1 MiB and a little each time."""
-_LISTING = 10.0
+_LISTING = 30.0
 """Seconds for what takes longer: a list of all files, or looking for programs in an image's own environment."""
 _READ = 1 << 16
 _SEEN = 8 << 20
 """Bytes that the agent may say of what it sees."""
 _ABANDONED = 5.0
 """Seconds to find out the id of a process whose start was given up, so that it can be killed."""
-_ENDING = 0.25
+_ENDING = 2.5
 """Seconds in which a container ends whose processes were all killed."""
 
 _MISSING = 'for program; do command -v "$program" >/dev/null || echo "$program"; done'
@@ -72,9 +72,6 @@ def read_fullness(said: bytes) -> Fullness:
 
 class ContainerSandbox(Sandbox):
     """One container, from its agent's first word to its end."""
-
-    grace = 0.4
-    """Seconds that its processes have to answer an interrupt, which goes by way of the agent."""
 
     def __init__(
         self,

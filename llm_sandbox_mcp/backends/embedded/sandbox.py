@@ -19,7 +19,7 @@ from .descriptors import PacketSocket, PipeReader, PipeWriter
 
 _SPAWN_BYTES = 128 << 10
 """Bytes of one request to start a process; the kernel bounds a packet at a little over that."""
-_SETTLED = 2.0
+_SETTLED = 20.0
 """Seconds for PID 1 to say that it has done what was asked of it."""
 
 

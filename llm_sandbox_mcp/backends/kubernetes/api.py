@@ -13,8 +13,10 @@ from kubernetes.aio.client import ApiClient, Configuration
 from ...errors import EngineUnavailable
 from .connector import Connector
 
-SECONDS = 4.0
-"""Longest time for the cluster to answer, so that its absence is told within five."""
+FIRST_SECONDS = 4.0
+"""Longest time for the cluster's first answer, so that its absence is told within five."""
+SECONDS = 20.0
+"""Longest time for it to answer, once it is known to."""
 _CONNECT_SECONDS = 30.0
 """Longest time for a process to start, once it is known that the cluster answers; nodes are slow with many at once."""
 _REQUESTS = 16
@@ -54,6 +56,7 @@ class Api:
         self.address = str(configuration.host)
         self.calls = 0
         """Requests made so far, those that became streams among them."""
+        self._patience = FIRST_SECONDS
         self._client = ApiClient(configuration)
         # Each attached process keeps a connection as long as it lives, so their number is no limit; what is asked is.
         self._connector = Connector(limit=0, ssl=self._client.rest_client.ssl_context)
@@ -68,9 +71,10 @@ class Api:
     async def call(self, method: str, path: str, query: Query = (), body: Json | list[Json] | None = None) -> Json:
         """The answer to one request; raises `Refused`, and `EngineUnavailable` where there is none."""
         async with self._requests:
-            with self._answering(), anyio.fail_after(SECONDS):
+            with self._answering(), anyio.fail_after(self._patience):
                 async with await self._request(method, path, query, body) as answer:
                     said = await answer.read()
+        self._patience = SECONDS
         return _checked(answer.status, said)
 
     @asynccontextmanager

@@ -271,7 +271,7 @@ class PodBackend(Backend):
         return pod
 
 
-_EXAMPLE = Policy(memory=1, cpus=1, pids=1, disk=1, files=1, file_size=1, timeout=1, cpu_time=1, output=1)
+_EXAMPLE = Policy(memory=1, cpus=1, pids=1, disk=1, files=1, file_size=1, timeout=1, grace=1, cpu_time=1, output=1)
 
 
 def create(settings: Mapping[str, Any], surroundings: Surroundings) -> Backend:

@@ -18,8 +18,8 @@ from kubernetes.aio.config.kube_config import load_kube_config
 from ...errors import EngineUnavailable
 
 _NAMESPACE = Path(SERVICE_TOKEN_FILENAME).with_name("namespace")
-_PLUGIN_SECONDS = 4.0
-"""For the program that a user's credentials come from, where there is one."""
+_PLUGIN_SECONDS = 20.0
+"""For the program that a user's credentials come from, where there is one; some take seconds on an idle machine."""
 
 
 async def find_cluster(kubeconfig: str, context: str, environ: Mapping[str, str], configuration: Configuration) -> str:

@@ -12,7 +12,7 @@ from .api import Api, Json, Refused
 SERVER = "llm-sandbox-mcp.server"
 """The label that names the server of a pod, and of a lease."""
 
-_SECONDS = 60
+_SECONDS = 120
 """Without being renewed a lease lasts so long; what is the server's is anyone's to remove then."""
 _BEAT = 15.0
 _FORMAT = "%Y-%m-%dT%H:%M:%S.%fZ"

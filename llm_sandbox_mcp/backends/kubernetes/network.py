@@ -14,6 +14,7 @@ _APPLY = "kubectl apply -k configs/kubernetes"
 _ANYWAY = 'or set kubernetes.network = "unchecked" in the profile'
 _SECONDS = 3
 """Until a connection counts as denied."""
+_LISTENING = 30
 _KUBELET = 10250
 """Where every node listens."""
 
@@ -56,7 +57,7 @@ async def denied_in_fact(target: Sandbox, address: str, node: str, other: Sandbo
     """Returns where pods reach neither each other nor a node; `EngineUnavailable` where they do, whatever is denied."""
     async with await target.spawn(("perl", "-e", _LISTEN), {"PATH": PATH}) as listener:
         port = bytearray()
-        with anyio.fail_after(_SECONDS):
+        with anyio.fail_after(_LISTENING):
             while not port.endswith(b"\n"):
                 port += await listener.stdout.receive()
         places = (f"{address}:{port.decode().strip()}", f"{node}:{_KUBELET}")

@@ -10,15 +10,12 @@ from ..containers.sandbox import ContainerSandbox
 from .pod import Pod
 from .watching import Watched
 
-_TOLD = 2.0
+_TOLD = 10.0
 """Seconds for the cluster to tell of a pod's end."""
 
 
 class PodSandbox(ContainerSandbox):
     """A living pod; the cluster tells when it ends."""
-
-    # An interrupt goes by way of two servers of the cluster, and behind it comes what they held of the output.
-    grace = 1.0
 
     def __init__(
         self,

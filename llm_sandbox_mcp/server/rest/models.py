@@ -124,6 +124,7 @@ class Limits(Answer):
     files: int
     file_size: int
     timeout: float
+    grace: float
     cpu_time: float
     output: int
     code: int
