@@ -39,8 +39,8 @@ def install(folder: Path) -> None:
         shutil.copytree(source, folder / "llm_sandbox_mcp" / source.name, ignore=shutil.ignore_patterns("__pycache__"))
     for package in _needed("llm-sandbox-mcp"):
         for file in package.files or ():
-            # Not the hook of an editable install. Programs lie outside.
-            if file.suffix not in (".pyc", ".pth"):
+            # Not the hook of an editable install, nor what that copied when it was made. Programs lie outside.
+            if file.suffix not in (".pyc", ".pth") and file.parts[0] != _PACKAGE.name:
                 copy = folder / (Path("bin", file.name) if ".." in file.parts else file)
                 copy.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(file.locate(), copy)
