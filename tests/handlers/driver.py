@@ -290,11 +290,12 @@ def start(language: str, folder: Path, env: Mapping[str, str] | None = None, **p
         "PATH": os.environ["PATH"],
         "HOME": values["home"],
         "LANG": "C.UTF-8",
-        "TMPDIR": values["temporary"],
         "SANDBOX_WORKDIR": values["workdir"],
         "SANDBOX_FIGURES": values["figures"],
         "SANDBOX_LIBRARIES": values["libraries"],
     }
+    if " " not in values["temporary"]:  # which R refuses, so that what it leaves is elsewhere
+        environment["TMPDIR"] = values["temporary"]
     environment |= {name: fill(value) for name, value in definition.get("env", {}).items()}
     environment |= env or {}
     argv = [fill(part) for part in definition["runner"]["argv"]]

@@ -46,10 +46,11 @@ class Kernel:
         return group
 
     def mounts(self, *controllers: str) -> str:
-        lines = [f"31 23 0:28 / {self.root} rw - tmpfs tmpfs rw", "20 1 0:1 / /proc rw shared:5 - proc proc rw"]
+        root = str(self.root).replace(" ", r"\040")  # as the kernel writes it
+        lines = [f"31 23 0:28 / {root} rw - tmpfs tmpfs rw", "20 1 0:1 / /proc rw shared:5 - proc proc rw"]
         for name in controllers:
             kind = "cgroup2" if name == "unified" else "cgroup"
-            lines.append(f"32 31 0:29 / {self.root}/{name} rw,relatime shared:9 - {kind} {kind} rw,{name}")
+            lines.append(f"32 31 0:29 / {root}/{name} rw,relatime shared:9 - {kind} {kind} rw,{name}")
         return "\n".join(lines) + "\n"
 
     def mkdir(self, path: str, mode: int = 0o777) -> None:
