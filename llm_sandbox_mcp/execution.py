@@ -112,7 +112,7 @@ class Run:
     async def _interrupt(self) -> None:
         deadline = anyio.current_time() + self._grace
         # Twice: the first is not heard by a runner that has yet to read its request, or to start a child. The second
-        # comes half way, for it breaks off what code does to clean up; that has as long as is left for the answer.
+        # comes half way: it breaks off what code does to clean up, and the answer to it has as long as that had.
         for until in (deadline - self._grace / 2, deadline):
             with anyio.CancelScope(shield=True, deadline=until):
                 try:
