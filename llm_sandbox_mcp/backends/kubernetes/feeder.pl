@@ -9,7 +9,7 @@ use Config;
 my $ROOM     = 1 << 16;
 my $ALL      = 1 << 20;    # what a pipe holds at most
 my $ATOM     = 4096;       # bytes that a pipe takes without waiting, if it takes any
-my $SILENCE  = 0.5;        # seconds after which nothing more comes for a program that has ended
+my $SILENCE  = 5;          # seconds after which nothing more comes for a program that has ended
 my $PATIENCE = 30;         # seconds that what was printed last waits for who takes it
 $0 = 'feeder';
 
