@@ -26,7 +26,8 @@ LIMITS = {rings.CHECK: 300, rings.SANDBOX: 1200, rings.ENGINES: 1500, rings.ALL:
 """Seconds for all tests of a ring, three times what they take."""
 SECOND_LIMIT = 600
 """Seconds for the second look."""
-MOST_PROCESSES = 4
+PROCESSES = min(4, (os.cpu_count() or 1) + 1)
+"""That run tests side by side: one more than there are cores, as a test waits for a quarter of its time."""
 _PASSED, _FAILED, _NOTHING_FOUND = 0, 1, 5
 _GRACE = 10.0
 _PRINTING = 1.0
@@ -58,10 +59,12 @@ class Run:
 def main() -> int:
     own, more = _split(sys.argv[1:])
     options = _parser().parse_args(own)
+    if options.ring == rings.CHECK and not more:
+        more = rings.NOTHING  # the same, found sooner
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         ring = (rings.OPTION, options.ring, *((rings.ENGINE, options.engine) if options.engine else ()), *more)
-        side_by_side = ("-n", options.workers, "--maxprocesses", str(MOST_PROCESSES), rings.BESIDE, "others")
+        side_by_side = ("-n", str(options.workers), rings.BESIDE, "others")
         limit = options.limit or LIMITS[options.ring]
         first = run((*side_by_side, *ring), limit, Path(folder, "first"))
         if options.ring in (rings.ENGINES, rings.ALL) and first.code is not None:
@@ -147,7 +150,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("ring", choices=rings.RINGS)
     parser.add_argument("--engine", default="", help="of an engine's tests those of this one")
-    parser.add_argument("--workers", default="auto", help="processes side by side (default: one for each core)")
+    parser.add_argument("--workers", type=int, default=PROCESSES, help="processes side by side (default: %(default)s)")
     parser.add_argument("--limit", type=float, help="seconds for all of it")
     parser.add_argument("--no-second-look", dest="second_look", action="store_false")
     return parser

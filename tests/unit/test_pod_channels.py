@@ -213,12 +213,10 @@ async def test_signals_end_the_program_and_not_its_feeder() -> None:
 
 
 async def test_what_comes_after_the_end_of_a_program_is_taken_to_its_end() -> None:
-    command = [*FEEDER, "sh", "-c", "exec <&-; echo over; exit 6"]
-    with anyio.fail_after(30):
+    command = [*FEEDER, "sh", "-c", "head -c 1 >/dev/null; exec <&-; echo over; exit 6"]
+    with anyio.fail_after(60):
         async with await anyio.open_process(command, stderr=None) as process:
             assert process.stdin
-            assert process.stdout
-            assert await process.stdout.receive() == b"over\n"
             for _ in range(64):
                 await process.stdin.send(struct.pack(">I", 1 << 16) + bytes(1 << 16))
             await process.stdin.send(struct.pack(">I", 0))

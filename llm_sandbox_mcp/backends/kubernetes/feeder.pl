@@ -9,7 +9,8 @@ use Config;
 my $ROOM     = 1 << 16;
 my $ALL      = 1 << 20;    # what a pipe holds at most
 my $ATOM     = 4096;       # bytes that a pipe takes without waiting, if it takes any
-my $SILENCE  = 5;          # seconds after which nothing more comes for a program that has ended
+my $NOTHING  = 0.5;        # seconds after which nothing comes for a program that ended before anything had
+my $SILENCE  = 5;          # and nothing more for one that ended in the middle of it
 my $PATIENCE = 30;         # seconds that what was printed last waits for who takes it
 $0 = 'feeder';
 
@@ -128,9 +129,11 @@ for my $way (grep { $_->{from} } @from) {
 # before would be reset, and what became of the program be lost with it. One that was waiting for input has none.
 delete $to->{to};
 while ($coming && !$left) {
+    my $held = length $frames;
     unpack_frames();
     last if $to->{ended};
-    my $ready = wait_for($SILENCE, \*STDIN) // last;
+    next if length $frames < $held;    # there may be more of them
+    my $ready = wait_for($begun ? $SILENCE : $NOTHING, \*STDIN) // last;
     $left = !sysread STDIN, $frames, $ROOM, length $frames if $ready;
 }
 1 while (grep { $_->{to} && length $_->{data} } @from) && defined wait_for($PATIENCE);
