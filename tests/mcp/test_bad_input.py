@@ -222,7 +222,7 @@ async def refused(client: Client, rows: Sequence[Row]) -> None:
         if found:
             complaints.append(f"{row.tool} {str(row.arguments)[:100]}: {', '.join(found)}: {text(result)[:LONGEST]}")
     assert complaints == []
-    assert below(os.getpid()) == processes
+    assert below(os.getpid()) <= processes  # one of which may just have been ending
     assert (await run(client, STATE, session_id=opened))["result"] == KEPT
 
 
