@@ -109,4 +109,4 @@ def _noted() -> list[str]:
 
 def _program(name: str) -> Path | None:
     place = os.environ.get(PLACE)
-    return Path(place, name).absolute() if place else None
+    return Path(place, name).resolve() if place else None
