@@ -29,6 +29,9 @@ class _Writer:
     def __init__(self, path: str) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC)
 
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        self._write(chosen=len(session.items))
+
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self._write(test=nodeid, began=os.getpid())
 
@@ -55,6 +58,8 @@ def _reason(report: pytest.TestReport) -> str:
 class Journal:
     """What a record says."""
 
+    chosen: int = 0
+    """How many tests were to be run."""
     ended: set[str] = field(default_factory=set)
     failed: dict[str, str] = field(default_factory=dict)
     """The first reason for each."""
@@ -62,15 +67,22 @@ class Journal:
     """What has begun and not ended, with the process."""
 
     def __or__(self, other: "Journal") -> "Journal":
-        return Journal(self.ended | other.ended, self.failed | other.failed, self.running | other.running)
+        return Journal(
+            self.chosen + other.chosen,
+            self.ended | other.ended,
+            self.failed | other.failed,
+            self.running | other.running,
+        )
 
 
 def read(path: Path) -> Journal:
     """Reads a record, which may end anywhere."""
     journal = Journal()
     for line in _lines(path):
-        test = line["test"]
-        if "began" in line:
+        test = line.get("test", "")
+        if "chosen" in line:
+            journal.chosen = line["chosen"]  # each process that shares them says the same
+        elif "began" in line:
             journal.running[test] = line["began"]
         elif "failed" in line:
             journal.failed.setdefault(test, line["failed"])

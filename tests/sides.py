@@ -1,6 +1,7 @@
 """How `pytest -n` shares the tests out to processes that run side by side."""
 
 import re
+from typing import Any
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling
@@ -43,3 +44,20 @@ class Sides(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
 
     def _split_scope(self, nodeid: str) -> str:
         return unit(nodeid)
+
+    def remove_node(self, node: Any) -> str | None:
+        """Takes from a process what it had; what ended it is told, and not run again by the next, which it would end too."""
+        units = self.assigned_work.pop(node)
+        ended = next((test for tests in units.values() for test, done in tests.items() if not done), None)
+        for name, tests in units.items():
+            if left := {test: done for test, done in tests.items() if not done and test != ended}:
+                self.workqueue[name] = left
+        for other in self.registered_collections.keys() & self.assigned_work.keys():
+            self._reschedule(other)
+        return ended
+
+    def _reschedule(self, node: Any) -> None:
+        """Gives a process the next unit; one test alone it would not begin before it is told that there is no other."""
+        super()._reschedule(node)
+        while not node.shutting_down and self._pending_of(self.assigned_work[node]) < 2:
+            super()._reschedule(node)

@@ -63,17 +63,19 @@ def main() -> int:
         more = rings.NOTHING  # the same, found sooner
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        ring = (rings.OPTION, options.ring, *((rings.ENGINE, options.engine) if options.engine else ()), *more)
-        side_by_side = ("-n", str(options.workers), rings.BESIDE, "others")
+        # Each in one word: of a word by itself pytest asks whether there is a file of that name, to look for settings there.
+        engine = (f"{rings.ENGINE}={options.engine}",) if options.engine else ()
+        ring = (f"{rings.OPTION}={options.ring}", *engine, *more)
+        side_by_side = (f"-n{options.workers}", f"{rings.BESIDE}=others")
         limit = options.limit or LIMITS[options.ring]
         first = run((*side_by_side, *ring), limit, Path(folder, "first"))
         if options.ring in (rings.ENGINES, rings.ALL) and first.code is not None:
-            first += run((rings.BESIDE, "nothing", *ring), limit, Path(folder, "alone"))
+            first += run((f"{rings.BESIDE}=nothing", *ring), limit, Path(folder, "alone"))
         failed = first.failed()
         second: Run | None = None
         if options.second_look and first.code == _FAILED and 0 < len(failed) <= UNSTEADY:
             print(f"\n=== a second look at {len(failed)} that failed, one at a time", flush=True)
-            second = run((rings.OPTION, options.ring, *failed), SECOND_LIMIT, Path(folder, "second"))
+            second = run((f"{rings.OPTION}={options.ring}", *failed), SECOND_LIMIT, Path(folder, "second"))
     good, lines = verdict(first, second)
     print(f"\n=== {options.ring}: {'passed' if good else 'FAILED'} after {time.monotonic() - began:.0f} s")
     print(*lines, sep="\n", flush=True)
@@ -82,7 +84,7 @@ def main() -> int:
 
 def run(arguments: Iterable[str], limit: float, record: Path) -> Run:
     """Runs pytest to its end, or ends it when the limit (seconds) is reached."""
-    process = subprocess.Popen([sys.executable, "-m", "pytest", "--journal", str(record), *arguments])
+    process = subprocess.Popen([sys.executable, "-m", "pytest", f"{journal.OPTION}={record}", *arguments])
     try:
         code = process.wait(limit)
     except subprocess.TimeoutExpired:
@@ -110,8 +112,11 @@ def verdict(first: Run, second: Run | None) -> tuple[bool, list[str]]:
             lines.append(f"pytest ended with exit code {which.code}; see its output above")
     if second is None and len(failed) > UNSTEADY:
         lines.append(f"{len(failed)} tests failed; a second look is taken at up to {UNSTEADY}")
-    passed = (second or first).code == _PASSED
-    return passed and not again, lines
+    chosen, ran = first.journal.chosen, len((first.journal | second.journal if second else first.journal).ended)
+    if first.code == _PASSED and (ran < chosen or not ran):
+        # Processes that ended before they were given a test are nothing that pytest fails for.
+        lines.append(f"of {chosen} tests {ran} were run")
+    return (second or first).code == _PASSED and 0 < ran >= chosen and not again, lines
 
 
 def alone(test: str) -> Sequence[str]:

@@ -34,10 +34,10 @@ async def test_hangs():
 PASSES = "def test_passes(): pass"
 
 
-def stage(folder: Path, *tests: str, options: tuple[str, ...] = ()) -> tuple[int, str]:
+def stage(folder: Path, *tests: str, options: tuple[str, ...] = (), conftest: str = "") -> tuple[int, str]:
     """Runs a stage on a folder with tests of these texts."""
     (folder / "pytest.ini").write_text("[pytest]\naddopts = -p no:schemathesis")
-    (folder / "conftest.py").write_text('pytest_plugins = ["tests.conftest"]')
+    (folder / "conftest.py").write_text(f'{conftest}\npytest_plugins = ["tests.conftest"]')
     for number, text in enumerate(tests):
         (folder / f"test_{number}.py").write_text(text)
     done = subprocess.run(
@@ -93,8 +93,8 @@ def test_a_file_that_cannot_be_read_fails_the_stage(tmp_path: Path) -> None:
     assert "nothing_of_this_name" in said
 
 
-def run(code: int | None, *failed: str) -> Run:
-    return Run(code, Journal(failed=dict.fromkeys(failed, "a reason")))
+def run(code: int | None, *failed: str, chosen: int = 2, ended: int = 2) -> Run:
+    return Run(code, Journal(chosen, {str(number) for number in range(ended)}, dict.fromkeys(failed, "a reason")))
 
 
 @pytest.mark.parametrize(
@@ -115,6 +115,19 @@ def test_where_no_test_was_found_nothing_has_passed() -> None:
     assert verdict(run(5), None) == (False, ["there is no such test in this ring"])
 
 
+@pytest.mark.parametrize(("chosen", "ended"), [(2, 1), (2, 0), (0, 0)])
+def test_where_not_all_were_run_nothing_has_passed(chosen: int, ended: int) -> None:
+    assert verdict(run(0, chosen=chosen, ended=ended), None) == (False, [f"of {chosen} tests {ended} were run"])
+
+
+def test_processes_that_find_no_test_leave_none_out(tmp_path: Path) -> None:
+    # One starts so late that the record is there already, which must not be taken for a place of tests.
+    late = 'import os, time\nif os.environ.get("PYTEST_XDIST_WORKER") == "gw1": time.sleep(3)'
+    code, said = stage(tmp_path, PASSES, PASSES, options=("--workers", "2"), conftest=late)
+    assert code == 0, said
+    assert "node down" not in said
+
+
 def test_more_than_a_few_failures_get_no_second_look() -> None:
     good, lines = verdict(run(1, *map(str, range(UNSTEADY + 1))), None)
     assert not good
@@ -127,10 +140,10 @@ def test_a_second_look_that_does_not_end_well_saves_nothing(code: int | None) ->
 
 
 def test_a_record_is_read_up_to_where_it_was_cut_off(tmp_path: Path) -> None:
-    whole = [{"test": "a", "began": 7}, {"test": "a", "failed": "why"}, {"test": "a", "ended": True}]
+    whole = [{"chosen": 2}, {"test": "a", "began": 7}, {"test": "a", "failed": "why"}, {"test": "a", "ended": True}]
     (tmp_path / "record").write_text(
         "".join(f"{json.dumps(line)}\n" for line in (*whole, {"test": "b", "began": 8})) + '{"test": "b", "fai'
     )
     found = journal.read(tmp_path / "record")
-    assert (found.ended, found.failed, found.running) == ({"a"}, {"a": "why"}, {"b": 8})
+    assert (found.chosen, found.ended, found.failed, found.running) == (2, {"a"}, {"a": "why"}, {"b": 8})
     assert journal.read(tmp_path / "none") == Journal()
