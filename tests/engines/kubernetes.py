@@ -26,10 +26,10 @@ def kubeconfig() -> str | None:
 
 
 @contextmanager
-def building() -> Iterator[Callable[[], None]]:
+def building(*, wanted: bool) -> Iterator[Callable[[], None]]:
     """Makes beside other work what the cluster is started from; gives what waits for it. `start` says what went wrong."""
     program = _program("build")
-    if os.environ.get("KUBECONFIG") or program is None or not program.exists():
+    if not wanted or os.environ.get("KUBECONFIG") or program is None or not program.exists():
         yield lambda: None
         return
     with _LOG.open("wb") as log:

@@ -45,7 +45,7 @@ def up(engine: str = "") -> int:
     failed = _prepared()
     wanted = {"docker", engine} if engine else {*NAMES}
     if not _excluded():
-        with alone(), kubernetes.building() as built:
+        with alone(), kubernetes.building(wanted="kubernetes" in wanted) as built:
             starts: tuple[Callable[[], None], ...] = (_docker, _podman, partial(_kubernetes, built))
             for name, start in zip(NAMES, starts, strict=True):
                 if name in wanted and name not in failed and (reason := _failure(start)):
