@@ -25,6 +25,11 @@ def kubeconfig() -> str | None:
     return os.environ.get("KUBECONFIG") or next(iter(_noted()), None)
 
 
+def can_start() -> bool:
+    """Whether there are programs that start one."""
+    return _program("up") is not None
+
+
 @contextmanager
 def building(*, wanted: bool) -> Iterator[Callable[[], None]]:
     """Makes beside other work what the cluster is started from; gives what waits for it. `start` says what went wrong."""

@@ -44,7 +44,10 @@ def up(engine: str = "") -> int:
     """
     failed = _prepared()
     wanted = {"docker", engine} if engine else {*NAMES}
-    if not _excluded():
+    if reason := _excluded():
+        if not kubernetes.kubeconfig():
+            failed["kubernetes"] = reason
+    else:
         with alone(), kubernetes.building(wanted="kubernetes" in wanted) as built:
             starts: tuple[Callable[[], None], ...] = (_docker, _podman, partial(_kubernetes, built))
             for name, start in zip(NAMES, starts, strict=True):
@@ -68,7 +71,7 @@ def down() -> int:
 
 
 def status() -> int:
-    """Prints what runs; fails when something is missing."""
+    """Prints what runs; fails when something that `up` starts is missing."""
     complete = True
     for name, daemon in ENGINES.items():
         if not daemon().healthy():
@@ -80,7 +83,7 @@ def status() -> int:
         print(f"{name}: unix://{daemon().socket} {'without ' + ' '.join(lacking) if lacking else 'with all images'}")
         complete = complete and not lacking
     print(f"kubernetes: {kubernetes.kubeconfig() or 'does not run'}")
-    return 0 if complete and kubernetes.kubeconfig() else 1
+    return 0 if complete and (kubernetes.kubeconfig() or not kubernetes.can_start()) else 1
 
 
 def save() -> int:

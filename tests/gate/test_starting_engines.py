@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.engines import daemon, kubernetes
+from tests.engines import daemon, kubernetes, starting
 from tests.engines.daemon import Daemon, Unusable, last_words
+from tests.engines.requirement import REQUIRE
 
 SERVES = """
 import http.server, socketserver, sys
@@ -117,3 +118,15 @@ def test_a_cluster_that_is_named_is_taken_as_it_is(monkeypatch: pytest.MonkeyPat
     kubernetes.start([])
     assert kubernetes.kubeconfig() == "/mine"
     assert not kubernetes.stop()
+
+
+def test_who_may_start_none_is_told_so_of_each(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(starting, "_excluded", lambda: "only root may")
+    monkeypatch.setenv(REQUIRE, "embedded kubernetes")
+    assert starting.up() == 1
+    assert "kubernetes: left out: only root may\n" in capsys.readouterr().err
+    assert starting.up("podman") == 0
+    monkeypatch.setenv("KUBECONFIG", "/of/a/cluster")
+    assert starting.up() == 0

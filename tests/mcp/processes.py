@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import anyio
@@ -28,6 +28,17 @@ async def gone(watched: list[int]) -> None:
     """Waits until the processes of all these descriptors have ended."""
     for descriptor in watched:
         await anyio.wait_readable(descriptor)
+
+
+async def ended(pids: set[int]) -> None:
+    """Waits until these processes have ended."""
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            descriptor = os.pidfd_open(pid)
+            try:
+                await anyio.wait_readable(descriptor)
+            finally:
+                os.close(descriptor)
 
 
 @contextmanager

@@ -8,11 +8,10 @@ import pytest
 
 from llm_sandbox_mcp.backends.base import Usage
 from llm_sandbox_mcp.backends.embedded.sandbox import EmbeddedSandbox
-from llm_sandbox_mcp.policy import Policy
+
+from .policies import POLICY
 
 pytestmark = pytest.mark.anyio
-
-_POLICY = Policy(memory=1, cpus=1, pids=1, disk=1, files=1, file_size=1, cpu_time=1, timeout=1, grace=1, output=1)
 
 
 async def _nothing() -> None:
@@ -26,7 +25,7 @@ async def _no_usage() -> Usage:
 @pytest.mark.parametrize("turns", range(6))
 async def test_a_listener_that_comes_as_its_scope_is_cancelled_is_closed(turns: int) -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    sandbox = EmbeddedSandbox("name", _POLICY, ours, _no_usage, _nothing)
+    sandbox = EmbeddedSandbox("name", POLICY, ours, _no_usage, _nothing)
 
     async def listen() -> None:
         async with sandbox.listen() as listener:

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from llm_sandbox_mcp.errors import PolicyDenied
 from llm_sandbox_mcp.policy import LIMITS, Policy, narrow
 
+from .policies import POLICY
+
 POLICIES = st.builds(
     Policy,
     memory=st.integers(1, 1 << 40),
@@ -45,6 +47,5 @@ def test_narrowing_never_loosens_and_refuses_by_name(policy: Policy, lower: dict
 
 @pytest.mark.parametrize("value", [0, -1, math.nan, math.inf, -math.inf, 30.001])
 def test_a_value_outside_is_refused_with_name_and_limit(value: float) -> None:
-    policy = Policy(memory=1, cpus=1, pids=1, disk=1, files=1, file_size=1, cpu_time=1, timeout=30, grace=1, output=1)
     with pytest.raises(PolicyDenied, match=r"timeout .*30"):
-        narrow(policy, timeout=value)
+        narrow(POLICY, timeout=value)

@@ -23,20 +23,9 @@ from llm_sandbox_mcp.pool import Pool
 from llm_sandbox_mcp.profile import load_profile
 from llm_sandbox_mcp.tasks import open_tasks
 
-pytestmark = pytest.mark.anyio
+from .policies import POLICY
 
-POLICY = Policy(
-    memory=1 << 20,
-    cpus=1.0,
-    pids=8,
-    disk=1 << 20,
-    files=9,
-    file_size=9,
-    timeout=10.0,
-    grace=1.0,
-    cpu_time=9.0,
-    output=100,
-)
+pytestmark = pytest.mark.anyio
 
 
 class Memory:

@@ -10,23 +10,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from llm_sandbox_mcp.policy import Policy, narrow
+from llm_sandbox_mcp.policy import narrow
 from llm_sandbox_mcp.pool_plan import Key, Member, Opening, Plan, State, Waiter, Wanted, plan
 from llm_sandbox_mcp.profile import load_profile
 from llm_sandbox_mcp.sections import PoolLimits
 
-POLICY = Policy(
-    memory=1 << 20,
-    cpus=1.0,
-    pids=8,
-    disk=1 << 20,
-    files=9,
-    file_size=9,
-    timeout=10.0,
-    grace=1.0,
-    cpu_time=9.0,
-    output=100,
-)
+from .policies import POLICY
+
 PYTHON = Key("python", "", POLICY)
 BASH = Key("bash", "", POLICY)
 KEYS = [PYTHON, BASH, Key("python", "other", POLICY), Key("python", "", narrow(POLICY, timeout=1)), Key("", "", POLICY)]
@@ -222,7 +212,7 @@ class Pool(RuleBasedStateMachine):
 
 
 TestPool = Pool.TestCase
-TestPool.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestPool.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
 
 
 def test_a_warm_one_goes_to_the_first_request_of_its_key_and_is_made_up_for() -> None:
