@@ -5,7 +5,7 @@ A hint may hit where there is nothing to find, and never the other way round. It
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 
 import regex
 
@@ -15,6 +15,9 @@ _WORD = re.compile(rb"\w+")
 _SPACED = bytes(byte if _WORD.match(bytes([byte])) else ord(" ") for byte in range(256))
 _WITHIN_NAMES = b"\"'`\\"
 """What some languages let stand in the middle of a name; also a backslash with the end of its line."""
+_BROKEN = re.compile(rb"\w+(?:[\"'`\\]+\w+)+")
+"""Words in which they stand. Any of them can as well be where a name begins or ends."""
+_CONTINUED = re.compile(rb"\\\r?\n")
 _ESCAPED = re.compile(r"\\[xu0-7]")
 """Where a name can begin in the middle of what looks like a word."""
 _PIECE = re.compile(rb"\w+|[\"'`\\]|[^\x00-\x7f]")
@@ -37,6 +40,8 @@ class NameHint:
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names = [frozenset(_WORD.findall(name.encode())) for name in names]
+        self._own = tuple(frozenset[bytes]().union(*self._names))
+        self._longest = max(map(len, self._own), default=0)
         self._telling = all(self._names)
         longest = {max(words, key=len) for words in self._names if words}
         self.pieces = longest | _ODD if self._telling else None
@@ -47,12 +52,29 @@ class NameHint:
         if not self._telling or _ESCAPED.search(text):
             return True
         code = text.encode()
+        joined = _CONTINUED.sub(b"", code)
+        return self._stand_in(code) or (joined != code and self._stand_in(joined))
+
+    def _stand_in(self, code: bytes) -> bool:
         words = set(code.translate(_SPACED).split())
         if any(map(words.issuperset, self._names)):
             return True
-        joined = code.replace(b"\\\r\n", b"").replace(b"\\\n", b"")
-        words.update(joined.translate(_SPACED, _WITHIN_NAMES).split())
+        for broken in set(_BROKEN.findall(code)):
+            words.update(self._joined(_WORD.findall(broken)))
+        # Grammars let a name follow a number without a space.
+        after = [word for word in words if word.endswith(self._own) and word[:1].isdigit()]
+        words.update(own for own in self._own for word in after if word.endswith(own))
         return any(map(words.issuperset, self._names))
+
+    def _joined(self, parts: Sequence[bytes]) -> Iterator[bytes]:
+        """What may be one name: parts that follow each other, not many more than the longest name has letters."""
+        for first, name in enumerate(parts):
+            most = len(name) + self._longest
+            for part in parts[first + 1 : first + 1 + self._longest]:
+                name += part
+                if len(name) > most:
+                    break
+                yield name
 
 
 def spelled(code: str) -> str:

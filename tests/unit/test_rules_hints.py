@@ -13,7 +13,24 @@ from .judges import LANGUAGES, found, judge
 
 EVERYTHING = Rule(name="everything", calls=("`",), strings=("(?!)",))
 """Has no word that the code must have, and so has the rules look at all of it."""
-GLUE = ["\n", "; ", "x = ", "y = x\n", "y(1)\n", "'", '"', "\\", "\uff4fs", "\\x6f", "# ", "(", ")", " as ", ".run"]
+GLUE = [
+    "\n",
+    "; ",
+    "x = ",
+    "y = x\n",
+    "y(1)\n",
+    "'",
+    '"',
+    "\\",
+    "\uff4fs",
+    "\\x6f",
+    "# ",
+    "(",
+    ")",
+    " as ",
+    ".run",
+    "1",
+]
 PATTERNS = st.lists(
     st.sampled_from(
         [
@@ -110,7 +127,18 @@ def test_a_pattern_that_looks_around_has_none(pattern: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["import os\nos.system", "'sys'tem os", "sy\\\nstem os", "os 'system'", r"\x6fos \u0061system"]
+    "text",
+    [
+        "import os\nos.system",
+        "'sys'tem os",
+        "sy\\\nstem os",
+        "os 'system'",
+        r"\x6fos \u0061system",
+        "os = 1system",
+        "0x1fos.system",
+        "a=`os.'sys't\"em`",
+        "os`sys'tem",
+    ],
 )
 def test_a_hint_for_names_hits_where_all_words_are(text: str) -> None:
     assert NameHint(["os.system"]).hits(text)
