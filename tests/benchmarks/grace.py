@@ -14,7 +14,7 @@ import anyio.to_thread
 from llm_sandbox_mcp.profile import load_profile
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.wiring import open_service
-from tests.engines import docker_host, host_folder, podman_host, small_profile
+from tests.engines import docker_host, host_folder, kubeconfig, podman_host, small_profile
 
 from .speed import row
 
@@ -58,6 +58,7 @@ async def killed(service: Service) -> tuple[float, float]:
 
     async def watch() -> None:
         nonlocal dead
+        assert lives(mark), "the code does not run on this machine, or not any more"
         dead = await anyio.to_thread.run_sync(end_of, mark)
 
     async with anyio.create_task_group() as tasks:
@@ -117,8 +118,9 @@ async def measure(backend: str) -> None:
 
 
 async def main() -> None:
-    """Measures embedded, and every engine of the tests that runs."""
-    for backend, there in (("embedded", True), ("docker", docker_host()), ("podman", podman_host())):
+    """Measures embedded, and every engine of the tests that runs; of a cluster the node has to be this machine."""
+    engines = {"embedded": True, "docker": docker_host(), "podman": podman_host(), "kubernetes": kubeconfig()}
+    for backend, there in engines.items():
         if there:
             await measure(backend)
         else:

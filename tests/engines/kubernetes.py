@@ -1,10 +1,13 @@
 """A cluster for tests: the one that KUBECONFIG names, or one that another program brings up on this machine."""
 
 import os
+import re
 import signal
+import socket
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from functools import cache
 from pathlib import Path
 
 from .daemon import Unusable, last_words
@@ -21,8 +24,8 @@ _BUILD_LIMIT, _UP_LIMIT, _DOWN_LIMIT = 900.0, 240.0, 60.0
 
 
 def kubeconfig() -> str | None:
-    """The file that names the cluster; None where there is none."""
-    return os.environ.get("KUBECONFIG") or next(iter(_noted()), None)
+    """The file that names the cluster; None where there is none, or the one that was started here has ended."""
+    return os.environ.get("KUBECONFIG") or next((path for path in _noted()[:1] if _listens(path)), None)
 
 
 def can_start() -> bool:
@@ -62,6 +65,7 @@ def start(archives: Sequence[Path]) -> None:
             print("kubernetes: starting", flush=True)
             path = _started([str(program), *given])
             _NOTED.write_text("\n".join((path, str(program.parent), *given)))
+            _listens.cache_clear()
     print(f"kubernetes: {kubeconfig()}", flush=True)
 
 
@@ -69,8 +73,11 @@ def stop() -> bool:
     """Ends the cluster that was started here, and no other; false where there is none."""
     if not (noted := _noted()):
         return False
-    subprocess.run([Path(noted[1], "down")], check=True, timeout=_DOWN_LIMIT)
+    there = [program for program in (Path(noted[1], "down"), _program("down")) if program and program.exists()]
+    if there:
+        subprocess.run(there[:1], check=True, timeout=_DOWN_LIMIT)
     _NOTED.unlink()
+    _listens.cache_clear()
     return True
 
 
@@ -102,6 +109,17 @@ def _answers(kubeconfig: str) -> bool:
         with new_client_from_config(kubeconfig) as client:
             return bool(CoreV1Api(client).list_node(_request_timeout=10.0).items)
     except (ConfigException, HTTPError, OSError):
+        return False
+
+
+@cache
+def _listens(kubeconfig: str) -> bool:
+    """Whether somebody does where a cluster is said to be."""
+    try:
+        found = re.search(r'server: "?https://([^:/\s]+):(\d+)', Path(kubeconfig).read_text())
+        with socket.create_connection((found[1], int(found[2])), 5.0) if found else nullcontext():
+            return found is not None
+    except OSError:
         return False
 
 

@@ -28,6 +28,7 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(kubernetes, "_LOG", tmp_path / "kubernetes.log")
     monkeypatch.setattr(kubernetes, "_NOTED", tmp_path / "kubeconfig")
     monkeypatch.delenv("KUBECONFIG", raising=False)
+    kubernetes._listens.cache_clear()
     return tmp_path
 
 
@@ -84,15 +85,31 @@ def cluster(place: Path, up: str) -> None:
 def test_a_cluster_is_started_with_its_images_and_found_and_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cluster(tmp_path, 'echo "given $*"; echo export KUBECONFIG=/somewhere/kubeconfig')
+    file = tmp_path / "its"
+    cluster(tmp_path, f'echo "given $*"; echo export KUBECONFIG={file}')
     monkeypatch.setenv(kubernetes.PLACE, str(tmp_path))
-    kubernetes.start([Path("/a.tar"), Path("/b.tar")])
-    assert kubernetes.kubeconfig() == "/somewhere/kubeconfig"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        file.write_text(f"server: https://127.0.0.1:{server.getsockname()[1]}\n")
+        kubernetes.start([Path("/a.tar"), Path("/b.tar")])
+        assert kubernetes.kubeconfig() == str(file)
     assert "given /a.tar /b.tar" in (tmp_path / "kubernetes.log").read_text()
     assert kubernetes.stop()
     assert (tmp_path / "ended").exists()
     assert kubernetes.kubeconfig() is None
     assert not kubernetes.stop()
+
+
+def test_a_cluster_that_ended_by_itself_is_not_found_but_ended_by_whatever_ends_them_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "its"
+    file.write_text("server: https://127.0.0.1:1\n")
+    (tmp_path / "kubeconfig").write_text(f"{file}\n/of/a/checkout/that/is/gone")
+    cluster(tmp_path, "")
+    monkeypatch.setenv(kubernetes.PLACE, str(tmp_path))
+    assert kubernetes.kubeconfig() is None
+    assert kubernetes.stop()
+    assert (tmp_path / "ended").exists()
 
 
 @pytest.mark.parametrize(("up", "says"), [("echo no room; exit 3", "ended with 3"), ("echo nothing", "ended with 0")])
