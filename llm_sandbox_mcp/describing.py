@@ -38,8 +38,8 @@ class Describer:
             if await self._preparer.ready(language):
                 answer = await self._ask(language)
         except SandboxError as error:
-            mend = f"; if it is missing: {handler.requires.install}" if handler.requires.install else ""
-            problem = {"problem": f"{handler.title} does not run here: {error}{mend}"}
+            fix = f"; if it is missing: {handler.requires.install}" if handler.requires.install else ""
+            problem = {"problem": f"{handler.title} does not run here: {error}{fix}"}
         return {
             "name": handler.name,
             "title": handler.title,

@@ -57,7 +57,7 @@ class Unavailable(SandboxError):
 
 
 class EngineUnavailable(Unavailable):
-    """The engine cannot make sandboxes here; the message says why and what mends it."""
+    """The engine cannot make sandboxes here; the message says why and what fixes it."""
 
 
 class StartFailed(Unavailable):

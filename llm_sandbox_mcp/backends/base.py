@@ -64,8 +64,8 @@ class Check:
     name: str
     state: Literal["ok", "degraded", "missing"]
     detail: str
-    mend: str = ""
-    """The command or the step that mends it."""
+    fix: str = ""
+    """The command or the step that fixes it."""
 
 
 def halves(message: str) -> tuple[str, str]:
@@ -257,7 +257,7 @@ class Backend(ABC):
     async def obstacle(self) -> str:
         """Why no sandbox can be made here; empty where one can. Cheaper than `probe` where that does more."""
         missing = [check for check in await self.probe() if check.state == "missing"]
-        return f"{missing[0].detail}; {missing[0].mend}" if missing else ""
+        return f"{missing[0].detail}; {missing[0].fix}" if missing else ""
 
     @abstractmethod
     def sandbox(self, policy: Policy, image: str = "") -> AbstractAsyncContextManager[Sandbox]:

@@ -296,8 +296,8 @@ def _limits(info: Mapping[str, Any]) -> Check:
     version = info.get("CgroupVersion", "1")
     lacking = [name for name, key in _LIMITS.items() if not info.get(key)]
     if lacking:
-        mend = "start the engine with these control groups, such as with systemd's delegation"
-        return Check("limits", "degraded", f"the engine does not limit {', '.join(lacking)}", mend)
+        fix = "start the engine with these control groups, such as with systemd's delegation"
+        return Check("limits", "degraded", f"the engine does not limit {', '.join(lacking)}", fix)
     return Check("limits", "ok", f"memory, processes and processors, by control groups of version {version}")
 
 

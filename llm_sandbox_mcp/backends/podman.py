@@ -71,16 +71,16 @@ class PodmanEngine(Engine):
         version = str(host.get("cgroupVersion", "")).removeprefix("v")
         security = host.get("security") or {}
         if security.get("rootless") and version != "2":
-            mend = "start the machine with control groups of version 2, or use a service of root's"
-            yield Check("limits", "degraded", "an ordinary user has no control groups of version 1", mend)
+            fix = "start the machine with control groups of version 2, or use a service of root's"
+            yield Check("limits", "degraded", "an ordinary user has no control groups of version 1", fix)
         elif lacking and version == "2":
-            mend = "delegate these controllers to the user: systemctl edit user@.service, [Service] Delegate=yes"
-            yield Check("limits", "degraded", f"the engine does not limit {', '.join(lacking)}", mend)
+            fix = "delegate these controllers to the user: systemctl edit user@.service, [Service] Delegate=yes"
+            yield Check("limits", "degraded", f"the engine does not limit {', '.join(lacking)}", fix)
         else:
             yield Check("limits", "ok", f"memory, processes and processors, by control groups of version {version}")
         if security.get("seccompEnabled") and self._seccomp is None:
-            mend = "a service on this machine takes ours, which is stricter"
-            yield Check("seccomp", "degraded", "the engine's own profile, which allows user namespaces", mend)
+            fix = "a service on this machine takes ours, which is stricter"
+            yield Check("seccomp", "degraded", "the engine's own profile, which allows user namespaces", fix)
         elif security.get("seccompEnabled"):
             yield Check("seccomp", "ok", "a profile of ours, stricter than the engine's")
         else:

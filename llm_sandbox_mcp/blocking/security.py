@@ -40,7 +40,7 @@ class SecurityPattern:
         try:
             regex.compile(self.pattern)
         except regex.error as error:
-            raise InvalidRegexPatternError(f"{self.pattern!r} is no regular expression: {error}; mend it") from error
+            raise InvalidRegexPatternError(f"{self.pattern!r} is no regular expression: {error}; fix it") from error
 
 
 @dataclass

@@ -53,9 +53,9 @@ def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
 
 def _print(rows: Sequence[Check], works: bool) -> None:
     lines = [table(("what", "state", "detail"), [(row.name, row.state, row.detail) for row in rows])]
-    mends = [f"  {row.name}: {row.mend}" for row in rows if row.state != "ok" and row.mend]
-    if mends:
-        lines += ["", "what mends it:", *mends]
+    fixes = [f"  {row.name}: {row.fix}" for row in rows if row.state != "ok" and row.fix]
+    if fixes:
+        lines += ["", "what fixes it:", *fixes]
     lines += ["", "Code can run here." if works else "Code cannot run here."]
     sys.stdout.write("\n".join(lines) + "\n")
 
@@ -109,8 +109,8 @@ async def _examine(
         found = await environments.find(language, libraries, folders.cache)
         listed = ", ".join(libraries) or "no libraries"
         if found is None:
-            mend = f"llm-sandbox-mcp run --language {language.name} -c 1"
-            return [Check(language.name, "degraded", f"{listed} will be prepared at the first use", mend)]
+            fix = f"llm-sandbox-mcp run --language {language.name} -c 1"
+            return [Check(language.name, "degraded", f"{listed} will be prepared at the first use", fix)]
         environment = f"{ENVIRONMENTS}/{found.name}"
     places = Places(language, environment)
     asked = await sandbox.run(places.argv(handler.version), places.env())
@@ -147,13 +147,13 @@ def _rules(service: Service, unjudged: Mapping[str, Unready]) -> list[Check]:
         return []
     names = ", ".join(dict.fromkeys(rule.name for rule in service.rules))
     refused = [
-        Check(f"{name} rules", "missing", f"{name} is refused: rules apply to it, {why.cause}", _mend(why))
+        Check(f"{name} rules", "missing", f"{name} is refused: rules apply to it, {why.cause}", _fix(why))
         for name, why in unjudged.items()
     ]
     return [Check("rules", "ok", names), *refused]
 
 
-def _mend(why: Unready) -> str:
+def _fix(why: Unready) -> str:
     return why.step if why.file is None else f"{why.step}: {why.file}"
 
 

@@ -37,7 +37,7 @@ def build() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
     _serve(commands)
     _run(commands)
-    _command(commands, "doctor", "what works here, what does not, and what mends it")
+    _command(commands, "doctor", "what works here, what does not, and what fixes it")
     _command(commands, "languages", "the languages that code can be written in")
     _profile(commands)
     _images(commands)

@@ -186,7 +186,7 @@ def _why(language: Language, problem: str) -> Unready:
     if problem == _ABSENT:
         return Unready("whose grammar is not installed", grammar.install)
     cause = f"whose grammar does not take its names.scm ({quoted(problem, 200)})"
-    return Unready(cause, "mend that file, as handlers/README.md says", language.folder / "names.scm")
+    return Unready(cause, "fix that file, as handlers/README.md says", language.folder / "names.scm")
 
 
 def _plain(text: str) -> str:

@@ -84,7 +84,7 @@ class Tools:
         return ListToolsResult(tools=list(self.definitions.values()))
 
     async def call(self, ctx: Context, params: CallToolRequestParams) -> CallToolResult:
-        """Answers tools/call. How code fared is a value; what the caller must mend is an error in the result."""
+        """Answers tools/call. How code fared is a value; what the caller must fix is an error in the result."""
         tool = self._tools.get(params.name)
         if tool is None:
             known = ", ".join(self._tools)

@@ -88,13 +88,13 @@ def test_doctor_says_that_code_can_run_and_in_which_languages() -> None:
     assert all(f"\n{name} " in done.stdout for name in ("bubblewrap", "sandbox", "bash", "python", "uv", "cache"))
 
 
-def test_doctor_says_what_is_missing_and_what_mends_it(tmp_path: Path) -> None:
+def test_doctor_says_what_is_missing_and_what_fixes_it(tmp_path: Path) -> None:
     profile = tmp_path / "no.toml"
     profile.write_text('[embedded]\nbwrap = "no-such-program"\n')
     done = command("doctor", "--profile", str(profile))
     assert (done.returncode, done.stderr) == (1, "")
     assert "no-such-program is not on PATH" in done.stdout
-    assert "what mends it:\n  bubblewrap: " in done.stdout
+    assert "what fixes it:\n  bubblewrap: " in done.stdout
     assert done.stdout.endswith("Code cannot run here.\n")
 
 

@@ -31,7 +31,7 @@ def profile(tmp_path: Path) -> Path:
 
 
 @pytest.mark.usefixtures("embedded")
-def test_doctor_names_languages_that_rules_refuse_as_a_whole_and_what_mends_that(profile: Path) -> None:
+def test_doctor_names_languages_that_rules_refuse_as_a_whole_and_what_fixes_that(profile: Path) -> None:
     done = command("doctor", "--profile", str(profile))
     assert (done.returncode, done.stderr) == (0, "")
     assert re.search(
@@ -40,7 +40,7 @@ def test_doctor_names_languages_that_rules_refuse_as_a_whole_and_what_mends_that
     assert "\n  ruby rules: pip install tree-sitter-ruby\n" in done.stdout
     assert re.search(r"\nbash rules +missing +bash is refused: .*names\.scm \(.*no_such_node", done.stdout)
     assert (
-        f"\n  bash rules: mend that file, as handlers/README.md says: {profile.parent}/languages/bash/names.scm\n"
+        f"\n  bash rules: fix that file, as handlers/README.md says: {profile.parent}/languages/bash/names.scm\n"
         in done.stdout
     )
     assert re.search(

@@ -1,4 +1,4 @@
-"""An image that will not do is told by name, with its engine and what mends it, soon, and nothing is left behind."""
+"""An image that will not do is told by name, with its engine and what fixes it, soon, and nothing is left behind."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -112,4 +112,4 @@ async def test_a_dockerfile_that_fails_says_its_last_lines(
     own = {"python": str(folder / "own/Dockerfile")}
     said = await refusal(engine, folder, client, "llm-sandbox-mcp-own", dockerfiles=own)
     assert engine in said and "llm-sandbox-mcp-own cannot be built" in said and "so far so good" in said
-    assert "mend its Dockerfile" in said
+    assert "fix its Dockerfile" in said

@@ -65,7 +65,7 @@ def test_images_are_built_line_by_line_and_one_that_fails_keeps_no_other_from_it
     of_bash = lines[len(of_go) :]
     assert len(of_go) > 3 and any("FROM" in line for line in of_go)
     assert of_go[-1].startswith(f"go: image {PREFIX}/go cannot be built by {engine} at unix://")
-    assert re.search(r"\bone\b.*\btwo\b.*\b7\b.*; mend its Dockerfile$", of_go[-1])
+    assert re.search(r"\bone\b.*\btwo\b.*\b7\b.*; fix its Dockerfile$", of_go[-1])
     assert len(of_bash) > 3 and all(line.startswith("bash: ") for line in of_bash)
     assert of_bash[-1].startswith(f"bash: {NAME} is there after ")
     listed = rows(images("list", *chosen))

@@ -201,7 +201,7 @@ async def test_a_session_without_a_sandbox_is_not_committed(engine: str, folder:
         assert await (await images(service)).templates() == []
 
 
-async def test_a_template_that_does_not_fit_is_named_with_what_mends_it(
+async def test_a_template_that_does_not_fit_is_named_with_what_fixes_it(
     engine: str, folder: Path, client: docker.DockerClient, before: set[str]
 ) -> None:
     async with serving(engine, folder) as service:

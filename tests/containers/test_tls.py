@@ -189,33 +189,33 @@ async def refusal(profile: Profile, folder: Path) -> str:
     return str(raised.value)
 
 
-MEND = "see docker.ca, docker.cert and docker.key in the profile, or DOCKER_CERT_PATH"
+FIX = "see docker.ca, docker.cert and docker.key in the profile, or DOCKER_CERT_PATH"
 NO_TLS = "name docker.ca, docker.cert and docker.key in the profile, or set DOCKER_TLS_VERIFY and DOCKER_CERT_PATH"
 
 WRONG: Mapping[str, tuple[Mapping[str, str], str, str]] = {
-    "no certificate": ({"cert": "", "key": ""}, "TLS with docker .* fails: .*bad certificate", MEND),
+    "no certificate": ({"cert": "", "key": ""}, "TLS with docker .* fails: .*bad certificate", FIX),
     "another's certificate": (
         {"cert": "{other}/cert.pem", "key": "{other}/key.pem"},
         "TLS with docker .* fails: .*(bad certificate|unknown ca)",
-        MEND,
+        FIX,
     ),
     "an authority that did not sign the engine's": (
         {"ca": "{other}/ca.pem"},
         "TLS with docker .* fails: certificate verify failed",
-        MEND,
+        FIX,
     ),
     "no TLS": ({"ca": "", "cert": "", "key": ""}, "docker at .* speaks TLS alone", NO_TLS),
-    "a certificate without its key": ({"key": ""}, "the certificates for docker .* cannot be used", MEND),
-    "a file that is not there": ({"ca": "/nonexistent/ca.pem"}, "docker at .*: no file /nonexistent/ca.pem", MEND),
+    "a certificate without its key": ({"key": ""}, "the certificates for docker .* cannot be used", FIX),
+    "a file that is not there": ({"ca": "/nonexistent/ca.pem"}, "docker at .*: no file /nonexistent/ca.pem", FIX),
 }
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-async def test_what_is_wrong_is_told_soon_with_its_mend(spare_docker: SecureDocker, folder: Path, wrong: str) -> None:
-    changed, cause, mend = WRONG[wrong]
+async def test_what_is_wrong_is_told_soon_with_its_fix(spare_docker: SecureDocker, folder: Path, wrong: str) -> None:
+    changed, cause, fix = WRONG[wrong]
     other = certificates.ensure("other").client.folder
     settings = {key: value.format(other=other) for key, value in changed.items()}
     profile = profile_of(folder, **{**named(spare_docker, spare_docker.authority.client), **settings})
     said, _, step = (await refusal(profile, folder)).partition("; ")
     assert re.search(cause, said) and spare_docker.secure_address in said
-    assert step == mend
+    assert step == fix

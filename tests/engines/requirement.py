@@ -59,5 +59,5 @@ def need_open_network() -> None:
 
 
 def _hold(name: str, obstacles: Iterable[Check]) -> None:
-    if reason := "; ".join(f"{check.detail}; {check.mend}" for check in obstacles):
+    if reason := "; ".join(f"{check.detail}; {check.fix}" for check in obstacles):
         absent(name, reason)

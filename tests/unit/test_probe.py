@@ -1,4 +1,4 @@
-"""Where sandboxes cannot be made, the probe says why and what mends it, and nothing runs without one."""
+"""Where sandboxes cannot be made, the probe says why and what fixes it, and nothing runs without one."""
 
 import os
 import subprocess
@@ -41,7 +41,7 @@ def test_a_missing_bubblewrap_is_said_with_the_package_that_has_it() -> None:
 def test_another_system_than_linux_is_told_what_to_do() -> None:
     check = probe.platform_check("darwin")
     assert check.state == "missing"
-    assert "Linux virtual machine" in check.mend
+    assert "Linux virtual machine" in check.fix
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to take away the right to make namespaces")

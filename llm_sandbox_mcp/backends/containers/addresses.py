@@ -130,9 +130,7 @@ def _read(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
-        raise EngineUnavailable(
-            f"{path} cannot be read: {error}; mend it, or name the engine in the profile"
-        ) from error
+        raise EngineUnavailable(f"{path} cannot be read: {error}; fix it, or name the engine in the profile") from error
     return found if isinstance(found, dict) else {}
 
 

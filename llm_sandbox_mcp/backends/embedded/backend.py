@@ -184,7 +184,7 @@ def create(settings: Mapping[str, Any], surroundings: Surroundings) -> EmbeddedB
     slirp: str = settings["slirp4netns"] if settings["open_network"] else ""
     missing = next((row for row in probe.open_network(slirp) if row.state == "missing"), None) if slirp else None
     if missing is not None:
-        raise ProfileError(f'network.mode: "open" cannot be had here, as {missing.detail}; {missing.mend}')
+        raise ProfileError(f'network.mode: "open" cannot be had here, as {missing.detail}; {missing.fix}')
     for folder in (surroundings.environments, surroundings.tools):
         make_public(folder)
     return EmbeddedBackend(settings["bwrap"], slirp, surroundings)

@@ -1,4 +1,4 @@
-"""Whether bubblewrap can make sandboxes here, and if not, why, and what mends it."""
+"""Whether bubblewrap can make sandboxes here, and if not, why, and what fixes it."""
 
 import os
 import platform
@@ -28,8 +28,8 @@ _CONTAINER_MARKS = (".dockerenv", "run/.containerenv")
 
 
 def obstacle(bwrap: str) -> str | None:
-    """The first thing that keeps sandboxes from starting, with the step that mends it; nothing where they start."""
-    return next((f"{check.detail}; {check.mend}" for check in _essentials(bwrap) if check.state == "missing"), None)
+    """The first thing that keeps sandboxes from starting, with the step that fixes it; nothing where they start."""
+    return next((f"{check.detail}; {check.fix}" for check in _essentials(bwrap) if check.state == "missing"), None)
 
 
 async def checks(bwrap: str, cgroups: int, reason: str) -> list[Check]:
@@ -152,16 +152,16 @@ def open_network(slirp: str) -> list[Check]:
         detail = f"{connecting.TUN} cannot be opened by uid {os.geteuid()}"
         return [Check("slirp4netns", "missing", detail, f"sudo chmod 0666 {connecting.TUN}")]
     except OSError as error:
-        mend = "sudo modprobe tun (a container is started with --device /dev/net/tun)"
-        return [Check("slirp4netns", "missing", f"{connecting.TUN}: {error.strerror}", mend)]
+        fix = "sudo modprobe tun (a container is started with --device /dev/net/tun)"
+        return [Check("slirp4netns", "missing", f"{connecting.TUN}: {error.strerror}", fix)]
     return [Check("slirp4netns", "ok", f"{found} opens the network of each sandbox")]
 
 
 def _landlock() -> Check:
     abi = landlock.version()
     if not abi:
-        mend = "a kernel since 5.13 with landlock among its security modules (the boot parameter lsm)"
-        return Check("landlock", "degraded", "not in this kernel; the mounts alone say what code can reach", mend)
+        fix = "a kernel since 5.13 with landlock among its security modules (the boot parameter lsm)"
+        return Check("landlock", "degraded", "not in this kernel; the mounts alone say what code can reach", fix)
     return Check("landlock", "ok", f"version {abi}: only the folders that are meant for code, as the mounts say too")
 
 
