@@ -9,7 +9,8 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Protocol, Self
 
@@ -124,17 +125,28 @@ INDEXES: dict[str, Callable[[], Index]] = {
 """By language."""
 
 
+def pages(language: str) -> dict[str, Page]:
+    """What the index of a language answers, for a server of one's own."""
+    return {path: replace(page) for path, page in _made(language).items()}
+
+
+@cache
+def _made(language: str) -> Mapping[str, Page]:
+    # Once for all tests: compilers and packagers take seconds.
+    content = INDEXES[language]().pages
+    return {path: page if isinstance(page, Page) else Page(page) for path, page in content.items()}
+
+
 @contextmanager
 def serve_indexes(languages: Mapping[str, bool]) -> Iterator[dict[str, str]]:
     """Serves the index of every language whose tools are here, and gives their addresses."""
     with ExitStack() as stack:
         addresses = {}
-        for language, make in INDEXES.items():
+        for language in INDEXES:
             if not languages.get(language):
                 continue
             server = stack.enter_context(local_index())
-            for path, content in make().pages.items():
-                server.pages[path] = content if isinstance(content, Page) else Page(content)
+            server.pages.update(pages(language))
             addresses[language] = f"{server.url}/"
         yield addresses
 

@@ -16,7 +16,7 @@ from llm_sandbox_mcp.sections import LanguageSection
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import MIB, host_folder, need, small_profile
-from tests.handlers.indexes import INDEXES
+from tests.handlers.indexes import pages
 from tests.unit.local_index import LocalIndex, Page, local_index
 
 pytestmark = pytest.mark.anyio
@@ -48,11 +48,6 @@ def serve(indexes: dict[str, LocalIndex]) -> Callable[[str], LocalIndex]:
         return index
 
     return serve
-
-
-def pages(language: str) -> dict[str, Page]:
-    content = INDEXES[language]().pages
-    return {path: page if isinstance(page, Page) else Page(page) for path, page in content.items()}
 
 
 def need_toolchain(language: str) -> None:

@@ -12,9 +12,9 @@ from llm_sandbox_mcp.sections import LanguageSection
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import MIB, host_folder, need, need_image, small_profile
-from tests.unit.local_index import LocalIndex, Page, local_index
+from tests.unit.local_index import LocalIndex, local_index
 
-from .indexes import INDEXES
+from .indexes import INDEXES, pages
 from .serving import LANGUAGES, missing
 from .test_selftests import Run, cases
 
@@ -90,8 +90,7 @@ async def serving(backend_name: str, language: str, address: str) -> AsyncIterat
 async def index(language: str) -> AsyncIterator[LocalIndex]:
     need_programs(language)
     with local_index() as served:
-        for path, content in INDEXES[language]().pages.items():
-            served.pages[path] = content if isinstance(content, Page) else Page(content)
+        served.pages.update(pages(language))
         yield served
 
 
