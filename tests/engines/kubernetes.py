@@ -6,8 +6,7 @@ import signal
 import socket
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from functools import cache
+from contextlib import contextmanager
 from pathlib import Path
 
 from .daemon import Unusable, last_words
@@ -65,7 +64,6 @@ def start(archives: Sequence[Path]) -> None:
             print("kubernetes: starting", flush=True)
             path = _started([str(program), *given])
             _NOTED.write_text("\n".join((path, str(program.parent), *given)))
-            _listens.cache_clear()
     print(f"kubernetes: {kubeconfig()}", flush=True)
 
 
@@ -77,7 +75,6 @@ def stop() -> bool:
     if there:
         subprocess.run(there[:1], check=True, timeout=_DOWN_LIMIT)
     _NOTED.unlink()
-    _listens.cache_clear()
     return True
 
 
@@ -112,15 +109,16 @@ def _answers(kubeconfig: str) -> bool:
         return False
 
 
-@cache
 def _listens(kubeconfig: str) -> bool:
     """Whether somebody does where a cluster is said to be."""
     try:
         found = re.search(r'server: "?https://([^:/\s]+):(\d+)', Path(kubeconfig).read_text())
-        with socket.create_connection((found[1], int(found[2])), 5.0) if found else nullcontext():
-            return found is not None
+        if found is None:
+            return False
+        socket.create_connection((found[1], int(found[2])), 5.0).close()
     except OSError:
         return False
+    return True
 
 
 def _noted() -> list[str]:

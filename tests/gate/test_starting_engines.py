@@ -28,7 +28,6 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(kubernetes, "_LOG", tmp_path / "kubernetes.log")
     monkeypatch.setattr(kubernetes, "_NOTED", tmp_path / "kubeconfig")
     monkeypatch.delenv("KUBECONFIG", raising=False)
-    kubernetes._listens.cache_clear()
     return tmp_path
 
 

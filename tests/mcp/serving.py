@@ -1,6 +1,5 @@
 """A server process that listens on a port of this machine."""
 
-import os
 import re
 import subprocess
 import sys
@@ -14,7 +13,7 @@ from mcp import Client
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 
-from .processes import gone
+from .processes import ended
 
 SERVE = [sys.executable, "-m", "llm_sandbox_mcp", "serve", "--transport", "http"]
 
@@ -34,11 +33,7 @@ class Server:
 
     async def ended(self) -> None:
         """Waits for the process."""
-        descriptor = os.pidfd_open(self.process.pid)
-        try:
-            await gone([descriptor])
-        finally:
-            os.close(descriptor)
+        await ended({self.process.pid})
         self.process.wait()
 
 

@@ -212,7 +212,7 @@ class Pool(RuleBasedStateMachine):
 
 
 TestPool = Pool.TestCase
-TestPool.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+TestPool.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
 
 
 def test_a_warm_one_goes_to_the_first_request_of_its_key_and_is_made_up_for() -> None:
