@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import anyio
 
 from ..errors import ProfileError
+from .logs import log_to_stderr
 from .old_environment import laid_over, old_variables
 from .opening import named_profile, opened, read_profile
 
@@ -22,15 +23,15 @@ def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     profile = laid_over(read_profile(options, environ), variables)
 
     async def serve() -> None:
-        from ..server import build_server
-        from ..server.logs import log_to_stderr
-        from ..server.transports import serve_http, serve_stdio
-
         log_to_stderr()
         for variable in variables:
             _log.warning("%s", variable.line)
         local = options.transport == "stdio"
         async with opened(profile, environ) as service:
+            # Here, so that what is wrong with the profile is said before all this is loaded.
+            from ..server import build_server
+            from ..server.transports import serve_http, serve_stdio
+
             server = build_server(service, host_files=local)
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(service.warm)

@@ -5,7 +5,8 @@ A hint may hit where there is nothing to find, and never the other way round. It
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from functools import cache
 
 import regex
 
@@ -41,7 +42,6 @@ class NameHint:
     def __init__(self, names: Iterable[str]) -> None:
         self._names = [frozenset(_WORD.findall(name.encode())) for name in names]
         self._own = tuple(frozenset[bytes]().union(*self._names))
-        self._longest = max(map(len, self._own), default=0)
         self._telling = all(self._names)
         longest = {max(words, key=len) for words in self._names if words}
         self.pieces = longest | _ODD if self._telling else None
@@ -59,22 +59,24 @@ class NameHint:
         words = set(code.translate(_SPACED).split())
         if any(map(words.issuperset, self._names)):
             return True
-        for broken in set(_BROKEN.findall(code)):
-            words.update(self._joined(_WORD.findall(broken)))
+        words.update(self._broken(code))
         # Grammars let a name follow a number without a space.
         after = [word for word in words if word.endswith(self._own) and word[:1].isdigit()]
         words.update(own for own in self._own for word in after if word.endswith(own))
         return any(map(words.issuperset, self._names))
 
-    def _joined(self, parts: Sequence[bytes]) -> Iterator[bytes]:
-        """What may be one name: parts that follow each other, not many more than the longest name has letters."""
-        for first, name in enumerate(parts):
-            most = len(name) + self._longest
-            for part in parts[first + 1 : first + 1 + self._longest]:
-                name += part
-                if len(name) > most:
-                    break
-                yield name
+    def _broken(self, code: bytes) -> Iterator[bytes]:
+        """The own words that stand in the code in parts."""
+        broken = b" ".join(set(_BROKEN.findall(code)))
+        whole = broken.translate(None, _WITHIN_NAMES)
+        return (own for own in self._own if own in whole and _in_parts(own).search(broken))
+
+
+@cache
+def _in_parts(word: bytes) -> re.Pattern[bytes]:
+    """A word that may be broken anywhere, and may follow a number."""
+    letters = (re.escape(word[at : at + 1]) for at in range(len(word)))
+    return re.compile(rb"(?<!\w)(?:\d\w*?)?" + b"[\"'`\\\\]*".join(letters) + rb"(?!\w)")
 
 
 def spelled(code: str) -> str:

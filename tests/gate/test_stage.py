@@ -37,7 +37,8 @@ PASSES = "def test_passes(): pass"
 
 def prepare(folder: Path, *tests: str) -> None:
     """Makes a folder with tests of these texts."""
-    (folder / "pytest.ini").write_text("[pytest]\naddopts = -p no:schemathesis")
+    # Hypothesis would take half of the time that it takes to start.
+    (folder / "pytest.ini").write_text("[pytest]\naddopts = -p no:schemathesis -p no:hypothesispytest")
     (folder / "conftest.py").write_text('pytest_plugins = ["tests.conftest"]')
     for number, text in enumerate(tests):
         (folder / f"test_{number}.py").write_text(text)

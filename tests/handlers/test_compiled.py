@@ -202,39 +202,6 @@ async def test_the_heap_of_java_is_held_within_the_memory_of_the_sandbox(java: C
     assert "Main.java:2" in result.stderr.text
 
 
-UNKNOWN = {
-    "cpp": {
-        "libnosuch-dev": "there is no package libnosuch-dev",
-        "libwords-dev=9.9": "libwords-dev is there in version 2.0-1 only",
-        "libbroken-dev": "libbroken-dev needs libabsent-dev",
-    },
-    "go": {
-        "example.com/absent": "example.com/absent",
-        "example.com/greeting@v9.9.9": "example.com/greeting@v9.9.9",
-    },
-    "java": {
-        "org.example:absent:1.0": "does not have org.example:absent:1.0",
-        "org.example:greeting:9.9": "does not have org.example:greeting:9.9; the newest version is 1.0",
-        "org.example:broken:1.0": "does not have org.example:absent:3.1",
-    },
-}
-
-
-@pytest.mark.parametrize(
-    ("language", "library", "message"),
-    [(language, library, message) for language, rows in UNKNOWN.items() for library, message in rows.items()],
-)
-async def test_a_library_that_cannot_be_had_is_named_and_the_code_is_not_run(
-    service: Service, serve: Callable[[str], LocalIndex], language: str, library: str, message: str
-) -> None:
-    serve(language)
-    session = service.open_session()
-    with pytest.raises(InstallFailed) as failure:
-        await service.execute("never compiled", language=language, session_id=session, libraries=[library])
-    assert message in str(failure.value)
-    assert service.list_sessions()[0].runs == 0
-
-
 @pytest.mark.parametrize(
     ("language", "library"),
     [
@@ -246,16 +213,6 @@ async def test_a_library_that_cannot_be_had_is_named_and_the_code_is_not_run(
 async def test_what_is_no_name_of_a_library_is_refused(service: Service, language: str, library: str) -> None:
     with pytest.raises(InvalidArgument, match="is not a plain name"):
         await service.install([library], language=language)
-
-
-@pytest.mark.parametrize(("language", "library"), [("cpp", "libwords-dev"), ("go", "a.b/c"), ("java", "a.b:c:1")])
-async def test_an_index_that_is_down_is_named(language: str, library: str) -> None:
-    need_toolchain(language)
-    with local_index() as index:
-        down = index.url
-    async with serving({language: down}) as service:
-        with pytest.raises(InstallFailed, match=r"127\.0\.0\.1 cannot be reached"):
-            await service.install([library], language=language)
 
 
 async def test_a_damaged_jar_is_refused(service: Service, serve: Callable[[str], LocalIndex]) -> None:

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from llm_sandbox_mcp import cli
 from llm_sandbox_mcp.cli import sweep
+from llm_sandbox_mcp.cli.logs import log_to_stderr
 from llm_sandbox_mcp.errors import InstallFailed
 from llm_sandbox_mcp.escaping import escape, one_line
-from llm_sandbox_mcp.server.logs import log_to_stderr
 
 ATTACKS = {
     "clipboard": "\x1b]52;c;cm0gLXJmIH4K\x07",
