@@ -3,6 +3,7 @@
 SHELL := /bin/bash
 VENV := .venv
 PYTHON := $(VENV)/bin/python
+PIP := $(PYTHON) -m pip install --quiet --disable-pip-version-check
 # What to run of a ring, such as tests/mcp/test_http.py, with others of pytest's arguments.
 T :=
 # docker, podman or kubernetes: of test-engines and test-all what is about this one.
@@ -53,7 +54,9 @@ clean:
 	find llm_sandbox_mcp handlers tests -name __pycache__ -prune -exec rm -rf {} +
 
 $(VENV)/installed: pyproject.toml $(VENV)/bin/python
-	$(PYTHON) -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(PIP) uv
+	@$(VENV)/bin/uv pip install --quiet --compile-bytecode --python $(PYTHON) --editable '.[dev]' \
+	  || { echo "uv knows nothing of pip's settings; once more with pip" >&2; $(PIP) --editable '.[dev]'; }
 	@touch $@
 
 # The first interpreter that is new enough and has venv; where there is none, uv fetches one.

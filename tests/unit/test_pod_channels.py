@@ -5,11 +5,13 @@ import json
 import os
 import signal
 import struct
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import aiohttp
 import anyio
+import anyio.lowlevel
 import pytest
 from aiohttp import web
 
@@ -114,6 +116,20 @@ async def test_a_cluster_that_goes_leaves_no_exit_code() -> None:
             await channels.stdin.send(bytes(1 << 24))
 
 
+async def test_a_connection_that_is_not_closed_after_the_exit_code_keeps_nobody_waiting() -> None:
+    heard = anyio.Event()
+
+    async def stay(socket: web.WebSocketResponse) -> None:
+        await socket.send_bytes(b"\x01all")
+        await socket.send_bytes(exited(3))
+        await heard.wait()
+
+    async with connected(stay) as channels:
+        assert await read(channels) == (b"all", b"")
+        assert await channels.exit_code() == 3
+        heard.set()
+
+
 async def test_an_exit_code_is_still_heard_after_the_streams_were_closed() -> None:
     closed = anyio.Event()
 
@@ -212,12 +228,31 @@ async def test_signals_end_the_program_and_not_its_feeder() -> None:
     assert await fed("kill -HUP $$", b"") == (129, b"")
 
 
-async def test_what_comes_after_the_end_of_a_program_is_taken_to_its_end() -> None:
-    command = [*FEEDER, "sh", "-c", "head -c 1 >/dev/null; exec <&-; echo over; exit 6"]
-    with anyio.fail_after(60):
+async def test_an_end_that_no_signal_tells_of_is_found_out() -> None:
+    deaf = "import os, signal, sys; signal.pthread_sigmask(0, {signal.SIGCHLD}); os.execvp(sys.argv[1], sys.argv[1:])"
+    command = [sys.executable, "-c", deaf, *FEEDER, "sh", "-c", "sleep 1000 & echo $!; exit 8"]
+    with anyio.fail_after(30):
         async with await anyio.open_process(command, stderr=None) as process:
+            assert process.stdout
+            printed = b"".join([part async for part in process.stdout])
+            assert await process.wait() == 8
+    os.kill(int(printed), signal.SIGKILL)
+
+
+async def test_what_comes_after_the_end_of_a_program_is_taken_to_its_end() -> None:
+    frame = struct.pack(">I", 1 << 16) + bytes(1 << 16)
+    with anyio.fail_after(60):
+        async with await anyio.open_process(
+            [*FEEDER, "sh", "-c", "exec <&-; echo over; exit 6"], stderr=None
+        ) as process:
             assert process.stdin
+            # It ends in the middle of a frame: of more to come nothing else tells.
+            await process.stdin.send(frame[:1000])
+            children = anyio.Path(f"/proc/{process.pid}/task/{process.pid}/children")
+            while await children.read_text():
+                await anyio.lowlevel.checkpoint()
+            await process.stdin.send(frame[1000:])
             for _ in range(64):
-                await process.stdin.send(struct.pack(">I", 1 << 16) + bytes(1 << 16))
+                await process.stdin.send(frame)
             await process.stdin.send(struct.pack(">I", 0))
             assert await process.wait() == 6

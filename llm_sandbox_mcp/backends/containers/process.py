@@ -24,7 +24,7 @@ _NO_PATH = "/nonexistent"
 """Without a search path a program has to be named by its own."""
 
 _START = """\
-cd "$1" || exit
+cd "$1" || { echo '!'; exit; }
 case $3 in
   */*) [ -f "$3" ] && [ -x "$3" ] ;;
   *) (IFS=:; for folder in $2; do [ -f "$folder/$3" ] && [ -x "$folder/$3" ] && exit; done; exit 1) ;;
@@ -36,7 +36,9 @@ exec /usr/bin/env -i "$@"
 
 
 def starter(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> list[str]:
-    """The command that becomes this process; the first line that it prints is its id, or a dash where it cannot start.
+    """The command that becomes this process; the first line that it prints is its id.
+
+    That is a dash instead where there is no such program, and `!` where what is wrong is told on standard error.
 
     Raises `StartFailed` for words that no process can be given.
     """
@@ -60,17 +62,22 @@ class ContainerProcess(Process):
         self.stderr = streams.stderr
 
     async def started(self, program: str) -> None:
-        """Waits for the first line of `starter`'s command; `StartFailed` when the program cannot be started."""
+        """Waits for the first line of `starter`'s command.
+
+        Raises `StartFailed` when the program cannot be started; where nothing runs then, this is closed already.
+        """
         line = bytearray()
         try:
             while not line.endswith(b"\n") and len(line) <= _ID:
                 line += await self._streams.stdout.receive(1)
         except anyio.EndOfStream:
-            said = await self._rest()
             if await self._sandbox.ending():
                 raise lost_sandbox() from None
-            raise StartFailed(f"cannot start {program} in the sandbox: {said or 'no reason given'}") from None
+            raise await self._refused(program) from None
+        if line == b"!\n":
+            raise await self._refused(program)
         if line == b"-\n":
+            self.close()
             raise StartFailed(
                 f"cannot start {program} in the sandbox: no such program in {self._sandbox.image}; "
                 "name an image that has it, or build one: llm-sandbox-mcp images build"
@@ -117,9 +124,12 @@ class ContainerProcess(Process):
         self._streams.close()
         self._sandbox.processes.discard(self)
 
-    async def _rest(self) -> str:
+    async def _refused(self, program: str) -> StartFailed:
+        """What its command said before it ended."""
         said = bytearray()
         for stream in (self._streams.stdout, self._streams.stderr):
             async for part in stream:
                 said += part
-        return said.decode(errors="replace").strip()[-300:]
+        self.close()
+        reason = said.decode(errors="replace").strip()[-300:]
+        return StartFailed(f"cannot start {program} in the sandbox: {reason or 'no reason given'}")

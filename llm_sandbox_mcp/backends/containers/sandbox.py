@@ -153,10 +153,11 @@ class ContainerSandbox(Sandbox):
                     f"{words[0]} did not start within {_STARTED:g} s; stop what runs in the session, or reset it"
                 )
         except BaseException:
-            with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _ABANDONED):
-                with contextlib.suppress(Exception):
-                    await process.started(words[0])
-                await process.aclose()
+            if process in self.processes:  # it may run, and be known only now
+                with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _ABANDONED):
+                    with contextlib.suppress(Exception):
+                        await process.started(words[0])
+                    await process.aclose()
             raise
         return process
 

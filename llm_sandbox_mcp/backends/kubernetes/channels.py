@@ -28,7 +28,7 @@ _AHEAD = 1 << 20
 _MESSAGE = 1 << 16
 _CLOSING = 1.0
 _LINGER = 2.0
-"""Seconds in which it is still told how a process ended that was just killed."""
+"""Seconds in which it is still told how a process ended that was just killed, or of the end of all after that."""
 _SIZE = struct.Struct(">I")
 
 
@@ -71,6 +71,7 @@ class Channels(Streams):
             kind = message.data[0]
             if kind == _STATUS:
                 self._status += message.data[1:]
+                self._leave()  # nothing follows; a connection that is not closed after it must not keep its run open
             elif kind in (_STDOUT, _STDERR) and not self.ended.is_set():
                 output = self.stdout if kind == _STDOUT else self.stderr
                 output.buffer += memoryview(message.data)[1:]
@@ -89,10 +90,13 @@ class Channels(Streams):
 
     def close(self) -> None:
         if not self.ended.is_set():
-            self._scope.deadline = anyio.current_time() + self._linger
+            self._leave()
             self.ended.set()
             self.forget()
             self._wake()
+
+    def _leave(self) -> None:
+        self._scope.deadline = min(self._scope.deadline, anyio.current_time() + self._linger)
 
     async def exit_code(self) -> int | None:
         await self._over.wait()

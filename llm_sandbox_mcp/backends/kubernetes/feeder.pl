@@ -9,6 +9,7 @@ use Config;
 my $ROOM     = 1 << 16;
 my $ALL      = 1 << 20;    # what a pipe holds at most
 my $ATOM     = 4096;       # bytes that a pipe takes without waiting, if it takes any
+my $UNTOLD   = 1;          # seconds after which it looks by itself whether the program has ended
 my $NOTHING  = 0.5;        # seconds after which nothing comes for a program that ended before anything had
 my $SILENCE  = 5;          # and nothing more for one that ended in the middle of it
 my $PATIENCE = 30;         # seconds that what was printed last waits for who takes it
@@ -105,11 +106,9 @@ until ($over) {
     unpack_frames();
     my @open  = grep { $_->{from} && length $_->{data} < $ROOM } @from;
     my @input = $left || length $to->{data} >= $ROOM ? () : \*STDIN;
-    for my $ready (wait_for(undef, $woken, @input, map { $_->{from} } @open)) {
+    for my $ready (wait_for($UNTOLD, $woken, @input, map { $_->{from} } @open)) {
         if ($ready == $woken) {
             sysread $woken, my ($signals), $ROOM;
-            $over   = waitpid($child, 1) == $child;    # it may have been stopped only
-            $status = $? & 127 ? 128 + ($? & 127) : $? >> 8 if $over;
         } elsif ($ready == \*STDIN) {
             my $got = sysread STDIN, $frames, $ROOM, length $frames;
             $begun ||= $got;
@@ -119,7 +118,10 @@ until ($over) {
             take($_, $ROOM) for grep { $_->{from} && $_->{from} == $ready } @open;
         }
     }
+    # Not only where a signal tells of it: Perl hears none that comes in the moment before it waits.
+    $over = waitpid($child, 1) == $child;
 }
+$status = $? & 127 ? 128 + ($? & 127) : $? >> 8;
 my $coming = !$begun || length $frames || length $to->{data} || wait_for(0, \*STDIN);
 $to->{data} = '';
 for my $way (grep { $_->{from} } @from) {
