@@ -28,7 +28,7 @@ test-engines: engines
 	@$(PYTHON) -m tests.stage engines --engine "$(ENGINE)" -- $(T)
 
 test-all: tools engines
-	@SANDBOX_KILLS=$${SANDBOX_KILLS:-100} $(PYTHON) -m tests.stage all --engine "$(ENGINE)" --no-second-look -- $(T)
+	@SANDBOX_EFFORT=$${SANDBOX_EFFORT:-10} $(PYTHON) -m tests.stage all --engine "$(ENGINE)" --no-second-look -- $(T)
 
 # All programs that tests run, without starting any.
 tools: $(VENV)/installed $(VENV)/toolchains

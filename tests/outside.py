@@ -22,6 +22,7 @@ class Answer(socketserver.BaseRequestHandler):
         self.request.sendall({ANSWER.encode()!r})
 class Server(socketserver.ThreadingTCPServer):
     daemon_threads = True
+    request_queue_size = 4096  # of five, more than a thousand at once would lose some, and the next after them
 with Server(("0.0.0.0", {PORT}), Answer) as server:
     print("ready", flush=True)
     server.serve_forever()

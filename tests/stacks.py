@@ -1,6 +1,7 @@
 """Where all tasks of all event loops of this process are, for a test that hangs: threads alone show loops that wait."""
 
 import asyncio
+import faulthandler
 import gc
 import os
 import signal
@@ -13,11 +14,17 @@ import pytest
 
 SIGNAL = signal.SIGUSR1
 """What has a process that runs tests print its tasks."""
+GRACE = 10.0
+"""Seconds for a test to end once its time is up; then its process is ended, and the next one goes on."""
+
+_uncaptured = [2]
+"""The descriptor of where nobody captures what is printed."""
 
 
 def install() -> None:
     """Has the signal print the tasks, where nobody captures what is printed."""
     place = os.fdopen(os.dup(sys.stderr.fileno()), "w", buffering=1)
+    _uncaptured[:] = [place.fileno()]
     signal.signal(SIGNAL, lambda *_: show(place))
 
 
@@ -31,9 +38,10 @@ def show(to: TextIO) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_timeout_set_timer() -> Iterator[Any]:
-    """Of pytest-timeout, whose handler knows of threads only."""
+def pytest_timeout_set_timer(settings: Any) -> Iterator[Any]:
+    """Of pytest-timeout, whose handler knows of threads only, and fails a test that may still wait for one of them."""
     result = yield
+    faulthandler.dump_traceback_later(settings.timeout + GRACE, exit=True, file=_uncaptured[0])
     own = signal.getsignal(signal.SIGALRM)
 
     def handler(number: int, frame: FrameType | None) -> None:
@@ -43,6 +51,12 @@ def pytest_timeout_set_timer() -> Iterator[Any]:
 
     signal.signal(signal.SIGALRM, handler)
     return result
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_timeout_cancel_timer() -> Iterator[Any]:
+    faulthandler.cancel_dump_traceback_later()
+    return (yield)
 
 
 def _places(waiting: Any) -> Iterator[str]:

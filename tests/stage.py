@@ -26,8 +26,8 @@ LIMITS = {rings.CHECK: 300, rings.SANDBOX: 1200, rings.ENGINES: 1500, rings.ALL:
 """Seconds for all tests of a ring, three times what they take."""
 SECOND_LIMIT = 600
 """Seconds for the second look."""
-PROCESSES = min(4, (os.cpu_count() or 1) + 1)
-"""That run tests side by side: one more than there are cores, as a test waits for a quarter of its time."""
+PROCESSES = min(4, 2 * (os.cpu_count() or 1))
+"""That run tests side by side: more than there are cores, as a test waits for a part of its time."""
 _PASSED, _FAILED, _NOTHING_FOUND = 0, 1, 5
 _GRACE = 10.0
 _PRINTING = 1.0

@@ -18,6 +18,7 @@ from llm_sandbox_mcp.backends.containers.backend import LABEL
 from llm_sandbox_mcp.errors import SandboxError
 from llm_sandbox_mcp.wiring import open_service
 from tests.cli.command import command
+from tests.effort import EFFORT
 from tests.engines import host_folder, need, small_profile
 from tests.mcp.talking import Talk, server
 from tests.mcp.wire import CLIENT, message
@@ -27,8 +28,8 @@ from .proxy import proxy
 
 pytestmark = pytest.mark.anyio
 
-KILLS = int(os.environ.get("SANDBOX_KILLS", "10"))
-"""Servers killed on each engine, SANDBOX_KILLS=100 in the full form; each costs a second or two."""
+KILLS = 10 * EFFORT
+"""Servers killed on each engine; each costs a second or two."""
 AT_ONCE = 2
 GONE = 30.0
 """Seconds in which the containers of a killed server are gone, without a sweep."""

@@ -32,6 +32,12 @@ async def test_hangs():
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(wait_in_vain, name="the one that hangs")
 """
+BLOCKS = """
+import anyio, pytest, threading
+@pytest.mark.anyio
+@pytest.mark.timeout(1)
+async def test_blocks(): await anyio.to_thread.run_sync(threading.Event().wait)
+"""
 PASSES = "def test_passes(): pass"
 
 
@@ -92,6 +98,14 @@ def test_a_test_that_takes_too_long_is_ended_with_its_tasks_printed(tmp_path: Pa
     assert code == 1, said
     assert "task the one that hangs" in said and "in wait_in_vain" in said
     assert "failed: test_0.py::test_hangs\n  why: Failed: Timeout" in said
+
+
+def test_a_test_that_waits_for_a_thread_for_ever_is_ended_with_its_process(tmp_path: Path) -> None:
+    code, said = stage(tmp_path, BLOCKS, PASSES, options=("--no-second-look",))
+    assert code == 1, said
+    assert 'threading.py", line' in said and "in wait" in said
+    assert "failed: test_0.py::test_blocks\n  why: " in said
+    assert "1 passed" in said
 
 
 def test_a_file_that_cannot_be_read_fails_the_stage(tmp_path: Path) -> None:

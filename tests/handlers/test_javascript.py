@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from .driver import Runner, start
+from tests.effort import EFFORT
 
-KILLS = int(os.environ.get("SANDBOX_KILLS", "10"))
-"""SANDBOX_KILLS=100 in the full form: what is about a moment is tried ten times as often."""
+from .driver import Runner, start
 
 
 @pytest.fixture
@@ -221,7 +219,7 @@ def test_an_interrupt_that_the_thread_is_late_for_keeps_the_state(node: Runner) 
     # As late as the patience for it, so that it is often terminated just when it begins to answer.
     late = "const last = Date.now(); while (Date.now() - last < 20) {}"
     node.run("const kept = 1")
-    for _ in range(10 * KILLS):
+    for _ in range(100 * EFFORT):
         node.send(f"setInterval(() => {{ {late} }}, 1); console.log('ready'); await new Promise(() => {{}})")
         node.wait_for("ready\n")
         node.interrupt()

@@ -14,6 +14,7 @@ from llm_sandbox_mcp.policy import narrow
 from llm_sandbox_mcp.pool_plan import Key, Member, Opening, Plan, State, Waiter, Wanted, plan
 from llm_sandbox_mcp.profile import load_profile
 from llm_sandbox_mcp.sections import PoolLimits
+from tests.effort import EFFORT
 
 from .policies import POLICY
 
@@ -211,8 +212,8 @@ class Pool(RuleBasedStateMachine):
             del self.waiting[waiter]
 
 
-TestPool = Pool.TestCase
-TestPool.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestPool = pytest.mark.timeout(120 * EFFORT)(Pool.TestCase)
+TestPool.settings = settings(max_examples=50 * EFFORT, stateful_step_count=40, deadline=None)
 
 
 def test_a_warm_one_goes_to_the_first_request_of_its_key_and_is_made_up_for() -> None:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from llm_sandbox_mcp.rules.hints import NameHint, anywhere
 from llm_sandbox_mcp.rules.section import Rule
+from tests.effort import EFFORT
 
 from . import test_rules_calls, test_rules_imports
 from .judges import LANGUAGES, found, judge
@@ -89,7 +90,7 @@ def known(language: str) -> tuple[Rule, list[str]]:
 
 
 @pytest.mark.parametrize("language", sorted(LANGUAGES))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100 * EFFORT, deadline=None)
 @given(data=st.data())
 def test_rules_find_the_same_as_when_everything_is_looked_at(language: str, data: st.DataObject) -> None:
     rule, code = known(language)
@@ -100,7 +101,7 @@ def test_rules_find_the_same_as_when_everything_is_looked_at(language: str, data
     assert quick == [hit for hit in thorough if hit.rule == 0]
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=200 * EFFORT, deadline=None)
 @given(pattern=PATTERNS, text=st.text('ab. ^\n"', max_size=12), start=st.integers(0, 12), end=st.integers(0, 12))
 def test_what_a_pattern_finds_in_a_string_its_hint_finds_in_the_code(
     pattern: str, text: str, start: int, end: int
