@@ -18,6 +18,8 @@ _WITHIN_NAMES = b"\"'`\\"
 """What some languages let stand in the middle of a name; also a backslash with the end of its line."""
 _BROKEN = re.compile(rb"\w+(?:[\"'`\\]+\w+)+")
 """Words in which they stand. Any of them can as well be where a name begins or ends."""
+_NUMBERED = re.compile(rb"\b\d")
+"""Words in which a name may follow a number, and so begin anywhere."""
 _CONTINUED = re.compile(rb"\\\r?\n")
 _ESCAPED = re.compile(r"\\[xu0-7]")
 """Where a name can begin in the middle of what looks like a word."""
@@ -67,16 +69,19 @@ class NameHint:
 
     def _broken(self, code: bytes) -> Iterator[bytes]:
         """The own words that stand in the code in parts."""
-        broken = b" ".join(set(_BROKEN.findall(code)))
-        whole = broken.translate(None, _WITHIN_NAMES)
-        return (own for own in self._own if own in whole and _in_parts(own).search(broken))
+        broken = set(_BROKEN.findall(code))
+        parts = b" ".join(broken)
+        whole, numbered = (
+            b" ".join(words).translate(None, _WITHIN_NAMES) for words in (broken, filter(_NUMBERED.search, broken))
+        )
+        return (own for own in self._own if own in whole and (own in numbered or _in_parts(own).search(parts)))
 
 
 @cache
 def _in_parts(word: bytes) -> re.Pattern[bytes]:
-    """A word that may be broken anywhere, and may follow a number."""
+    """A word that may be broken anywhere."""
     letters = (re.escape(word[at : at + 1]) for at in range(len(word)))
-    return re.compile(rb"(?<!\w)(?:\d\w*?)?" + b"[\"'`\\\\]*".join(letters) + rb"(?!\w)")
+    return re.compile(rb"(?<!\w)" + b"[\"'`\\\\]*".join(letters) + rb"(?!\w)")
 
 
 def spelled(code: str) -> str:

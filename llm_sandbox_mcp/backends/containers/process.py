@@ -17,6 +17,9 @@ _ARGUMENT_BYTES = 128 << 10
 """Of one word; the kernel takes no longer one."""
 _ALL_BYTES = 1 << 20
 
+_COMPLAINT = 4096
+"""Bytes of what a command says before it ends, after which nobody listens any more."""
+
 _ID = 8
 """Digits of the id of a process."""
 
@@ -130,6 +133,8 @@ class ContainerProcess(Process):
         for stream in (self._streams.stdout, self._streams.stderr):
             async for part in stream:
                 said += part
+                if len(said) > _COMPLAINT:
+                    break  # no shell says so much: it is code that runs there, and may go on for ever
         self.close()
         reason = said.decode(errors="replace").strip()[-300:]
         return StartFailed(f"cannot start {program} in the sandbox: {reason or 'no reason given'}")

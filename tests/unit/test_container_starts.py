@@ -1,0 +1,60 @@
+"""What a process in a container says before it runs, where the code beside it may say anything in its name."""
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from llm_sandbox_mcp.backends.containers.process import ContainerProcess
+from llm_sandbox_mcp.errors import StartFailed
+
+pytestmark = pytest.mark.anyio
+
+
+class Endless:
+    """A stream that begins with some bytes and goes on for ever."""
+
+    def __init__(self, first: bytes) -> None:
+        self.first: Iterator[int] = iter(first)
+        self.given = 0
+
+    async def receive(self, most: int = 1 << 16) -> bytes:
+        await anyio.lowlevel.checkpoint()
+        if (byte := next(self.first, None)) is not None:
+            return bytes([byte])
+        self.given += most
+        return bytes(most)
+
+    def __aiter__(self) -> "Endless":
+        return self
+
+    async def __anext__(self) -> bytes:
+        return await self.receive()
+
+
+class Streams:
+    stdin = None
+
+    def __init__(self) -> None:
+        self.stdout, self.stderr = Endless(b"!\n"), Endless(b"")
+        self.closed = False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Sandbox:
+    def __init__(self) -> None:
+        self.processes: set[ContainerProcess] = set()
+
+
+async def test_a_complaint_without_end_is_not_listened_to_for_ever() -> None:
+    sandbox, streams = Sandbox(), Streams()
+    process = ContainerProcess(cast(Any, sandbox), cast(Any, streams))
+    sandbox.processes.add(process)
+    with anyio.fail_after(10), pytest.raises(StartFailed, match="cannot start sh in the sandbox: "):
+        await process.started("sh")
+    assert streams.stdout.given + streams.stderr.given <= 1 << 18
+    assert streams.closed and not sandbox.processes
