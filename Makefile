@@ -27,7 +27,8 @@ test: $(VENV)/installed $(VENV)/toolchains
 test-engines: engines
 	@$(PYTHON) -m tests.stage engines --engine "$(ENGINE)" -- $(T)
 
-test-all: tools engines
+test-all: tools
+	@$(PYTHON) -m tests.engines up --every-language $(ENGINE)
 	@SANDBOX_EFFORT=$${SANDBOX_EFFORT:-10} $(PYTHON) -m tests.stage all --engine "$(ENGINE)" --no-second-look -- $(T)
 
 # All programs that tests run, without starting any.

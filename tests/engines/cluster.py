@@ -9,7 +9,7 @@ from .kubernetes import kubeconfig
 from .requirement import absent
 
 ON_CLUSTER = ("python", "bash", "cpp")
-"""Languages that tests run on a cluster: its nodes keep their images beside those of the other engines."""
+"""Languages that tests run on a cluster, but for `make test-all`: its nodes keep images beside those of the others."""
 
 
 @cache

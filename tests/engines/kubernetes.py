@@ -60,7 +60,7 @@ def start(archives: Sequence[Path]) -> None:
         if program is None:
             raise Unusable(f"neither KUBECONFIG names a cluster nor {PLACE} programs that start one")
         given = [str(archive) for archive in archives]
-        if not (noted := _noted()) or noted[2:] != given or not _answers(noted[0]):
+        if not (noted := _noted()) or not {*given} <= {*noted[2:]} or not _answers(noted[0]):
             print("kubernetes: starting", flush=True)
             path = _started([str(program), *given])
             _NOTED.write_text("\n".join((path, str(program.parent), *given)))

@@ -37,10 +37,11 @@ def install() -> int:
     return _told(_prepared())
 
 
-def up(engine: str = "") -> int:
+def up(engine: str = "", *, every_language: bool = False) -> int:
     """Starts the engines with all images, after installing what they come in; fails as `install` does.
 
-    Of one engine that is named also Docker is started, where all images are made.
+    Of one engine that is named also Docker is started, where all images are made. A cluster gets the images of a few
+    languages, unless every one is asked for.
     """
     failed = _prepared()
     wanted = {"docker", engine} if engine else {*NAMES}
@@ -49,7 +50,7 @@ def up(engine: str = "") -> int:
             failed["kubernetes"] = reason
     else:
         with alone(), kubernetes.building(wanted="kubernetes" in wanted) as built:
-            starts: tuple[Callable[[], None], ...] = (_docker, _podman, partial(_kubernetes, built))
+            starts: tuple[Callable[[], None], ...] = (_docker, _podman, partial(_kubernetes, built, every_language))
             for name, start in zip(NAMES, starts, strict=True):
                 if name in wanted and name not in failed and (reason := _failure(start)):
                     failed[name] = reason
@@ -130,9 +131,9 @@ def _podman() -> None:
         images.hand_on(source, target, images.ALL)
 
 
-def _kubernetes(built: Callable[[], None]) -> None:
+def _kubernetes(built: Callable[[], None], every_language: bool) -> None:
     with _images() as client:
-        archives = list(images.save(client, CACHE / "archives", ON_CLUSTER))
+        archives = list(images.save(client, CACHE / "archives", images.LANGUAGES if every_language else ON_CLUSTER))
     built()
     kubernetes.start(archives)
 
