@@ -132,7 +132,8 @@ class Program:
         on_output: OnOutput | None,
     ) -> Outcome:
         folder = self._folder(number)
-        process: Process = await self._sandbox.spawn([word.replace("{build}", folder) for word in words], self._env)
+        words = [word.replace("{build}", folder) for word in words]
+        process: Process = await self._sandbox.spawn(words, self._env, fed=True)
         # Nobody knows this nonce: all that is printed is output, and the end of the process ends the run.
         self._run = run = Run(
             process, stdin, new_nonce(), output=output, grace=grace, on_output=on_output, close_stdin=True

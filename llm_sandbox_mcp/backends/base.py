@@ -154,9 +154,13 @@ class Sandbox(ABC):
     """What it was made of; empty where the engine has no images."""
 
     @abstractmethod
-    async def spawn(self, argv: Sequence[str], env: Mapping[str, str], cwd: str = WORKDIR) -> Process:
+    async def spawn(
+        self, argv: Sequence[str], env: Mapping[str, str], cwd: str = WORKDIR, *, fed: bool = False
+    ) -> Process:
         """Starts a process; `env` is its whole environment.
 
+        `fed`: its input will be sent to its end and closed. How it ended is then told however early it does; of another
+        that ends while something is sent to it, that may be lost on the way from a distant engine.
         Raises `StartFailed` when the program cannot be started and `SandboxLost` when the sandbox is gone.
         """
 
@@ -205,7 +209,7 @@ class Sandbox(ABC):
     ) -> Completed:
         """Runs a command to its end, its input fed and both its outputs drained at once, up to 1 MiB kept of each."""
         outputs = bytearray(), bytearray()
-        async with await self.spawn(argv, env) as process:
+        async with await self.spawn(argv, env, fed=True) as process:
             async with open_tasks() as tasks:
                 tasks.start_soon(drain, process.stdout, outputs[0])
                 tasks.start_soon(drain, process.stderr, outputs[1])

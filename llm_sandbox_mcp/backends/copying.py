@@ -81,7 +81,7 @@ async def _copy_out_some(sandbox: Sandbox, folder: str, names: list[str], limit:
     reader = ArchiveReader(limit)
     # All files together fit the disk; a stream of more is zeros of sparse files, of which there could be any.
     budget = 2 * sandbox.policy.disk
-    async with await sandbox.spawn(argv, {"PATH": PATH}) as process, open_tasks() as tasks:
+    async with await sandbox.spawn(argv, {"PATH": PATH}, fed=True) as process, open_tasks() as tasks:
         tasks.start_soon(drain, process.stderr, bytearray())
         tasks.start_soon(feed, process.stdin, _once(b"".join(os.fsencode(name) + b"\0" for name in names)))
         async for chunk in process.stdout:

@@ -31,8 +31,8 @@ async def test_a_process_that_is_started_meanwhile_is_let_go(sandbox: Sandbox, m
 
     start = container.start
 
-    async def start_slowly(argv: Sequence[str]) -> Attached:
-        streams.append(await start(argv))
+    async def start_slowly(argv: Sequence[str], *, fed: bool) -> Attached:
+        streams.append(await start(argv, fed=fed))
         # As on a busy machine, where the answer to this comes after the end.
         await streams[0].take_in()
         started.set()

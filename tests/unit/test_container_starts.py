@@ -34,11 +34,16 @@ class Endless:
         return await self.receive()
 
 
-class Streams:
-    stdin = None
+class Input:
+    closed = False
 
+    async def aclose(self) -> None:
+        self.closed = True
+
+
+class Streams:
     def __init__(self) -> None:
-        self.stdout, self.stderr = Endless(b"!\n"), Endless(b"")
+        self.stdin, self.stdout, self.stderr = Input(), Endless(b"!\n"), Endless(b"")
         self.closed = False
 
     def close(self) -> None:
@@ -57,4 +62,4 @@ async def test_a_complaint_without_end_is_not_listened_to_for_ever() -> None:
     with anyio.fail_after(10), pytest.raises(StartFailed, match="cannot start sh in the sandbox: "):
         await process.started("sh")
     assert streams.stdout.given + streams.stderr.given <= 1 << 18
-    assert streams.closed and not sandbox.processes
+    assert streams.closed and streams.stdin.closed and not sandbox.processes

@@ -15,7 +15,7 @@ import anyio.lowlevel
 import pytest
 from aiohttp import web
 
-from llm_sandbox_mcp.backends.kubernetes.channels import FEEDER, PROTOCOLS, Channels
+from llm_sandbox_mcp.backends.kubernetes.channels import PROTOCOLS, Channels, feeder
 
 pytestmark = pytest.mark.anyio
 
@@ -168,7 +168,7 @@ async def fed(program: str, *frames: bytes, open_end: bool = True) -> tuple[int,
     """How the feeder ends and what its program prints, given frames and, without an open end, the end of them."""
     data = b"".join(struct.pack(">I", len(frame)) + frame for frame in frames)
     with anyio.fail_after(30):
-        async with await anyio.open_process([*FEEDER, "sh", "-c", program], stderr=None) as process:
+        async with await anyio.open_process([*feeder(not frames[-1]), "sh", "-c", program], stderr=None) as process:
             assert process.stdin
             assert process.stdout
             with contextlib.suppress(anyio.BrokenResourceError):
@@ -207,7 +207,7 @@ async def test_a_feeder_passes_on_all_that_its_program_printed() -> None:
 
 
 async def test_a_feeder_does_not_wait_where_nobody_takes_what_its_program_prints() -> None:
-    command = [*FEEDER, "sh", "-c", "trap '' PIPE; yes | head -c 1000000; exit 9"]
+    command = [*feeder(False), "sh", "-c", "trap '' PIPE; yes | head -c 1000000; exit 9"]
     nobody, out = os.pipe()
     os.close(nobody)
     try:
@@ -230,7 +230,7 @@ async def test_signals_end_the_program_and_not_its_feeder() -> None:
 
 async def test_an_end_that_no_signal_tells_of_is_found_out() -> None:
     deaf = "import os, signal, sys; signal.pthread_sigmask(0, {signal.SIGCHLD}); os.execvp(sys.argv[1], sys.argv[1:])"
-    command = [sys.executable, "-c", deaf, *FEEDER, "sh", "-c", "sleep 1000 & echo $!; exit 8"]
+    command = [sys.executable, "-c", deaf, *feeder(False), "sh", "-c", "sleep 1000 & echo $!; exit 8"]
     with anyio.fail_after(30):
         async with await anyio.open_process(command, stderr=None) as process:
             assert process.stdout
@@ -243,7 +243,7 @@ async def test_what_comes_after_the_end_of_a_program_is_taken_to_its_end() -> No
     frame = struct.pack(">I", 1 << 16) + bytes(1 << 16)
     with anyio.fail_after(60):
         async with await anyio.open_process(
-            [*FEEDER, "sh", "-c", "exec <&-; echo over; exit 6"], stderr=None
+            [*feeder(False), "sh", "-c", "exec <&-; echo over; exit 6"], stderr=None
         ) as process:
             assert process.stdin
             # It ends in the middle of a frame: of more to come nothing else tells.
@@ -255,4 +255,21 @@ async def test_what_comes_after_the_end_of_a_program_is_taken_to_its_end() -> No
             for _ in range(64):
                 await process.stdin.send(frame)
             await process.stdin.send(struct.pack(">I", 0))
+            assert await process.wait() == 6
+
+
+@pytest.mark.parametrize("taken", [0, 1000])
+async def test_the_end_of_its_input_is_waited_for_after_the_end_of_a_program(taken: int) -> None:
+    """Whether it had some of it or nothing yet."""
+    with anyio.fail_after(60):
+        async with await anyio.open_process(
+            [*feeder(True), "sh", "-c", f"head -c {taken} >/dev/null; exit 6"], stderr=None
+        ) as process:
+            assert process.stdin
+            if taken:
+                await process.stdin.send(struct.pack(">I", taken) + bytes(taken))
+            # As long as the next may take to come through a cluster under load; the program has ended by then.
+            with anyio.move_on_after(1.5):
+                await process.wait()
+            await process.stdin.send(struct.pack(">I", 1 << 16) + bytes(1 << 16) + struct.pack(">I", 0))
             assert await process.wait() == 6

@@ -93,8 +93,11 @@ class Container(ABC):
     id: str
 
     @abstractmethod
-    async def start(self, argv: Sequence[str]) -> Streams:
-        """Starts a process; `SandboxLost` when the container is gone. Cancelled, it may have been started."""
+    async def start(self, argv: Sequence[str], *, fed: bool) -> Streams:
+        """Starts a process; `fed` is what `Sandbox.spawn` says it is.
+
+        Raises `SandboxLost` when the container is gone. Cancelled, it may have been started.
+        """
 
     @abstractmethod
     async def remove(self) -> None:

@@ -129,6 +129,7 @@ class ContainerProcess(Process):
 
     async def _refused(self, program: str) -> StartFailed:
         """What its command said before it ended."""
+        await self.stdin.aclose()
         said = bytearray()
         for stream in (self._streams.stdout, self._streams.stderr):
             async for part in stream:

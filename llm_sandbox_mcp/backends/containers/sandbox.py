@@ -132,14 +132,16 @@ class ContainerSandbox(Sandbox):
                     break
         return not self._killed and not self._agent.ended.is_set()
 
-    async def spawn(self, argv: Sequence[str], env: Mapping[str, str], cwd: str = WORKDIR) -> Process:
+    async def spawn(
+        self, argv: Sequence[str], env: Mapping[str, str], cwd: str = WORKDIR, *, fed: bool = False
+    ) -> Process:
         words = [*self._prefix, *argv]
         command = starter(words, env, cwd)
         if not self.alive:
             raise lost_sandbox()
         with anyio.CancelScope(shield=True):
             # Shielded: a start that is given up half way would leave a process that nobody knows.
-            process = ContainerProcess(self, await self._container.start(command))
+            process = ContainerProcess(self, await self._container.start(command, fed=fed))
         if self._killed:
             # It came too late to be let go with the others.
             process.close()
@@ -331,7 +333,7 @@ async def _remove_later(sandbox: ContainerSandbox) -> None:
 async def ask(container: Container, argv: Sequence[str]) -> str | None:
     """The first words that a command prints in a container that may be another server's; None without an answer."""
     with anyio.move_on_after(_ANSWER):
-        streams = await container.start(argv)
+        streams = await container.start(argv, fed=False)
         try:
             return (await streams.stdout.receive(_LINE)).decode(errors="replace")
         except anyio.EndOfStream:

@@ -124,7 +124,9 @@ class EmbeddedSandbox(Sandbox):
     def alive(self) -> bool:
         return not self._lost
 
-    async def spawn(self, argv: Sequence[str], env: Mapping[str, str], cwd: str = WORKDIR) -> Process:
+    async def spawn(
+        self, argv: Sequence[str], env: Mapping[str, str], cwd: str = WORKDIR, *, fed: bool = False
+    ) -> Process:
         name = b"%d" % next(self._names)
         words = [*argv, *(f"{key}={value}" for key, value in env.items())]
         fields = [os.fsencode(word) for word in words]

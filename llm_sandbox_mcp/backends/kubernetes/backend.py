@@ -17,7 +17,7 @@ from ..base import Backend, Check, Sandbox, Surroundings, halves
 from ..containers.agent import AGENT, pack_handlers
 from ..containers.sandbox import FOLDERS, owned
 from .api import Api, Json, Refused
-from .channels import FEEDER
+from .channels import PERL
 from .connection import Connection
 from .leases import SERVER
 from .manifest import PodRecipe, loosened, manifest, merged
@@ -219,7 +219,7 @@ class PodBackend(Backend):
             if found["status"].get("phase") != "Running":
                 raise StartFailed(f"pod {name} does not run in namespace {api.namespace}; start it")
             pod = Pod(api, name, self._tasks, container=found["spec"]["containers"][0]["name"])
-            agent = await pod.join(["/bin/sh", "-c", AGENT, "sh", "joined", FEEDER[0]])
+            agent = await pod.join(["/bin/sh", "-c", AGENT, "sh", "joined", PERL])
             sandbox = PodSandbox(pod, agent, policy, image, self._settings.prefix, Watched(name), joined=True)
             async with owned(sandbox, self._tasks):
                 await sandbox.begin(self._handlers, self.name)
@@ -248,7 +248,7 @@ class PodBackend(Backend):
         return PodRecipe(
             name=name,
             image=image,
-            command=("/bin/sh", "-c", AGENT, "sh", "ours", FEEDER[0]),
+            command=("/bin/sh", "-c", AGENT, "sh", "ours", PERL),
             labels={**settings.labels, SERVER: self._server},
             folders=dict.fromkeys(FOLDERS, policy.disk),
             memory=policy.memory,

@@ -17,10 +17,9 @@ PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 
 _FILTERS = [word for name, prctl in PRCTL.items() for word in (name, str(prctl), program(name).hex())]
 
-FEEDER = ("perl", "-e", (Path(__file__).parent / "feeder.pl").read_text(encoding="utf-8"), *_FILTERS, "--")
-"""Comes before the words of every process: the older protocol cannot tell it the end of its input, and neither tells us
-its end while anything that it has started holds its streams. It also filters system calls, beside the profile of the
-cluster's own, which allows more."""
+PERL = "perl"
+"""What the feeder is written in; every image has to have it."""
+_FEEDER = (Path(__file__).parent / "feeder.pl").read_text(encoding="utf-8")
 
 _STDIN, _STDOUT, _STDERR, _STATUS = 0, 1, 2, 3
 _AHEAD = 1 << 20
@@ -32,13 +31,24 @@ _LINGER = 2.0
 _SIZE = struct.Struct(">I")
 
 
+def feeder(fed: bool) -> tuple[str, ...]:
+    """What comes before the words of every process, and starts it.
+
+    The older protocol cannot tell a process the end of its input, and neither tells us its end while anything that it
+    has started holds its streams. It also filters system calls, beside the profile of the cluster's own, which allows
+    more. `fed`: an end of the input will come, and it stays until then: what is sent to a process that has ended breaks
+    the connection, and how it ended is lost with that.
+    """
+    return (PERL, "-e", _FEEDER, "fed" if fed else "open", *_FILTERS, "--")
+
+
 class Channels(Streams):
     """Three streams and an exit code. What comes is taken in by `pump`, a task of whoever owns the pod."""
 
     def __init__(
         self, socket: aiohttp.ClientWebSocketResponse, *, framed: bool = False, linger: float = _LINGER
     ) -> None:
-        """`framed`: the process is one of `FEEDER`'s. `linger`: seconds that the connection outlives its streams."""
+        """`framed`: the process is one of `feeder`'s. `linger`: seconds that the connection outlives its streams."""
         self._socket = socket
         self._linger = linger
         self._scope = anyio.CancelScope()

@@ -11,11 +11,13 @@ my $ALL      = 1 << 20;    # what a pipe holds at most
 my $ATOM     = 4096;       # bytes that a pipe takes without waiting, if it takes any
 my $UNTOLD   = 1;          # seconds after which it looks by itself whether the program has ended
 my $NOTHING  = 0.5;        # seconds after which nothing comes for a program that ended before anything had
-my $SILENCE  = 5;          # and nothing more for one that ended in the middle of it
+my $SILENCE  = 5;          # and nothing more for one that ended in the middle of it, or whose end of input is to come
 my $PATIENCE = 30;         # seconds that what was printed last waits for who takes it
 $0 = 'feeder';
 
-# The first arguments: for each machine its name, its number of prctl, and its filter of system calls.
+# The first argument: "fed" where an end of the input will come. Then, for each machine, its name, its number of prctl, and
+# its filter of system calls.
+my $fed = shift eq 'fed';
 my %filters;
 while (@ARGV && $ARGV[0] ne '--') {
     my ($machine, $prctl, $filter) = splice @ARGV, 0, 3;
@@ -122,7 +124,7 @@ until ($over) {
     $over = waitpid($child, 1) == $child;
 }
 $status = $? & 127 ? 128 + ($? & 127) : $? >> 8;
-my $coming = !$begun || length $frames || length $to->{data} || wait_for(0, \*STDIN);
+my $coming = $fed || !$begun || length $frames || length $to->{data} || wait_for(0, \*STDIN);
 $to->{data} = '';
 for my $way (grep { $_->{from} } @from) {
     take($way, $ALL) if wait_for(0, $way->{from});
@@ -135,7 +137,7 @@ while ($coming && !$left) {
     unpack_frames();
     last if $to->{ended};
     next if length $frames < $held;    # there may be more of them
-    my $ready = wait_for($begun ? $SILENCE : $NOTHING, \*STDIN) // last;
+    my $ready = wait_for($fed || $begun ? $SILENCE : $NOTHING, \*STDIN) // last;
     $left = !sysread STDIN, $frames, $ROOM, length $frames if $ready;
 }
 1 while (grep { $_->{to} && length $_->{data} } @from) && defined wait_for($PATIENCE);

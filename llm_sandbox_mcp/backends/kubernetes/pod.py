@@ -8,7 +8,7 @@ from anyio.abc import TaskGroup
 from ...errors import SandboxLost, StartFailed
 from ..containers.container import Container, lost_sandbox
 from .api import Api, Query, Refused
-from .channels import FEEDER, PROTOCOLS, Channels
+from .channels import PROTOCOLS, Channels, feeder
 from .manifest import CONTAINER
 
 _STREAMS = [("stdin", "true"), ("stdout", "true"), ("stderr", "true")]
@@ -48,8 +48,8 @@ class Pod(Container):
         """The streams of an agent that is started beside what it runs already; whoever asked closes them."""
         return self._of_agent(await self._exec(argv))
 
-    async def start(self, argv: Sequence[str]) -> Channels:
-        command = [*FEEDER, *argv]
+    async def start(self, argv: Sequence[str], *, fed: bool) -> Channels:
+        command = [*feeder(fed), *argv]
         if self._limits:
             command = ["/bin/sh", "-c", _LIMITED, "sh", *self._limits, *command]
         return self._pumped(Channels(await self._exec(command), framed=True))
