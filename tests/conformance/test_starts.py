@@ -35,10 +35,10 @@ def starts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     spawn = ContainerSandbox.spawn
 
     async def noted(
-        sandbox: ContainerSandbox, argv: Sequence[str], env: Mapping[str, str], cwd: str = WORKDIR
+        sandbox: ContainerSandbox, argv: Sequence[str], env: Mapping[str, str], cwd: str = WORKDIR, **options: bool
     ) -> Process:
         started.append(argv[0])
-        return await spawn(sandbox, argv, env, cwd)
+        return await spawn(sandbox, argv, env, cwd, **options)
 
     monkeypatch.setattr(ContainerSandbox, "spawn", noted)
     monkeypatch.setattr(containers, "look", lambda *_: None)
