@@ -2,16 +2,21 @@
 
 import gc
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
-from . import journal, ordinary, rings, sides, stacks
+from . import growth, journal, ordinary, rings, sides, stacks
 from .engines import host_folder, need, need_control_groups, need_open_network
+from .growth import nor_in_the_loop, nothing_grows, nothing_grows_in_the_loop
+
+__all__ = ["nor_in_the_loop", "nothing_grows", "nothing_grows_in_the_loop"]
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -27,20 +32,28 @@ _BYTES = 4 * 2**30
 def pytest_configure(config: pytest.Config) -> None:
     journal.configure(config)
     stacks.install()
+    growth.install()
     config.pluginmanager.register(stacks)
     rings.running = config.getoption(rings.OPTION)
-    _in_memory()
+    folder = _folder_of_its_own()
+    config.add_cleanup(partial(shutil.rmtree, folder, ignore_errors=True))
+    os.environ["TMPDIR"] = tempfile.tempdir = folder
 
 
-def _in_memory() -> None:
-    """Has temporary folders in memory where there is room for them, and programs there may be run.
+def _folder_of_its_own() -> str:
+    """A folder for the temporary files of this process, which others beside it do not write to.
 
-    Tests make and delete so many files that some disks come to search milliseconds for a place for the next.
+    In memory where there is room, and programs there may be run: tests make and delete so many files that some disks come
+    to search milliseconds for a place for the next.
     """
+    place = None
     if "TMPDIR" not in os.environ and os.access(_IN_MEMORY, os.W_OK):
         there = os.statvfs(_IN_MEMORY)
         if there.f_bavail * there.f_frsize >= _BYTES and not there.f_flag & os.ST_NOEXEC:
-            os.environ["TMPDIR"] = tempfile.tempdir = _IN_MEMORY
+            place = _IN_MEMORY
+    folder = tempfile.mkdtemp(prefix="tests-", dir=place)
+    os.chmod(folder, 0o755)  # sandboxes run as other users
+    return folder
 
 
 def pytest_collection_finish() -> None:

@@ -49,7 +49,7 @@ def library(embedded: None, profile_file: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("LLM_SANDBOX_PROFILE", str(profile_file))
 
 
-@pytest.fixture(scope="package", autouse=True)
+@pytest.fixture(autouse=True)
 def ended() -> Iterator[None]:
     """The end of the process, as far as sandboxes go."""
     yield

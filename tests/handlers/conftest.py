@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from .python_environment import remove
+from .python_environment import place
 
 
 @pytest.fixture(scope="session", autouse=True)
-def no_environment_left() -> Iterator[None]:
-    yield
-    remove()
+def python_environments() -> Iterator[None]:
+    with place():
+        yield

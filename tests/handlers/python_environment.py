@@ -2,7 +2,6 @@
 
 import functools
 import os
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -15,14 +14,24 @@ from .driver import Runner, start
 
 INTERPRETER = os.environ.get("SANDBOX_TEST_PYTHON", "/usr/bin/python3")
 
-_made: list[Path] = []
+_folder = Path()
+"""Where they are."""
+
+
+@contextmanager
+def place() -> Iterator[None]:
+    """Has a folder for them, until no test is left."""
+    global _folder
+    with tempfile.TemporaryDirectory(prefix="python-environments-") as made:
+        _folder = Path(made)
+        yield
+    environment.cache_clear()
 
 
 @functools.cache
 def environment(*libraries: str) -> str:
     """Makes an environment once per test session and returns its folder."""
-    folder = Path(tempfile.mkdtemp(prefix="python-environment-"))
-    _made.append(folder)
+    folder = Path(tempfile.mkdtemp(dir=_folder))
     built = folder / "built"
     tool = uv.find_uv_bin()
     subprocess.run(
@@ -33,13 +42,6 @@ def environment(*libraries: str) -> str:
         command = [tool, "pip", "install", "--quiet", "--python", python, *libraries]
         subprocess.run(command, check=True, timeout=300)
     return str(built.rename(folder / "moved"))
-
-
-def remove() -> None:
-    """Removes them all, once no test is left."""
-    environment.cache_clear()
-    while _made:
-        shutil.rmtree(_made.pop())
 
 
 @contextmanager

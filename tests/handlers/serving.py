@@ -43,4 +43,5 @@ async def service_with_indexes(backend: str, *, warm: bool = False) -> AsyncIter
         async with open_service(profile) as opened:
             if warm:
                 await opened.warm()
+            await opened.backend.probe()  # up before the first case, so that the last leaves what the first found
             yield opened

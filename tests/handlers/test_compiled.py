@@ -90,6 +90,7 @@ async def java(anyio_backend: str) -> AsyncIterator[Callable[..., Any]]:
             with anyio.fail_after(_BOUND):
                 return await service.execute(code, language="java", session_id=session)
 
+        await run(";")
         yield run
 
 

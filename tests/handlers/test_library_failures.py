@@ -89,6 +89,7 @@ async def test_what_is_installed_is_listed_with_what_it_needs(
     _need(backend_name, language)
     with anyio.fail_after(LIMIT):
         done = await service.install([next(iter(libraries))], language=language)
+        await service.close_session(done.session_id)
     assert {library.name: library.version for library in done.libraries} == libraries
 
 
@@ -99,5 +100,5 @@ async def test_an_installation_does_not_hide_that_state_was_lost_before_it(servi
         lost = await service.execute("trap '' INT; while :; do :; done", language="bash", timeout=0.5)
         assert lost.session_state == "fresh", lost
         await service.install(["tiny-answer"], language="javascript", session_id=lost.session_id)
-        told = await service.execute("true", language="bash", session_id=lost.session_id)
+        told = await service.execute("true", language="bash", session_id=lost.session_id, keep_session=False)
     assert any("started fresh" in note for note in told.notes), told

@@ -1,0 +1,47 @@
+"""python -m tests.soak --backend docker --minutes 30: has clients use a server in every way, and prints what it takes.
+
+A line every tenth of the time; ends with 1 when an answer was wrong, or when anything has grown with the number of runs.
+"""
+
+import argparse
+import sys
+from functools import partial
+
+import anyio
+
+from llm_sandbox_mcp.backends import BACKENDS
+
+from .serving import available, served
+from .soaking import Part, grown, soak
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.soak", description=(__doc__ or "").partition("\n\n")[2])
+    parser.add_argument("--backend", choices=BACKENDS, default="embedded")
+    parser.add_argument("--minutes", type=float, default=10.0, help="how long (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="of what comes after what (default: %(default)s)")
+    options = parser.parse_args()
+    parts = anyio.run(partial(_run, options.backend, options.minutes * 60, options.seed))
+    found = grown(parts)
+    print(*found, sep="\n")
+    return 1 if found else 0
+
+
+async def _run(backend: str, seconds: float, seed: int) -> list[Part]:
+    parts: list[Part] = []
+    languages = available(backend)
+    with served(backend) as server:
+        print(
+            f"{backend}, one user after the other, and {len(languages)} languages beside Python:", ", ".join(languages)
+        )
+        async for part in soak(server, languages, seconds, seed=seed):
+            row = part.row()
+            if not parts:
+                print(*(name.rjust(12) for name in row))
+            print(*(cell.rjust(max(12, len(name))) for name, cell in row.items()), flush=True)
+            parts.append(part)
+    return parts
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,118 @@
+"""Several users at work on one server, which is measured again and again."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+
+import anyio
+
+from .jobs import MIX, Tally, User, WrongAnswer
+from .serving import Server
+
+USERS = 4
+PARTS = 10
+_ENOUGH = 20
+"""Wrong answers of one part after which there is no need for more."""
+_CALM = 60.0
+"""Seconds for what has ended to be gone, and for sessions that were forgotten to expire."""
+_STILL = 8.0
+"""Seconds without a change after which the server is taken to be at rest, the first time."""
+_LOOK = 0.25
+_PER_RUN = 2 * 2**20 / 10_000
+"""Bytes of memory that a server may grow by with each run."""
+_ALLOWED = 4 * 2**20
+"""Bytes by which its memory may differ anyway: what is free is not always given back at once."""
+_SETTLED = 10_000
+"""Runs after which memory has what it needs."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """What came of a part of the time, and what was there when all users had closed their sessions."""
+
+    runs: int
+    """Since the beginning."""
+    wrong: Sequence[str]
+    seconds: Sequence[float]
+    """That each run in a live session took."""
+    memory: Mapping[str, int]
+    counts: Mapping[str, int]
+
+    def quantile(self, part: float) -> float:
+        """Seconds within which this part of the runs in live sessions ended."""
+        ordered = sorted(self.seconds) or [0.0]
+        return ordered[min(len(ordered) - 1, int(len(ordered) * part))]
+
+    def row(self) -> Mapping[str, str]:
+        """A line of the table, by its columns."""
+        return {
+            "runs": f"{self.runs:,}",
+            "wrong": str(len(self.wrong)),
+            **{f"{name} KiB": f"{size >> 10:,}" for name, size in self.memory.items()},
+            **{name: str(count) for name, count in self.counts.items()},
+            "p50 ms": f"{self.quantile(0.5) * 1000:.1f}",
+            "p99 ms": f"{self.quantile(0.99) * 1000:.1f}",
+        }
+
+
+async def soak(
+    server: Server, languages: Sequence[str], seconds: float, *, parts: int = PARTS, seed: int = 0
+) -> AsyncIterator[Part]:
+    """Has users work for so long, and yields what came of each part of the time."""
+    runs, rest = 0, None
+    for part in range(parts):
+        tally = Tally()
+        async with anyio.create_task_group() as tasks:
+            for number in range(USERS):
+                random = Random(f"{seed} {part} {number}")
+                tasks.start_soon(_use, server, random, tally, languages, anyio.current_time() + seconds / parts)
+        runs += tally.runs
+        counts = await _at_rest(server, rest)
+        rest = rest or counts
+        yield Part(runs, tally.wrong, tally.seconds, server.memory(), counts)
+
+
+def grown(parts: Sequence[Part]) -> list[str]:
+    """What is wrong with a server that was measured so; nothing where all is as it should be."""
+    first, last = parts[0], parts[-1]
+    found = [answer for part in parts for answer in part.wrong]
+    for name, count in first.counts.items():
+        if last.counts[name] > count:
+            found.append(f"{name} have grown from {count} to {last.counts[name]} in {last.runs - first.runs:,} runs")
+    settled = next((part for part in parts if part.runs >= _SETTLED), parts[len(parts) // 2])
+    for name, size in settled.memory.items():
+        more, allowed = last.memory[name] - size, _ALLOWED + _PER_RUN * (last.runs - settled.runs)
+        if more > allowed:
+            found.append(
+                f"the memory of the {name} has grown by {more >> 10:,} KiB in {last.runs - settled.runs:,} runs"
+            )
+    return found
+
+
+async def _use(server: Server, random: Random, tally: Tally, languages: Sequence[str], until: float) -> None:
+    """One user, until the time comes."""
+    jobs, weights = [*MIX], [*MIX.values()]
+    async with server.connect() as client:
+        user = User(server.connect, client, random, tally, languages)
+        while anyio.current_time() < until and len(tally.wrong) < _ENOUGH:
+            [job] = random.choices(jobs, weights)
+            try:
+                await job(user)
+            except (WrongAnswer, AssertionError) as error:
+                tally.wrong.append(f"{job.__name__}: {error}")
+                await user.leave()
+        await user.leave()
+
+
+async def _at_rest(server: Server, before: Mapping[str, int] | None) -> Mapping[str, int]:
+    """What there is when nothing ends any more: no more than before, or what stays the same for a while."""
+    until, counts, since = anyio.current_time() + _CALM, server.counts(), anyio.current_time()
+    while anyio.current_time() < until:
+        if before is not None and all(counts[name] <= before[name] for name in counts):
+            break
+        if before is None and anyio.current_time() - since > _STILL:
+            break
+        await anyio.sleep(_LOOK)
+        if (now := server.counts()) != counts:
+            counts, since = now, anyio.current_time()
+    return counts

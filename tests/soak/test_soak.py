@@ -1,0 +1,54 @@
+"""A server that was used for a while is the server that was started. `python -m tests.soak` is the same for hours."""
+
+import os
+from collections.abc import Mapping
+
+import pytest
+
+from llm_sandbox_mcp.backends import BACKENDS
+from tests.engines import need
+
+from .serving import available, served
+from .soaking import Part, grown, soak
+
+SECONDS = float(os.environ.get("SANDBOX_SOAK", "40"))
+
+
+@pytest.mark.anyio
+@pytest.mark.timeout(300 + 2 * SECONDS)
+@pytest.mark.parametrize("backend_name", BACKENDS)
+async def test_nothing_grows_with_the_number_of_runs(backend_name: str) -> None:
+    await need(backend_name)
+    with served(backend_name) as server:
+        parts = [part async for part in soak(server, available(backend_name), SECONDS, parts=3)]
+    assert not grown(parts)
+
+
+SIZES = {"server": 70 << 20}
+COUNTS = {"descriptors": 20, "processes": 4}
+
+
+def part(
+    runs: int, memory: Mapping[str, int] = SIZES, counts: Mapping[str, int] = COUNTS, wrong: tuple[str, ...] = ()
+) -> Part:
+    return Part(runs, wrong, [0.1], memory, counts)
+
+
+def test_what_stays_the_same_or_shrinks_has_not_grown() -> None:
+    assert not grown([part(100), part(200, counts={"descriptors": 30, "processes": 9}), part(300)])
+    assert not grown([part(100), part(200), part(300, {"server": 60 << 20}, {"descriptors": 19, "processes": 4})])
+    assert not grown([part(1), part(10_000, {"server": 80 << 20}), part(20_000, {"server": 85 << 20})])
+
+
+def test_one_descriptor_is_told() -> None:
+    said = grown([part(100), part(200), part(300, counts={"descriptors": 21, "processes": 4})])
+    assert said == ["descriptors have grown from 20 to 21 in 200 runs"]
+
+
+def test_memory_is_told_beyond_so_much_for_each_run() -> None:
+    said = grown([part(1), part(10_000), part(20_000, {"server": 77 << 20})])
+    assert said == ["the memory of the server has grown by 7,168 KiB in 10,000 runs"]
+
+
+def test_wrong_answers_are_told() -> None:
+    assert grown([part(1), part(2, wrong=("once: no",)), part(3)]) == ["once: no"]
