@@ -17,6 +17,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from .backends.base import Backend, Sandbox
+from .backends.room import Room
 from .errors import CapacityReached, PoolTimeout, SandboxError, StartFailed, Unavailable
 from .kernel import Kernel
 from .leases import Lease, Owned, Request
@@ -93,6 +94,19 @@ class Pool:
         self._waits.append(anyio.current_time() - request.since)
         return Lease(owned, self._release)
 
+    @property
+    def room(self) -> Room:
+        """What this machine has least of for sandboxes."""
+        return self._backend.tightest
+
+    @property
+    def _most(self) -> tuple[int, str]:
+        """How many sandboxes there may be, and what allows more."""
+        room = self.room
+        if room.sandboxes < self._limits.max:
+            return room.sandboxes, f"make room for more on the server: {room.step}"
+        return self._limits.max, "raise pool.max in the profile"
+
     def keep_warm(self, language: str, policy: Policy) -> None:
         """From now on there are warm sandboxes of a language, as many as the profile says."""
         key = Key(language, self._backend.image_of(language), policy)
@@ -127,7 +141,7 @@ class Pool:
         return PoolStatistics(
             *_counts([member.state for member in members]),
             keys=tuple(PoolKey(*_counts(found), *key) for key, found in states.items()),
-            max=self._limits.max,
+            max=self._most[0],
             waiting=len(self._requests),
             hits=self._hits,
             misses=self._misses,
@@ -159,9 +173,10 @@ class Pool:
         if request.owned is None:
             self._withdraw(request)
             waited = format_duration(self._limits.acquire_timeout)
+            most, step = self._most
             raise PoolTimeout(
-                f"all {self._limits.max} sandboxes are in use and none became free within {waited}; "
-                "close a session and try again, or raise pool.max in the profile"
+                f"all {most} sandboxes are in use and none became free within {waited}; "
+                f"close a session and try again, or {step}"
             )
         return request.owned
 
@@ -190,7 +205,9 @@ class Pool:
                 self._close_one(owned)
         members = [owned.member for owned in self._members.values()]
         waiters = [request.waiter for request in self._requests.values()]
-        self._act(plan(members, waiters, self._wanted, self._limits, anyio.current_time()))
+        most, _ = self._most
+        limits = self._limits if most == self._limits.max else self._limits.model_copy(update={"max": most})
+        self._act(plan(members, waiters, self._wanted, limits, anyio.current_time()))
 
     def _act(self, plan: Plan) -> None:
         for member, waiter in plan.hand:
@@ -204,7 +221,8 @@ class Pool:
         for opening in plan.open:
             self._open(opening)
         for waiter in plan.refuse:
-            full = f"all {self._limits.max} sandboxes are in use; close a session, or raise pool.max in the profile"
+            most, step = self._most
+            full = f"all {most} sandboxes are in use; close a session, or {step}"
             self._answer(self._requests[waiter], error=CapacityReached(full))
         for request in self._requests.values():
             blocked = request.waiter.id in plan.blocked

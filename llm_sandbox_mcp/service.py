@@ -1,5 +1,6 @@
 """The use cases: execute, install, manage, and `files`. Everything a caller can do, in any transport's words."""
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
@@ -31,6 +32,8 @@ from .rules.checking import Checker, Finding, Unready
 from .rules.section import Rule
 from .sessions import Session, Sessions
 from .verdict import exit_code_of, notes_of, shown, status_of, told_of
+
+_log = logging.getLogger(__name__)
 
 
 class Service:
@@ -278,6 +281,12 @@ class Service:
         with suppress(SandboxError):
             await self.backend.sweep()
         self._serving = True
+        promised, room = self.profile.sessions.max, self.backend.tightest
+        if room.sandboxes < promised:
+            _log.warning(
+                "sessions.max is %d, and there is room for %d sandboxes (%s); %s",
+                *(promised, room.sandboxes, room.of, room.step),
+            )
         for language in [self.languages[name] for name in (self.languages if languages is None else languages)]:
             with suppress(SandboxError):
                 await self._places(language)

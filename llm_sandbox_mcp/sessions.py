@@ -10,6 +10,7 @@ from anyio.abc import TaskGroup
 
 from .backends import copying
 from .backends.base import FIGURES, Fullness, Sandbox, Usage
+from .backends.room import Room
 from .cpu_time import cpu_bound
 from .errors import CapacityReached, SandboxLost, UnknownSession, quoted
 from .execution import Outcome
@@ -250,12 +251,11 @@ class Sessions:
         Raises `CapacityReached` when none is idle, or too many sandboxes were started just now.
         """
         oldest = None
-        if len(self._live) >= self._limits.max:
+        room = self._pool.room
+        if len(self._live) >= min(self._limits.max, room.sandboxes):
             idle = [session for session in self._live.values() if not session.busy]
             if not idle:
-                raise CapacityReached(
-                    f"all {self._limits.max} sessions are busy; wait for one, or raise sessions.max in the profile"
-                )
+                raise CapacityReached(_full(self._limits.max, room))
             oldest = min(idle, key=lambda session: session.used_at)
         session = Session(self._pool, policy, language, self._starts)
         if oldest is not None:
@@ -302,6 +302,15 @@ class Sessions:
             self._changed = anyio.Event()
             with anyio.CancelScope(deadline=min(deadlines, default=float("inf"))):
                 await self._changed.wait()
+
+
+def _full(most: int, room: Room) -> str:
+    if most <= room.sandboxes:
+        return f"all {most} sessions are busy; wait for one, or raise sessions.max in the profile"
+    return (
+        f"the server's {room.of} are enough for {room.sandboxes} sandboxes, and all sessions are busy; "
+        f"wait for one, or make room for more on the server: {room.step}"
+    )
 
 
 def _unknown(session_id: str, idle_timeout: float | None = None) -> str:

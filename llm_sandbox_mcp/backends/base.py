@@ -15,6 +15,7 @@ from ..policy import Policy
 from ..tasks import open_tasks
 from .images import Images
 from .listening import Listener
+from .room import Room, open_files
 
 WORKDIR = "/sandbox"
 """Where code starts and where its files are, in every sandbox of every backend."""
@@ -262,6 +263,15 @@ class Backend(ABC):
         """Why no sandbox can be made here; empty where one can. Cheaper than `probe` where that does more."""
         missing = [check for check in await self.probe() if check.state == "missing"]
         return f"{missing[0].detail}; {missing[0].fix}" if missing else ""
+
+    def room(self) -> Sequence[Room]:
+        """What bounds how many sandboxes there can be at once, beside the profile; never empty."""
+        return (open_files(),)
+
+    @property
+    def tightest(self) -> Room:
+        """That of which there is least."""
+        return min(self.room(), key=lambda room: room.sandboxes)
 
     @abstractmethod
     def sandbox(self, policy: Policy, image: str = "") -> AbstractAsyncContextManager[Sandbox]:

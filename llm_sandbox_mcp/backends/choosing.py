@@ -1,6 +1,6 @@
 """The backend `auto`: the first engine that works here, looked for when one is first needed."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 
 import anyio
@@ -11,6 +11,7 @@ from ..policy import Policy
 from ..tasks import open_tasks
 from .base import Backend, Check, Sandbox, halves
 from .images import Images
+from .room import Room
 
 AUTO = "auto"
 
@@ -57,6 +58,9 @@ class Chosen(Backend):
 
     def image_of(self, language: str) -> str:
         return self._choice.image_of(language) if self._choice else ""
+
+    def room(self) -> Sequence[Room]:
+        return self._choice.room() if self._choice else super().room()
 
     async def chosen(self) -> Backend:
         async with self._choosing:

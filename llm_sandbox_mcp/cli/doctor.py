@@ -44,7 +44,17 @@ def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
             works = all(row.state != "missing" for row in engine) and bool(runs)
             rules = _rules(service, unjudged)
             _print(
-                [*engine, _network(profile), *languages, *rules, *_tools(), *_folders(folders), *_old(variables)], works
+                [
+                    *engine,
+                    _room(service),
+                    _network(profile),
+                    *languages,
+                    *rules,
+                    *_tools(),
+                    *_folders(folders),
+                    *_old(variables),
+                ],
+                works,
             )
         return 0 if works else _BROKEN
 
@@ -127,6 +137,14 @@ async def _examine(
 
 def _not_here(programs: Sequence[str]) -> Sequence[str]:
     return [name for name in programs if not shutil.which(name, path=PATH)]
+
+
+def _room(service: Service) -> Check:
+    """How many sandboxes there can be at once, by each thing that they take."""
+    promised, tightest = service.profile.sessions.max, service.backend.tightest
+    there = "; ".join(f"{room.of} for {room.sandboxes}" for room in service.backend.room())
+    enough = tightest.sandboxes >= promised
+    return Check("room", "ok" if enough else "degraded", f"sessions.max is {promised}: {there}", tightest.step)
 
 
 def _network(profile: Profile) -> Check:

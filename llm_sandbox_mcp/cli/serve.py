@@ -2,6 +2,7 @@
 
 import argparse
 import logging
+import resource
 from collections.abc import Mapping
 
 import anyio
@@ -21,6 +22,10 @@ def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
         if variable.refused:
             raise ProfileError(variable.line)
     profile = laid_over(read_profile(options, environ), variables)
+
+    # What is inherited is often 1024, for the sake of programs that can count no further; ours can.
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
     async def serve() -> None:
         log_to_stderr()

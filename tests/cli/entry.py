@@ -23,7 +23,7 @@ class Started:
 
     def __init__(self, client: Client, log: Path) -> None:
         self.client = client
-        self._log = log
+        self.log = log
 
     async def profile(self) -> Any:
         [contents] = (await self.client.read_resource("sandbox://profile")).contents
@@ -36,7 +36,7 @@ class Started:
 
     def told(self) -> list[str]:
         """The variables that the log has a line for, in order."""
-        lines = self._log.read_text().splitlines()
+        lines = self.log.read_text().splitlines()
         return [found[1] for line in lines if (found := re.search(r"WARNING \S+: (\w+) is deprecated: .*; ", line))]
 
 

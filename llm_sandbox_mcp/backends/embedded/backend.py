@@ -5,7 +5,7 @@ import os
 import secrets
 import shutil
 import socket
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,9 @@ import anyio.to_thread
 from ...errors import EngineUnavailable, ProfileError, StartFailed
 from ...policy import Policy
 from ...runtime import is_alive, make_public, sweep
+from .. import room
 from ..base import Backend, Check, Sandbox, Surroundings, Usage
+from ..room import Room
 from . import bubblewrap, landlock, probe
 from .cgroup_detect import detect
 from .launching import Launched, Launcher, open_launcher
@@ -48,6 +50,7 @@ class EmbeddedBackend(Backend):
         self._stage: Stage | None = None
         self._uids = itertools.count(secrets.randbelow(_UIDS))
         self._landlock = landlock.version()
+        self._room = room.processes(), room.memory()
 
     async def __aenter__(self) -> "EmbeddedBackend":
         self._tasks = await self._scope.enter_async_context(anyio.create_task_group())
@@ -65,6 +68,10 @@ class EmbeddedBackend(Backend):
         cgroups = (launcher.cgroups, launcher.reason) if launcher else (0, "the launcher did not start")
         rows = await probe.checks(self._bwrap, *cgroups)
         return [*rows, *probe.open_network(self._slirp)] if self._slirp else rows
+
+    def room(self) -> Sequence[Room]:
+        uids = () if os.geteuid() else (Room("uids", _UIDS, "a second server"),)
+        return (*super().room(), *self._room, *uids)
 
     async def obstacle(self) -> str:
         await self._ready.wait()
