@@ -1,8 +1,11 @@
 """The API of a cluster: plain requests and answers as JSON, on the sockets and the credentials of its own package."""
 
 import json
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import urlencode
 
@@ -62,6 +65,12 @@ class Api:
         self._connector = Connector(limit=0, ssl=self._client.rest_client.ssl_context)
         self._session = aiohttp.ClientSession(connector=self._connector, trust_env=True)
         self._renew = renew
+        self._ahead = time.time() - time.monotonic()
+        """Of the machine's time since it started, the cluster's clock, as it told last."""
+
+    def now(self) -> datetime:
+        """The cluster's time, to the second: the clocks of the machines that ask differ, and jump."""
+        return datetime.fromtimestamp(time.monotonic() + self._ahead, UTC)
 
     async def aclose(self) -> None:
         """Lets go of its connections, whether or not the other side still answers."""
@@ -138,7 +147,12 @@ class Api:
         # A watch is ended by the cluster in time; one that is not has lost its other side.
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=SECONDS, sock_read=_WATCH_SECONDS + SECONDS)
         data = None if body is None else json.dumps(body).encode()
-        return await self._session.request(method, url, data=data, headers=headers, timeout=timeout, **self._options())
+        answer = await self._session.request(
+            method, url, data=data, headers=headers, timeout=timeout, **self._options()
+        )
+        with suppress(KeyError, ValueError):
+            self._ahead = parsedate_to_datetime(answer.headers["Date"]).timestamp() - time.monotonic()
+        return answer
 
     async def _prepared(self, method: str, path: str, query: Query) -> tuple[str, dict[str, str]]:
         """The whole address, and headers with credentials, made anew where they have expired."""

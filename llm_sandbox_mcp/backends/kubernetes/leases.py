@@ -31,7 +31,7 @@ class Leases:
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
             "metadata": {"name": self._server, "labels": {SERVER: self._server}},
-            "spec": {"holderIdentity": self._server, "leaseDurationSeconds": _SECONDS, "renewTime": _now()},
+            "spec": {"holderIdentity": self._server, "leaseDurationSeconds": _SECONDS, "renewTime": self._now()},
         }
         await self._api.call("POST", self._path, body=lease)
 
@@ -40,7 +40,7 @@ class Leases:
         while True:
             await anyio.sleep(_BEAT)
             try:
-                change: list[Json] = [{"op": "replace", "path": "/spec/renewTime", "value": _now()}]
+                change: list[Json] = [{"op": "replace", "path": "/spec/renewTime", "value": self._now()}]
                 await self._api.call("PATCH", f"{self._path}/{self._server}", body=change)
             except Refused as refused:
                 if refused.status == 404:
@@ -59,7 +59,7 @@ class Leases:
     async def living(self) -> Set[str]:
         """The servers whose lease lasts. One that has run out is removed, with nobody left to do so."""
         listed = await self._api.call("GET", self._path, [("labelSelector", SERVER)])
-        alive = {lease["metadata"]["name"] for lease in listed["items"] if not _over(lease["spec"])}
+        alive = {lease["metadata"]["name"] for lease in listed["items"] if not self._over(lease["spec"])}
         for lease in listed["items"]:
             if lease["metadata"]["name"] not in alive:
                 await self._remove(lease["metadata"])
@@ -74,15 +74,13 @@ class Leases:
             if refused.status not in (404, 409):
                 raise
 
+    def _over(self, spec: Json) -> bool:
+        renewed = datetime.strptime(spec["renewTime"], _FORMAT).replace(tzinfo=UTC)
+        return renewed + timedelta(seconds=spec["leaseDurationSeconds"]) < self._api.now()
+
+    def _now(self) -> str:
+        return self._api.now().strftime(_FORMAT)
+
     @property
     def _path(self) -> str:
         return f"/apis/coordination.k8s.io/v1/namespaces/{self._api.namespace}/leases"
-
-
-def _over(spec: Json) -> bool:
-    renewed = datetime.strptime(spec["renewTime"], _FORMAT).replace(tzinfo=UTC)
-    return renewed + timedelta(seconds=spec["leaseDurationSeconds"]) < datetime.now(UTC)
-
-
-def _now() -> str:
-    return datetime.now(UTC).strftime(_FORMAT)
