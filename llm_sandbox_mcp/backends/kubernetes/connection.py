@@ -83,6 +83,8 @@ class Connection:
         self.leases = Leases(api, self._server)
         self.watch = Watch(api, f"{SERVER}={self._server}", partial(self._remove_stranger, api))
         try:
+            # Tells the cluster's time, which is what a lease says.
+            await api.call("GET", "/version")
             await self.leases.take()
             await self.watch.begin()
         except Refused as refused:
