@@ -290,6 +290,7 @@ class Service:
         for language in [self.languages[name] for name in (self.languages if languages is None else languages)]:
             with suppress(SandboxError):
                 await self._places(language)
+        await self._preparer.prune()
 
     @contextmanager
     def _audited(self, event: str, language: Language) -> Iterator[None]:

@@ -43,6 +43,7 @@ ENGINE_MAY_IMPORT = {
     "backends.counters",
     "backends.images",
     "backends.listening",
+    "backends.room",
     "backends.scanning",
     "backends.system_calls",
     "policy",
@@ -156,6 +157,7 @@ SHARED = {
     "backends.counters",
     "backends.images",
     "backends.listening",
+    "backends.room",
     "backends.scanning",
     "backends.system_calls",
 }

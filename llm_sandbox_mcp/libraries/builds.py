@@ -1,6 +1,8 @@
 """Sharing of builds inside one server: sessions that ask for the same environment at once wait for one build of it."""
 
+import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -12,6 +14,7 @@ from ..errors import SandboxError
 from ..languages import Language
 from ..results import OnProgress
 from .environments import environment_path, prepare
+from .keeping import hold
 
 _LINES = 256
 """Progress lines that wait for one asker; a slower one misses some."""
@@ -24,6 +27,8 @@ class Environments:
         self._cache = cache
         self._environ = environ
         self._builds: dict[tuple[str, tuple[str, ...], str], _Build] = {}
+        self._held: dict[str, int] = {}
+        """Descriptors that keep the environments in use from being removed, by key."""
         self._tasks = anyio.create_task_group()
 
     async def __aenter__(self) -> Self:
@@ -34,7 +39,11 @@ class Environments:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
         self._tasks.cancel_scope.cancel()
-        return await self._tasks.__aexit__(kind, error, trace)
+        try:
+            return await self._tasks.__aexit__(kind, error, trace)
+        finally:
+            for descriptor in self._held.values():
+                os.close(descriptor)
 
     def path(self, key: str) -> Path:
         """Where the environment of that key is."""
@@ -67,7 +76,12 @@ class Environments:
     async def _build(self, build: "_Build", language: Language, wanted: tuple[str, tuple[str, ...], str]) -> None:
         try:
             _, libraries, index = wanted
-            build.key = await prepare(language, libraries, self._cache, build.tell, index=index, environ=self._environ)
+            while not build.key:
+                key = await prepare(language, libraries, self._cache, build.tell, index=index, environ=self._environ)
+                with suppress(FileNotFoundError):  # removed by another server just now
+                    if key not in self._held:
+                        self._held[key] = hold(self._cache, key)
+                    build.key = key
         except SandboxError as error:
             build.failure = error
         finally:

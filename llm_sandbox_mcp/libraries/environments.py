@@ -13,7 +13,6 @@ import shutil
 import signal
 import stat
 import subprocess
-import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -28,7 +27,8 @@ from ..runtime import make_public
 
 _FORMAT = 1
 """Raised when environments are built in another way, so that those of older versions are not used."""
-_UNUSED = 30 * 86400.0
+USED = ".used"
+"""A file of each environment, as old as its last use, and locked by those that use it."""
 _LAST_LINES = 8
 _LOCK_WAIT = 0.1
 
@@ -76,20 +76,6 @@ async def find(language: Language, libraries: Sequence[str], cache: Path) -> Pat
         return None
     path = environment_path(cache, _key(environment, await _identity(environment.python), libraries))
     return path if await anyio.Path(path).is_dir() else None
-
-
-def prune(cache: Path, keep: set[str]) -> None:
-    """Removes environments that no server asked for in 30 days, save those whose keys are to be kept."""
-    folder = cache / "environments"
-    for path in folder.iterdir() if folder.is_dir() else ():
-        if path.name in keep or path.name.startswith("."):
-            continue
-        with suppress(OSError):
-            if time.time() - (path / ".used").stat().st_mtime > _UNUSED:
-                # Out of sight first: what is half removed must never be found. The lock stays: it may be held.
-                doomed = folder / f".{path.name}.old"
-                path.rename(doomed)
-                shutil.rmtree(doomed, ignore_errors=True)
 
 
 async def stage_tool_uv(cache: Path) -> Path:
@@ -142,7 +128,7 @@ async def _use(target: Path) -> bool:
 
     def touch() -> bool:
         try:
-            os.utime(target / ".used")
+            os.utime(target / USED)
         except FileNotFoundError:
             return False
         except OSError:
@@ -244,7 +230,7 @@ async def _run(
 
 
 def _publish(fresh: Path, target: Path) -> None:
-    (fresh / ".used").touch()
+    (fresh / USED).touch()
     for folder, _, files in os.walk(fresh):
         for path in (Path(folder), *(Path(folder, file) for file in files)):
             mode = path.lstat().st_mode

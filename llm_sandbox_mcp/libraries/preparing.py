@@ -6,6 +6,7 @@ from pathlib import Path
 
 import anyio.from_thread
 import anyio.lowlevel
+import anyio.to_thread
 
 from ..backends.base import ENVIRONMENTS, TOOLS, Backend
 from ..errors import StartFailed
@@ -16,6 +17,7 @@ from ..results import OnProgress
 from ..tasks import open_tasks
 from .builds import Environments
 from .environments import find, stage_tool_uv
+from .keeping import prune
 
 
 async def _silent(line: str) -> None:
@@ -100,6 +102,10 @@ class Preparer:
                 tasks.start_soon(tell)
                 with send:
                     await images.prepare(language.name, on_line)
+
+    async def prune(self) -> None:
+        """Removes environments that nobody has used for long, where there are many."""
+        await anyio.to_thread.run_sync(prune, self._cache)
 
     async def ready(self, language: Language) -> bool:
         """Whether `places` answers without building anything."""
