@@ -13,8 +13,8 @@ from anyio.streams.memory import MemoryObjectSendStream
 from ..errors import SandboxError
 from ..languages import Language
 from ..results import OnProgress
-from .environments import environment_path, prepare
-from .keeping import hold
+from .environments import prepare
+from .keeping import environment_path, hold
 
 _LINES = 256
 """Progress lines that wait for one asker; a slower one misses some."""
@@ -27,7 +27,7 @@ class Environments:
         self._cache = cache
         self._environ = environ
         self._builds: dict[tuple[str, tuple[str, ...], str], _Build] = {}
-        self._held: dict[str, int] = {}
+        self._held: dict[str, int | None] = {}
         """Descriptors that keep the environments in use from being removed, by key."""
         self._tasks = anyio.create_task_group()
 
@@ -42,7 +42,7 @@ class Environments:
         try:
             return await self._tasks.__aexit__(kind, error, trace)
         finally:
-            for descriptor in self._held.values():
+            for descriptor in filter(None, self._held.values()):
                 os.close(descriptor)
 
     def path(self, key: str) -> Path:
@@ -80,7 +80,7 @@ class Environments:
                 key = await prepare(language, libraries, self._cache, build.tell, index=index, environ=self._environ)
                 with suppress(FileNotFoundError):  # removed by another server just now
                     if key not in self._held:
-                        self._held[key] = hold(self._cache, key)
+                        self._held[key] = hold(self.path(key))
                     build.key = key
         except SandboxError as error:
             build.failure = error

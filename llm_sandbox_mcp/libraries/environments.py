@@ -24,18 +24,12 @@ from ..errors import ProfileError, StartFailed
 from ..languages import Environment, Language
 from ..results import OnProgress
 from ..runtime import make_public
+from .keeping import environment_path, use
 
 _FORMAT = 1
 """Raised when environments are built in another way, so that those of older versions are not used."""
-USED = ".used"
-"""A file of each environment, as old as its last use, and locked by those that use it."""
 _LAST_LINES = 8
 _LOCK_WAIT = 0.1
-
-
-def environment_path(cache: Path, key: str) -> Path:
-    """Where the environment of that key is."""
-    return cache / "environments" / key
 
 
 async def prepare(
@@ -124,19 +118,7 @@ async def _identity(python: str) -> str:
 
 
 async def _use(target: Path) -> bool:
-    """Whether it is there; then it counts as used now."""
-
-    def touch() -> bool:
-        try:
-            os.utime(target / USED)
-        except FileNotFoundError:
-            return False
-        except OSError:
-            # Another user's, or on a read-only file system: there, and not ours to date.
-            return True
-        return True
-
-    return await anyio.to_thread.run_sync(touch)
+    return await anyio.to_thread.run_sync(use, target)
 
 
 @asynccontextmanager
@@ -230,7 +212,6 @@ async def _run(
 
 
 def _publish(fresh: Path, target: Path) -> None:
-    (fresh / USED).touch()
     for folder, _, files in os.walk(fresh):
         for path in (Path(folder), *(Path(folder, file) for file in files)):
             mode = path.lstat().st_mode

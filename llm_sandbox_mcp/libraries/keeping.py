@@ -1,4 +1,7 @@
-"""Which prepared environments are kept: those in use, and of the others those used last."""
+"""Where prepared environments are, and which are kept: those in use, and of the others those used last.
+
+Each has a file beside it, which no sandbox sees: as old as its last use, and locked by the servers that use it.
+"""
 
 import errno
 import fcntl
@@ -8,20 +11,40 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from .environments import USED, environment_path
-
 MOST = 20
 """Environments that are kept; one with pandas and matplotlib takes 350 MB."""
 _UNUSED = 30 * 86400.0
 """Seconds after which one that nobody used goes anyhow."""
 
 
-def hold(cache: Path, key: str) -> int:
-    """A descriptor that keeps the environment of that key from being removed, until it is closed.
+def environment_path(cache: Path, key: str) -> Path:
+    """Where the environment of that key is."""
+    return cache / "environments" / key
 
+
+def use(target: Path) -> bool:
+    """Whether it is there; then it counts as used now."""
+    if not target.is_dir():
+        return False
+    # Another user's, or on a read-only file system, it is there, and not ours to date.
+    with suppress(OSError):
+        os.close(os.open(_mark(target), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644))
+        os.utime(_mark(target))
+    return True
+
+
+def hold(target: Path) -> int | None:
+    """A descriptor that keeps an environment from being removed, until it is closed.
+
+    Nothing where it has no mark and none can be made, as on a read-only file system.
     Raises `FileNotFoundError` where it has been removed since it was prepared.
     """
-    descriptor = os.open(environment_path(cache, key) / USED, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        descriptor = os.open(_mark(target), os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        if target.is_dir() and not os.access(target.parent, os.W_OK):
+            return None
+        raise
     try:
         # Who removes it has it locked from before until it is gone.
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -29,7 +52,7 @@ def hold(cache: Path, key: str) -> int:
             raise BlockingIOError
     except BlockingIOError:
         os.close(descriptor)
-        raise FileNotFoundError(errno.ENOENT, "removed just now", key) from None
+        raise FileNotFoundError(errno.ENOENT, "removed just now", str(target)) from None
     except BaseException:
         os.close(descriptor)
         raise
@@ -54,21 +77,26 @@ def kept(cache: Path) -> list[Path]:
     return [path for path in folder.iterdir() if not path.name.startswith(".")] if folder.is_dir() else []
 
 
+def _mark(target: Path) -> Path:
+    return target.parent / f".{target.name}.used"
+
+
 def _used_at(path: Path) -> float:
     try:
-        return (path / USED).stat().st_mtime
-    except OSError:  # being removed by another
+        return _mark(path).stat().st_mtime
+    except OSError:
         return 0.0
 
 
 def _remove(path: Path) -> bool:
     with suppress(OSError):
-        descriptor = os.open(path / USED, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(_mark(path), os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # Out of sight first: what is half removed must never be found. The lock of builds stays: it may be held.
             doomed = path.parent / f".{path.name}.old"
             path.rename(doomed)
+            _mark(path).unlink()
             shutil.rmtree(doomed, ignore_errors=True)
             return True
         finally:

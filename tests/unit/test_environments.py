@@ -16,9 +16,9 @@ import pytest
 from llm_sandbox_mcp.errors import InstallFailed, ProfileError, StartFailed
 from llm_sandbox_mcp.languages import Environment, Handler, Language, Libraries, Runner
 from llm_sandbox_mcp.libraries.builds import Environments
-from llm_sandbox_mcp.libraries.environments import environment_path, prepare, stage_tool_uv
+from llm_sandbox_mcp.libraries.environments import prepare, stage_tool_uv
 from llm_sandbox_mcp.libraries.indexes import index_of
-from llm_sandbox_mcp.libraries.keeping import hold, prune
+from llm_sandbox_mcp.libraries.keeping import environment_path, hold, prune
 from llm_sandbox_mcp.profile import Profile, load_profile
 
 from .local_index import LocalIndex, local_index, sdist, wheel
@@ -71,8 +71,8 @@ async def quiet(line: str) -> None:
 
 
 def left(cache: Path) -> set[str]:
-    """What is in the folder of environments, without locks."""
-    return {path.name for path in (cache / "environments").iterdir() if path.suffix != ".lock"}
+    """What is in the folder of environments, without locks and marks."""
+    return {path.name for path in (cache / "environments").iterdir() if path.suffix not in (".lock", ".used")}
 
 
 async def test_an_environment_is_built_once_and_found_again(index: LocalIndex, cache: Path) -> None:
@@ -248,10 +248,10 @@ async def test_a_language_without_an_environment_is_refused(cache: Path) -> None
 
 def make(cache: Path, name: str, days: float) -> None:
     """An environment that was used so many days ago."""
-    marker = cache / "environments" / name / ".used"
-    marker.parent.mkdir(parents=True)
-    marker.touch()
-    os.utime(marker, (time.time() - 86400 * days,) * 2)
+    environment_path(cache, name).mkdir(parents=True)
+    mark = environment_path(cache, f".{name}.used")
+    mark.touch()
+    os.utime(mark, (time.time() - 86400 * days,) * 2)
 
 
 def test_environments_that_nobody_used_for_a_month_are_removed(cache: Path) -> None:
@@ -271,24 +271,25 @@ def test_of_many_environments_those_used_last_are_kept(cache: Path) -> None:
 
 def test_what_a_server_uses_is_kept_however_long_ago_it_began(cache: Path) -> None:
     make(cache, "old", 100)
-    descriptor = hold(cache, "old")
+    descriptor = hold(environment_path(cache, "old"))
+    assert descriptor is not None
     try:
         assert prune(cache, most=0) == 0
     finally:
         os.close(descriptor)
     assert prune(cache, most=0) == 1
     with pytest.raises(FileNotFoundError):
-        hold(cache, "old")
+        hold(environment_path(cache, "old"))
 
 
 async def test_an_environment_that_is_removed_while_it_is_found_is_made_again(index: LocalIndex, cache: Path) -> None:
     ask = partial(prepare, language(), ["tiny"], cache, quiet, index=f"{index.url}/simple")
     key = await ask()
     path = environment_path(cache, key)
-    with (path / ".used").open() as removing:
+    with environment_path(cache, f".{key}.used").open() as removing:
         fcntl.flock(removing, fcntl.LOCK_EX)
         with pytest.raises(FileNotFoundError):
-            hold(cache, key)
+            hold(path)
     async with Environments(cache) as environments:
         assert await environments.prepare(language(), ["tiny"], quiet, index=f"{index.url}/simple") == key
         assert prune(cache, most=0) == 0
