@@ -14,9 +14,11 @@ from ..folders import HostFolders
 from ..kernel import Places
 from ..languages import Language
 from ..libraries import environments
+from ..libraries.cache import contents
 from ..profile import Profile
 from ..rules.checking import Unready
 from ..service import Service
+from .cache import used_of
 from .old_environment import OldVariable, laid_over, old_variables
 from .opening import folders_of, named_profile, opened, read_profile, run_until_signal
 from .table import table
@@ -185,11 +187,12 @@ def _tools() -> list[Check]:
 
 
 def _folders(folders: HostFolders) -> list[Check]:
+    used = ", ".join(f"{kept.folder.name} {used_of(kept)}" for kept in contents(folders.cache))
     rows = []
-    for name, folder in (("cache", folders.cache), ("runtime", folders.runtime)):
+    for name, folder, detail in (("cache", folders.cache, f": {used}"), ("runtime", folders.runtime, "")):
         nearest = _nearest(folder)
         if os.access(nearest, os.W_OK | os.X_OK):
-            rows.append(Check(name, "ok", str(folder)))
+            rows.append(Check(name, "ok", f"{folder}{detail}"))
         else:
             rows.append(Check(name, "degraded", f"{folder} cannot be written", f"set embedded.{name} in the profile"))
     return rows

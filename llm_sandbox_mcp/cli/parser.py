@@ -42,6 +42,8 @@ def build() -> argparse.ArgumentParser:
     _profile(commands)
     _images(commands)
     _command(commands, "sweep", "remove what servers that were killed left behind")
+    cache = _command(commands, "cache", "what is kept for later installations: prepared environments, downloads, tools")
+    cache.add_argument("--clear", action="store_true", help="remove what no running server uses")
     clients = _command(commands, "client-config", "print the entry that makes a host start this server", "clients")
     clients.add_argument("client", metavar="CLIENT", help="claude-desktop, claude-code, cursor or vscode")
     return parser

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -13,8 +12,8 @@ from anyio.streams.memory import MemoryObjectSendStream
 from ..errors import SandboxError
 from ..languages import Language
 from ..results import OnProgress
-from .environments import prepare
-from .keeping import environment_path, hold
+from .environments import environment_path, prepare, stage_tool_uv
+from .keeping import hold
 
 _LINES = 256
 """Progress lines that wait for one asker; a slower one misses some."""
@@ -27,8 +26,8 @@ class Environments:
         self._cache = cache
         self._environ = environ
         self._builds: dict[tuple[str, tuple[str, ...], str], _Build] = {}
-        self._held: dict[str, int | None] = {}
-        """Descriptors that keep the environments in use from being removed, by key."""
+        self._held: dict[Path, int | None] = {}
+        """Descriptors that keep the folders in use from being removed."""
         self._tasks = anyio.create_task_group()
 
     async def __aenter__(self) -> Self:
@@ -73,14 +72,27 @@ class Environments:
             raise type(build.failure)(*build.failure.args) from build.failure
         return build.key
 
+    async def tools(self) -> Path:
+        """The folder of the tool that installs libraries, for sandboxes to mount."""
+        while not self._keep(folder := (await stage_tool_uv(self._cache)).parent):
+            continue
+        return folder
+
+    def _keep(self, folder: Path) -> bool:
+        """Keeps a folder until the end; no where another server has removed it just now."""
+        if folder not in self._held:
+            try:
+                self._held[folder] = hold(folder)
+            except FileNotFoundError:
+                return False
+        return True
+
     async def _build(self, build: "_Build", language: Language, wanted: tuple[str, tuple[str, ...], str]) -> None:
         try:
             _, libraries, index = wanted
             while not build.key:
                 key = await prepare(language, libraries, self._cache, build.tell, index=index, environ=self._environ)
-                with suppress(FileNotFoundError):  # removed by another server just now
-                    if key not in self._held:
-                        self._held[key] = hold(self.path(key))
+                if self._keep(self.path(key)):
                     build.key = key
         except SandboxError as error:
             build.failure = error

@@ -10,6 +10,7 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
+FOLDER = "downloads"
 LIMIT = 2 << 30
 """Bytes kept; the least recently used files make room."""
 
@@ -71,6 +72,13 @@ class Downloads:
                 total += file.stat().st_size
                 if total > self._limit and file != path:
                     file.unlink(missing_ok=True)
+
+
+def clear(folder: Path) -> None:
+    """Removes the files; one that is being read or written stays for whoever does so."""
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if not path.name.startswith("."):
+            _remove(path)
 
 
 async def _forget(piece: bytes) -> None:

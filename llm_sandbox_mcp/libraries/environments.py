@@ -24,12 +24,19 @@ from ..errors import ProfileError, StartFailed
 from ..languages import Environment, Language
 from ..results import OnProgress
 from ..runtime import make_public
-from .keeping import environment_path, use
+from .keeping import use
 
 _FORMAT = 1
 """Raised when environments are built in another way, so that those of older versions are not used."""
+FOLDER = "environments"
+TOOLS = "tools"
 _LAST_LINES = 8
 _LOCK_WAIT = 0.1
+
+
+def environment_path(cache: Path, key: str) -> Path:
+    """Where the environment of that key is."""
+    return cache / FOLDER / key
 
 
 async def prepare(
@@ -83,8 +90,8 @@ def _stage_uv(cache: Path) -> Path:
     from uv import find_uv_bin
 
     source = Path(find_uv_bin())
-    staged = cache / "tools" / f"uv-{version('uv')}" / "uv"
-    if staged.is_file():
+    staged = cache / TOOLS / f"uv-{version('uv')}" / "uv"
+    if staged.is_file() and use(staged.parent):
         return staged
     make_public(staged.parent)
     fresh = staged.parent / f".{secrets.token_hex(6)}"
@@ -99,6 +106,7 @@ def _stage_uv(cache: Path) -> Path:
         fresh.replace(staged)
     finally:
         fresh.unlink(missing_ok=True)
+    use(staged.parent)
     return staged
 
 

@@ -21,7 +21,7 @@ from ..profile import Profile
 from ..results import Library, OnProgress
 from ..tasks import open_tasks
 from ..units import format_duration
-from .downloads import Downloads
+from .downloads import FOLDER, Downloads
 from .ruling import LibraryRules
 
 _MOST = 50
@@ -39,7 +39,7 @@ class Installer:
     def __init__(self, profile: Profile, cache: Path, rules: Mapping[str, LibraryRules]) -> None:
         self._profile = profile
         self._rules = rules
-        self._downloads = Downloads(cache / "downloads")
+        self._downloads = Downloads(cache / FOLDER)
 
     def check(self, language: Language, libraries: Sequence[str]) -> None:
         """Raises `PolicyDenied` or `InvalidArgument` for what cannot be a library; starts nothing."""

@@ -1,4 +1,4 @@
-"""Where prepared environments are, and which are kept: those in use, and of the others those used last.
+"""Folders made once for all sandboxes, and which of them are kept: those in use, and of the others those used last.
 
 Each has a file beside it, which no sandbox sees: as old as its last use, and locked by the servers that use it.
 """
@@ -11,15 +11,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-MOST = 20
-"""Environments that are kept; one with pandas and matplotlib takes 350 MB."""
-_UNUSED = 30 * 86400.0
-"""Seconds after which one that nobody used goes anyhow."""
-
-
-def environment_path(cache: Path, key: str) -> Path:
-    """Where the environment of that key is."""
-    return cache / "environments" / key
+DAYS = 30
+"""After which one that nobody used goes anyhow."""
 
 
 def use(target: Path) -> bool:
@@ -34,7 +27,7 @@ def use(target: Path) -> bool:
 
 
 def hold(target: Path) -> int | None:
-    """A descriptor that keeps an environment from being removed, until it is closed.
+    """A descriptor that keeps such a folder from being removed, until it is closed.
 
     Nothing where it has no mark and none can be made, as on a read-only file system.
     Raises `FileNotFoundError` where it has been removed since it was prepared.
@@ -59,21 +52,22 @@ def hold(target: Path) -> int | None:
     return descriptor
 
 
-def prune(cache: Path, most: int = MOST) -> int:
-    """Removes environments that no server asked for in 30 days, and beyond so many those used longest ago.
+def prune(folder: Path, most: int) -> int:
+    """Removes what no server asked for in 30 days, and beyond so many what was used longest ago.
 
-    Those that a live server holds stay. Returns how many were removed.
+    What a live server holds stays. Returns how many were removed.
     """
+    for rest in folder.glob(".*.old"):  # of one who was killed here
+        shutil.rmtree(rest, ignore_errors=True)
     removed = 0
-    for place, path in enumerate(sorted(kept(cache), key=_used_at, reverse=True)):
-        if place >= most or time.time() - _used_at(path) > _UNUSED:
+    for place, path in enumerate(sorted(kept(folder), key=_used_at, reverse=True)):
+        if place >= most or time.time() - _used_at(path) > DAYS * 86400:
             removed += _remove(path)
     return removed
 
 
-def kept(cache: Path) -> list[Path]:
-    """The environments that are there."""
-    folder = cache / "environments"
+def kept(folder: Path) -> list[Path]:
+    """What is there."""
     return [path for path in folder.iterdir() if not path.name.startswith(".")] if folder.is_dir() else []
 
 

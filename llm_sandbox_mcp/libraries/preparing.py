@@ -16,8 +16,8 @@ from ..profile import Profile
 from ..results import OnProgress
 from ..tasks import open_tasks
 from .builds import Environments
-from .environments import find, stage_tool_uv
-from .keeping import prune
+from .cache import prune
+from .environments import find
 
 
 async def _silent(line: str) -> None:
@@ -69,7 +69,7 @@ class Preparer:
             built = await self._environments.prepare(language, section.libraries, on_progress, index=section.index)
             environment = f"{ENVIRONMENTS}/{built}"
         if language.handler.libraries is not None and not inside:
-            tools = f"{TOOLS}/{(await stage_tool_uv(self._cache)).parent.name}"
+            tools = f"{TOOLS}/{(await self._environments.tools()).name}"
         places = self._places[language.name] = Places(
             language,
             environment=environment,
@@ -104,7 +104,7 @@ class Preparer:
                     await images.prepare(language.name, on_line)
 
     async def prune(self) -> None:
-        """Removes environments that nobody has used for long, where there are many."""
+        """Removes what nobody has used for long, and the oldest where there is much."""
         await anyio.to_thread.run_sync(prune, self._cache)
 
     async def ready(self, language: Language) -> bool:

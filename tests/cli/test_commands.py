@@ -27,6 +27,7 @@ COMMANDS = (
     "images pull",
     "images remove",
     "sweep",
+    "cache",
     "client-config",
 )
 CLIENTS = sorted(path.stem for path in (CONFIGS / "clients").glob("*.json"))
@@ -149,6 +150,24 @@ def test_sweep_leaves_the_living_alone_and_removes_what_the_killed_left(tmp_path
         assert not [*runtime.iterdir()]
     finally:
         runtime.rmdir()
+
+
+def test_what_is_kept_for_later_installations_is_shown_and_cleared(tmp_path: Path) -> None:
+    profile = tmp_path / "own.toml"
+    profile.write_text(f'[embedded]\ncache = "{tmp_path}"\n')
+    (tmp_path / "downloads").mkdir()
+    (tmp_path / "downloads" / "wheel").write_bytes(bytes(4096))
+    arguments = ("cache", "--profile", str(profile))
+    shown = command(*arguments)
+    assert shown.returncode == 0, shown.stderr
+    assert [line.split() for line in shown.stdout.splitlines()[2:]] == [
+        ["environments", "0", "0B", "20"],
+        ["tools", "0", "0B", "2"],
+        ["downloads", "1", "4KiB", "2GiB"],
+    ]
+    cleared = command(*arguments, "--clear")
+    assert (cleared.returncode, cleared.stdout) == (0, f"removed 4KiB from {tmp_path}\n")
+    assert not [*(tmp_path / "downloads").iterdir()]
 
 
 @pytest.mark.parametrize("client", CLIENTS)

@@ -5,7 +5,6 @@ import os
 import stat
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -16,9 +15,10 @@ import pytest
 from llm_sandbox_mcp.errors import InstallFailed, ProfileError, StartFailed
 from llm_sandbox_mcp.languages import Environment, Handler, Language, Libraries, Runner
 from llm_sandbox_mcp.libraries.builds import Environments
-from llm_sandbox_mcp.libraries.environments import prepare, stage_tool_uv
+from llm_sandbox_mcp.libraries.cache import clear, contents
+from llm_sandbox_mcp.libraries.environments import environment_path, prepare, stage_tool_uv
 from llm_sandbox_mcp.libraries.indexes import index_of
-from llm_sandbox_mcp.libraries.keeping import environment_path, hold, prune
+from llm_sandbox_mcp.libraries.keeping import hold, kept
 from llm_sandbox_mcp.profile import Profile, load_profile
 
 from .local_index import LocalIndex, local_index, sdist, wheel
@@ -246,42 +246,6 @@ async def test_a_language_without_an_environment_is_refused(cache: Path) -> None
         await prepare(language(environment=False), [], cache, quiet)
 
 
-def make(cache: Path, name: str, days: float) -> None:
-    """An environment that was used so many days ago."""
-    environment_path(cache, name).mkdir(parents=True)
-    mark = environment_path(cache, f".{name}.used")
-    mark.touch()
-    os.utime(mark, (time.time() - 86400 * days,) * 2)
-
-
-def test_environments_that_nobody_used_for_a_month_are_removed(cache: Path) -> None:
-    make(cache, "old", 31)
-    make(cache, "new", 29)
-    assert prune(cache) == 1
-    assert left(cache) == {"new"}
-    assert prune(cache / "nowhere") == 0
-
-
-def test_of_many_environments_those_used_last_are_kept(cache: Path) -> None:
-    for days in range(5):
-        make(cache, f"{days}", days)
-    assert prune(cache, most=2) == 3
-    assert left(cache) == {"0", "1"}
-
-
-def test_what_a_server_uses_is_kept_however_long_ago_it_began(cache: Path) -> None:
-    make(cache, "old", 100)
-    descriptor = hold(environment_path(cache, "old"))
-    assert descriptor is not None
-    try:
-        assert prune(cache, most=0) == 0
-    finally:
-        os.close(descriptor)
-    assert prune(cache, most=0) == 1
-    with pytest.raises(FileNotFoundError):
-        hold(environment_path(cache, "old"))
-
-
 async def test_an_environment_that_is_removed_while_it_is_found_is_made_again(index: LocalIndex, cache: Path) -> None:
     ask = partial(prepare, language(), ["tiny"], cache, quiet, index=f"{index.url}/simple")
     key = await ask()
@@ -292,8 +256,11 @@ async def test_an_environment_that_is_removed_while_it_is_found_is_made_again(in
             hold(path)
     async with Environments(cache) as environments:
         assert await environments.prepare(language(), ["tiny"], quiet, index=f"{index.url}/simple") == key
-        assert prune(cache, most=0) == 0
-    assert prune(cache, most=0) == 1
+        await environments.tools()
+        clear(cache)
+        assert [each.number for each in contents(cache)] == [1, 1, 0]
+    clear(cache)
+    assert [each.number for each in contents(cache)] == [0, 0, 0]
 
 
 async def test_uv_is_staged_once_and_runs(cache: Path) -> None:
@@ -310,7 +277,7 @@ async def test_uv_is_staged_by_many_at_once(cache: Path) -> None:
         async with anyio.create_task_group() as tasks:
             for _ in range(40):
                 tasks.start_soon(stage_tool_uv, cache)
-    [folder] = (cache / "tools").iterdir()
+    [folder] = kept(cache / "tools")
     assert [path.name for path in folder.iterdir()] == ["uv"]
 
 

@@ -1,0 +1,40 @@
+"""`llm-sandbox-mcp cache`."""
+
+import argparse
+from collections.abc import Mapping, Sequence
+
+from ..libraries.cache import Kept, clear, contents
+from ..units import format_size
+from .console import say
+from .opening import folders_of, read_profile
+from .table import table
+
+
+def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    """Prints what is kept for later installations, how much of how much; or removes what no live server uses."""
+    folder = folders_of(read_profile(options, environ), environ).cache
+    kept = contents(folder)
+    if not options.clear:
+        rows = [(each.folder.name, str(each.number), format_size(each.size()), _bound(each)) for each in kept]
+        say(table((str(folder), "number", "size", "at most"), rows))
+        return 0
+    before = _size(kept)
+    clear(folder)
+    after = _size(kept)
+    rest = f"; {format_size(after)} stay, which running servers use" if after else ""
+    say(f"removed {format_size(before - after)} from {folder}{rest}")
+    return 0
+
+
+def used_of(kept: Kept) -> str:
+    """How much there is of how much there may be."""
+    used = str(kept.number) if kept.most else format_size(kept.size())
+    return f"{used} of {_bound(kept)}"
+
+
+def _size(kept: Sequence[Kept]) -> int:
+    return sum(each.size() for each in kept)
+
+
+def _bound(kept: Kept) -> str:
+    return str(kept.most) if kept.most else format_size(kept.most_bytes)

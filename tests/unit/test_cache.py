@@ -1,0 +1,81 @@
+"""What is kept for later installations: those in use, and of the others those used last."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from llm_sandbox_mcp.libraries.cache import clear, contents
+from llm_sandbox_mcp.libraries.keeping import hold, kept, prune, use
+
+
+def make(folder: Path, name: str, days: float) -> Path:
+    """What was used so many days ago, with a file of ten bytes."""
+    path = folder / name
+    path.mkdir(parents=True)
+    (path / "file").write_bytes(bytes(10))
+    assert use(path)
+    os.utime(folder / f".{name}.used", (time.time() - 86400 * days,) * 2)
+    return path
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def test_what_nobody_used_for_a_month_is_removed_with_its_mark(tmp_path: Path) -> None:
+    make(tmp_path, "old", 31)
+    make(tmp_path, "new", 29)
+    assert prune(tmp_path, 20) == 1
+    assert names(tmp_path) == {"new", ".new.used"}
+    assert prune(tmp_path / "nowhere", 20) == 0
+
+
+def test_of_many_those_used_last_are_kept(tmp_path: Path) -> None:
+    for days in range(5):
+        make(tmp_path, f"{days}", days)
+    use(tmp_path / "4")
+    assert prune(tmp_path, 2) == 3
+    assert {path.name for path in kept(tmp_path)} == {"0", "4"}
+
+
+def test_what_a_server_uses_is_kept_however_long_ago_it_began(tmp_path: Path) -> None:
+    old = make(tmp_path, "old", 100)
+    descriptor = hold(old)
+    assert descriptor is not None
+    try:
+        assert prune(tmp_path, 0) == 0
+    finally:
+        os.close(descriptor)
+    assert prune(tmp_path, 0) == 1
+    assert not use(old)
+    with pytest.raises(FileNotFoundError):
+        hold(old)
+
+
+def test_what_was_half_removed_when_its_remover_was_killed_is_removed_by_the_next(tmp_path: Path) -> None:
+    make(tmp_path, "killed", 1).rename(tmp_path / ".killed.old")
+    make(tmp_path, "killed.", 40)
+    prune(tmp_path, 20)
+    assert names(tmp_path) == {".killed.used"}
+
+
+def test_what_has_no_mark_counts_as_oldest(tmp_path: Path) -> None:
+    make(tmp_path, "marked", 5)
+    (tmp_path / "unmarked").mkdir()
+    prune(tmp_path, 1)
+    assert {path.name for path in kept(tmp_path)} == {"marked"}
+
+
+def test_use_is_told_beside_its_bounds(tmp_path: Path) -> None:
+    make(tmp_path / "environments", "one", 1)
+    make(tmp_path / "environments", "two", 1)
+    make(tmp_path / "tools", "uv-1", 1)
+    (tmp_path / "downloads").mkdir()
+    (tmp_path / "downloads" / "wheel").write_bytes(bytes(7))
+    found = [(each.folder.name, each.number, each.size(), each.most, each.most_bytes) for each in contents(tmp_path)]
+    assert found == [("environments", 2, 20, 20, 0), ("tools", 1, 10, 2, 0), ("downloads", 1, 7, 0, 2 << 30)]
+    clear(tmp_path)
+    assert [each.size() for each in contents(tmp_path)] == [0, 0, 0]
+    assert [each.size() for each in contents(tmp_path / "nowhere")] == [0, 0, 0]
