@@ -123,9 +123,19 @@ OTHERS = {
         "10 minutes ago",
         False,
     ),
-    "of another machine, expired": (
+    "of another machine, with a fresh beat, older than a day": (
         {LABEL: "other", "llm-sandbox-mcp.machine": "other", "llm-sandbox-mcp.expires": "1"},
         "now",
+        True,
+    ),
+    "of another machine, which has ended, younger than a day": (
+        {LABEL: "other", "llm-sandbox-mcp.machine": "other", "llm-sandbox-mcp.expires": "{later}"},
+        "",
+        True,
+    ),
+    "of another machine, which has ended, older than a day": (
+        {LABEL: "other", "llm-sandbox-mcp.machine": "other", "llm-sandbox-mcp.expires": "1"},
+        "",
         False,
     ),
 }
@@ -166,7 +176,8 @@ async def test_a_sweep_removes_what_has_no_owner_and_only_that(engine: str, fold
                 )["Id"]
                 # Any server that starts meanwhile sweeps, too, and may come first.
                 with suppress(NotFound):
-                    api.start(made[name])
+                    if "ended" not in name:
+                        api.start(made[name])
             silent = made["of another machine, silent"]
             await until(lambda: beats(api, silent), 10)
             await service.backend.sweep()

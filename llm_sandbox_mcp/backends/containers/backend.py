@@ -115,12 +115,11 @@ class ContainerBackend(Backend):
         server = found.labels.get(LABEL, "")
         if found.labels.get(_MACHINE) == _machine():
             return server != self._runtime.name and not is_alive(self._runtime.parent, server)
-        if float(found.labels.get(_EXPIRES) or 0) < time.time():
-            return True
         question = ("find", f"{HANDLERS}/.beat", "-mmin", f"+{_SILENT}")
         with contextlib.suppress(SandboxLost, StartFailed):
             return bool(await ask(self._container(engine, found.id), question))
-        return False
+        # It does not answer: it has ended, or was never started.
+        return float(found.labels.get(_EXPIRES) or 0) < time.time()
 
     @asynccontextmanager
     async def sandbox(self, policy: Policy, image: str = "") -> AsyncIterator[Sandbox]:
