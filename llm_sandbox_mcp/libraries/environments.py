@@ -24,7 +24,7 @@ from ..errors import ProfileError, StartFailed
 from ..languages import Environment, Language
 from ..results import OnProgress
 from ..runtime import make_public
-from .keeping import use
+from .keeping import marks, use
 
 _FORMAT = 1
 """Raised when environments are built in another way, so that those of older versions are not used."""
@@ -61,7 +61,8 @@ async def prepare(
     target = environment_path(cache, key)
     if not await _use(target):
         await anyio.to_thread.run_sync(make_public, target.parent)
-        async with _locked(target.parent / f".{key}.lock", on_progress) as lock:
+        marks(target).mkdir(mode=0o700, exist_ok=True)
+        async with _locked(marks(target) / f"{key}.lock", on_progress) as lock:
             if not await _use(target):
                 # The index may hold credentials, which command lines show to everyone.
                 env = {**(environ or {}), "UV_DEFAULT_INDEX": index} if index else None

@@ -1,6 +1,7 @@
 """Folders made once for all sandboxes, and which of them are kept: those in use, and of the others those used last.
 
-Each has a file beside it, which no sandbox sees: as old as its last use, and locked by the servers that use it.
+Each has a mark: a file as old as its last use, and locked by the servers that use it. Sandboxes see all that is beside
+these folders, and whoever can open a file can lock it, so that the marks are in a folder of their own.
 """
 
 import errno
@@ -21,6 +22,7 @@ def use(target: Path) -> bool:
         return False
     # Another user's, or on a read-only file system, it is there, and not ours to date.
     with suppress(OSError):
+        marks(target).mkdir(mode=0o700, exist_ok=True)
         os.close(os.open(_mark(target), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644))
         os.utime(_mark(target))
     return True
@@ -29,13 +31,13 @@ def use(target: Path) -> bool:
 def hold(target: Path) -> int | None:
     """A descriptor that keeps such a folder from being removed, until it is closed.
 
-    Nothing where it has no mark and none can be made, as on a read-only file system.
+    Nothing where it cannot be marked, as on a read-only file system, or where it is another user's.
     Raises `FileNotFoundError` where it has been removed since it was prepared.
     """
     try:
         descriptor = os.open(_mark(target), os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        if target.is_dir() and not os.access(target.parent, os.W_OK):
+    except OSError:
+        if target.is_dir() and not os.access(marks(target), os.W_OK):
             return None
         raise
     try:
@@ -71,8 +73,13 @@ def kept(folder: Path) -> list[Path]:
     return [path for path in folder.iterdir() if not path.name.startswith(".")] if folder.is_dir() else []
 
 
+def marks(target: Path) -> Path:
+    """The folder of marks and locks of what is beside such a folder."""
+    return target.parent.with_name("locks")
+
+
 def _mark(target: Path) -> Path:
-    return target.parent / f".{target.name}.used"
+    return marks(target) / f"{target.name}.used"
 
 
 def _used_at(path: Path) -> float:
@@ -84,6 +91,7 @@ def _used_at(path: Path) -> float:
 
 def _remove(path: Path) -> bool:
     with suppress(OSError):
+        marks(path).mkdir(mode=0o700, exist_ok=True)
         descriptor = os.open(_mark(path), os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

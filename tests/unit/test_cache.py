@@ -16,56 +16,61 @@ def make(folder: Path, name: str, days: float) -> Path:
     path.mkdir(parents=True)
     (path / "file").write_bytes(bytes(10))
     assert use(path)
-    os.utime(folder / f".{name}.used", (time.time() - 86400 * days,) * 2)
+    os.utime(folder.with_name("locks") / f"{name}.used", (time.time() - 86400 * days,) * 2)
     return path
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "environments"
 
 
 def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-def test_what_nobody_used_for_a_month_is_removed_with_its_mark(tmp_path: Path) -> None:
-    make(tmp_path, "old", 31)
-    make(tmp_path, "new", 29)
-    assert prune(tmp_path, 20) == 1
-    assert names(tmp_path) == {"new", ".new.used"}
-    assert prune(tmp_path / "nowhere", 20) == 0
+def test_what_nobody_used_for_a_month_is_removed_with_its_mark(folder: Path) -> None:
+    make(folder, "old", 31)
+    make(folder, "new", 29)
+    assert prune(folder, 20) == 1
+    assert names(folder) == {"new"}
+    assert names(folder.with_name("locks")) == {"new.used"}
+    assert prune(folder / "nowhere", 20) == 0
 
 
-def test_of_many_those_used_last_are_kept(tmp_path: Path) -> None:
+def test_of_many_those_used_last_are_kept(folder: Path) -> None:
     for days in range(5):
-        make(tmp_path, f"{days}", days)
-    use(tmp_path / "4")
-    assert prune(tmp_path, 2) == 3
-    assert {path.name for path in kept(tmp_path)} == {"0", "4"}
+        make(folder, f"{days}", days)
+    use(folder / "4")
+    assert prune(folder, 2) == 3
+    assert {path.name for path in kept(folder)} == {"0", "4"}
 
 
-def test_what_a_server_uses_is_kept_however_long_ago_it_began(tmp_path: Path) -> None:
-    old = make(tmp_path, "old", 100)
+def test_what_a_server_uses_is_kept_however_long_ago_it_began(folder: Path) -> None:
+    old = make(folder, "old", 100)
     descriptor = hold(old)
     assert descriptor is not None
     try:
-        assert prune(tmp_path, 0) == 0
+        assert prune(folder, 0) == 0
     finally:
         os.close(descriptor)
-    assert prune(tmp_path, 0) == 1
+    assert prune(folder, 0) == 1
     assert not use(old)
     with pytest.raises(FileNotFoundError):
         hold(old)
 
 
-def test_what_was_half_removed_when_its_remover_was_killed_is_removed_by_the_next(tmp_path: Path) -> None:
-    make(tmp_path, "killed", 1).rename(tmp_path / ".killed.old")
-    make(tmp_path, "killed.", 40)
-    prune(tmp_path, 20)
-    assert names(tmp_path) == {".killed.used"}
+def test_what_was_half_removed_when_its_remover_was_killed_is_removed_by_the_next(folder: Path) -> None:
+    make(folder, "killed", 1).rename(folder / ".killed.old")
+    prune(folder, 20)
+    assert names(folder) == set()
 
 
-def test_what_has_no_mark_counts_as_oldest(tmp_path: Path) -> None:
-    make(tmp_path, "marked", 5)
-    (tmp_path / "unmarked").mkdir()
-    prune(tmp_path, 1)
-    assert {path.name for path in kept(tmp_path)} == {"marked"}
+def test_what_has_no_mark_counts_as_oldest(folder: Path) -> None:
+    make(folder, "marked", 5)
+    (folder / "unmarked").mkdir()
+    prune(folder, 1)
+    assert {path.name for path in kept(folder)} == {"marked"}
 
 
 def test_use_is_told_beside_its_bounds(tmp_path: Path) -> None:

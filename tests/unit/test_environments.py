@@ -71,8 +71,8 @@ async def quiet(line: str) -> None:
 
 
 def left(cache: Path) -> set[str]:
-    """What is in the folder of environments, without locks and marks."""
-    return {path.name for path in (cache / "environments").iterdir() if path.suffix not in (".lock", ".used")}
+    """What is in the folder of environments."""
+    return {path.name for path in (cache / "environments").iterdir()}
 
 
 async def test_an_environment_is_built_once_and_found_again(index: LocalIndex, cache: Path) -> None:
@@ -250,7 +250,7 @@ async def test_an_environment_that_is_removed_while_it_is_found_is_made_again(in
     ask = partial(prepare, language(), ["tiny"], cache, quiet, index=f"{index.url}/simple")
     key = await ask()
     path = environment_path(cache, key)
-    with environment_path(cache, f".{key}.used").open() as removing:
+    with (cache / "locks" / f"{key}.used").open() as removing:
         fcntl.flock(removing, fcntl.LOCK_EX)
         with pytest.raises(FileNotFoundError):
             hold(path)
