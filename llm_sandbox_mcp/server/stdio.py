@@ -30,6 +30,9 @@ _LAST = re.compile(rb"%b\s*(?:,\s*%b\s*)?\}\s*$" % (_NUMBER, _VERSION))
 _WRITE_SIZE = 4096
 """A pipe that is ready takes this much without blocking (PIPE_BUF)."""
 
+_UNREAD = 64
+"""Messages that wait for the client to read; while there are so many, no more of its own are taken."""
+
 _LAST_WORDS = 5.0
 """Seconds that answers on their way may take once the input has ended."""
 
@@ -47,10 +50,13 @@ async def stdio_streams() -> AsyncIterator[tuple[Incoming, Outgoing]]:
     out_send, out_receive = anyio.create_memory_object_stream[SessionMessage](0)
 
     written = anyio.Event()
+    progress = anyio.Event()
 
     async def read() -> None:
         async with in_send:
             async for line in _lines(source):
+                while out_send.statistics().tasks_waiting_send >= _UNREAD:
+                    await progress.wait()
                 if len(line) > _LONGEST or isinstance(line, _Ends):
                     await out_send.send(_refusal(line))
                     continue
@@ -62,8 +68,11 @@ async def stdio_streams() -> AsyncIterator[tuple[Incoming, Outgoing]]:
                     await in_send.send(SessionMessage(message))
 
     async def write() -> None:
+        nonlocal progress
         with out_receive:  # once this task is gone, those who still send must not wait for it
             async for message in out_receive:
+                progress.set()
+                progress = anyio.Event()
                 text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
                 await _write(sink, text.encode() + b"\n")
         written.set()

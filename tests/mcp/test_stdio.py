@@ -18,6 +18,11 @@ pytestmark = pytest.mark.anyio
 
 SOON = 20.0
 """Seconds; usual is one. What never ends by itself would take longer."""
+LONG = "x" * 10_000
+MANY = 500
+"""Requests as long, many more than pipes hold."""
+STUCK = 2.0
+"""Seconds in which a server takes a request, if it takes any."""
 
 
 @pytest.fixture(autouse=True)
@@ -63,6 +68,21 @@ async def test_a_client_that_stopped_reading_does_not_keep_the_server_from_endin
         with anyio.fail_after(SOON):
             talk.process.terminate()
             assert await talk.process.wait() == 0
+
+
+async def test_from_a_client_that_does_not_read_no_more_is_taken_until_it_does() -> None:
+    """Otherwise what is answered, and not read, would fill the server's memory."""
+    async with server() as talk:
+        await talk.send(message("initialize", CLIENT, 1))
+        await talk.receive()
+        for number in range(2, MANY):
+            with anyio.move_on_after(STUCK) as stuck:
+                await talk.send(message("tools/list", {"_meta": {"long": LONG}}, number))
+            if stuck.cancelled_caught:
+                break
+        assert number < MANY - 1
+        # That one is sent, too, as soon as it can be.
+        assert {(await talk.receive())["id"] for _ in range(2, number + 1)} == {*range(2, number + 1)}
 
 
 async def test_lines_that_are_not_json_rpc_change_nothing() -> None:
