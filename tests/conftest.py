@@ -1,11 +1,8 @@
 """What all tests share."""
 
 import gc
-import os
-import shutil
-import tempfile
 from collections.abc import Iterator
-from functools import partial
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +11,7 @@ import pytest
 
 from . import growth, journal, ordinary, rings, sides, stacks
 from .engines import host_folder, need, need_control_groups, need_open_network
-from .growth import nor_in_the_loop, nothing_grows, nothing_grows_in_the_loop
-
-__all__ = ["nor_in_the_loop", "nothing_grows", "nothing_grows_in_the_loop"]
+from .scratch import scratch
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -25,35 +20,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> sides.Sides:
     return sides.Sides(config, log)
 
 
-_IN_MEMORY = "/dev/shm"
-_BYTES = 4 * 2**30
-
-
 def pytest_configure(config: pytest.Config) -> None:
     journal.configure(config)
     stacks.install()
     growth.install()
     config.pluginmanager.register(stacks)
+    config.pluginmanager.register(growth)
     rings.running = config.getoption(rings.OPTION)
-    folder = _folder_of_its_own()
-    config.add_cleanup(partial(shutil.rmtree, folder, ignore_errors=True))
-    os.environ["TMPDIR"] = tempfile.tempdir = folder
-
-
-def _folder_of_its_own() -> str:
-    """A folder for the temporary files of this process, which others beside it do not write to.
-
-    In memory where there is room, and programs there may be run: tests make and delete so many files that some disks come
-    to search milliseconds for a place for the next.
-    """
-    place = None
-    if "TMPDIR" not in os.environ and os.access(_IN_MEMORY, os.W_OK):
-        there = os.statvfs(_IN_MEMORY)
-        if there.f_bavail * there.f_frsize >= _BYTES and not there.f_flag & os.ST_NOEXEC:
-            place = _IN_MEMORY
-    folder = tempfile.mkdtemp(prefix="tests-", dir=place)
-    os.chmod(folder, 0o755)  # sandboxes run as other users
-    return folder
+    temporary = ExitStack()
+    temporary.enter_context(scratch())
+    config.add_cleanup(temporary.close)
 
 
 def pytest_collection_finish() -> None:

@@ -10,8 +10,8 @@ import re
 import tempfile
 import threading
 import time
-from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Generator, Iterator, Mapping
 from contextlib import suppress
 from functools import cache, wraps
 from typing import Any
@@ -23,6 +23,8 @@ from llm_sandbox_mcp.backends.base import Surroundings
 from llm_sandbox_mcp.backends.embedded.cgroup_detect import detect
 from llm_sandbox_mcp.backends.embedded.cgroups import PREFIX
 
+from . import rings
+
 _GONE = 20.0
 """Seconds. The kernel ends processes, and engines their answers, a moment after they were told to."""
 _POLL = 0.02
@@ -31,6 +33,12 @@ Held = Mapping[str, Counter[str]]
 """How many there are of each kind of thing: those that serve several tests may replace one by another."""
 _OWN = re.compile("[0-9a-f]{6,}|[0-9]+")
 """What tells one of a kind from another."""
+
+_NOT_YET = (rings.ENGINES, rings.ALL)
+"""Rings of which some tests still leave what they opened to their process."""
+_failed = pytest.StashKey[bool]()
+_shared: dict[str, Counter[str]] = defaultdict(Counter)
+"""What there is for more than one test, and came in the middle of one."""
 
 _servers: set[str] = set()
 """Those that were opened in this process."""
@@ -61,15 +69,40 @@ def held() -> Held:
 
 def beyond(before: Held, now: Held) -> dict[str, list[str]]:
     """What is there now and was not there before."""
-    return {kind: sorted(more.elements()) for kind in now if (more := now[kind] - before[kind])}
+    return {kind: sorted(more.elements()) for kind in now if (more := now[kind] - before[kind] - _shared[kind])}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed:
+        item.stash[_failed] = True
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Generator[None, object, object]:
+    if fixturedef.scope == "function":
+        return (yield)
+    before = held()
+    made = yield
+    for kind, more in beyond(before, held()).items():
+        _shared[kind].update(more)
+    return made
 
 
 @pytest.fixture(autouse=True)
 def nothing_grows(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Fails a test after which something is there that was not there before."""
+    """Fails a test after which something is there that was not there before.
+
+    One that has failed already may have been cut off in the middle of something.
+    """
     request.getfixturevalue("tmp_path_factory").getbasetemp()
+    _shared.clear()
     before = held()
     yield
+    if _failed in request.node.stash or rings.running in _NOT_YET:
+        return
     until = time.monotonic() + _GONE
     while (more := beyond(before, held())) and time.monotonic() < until:
         gc.collect()
@@ -85,10 +118,12 @@ def nor_in_the_loop(request: pytest.FixtureRequest, nothing_grows: None) -> None
 
 
 @pytest.fixture
-async def nothing_grows_in_the_loop(anyio_backend: str) -> AsyncIterator[None]:
+async def nothing_grows_in_the_loop(request: pytest.FixtureRequest, anyio_backend: str) -> AsyncIterator[None]:
     """The same while the loop runs, by which the last is ended and closed; and fails a test that leaves it a task."""
     before = _held_by_loop()
     yield
+    if _failed in request.node.stash or rings.running in _NOT_YET:
+        return
     until = anyio.current_time() + _GONE
     while (more := beyond(before, _held_by_loop())) and anyio.current_time() < until:
         gc.collect()

@@ -17,6 +17,11 @@ SIGNAL = signal.SIGUSR1
 GRACE = 10.0
 """Seconds for a test to end once its time is up; then its process is ended, and the next one goes on."""
 
+
+class TimeUp(BaseException):
+    """Fails a test whose time is up. None of pytest's own, after which its task would go on, and fixtures wait for it."""
+
+
 _uncaptured = [2]
 """The descriptor of where nobody captures what is printed."""
 
@@ -47,7 +52,10 @@ def pytest_timeout_set_timer(settings: Any) -> Iterator[Any]:
     def handler(number: int, frame: FrameType | None) -> None:
         show(sys.stderr)
         if callable(own):
-            own(number, frame)
+            try:
+                own(number, frame)
+            except pytest.fail.Exception as failed:
+                raise TimeUp(str(failed)) from None
 
     signal.signal(signal.SIGALRM, handler)
     return result

@@ -5,12 +5,12 @@ hangs, or ends its process fails the stage. A stage that takes too long is ended
 """
 
 import argparse
+import ctypes
 import os
 import shlex
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -19,6 +19,7 @@ from pathlib import Path
 
 from . import journal, rings, stacks
 from .journal import Journal
+from .scratch import scratch
 
 UNSTEADY = 8
 """How many tests may fail once."""
@@ -30,6 +31,7 @@ PROCESSES = min(4, 2 * (os.cpu_count() or 1))
 """That run tests side by side: more than there are cores, as a test waits for a part of its time."""
 _PASSED, _FAILED, _NOTHING_FOUND = 0, 1, 5
 _GRACE = 10.0
+_PR_SET_PDEATHSIG = 1
 _PRINTING = 1.0
 """Seconds for a process to print its tasks, if it still can."""
 
@@ -62,7 +64,7 @@ def main() -> int:
     if options.ring == rings.CHECK and not more:
         more = rings.NOTHING  # the same, found sooner
     began = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
+    with scratch() as folder:
         # Each in one word: of a word by itself pytest asks whether there is a file of that name, to look for settings there.
         engine = (f"{rings.ENGINE}={options.engine}",) if options.engine else ()
         ring = (f"{rings.OPTION}={options.ring}", *engine, *more)
@@ -84,7 +86,9 @@ def main() -> int:
 
 def run(arguments: Iterable[str], limit: float, record: Path) -> Run:
     """Runs pytest to its end, or ends it when the limit (seconds) is reached."""
-    process = subprocess.Popen([sys.executable, "-m", "pytest", f"{journal.OPTION}={record}", *arguments])
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pytest", f"{journal.OPTION}={record}", *arguments], preexec_fn=_end_with_stage
+    )
     try:
         code = process.wait(limit)
     except subprocess.TimeoutExpired:
@@ -122,6 +126,11 @@ def verdict(first: Run, second: Run | None) -> tuple[bool, list[str]]:
 def alone(test: str) -> Sequence[str]:
     """The command that runs one test."""
     return [".venv/bin/python", "-m", "pytest", test]
+
+
+def _end_with_stage() -> None:
+    """Has the process that calls this be ended when the one that made it is killed."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _end(process: subprocess.Popen[bytes], record: Journal) -> None:

@@ -29,13 +29,14 @@ def folder() -> Iterator[Path]:
 
 
 @pytest.fixture
-async def cluster(anyio_backend: str) -> Any:
+async def cluster(anyio_backend: str) -> AsyncIterator[Any]:
     """The cluster's core interface, for what tests do beside the product; it blocks."""
     await need("kubernetes")
     from kubernetes.client import CoreV1Api
     from kubernetes.config import new_client_from_config
 
-    return CoreV1Api(new_client_from_config(kubeconfig()))
+    with new_client_from_config(kubeconfig()) as client:
+        yield CoreV1Api(client)
 
 
 @pytest.fixture

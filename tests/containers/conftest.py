@@ -41,10 +41,10 @@ def only_spare_docker() -> Iterator[spare.SecureDocker]:
 
 
 @pytest.fixture
-def spare_docker(only_spare_docker: spare.SecureDocker) -> spare.SecureDocker:
+def spare_docker(only_spare_docker: spare.SecureDocker) -> Iterator[spare.SecureDocker]:
     """A Docker daemon that a test may end, and that is reached over TLS too."""
+    yield only_spare_docker
     only_spare_docker.start()
-    return only_spare_docker
 
 
 @pytest.fixture

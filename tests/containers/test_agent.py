@@ -26,9 +26,11 @@ def profile(engine: str, folder: Path) -> Profile:
         "look 0123456789abcdef printf '\\n1 two 3'",
     ],
 )
-async def test_an_answer_that_comes_too_late_is_not_taken_for_the_next(sandbox: Sandbox, early: str) -> None:
+async def test_an_answer_that_comes_too_late_is_not_taken_for_the_next(
+    sandbox: Sandbox, early: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert isinstance(sandbox, ContainerSandbox)
-    sandbox.outside = None
+    monkeypatch.setattr(sandbox, "outside", None)
     before = await sandbox.fullness(thorough=True)
     assert not before.disk
     await sandbox.tell(early)

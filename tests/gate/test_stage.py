@@ -50,13 +50,23 @@ def prepare(folder: Path, *tests: str) -> None:
         (folder / f"test_{number}.py").write_text(text)
 
 
+def environment(folder: Path) -> dict[str, str]:
+    """With a place for what a process that is killed leaves behind."""
+    return {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(folder)}
+
+
+def stage_of(*options: str) -> list[str]:
+    """The command that runs a stage."""
+    return [sys.executable, "-m", "tests.stage", "sandbox", *options]
+
+
 def stage(folder: Path, *tests: str, options: tuple[str, ...] = ()) -> tuple[int, str]:
     """Runs a stage on a folder with tests of these texts."""
     prepare(folder, *tests)
     done = subprocess.run(
-        [sys.executable, "-m", "tests.stage", "sandbox", "--workers", "1", *options],
+        stage_of("--workers", "1", *options),
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env=environment(folder),
         capture_output=True,
         text=True,
         timeout=100,
@@ -97,7 +107,7 @@ def test_a_test_that_takes_too_long_is_ended_with_its_tasks_printed(tmp_path: Pa
     code, said = stage(tmp_path, HANGS.replace("@pytest", "@pytest.mark.timeout(1)\n@pytest"))
     assert code == 1, said
     assert "task the one that hangs" in said and "in wait_in_vain" in said
-    assert "failed: test_0.py::test_hangs\n  why: Failed: Timeout" in said
+    assert "failed: test_0.py::test_hangs\n  why: tests.stacks.TimeUp: Timeout" in said
 
 
 def test_a_test_that_waits_for_a_thread_for_ever_is_ended_with_its_process(tmp_path: Path) -> None:
@@ -106,6 +116,23 @@ def test_a_test_that_waits_for_a_thread_for_ever_is_ended_with_its_process(tmp_p
     assert 'threading.py", line' in said and "in wait" in said
     assert "failed: test_0.py::test_blocks\n  why: " in said
     assert "1 passed" in said
+
+
+def test_what_a_killed_stage_has_begun_ends_with_it(tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+    os.mkfifo(begun)
+    prepare(
+        tmp_path, f"import os, signal\ndef test_goes_on():\n  os.open({str(begun)!r}, os.O_WRONLY)\n  signal.pause()"
+    )
+    with (
+        subprocess.Popen(
+            stage_of("--workers", "1"), cwd=tmp_path, env=environment(tmp_path), stdout=subprocess.DEVNULL
+        ) as process,
+        begun.open("rb") as open_in_test,
+    ):
+        process.kill()
+        # Its end, or of its process.
+        assert open_in_test.read() == b""
 
 
 def test_a_file_that_cannot_be_read_fails_the_stage(tmp_path: Path) -> None:

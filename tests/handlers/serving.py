@@ -41,7 +41,11 @@ async def service_with_indexes(backend: str, *, warm: bool = False) -> AsyncIter
             }
             profile = profile.model_copy(update={"pool": profile.pool.model_copy(update=pool)})
         async with open_service(profile) as opened:
+            # With all that it keeps, so that the last case leaves what the first found.
             if warm:
                 await opened.warm()
-            await opened.backend.probe()  # up before the first case, so that the last leaves what the first found
+            else:
+                session = opened.open_session("python")
+                await opened.refresh_session(session)
+                await opened.close_session(session)
             yield opened
