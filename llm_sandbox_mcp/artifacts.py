@@ -18,7 +18,7 @@ from .execution import Outcome
 from .images import identify
 from .media import mime_type
 from .protocol import Report
-from .results import Artifact
+from .results import Artifact, StoreStatistics
 from .sections import ArtifactLimits
 from .units import format_size
 
@@ -60,7 +60,7 @@ class _Kept:
 
 
 class ArtifactStore:
-    """Artifacts by session and name, on disk, up to a number of bytes; the oldest make room.
+    """Artifacts by session and name, on disk, up to a number of them and of bytes; the oldest make room.
 
     Names come from inside sandboxes, so that files are stored under numbers, never under their names.
     """
@@ -76,6 +76,10 @@ class ArtifactStore:
     def listen(self, listener: Callable[[str, tuple[str, ...]], None]) -> None:
         """Calls back with session id and names whenever artifacts are added, changed or dropped."""
         self._listeners.append(listener)
+
+    def statistics(self) -> StoreStatistics:
+        """How much there is."""
+        return StoreStatistics(len(self._kept), self._size)
 
     def of_session(self, session_id: str) -> tuple[Artifact, ...]:
         """What is kept of a session, oldest first."""
@@ -102,7 +106,7 @@ class ArtifactStore:
         self._kept[session_id, name] = _Kept(artifact, file)
         self._size += artifact.size
         self._tell(session_id, name)
-        while self._size > self._limits.store and len(self._kept) > 1:
+        while self._overfull() and len(self._kept) > 1:
             oldest = next(iter(self._kept))
             await self._drop(oldest)
             self._tell(*oldest)
@@ -115,6 +119,9 @@ class ArtifactStore:
             await self._drop((session_id, name))
         if names:
             self._tell(session_id, *names)
+
+    def _overfull(self) -> bool:
+        return self._size > self._limits.store or len(self._kept) > self._limits.store_files
 
     def _tell(self, session_id: str, *names: str) -> None:
         for listener in self._listeners:

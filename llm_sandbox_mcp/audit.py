@@ -3,7 +3,9 @@
 import json
 import logging
 import os
+import sys
 from collections import deque
+from contextlib import suppress
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Self
@@ -26,11 +28,13 @@ _log = logging.getLogger(__name__)
 class Audit:
     """The log of refusals; an async context manager, in whose scope lines are written to a file, beside the caller.
 
+    When the file has so many bytes, it is renamed to `FILE.1`, in place of an older one.
     Without a file they go to Python's logging, as warnings. A disk that fails is told of there, once.
     """
 
-    def __init__(self, file: str = "") -> None:
+    def __init__(self, file: str = "", size: int = sys.maxsize) -> None:
         self._file = file
+        self._size = size
         self._lines: deque[str] = deque()
         self._omitted = 0
         self._more = anyio.Event()
@@ -81,7 +85,7 @@ class Audit:
                 taken += _line("audit.omitted", {"lines": self._omitted})
                 self._omitted = 0
             try:
-                await anyio.to_thread.run_sync(_append, self._file, taken, abandon_on_cancel=True)
+                await anyio.to_thread.run_sync(_append, self._file, taken, self._size, abandon_on_cancel=True)
                 self._failed = False
             except OSError as error:
                 if not self._failed:
@@ -99,7 +103,10 @@ def _line(event: str, facts: dict[str, object]) -> str:
     return json.dumps({"time": time, "event": event, **short}) + "\n"
 
 
-def _append(file: str, text: str) -> None:
+def _append(file: str, text: str, size: int) -> None:
+    with suppress(FileNotFoundError):
+        if os.stat(file).st_size >= size:
+            os.replace(file, f"{file}.1")
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     with open(descriptor, "wb", buffering=0) as log:
         log.write(text.encode())

@@ -10,7 +10,7 @@ from .backends.base import WORKDIR
 from .errors import BadPath, quoted
 from .media import mime_type
 from .profile import Profile
-from .results import Artifact
+from .results import Artifact, StoreStatistics
 from .sessions import Sessions
 from .units import format_size
 
@@ -66,6 +66,10 @@ class Files:
         """An artifact and its content."""
         self.artifacts(session_id)
         return await self._store.read(session_id, name)
+
+    def statistics(self) -> StoreStatistics:
+        """How much runs of all sessions left behind."""
+        return self._store.statistics()
 
     def on_artifacts_changed(self, listener: Callable[[str, tuple[str, ...]], None]) -> None:
         """Calls back with session id and names whenever artifacts change."""

@@ -138,6 +138,15 @@ class PoolKey(PoolCounts):
 
 
 @dataclass(frozen=True, slots=True)
+class StoreStatistics:
+    """The artifacts of all sessions together, also of those that ended."""
+
+    artifacts: int
+    size: int
+    """Bytes."""
+
+
+@dataclass(frozen=True, slots=True)
 class PoolStatistics(PoolCounts):
     """All sandboxes of a server, and what became of those it had."""
 

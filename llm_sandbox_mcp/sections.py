@@ -115,6 +115,7 @@ class ArtifactLimits(Section):
     files: PositiveInt
     file_size: Size
     store: Size
+    store_files: PositiveInt
 
 
 class FilesSection(Section):
@@ -201,6 +202,7 @@ class AuditSection(Section):
     """Where what was refused is written down."""
 
     file: OptionalPath
+    size: Size
 
 
 class HandlersSection(Section):

@@ -50,7 +50,7 @@ async def open_service(
         )
         secrets = read_secrets(profile.network.secrets, environ or {})
         async with (
-            Audit(profile.audit.file) as audit,
+            Audit(profile.audit.file, profile.audit.size) as audit,
             open_backend(profile, surroundings) as backend,
             Preparer(profile, folders.cache, environ, backend) as preparer,
             open_checker(rules, profile.rules, languages) as checker,

@@ -1,7 +1,6 @@
 """Who is connected, and who is told when the artifacts of a session change."""
 
-import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,7 +21,7 @@ class Peer:
     """What is known of one connection."""
 
     sessions: set[str] = field(default_factory=set)
-    """Ids of the sessions it used."""
+    """Ids of the sessions it used, with some of those that have ended since."""
     uris: set[str] = field(default_factory=set)
     """Resources it subscribed to in the way of the 2025 protocol."""
 
@@ -38,7 +37,9 @@ class Audience:
         self._bus = InMemorySubscriptionBus()
         self.listen = ListenHandler(self._bus)
         self._peers: dict[Connection, Peer] = {}
-        self._changes, self._changed = anyio.create_memory_object_stream[tuple[str, tuple[str, ...]]](math.inf)
+        self._changed: set[tuple[str, str]] = set()
+        """Session and name of each artifact that changed and was not told of yet: once, however often it changed."""
+        self._more = anyio.Event()
 
     def peer(self, ctx: ServerRequestContext[Any]) -> Peer:
         """The record of the connection that a request came over."""
@@ -51,29 +52,33 @@ class Audience:
 
     def tell(self, session_id: str, names: tuple[str, ...]) -> None:
         """Notes that artifacts changed; never waits."""
-        self._changes.send_nowait((session_id, names))
+        self._changed.update((session_id, name) for name in names)
+        self._more.set()
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
         """Passes changes on until the block ends."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._pass_on)
-            try:
-                yield
-            finally:
-                tasks.cancel_scope.cancel()
-                self._changes.close()
-                self._changed.close()
+            yield
+            tasks.cancel_scope.cancel()
 
     async def _pass_on(self) -> None:
-        async for session_id, names in self._changed:
-            uris = [artifact_uri(session_id, name) for name in names]
+        while True:
+            await self._more.wait()
+            self._more = anyio.Event()
+            uris, self._changed = {artifact_uri(*changed) for changed in self._changed}, set()
             for uri in uris:
                 await self._bus.publish(ResourceUpdated(uri))
             # Resource lists hold no artifacts, as their addresses are secrets; the notice says that there are new ones.
             await self._bus.publish(ResourcesListChanged())
-            for connection, peer in list(self._peers.items()):
-                with anyio.move_on_after(_PATIENCE):
-                    for uri in peer.uris.intersection(uris):
-                        await connection.send_resource_updated(uri)
-                    await connection.send_resource_list_changed()
+            async with anyio.create_task_group() as tasks:
+                for connection, peer in self._peers.items():
+                    tasks.start_soon(_inform, connection, peer.uris & uris)
+
+
+async def _inform(connection: Connection, uris: Iterable[str]) -> None:
+    with anyio.move_on_after(_PATIENCE):
+        for uri in uris:
+            await connection.send_resource_updated(uri)
+        await connection.send_resource_list_changed()

@@ -35,6 +35,8 @@ from .content import contents, valid
 from .old_names import OldNames
 
 _COMPLETIONS = 100
+_SUBSCRIPTIONS = 1000
+"""Of one connection."""
 """The protocol's limit."""
 
 Context = ServerRequestContext[Audience]
@@ -62,7 +64,7 @@ class Resources:
                     uri=uris.PROFILE,
                     name="profile",
                     title="Profile",
-                    description="Limits of this server; sizes in bytes, times in seconds",
+                    description="Limits of this server, and how much of them is used; sizes in bytes, times in seconds",
                     mime_type="application/json",
                 ),
                 Resource(
@@ -141,6 +143,7 @@ class Resources:
             "network": self._network(),
             "sessions": profile.sessions.model_dump(mode="json"),
             "artifacts": profile.artifacts.model_dump(mode="json"),
+            "used": self._used(),
             "libraries": {name: profile.language(name).libraries for name in self._service.languages},
             "rules": {
                 "block": profile.rules.block,
@@ -154,6 +157,14 @@ class Resources:
             shown["files"] = {"roots": profile.files.roots}
         return shown
 
+    def _used(self) -> dict[str, int]:
+        kept = self._service.files.statistics()
+        return {
+            "sessions": len(self._service.list_sessions()),
+            "artifacts": kept.artifacts,
+            "artifact_bytes": kept.size,
+        }
+
     def _network(self) -> dict[str, Any]:
         network = self._service.profile.network
         shown: dict[str, Any] = {"mode": network.mode}
@@ -166,7 +177,10 @@ class Resources:
 
     async def subscribe(self, ctx: Context, params: SubscribeRequestParams) -> EmptyResult:
         """Answers resources/subscribe, which only the 2025 protocol has."""
-        ctx.lifespan_context.peer(ctx).uris.add(params.uri)
+        followed = ctx.lifespan_context.peer(ctx).uris
+        if len(followed) >= _SUBSCRIPTIONS and params.uri not in followed:
+            raise MCPError(INVALID_PARAMS, f"{_SUBSCRIPTIONS} resources are subscribed to; unsubscribe from one first")
+        followed.add(params.uri)
         return EmptyResult()
 
     async def unsubscribe(self, ctx: Context, params: UnsubscribeRequestParams) -> EmptyResult:

@@ -114,7 +114,7 @@ class Tools:
                 on_output=progress.output,
                 on_progress=progress.line,
             )
-        ctx.lifespan_context.peer(ctx).sessions.add(execution.session_id)
+        self._note_use(ctx, execution.session_id)
         answer = executed(execution)
         attached = await attach(self._service, execution.session_id, execution.artifacts)
         return success(describe_run(answer), answer, attached)
@@ -139,7 +139,7 @@ class Tools:
                 session_id=arguments.session_id,
                 on_progress=progress.line,
             )
-        ctx.lifespan_context.peer(ctx).sessions.add(installation.session_id)
+        self._note_use(ctx, installation.session_id)
         libraries = [LibraryItem(name=found.name, version=found.version) for found in installation.libraries]
         names = ", ".join(f"{library.name} {library.version}" for library in libraries)
         return success(
@@ -154,7 +154,7 @@ class Tools:
             other = "host_path" if arguments.host_path else 'direction "out"'
             raise InvalidArgument(f"content and {other} exclude each other; leave one of them out")
         copied = await (self._copy_in(arguments) if arguments.direction == "in" else self._copy_out(arguments))
-        ctx.lifespan_context.peer(ctx).sessions.add(arguments.session_id)
+        self._note_use(ctx, arguments.session_id)
         return copied
 
     async def _copy_in(self, arguments: CopyFile) -> CallToolResult:
@@ -221,7 +221,7 @@ class Tools:
             raise UnknownArtifact(f"names: the session has no artifact {quoted(missing[0])}; there are: {there}{more}")
         wanted = [found[name] for name in arguments.names] if arguments.names else [*found.values()]
         answer = Artifacts(session_id=session_id, artifacts=[item(session_id, artifact) for artifact in wanted])
-        ctx.lifespan_context.peer(ctx).sessions.add(session_id)
+        self._note_use(ctx, session_id)
         attached = await attach(self._service, session_id, wanted, embed=True) if arguments.names else []
         return success("\n".join(describe_artifacts(answer.artifacts)) or "no artifacts", answer, attached)
 
@@ -248,10 +248,17 @@ class Tools:
             await self._service.reset_session(session_id)
         else:
             await self._service.close_session(session_id)
-        ctx.lifespan_context.peer(ctx).sessions.add(session_id)
+        self._note_use(ctx, session_id)
         left = [_session(info) for info in self._service.list_sessions() if info.id == session_id]
         done = {"interrupt": "interrupted", "clear": "cleared", "reset": "reset", "close": "closed"}[action]
         return success(f"{done}: {session_id}", Managed(action=action, sessions=left, pool=self._pool()))
+
+    def _note_use(self, ctx: Context, session_id: str) -> None:
+        """Has the connection see the session, which it named or opened, as long as that lives."""
+        used = ctx.lifespan_context.peer(ctx).sessions
+        used.add(session_id)
+        if len(used) > 2 * self._service.profile.sessions.max:
+            used.intersection_update(info.id for info in self._service.list_sessions())
 
     def _pool(self) -> dict[str, int]:
         pool = self._service.pool()

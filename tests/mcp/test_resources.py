@@ -20,6 +20,7 @@ from llm_sandbox_mcp.profile import load_profile
 from llm_sandbox_mcp.server import build_server
 from llm_sandbox_mcp.wiring import open_service
 
+from .fake import FakeService
 from .results import answer
 
 pytestmark = pytest.mark.anyio
@@ -90,6 +91,17 @@ async def test_the_profile_is_shown_without_paths_and_indexes(client: Client) ->
     assert "bwrap" not in shown
 
 
+async def test_the_profile_shows_what_is_used_of_it(client: Client) -> None:
+    async def used() -> object:
+        return json.loads(await read(client, "sandbox://profile"))["used"]
+
+    assert await used() == {"sessions": 0, "artifacts": 0, "artifact_bytes": 0}
+    opened = await answer(client, "execute_code", code=WRITE)
+    assert await used() == {"sessions": 1, "artifacts": 1, "artifact_bytes": len("text")}
+    await answer(client, "manage_session", action="close", session_id=opened["session_id"])
+    assert await used() == {"sessions": 0, "artifacts": 1, "artifact_bytes": len("text")}
+
+
 async def test_the_pool_says_what_is_in_use_and_what_came_of_what(client: Client) -> None:
     before = json.loads(await read(client, "sandbox://pool"))
     assert (before["leased"], before["hits"], before["misses"], before["acquire_ms"]) == (0, 0, 0, None)
@@ -155,6 +167,18 @@ async def test_a_2025_client_is_told_of_changed_artifacts_it_subscribed_to() -> 
         await listed.wait()
         await client.unsubscribe_resource(uri)
     assert uris == [uri]
+
+
+@pytest.mark.filterwarnings("ignore:resources/")
+async def test_a_2025_client_subscribes_to_no_more_than_a_thousand() -> None:
+    async with Client(build_server(FakeService().service(), host_files=True), mode="legacy") as client:
+        for number in range(1000):
+            await client.subscribe_resource(f"sandbox://{number}")
+        await client.subscribe_resource("sandbox://0")
+        with pytest.raises(MCPError, match="1000 resources are subscribed to; unsubscribe from one first"):
+            await client.subscribe_resource("sandbox://one-more")
+        await client.unsubscribe_resource("sandbox://0")
+        await client.subscribe_resource("sandbox://one-more")
 
 
 async def test_a_client_is_told_of_artifacts_that_were_cleared() -> None:

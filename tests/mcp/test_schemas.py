@@ -10,6 +10,7 @@ from typing import Any
 import anyio
 import pytest
 from mcp import Client, MCPError
+from mcp.server.context import ServerRequestContext
 from mcp.types import EmbeddedResource, ImageContent, ResourceLink, TextResourceContents
 
 from llm_sandbox_mcp.errors import CapacityReached
@@ -18,6 +19,7 @@ from llm_sandbox_mcp.languages import Handler, Language, Languages
 from llm_sandbox_mcp.profile import load_profile
 from llm_sandbox_mcp.results import Artifact, Execution, Output
 from llm_sandbox_mcp.server import build_server
+from llm_sandbox_mcp.server.audience import Audience, Peer
 
 from .fake import NOTHING_PRINTED, PNG, SESSION, FakeService
 from .results import answer, call, refusal, text
@@ -280,6 +282,29 @@ async def test_over_http_sessions_of_others_are_not_listed(
         assert len((await answer(client, "manage_session", action="list"))["sessions"]) == seen
         await answer(client, "execute_code", code="1")
         assert len((await answer(client, "manage_session", action="list"))["sessions"]) == 1
+
+
+async def test_a_connection_does_not_gather_sessions_that_ended(
+    fake: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peers: list[Peer] = []
+    made = Audience.peer
+
+    def peer(self: Audience, ctx: ServerRequestContext[Any]) -> Peer:
+        found = made(self, ctx)
+        peers.append(found)
+        return found
+
+    monkeypatch.setattr(Audience, "peer", peer)
+    async with connect(fake, "legacy", host_files=False) as client:
+        await answer(client, "execute_code", code="1")
+        for number in range(3 * fake.profile.sessions.max):
+            fake.execution = dataclasses.replace(NOTHING_PRINTED, session_id=f"{number:032x}")
+            await answer(client, "execute_code", code="1")
+        listed = await answer(client, "manage_session", action="list")
+    assert [session["session_id"] for session in listed["sessions"]] == [SESSION]
+    assert len({id(found) for found in peers}) == 1
+    assert len(peers[0].sessions) <= 2 * fake.profile.sessions.max
 
 
 async def test_the_list_of_sessions_says_how_full_the_pool_is_in_both_forms(fake: FakeService, era: str) -> None:

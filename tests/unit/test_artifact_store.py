@@ -7,6 +7,7 @@ import pytest
 from llm_sandbox_mcp.artifacts import ArtifactStore
 from llm_sandbox_mcp.errors import UnknownArtifact
 from llm_sandbox_mcp.profile import load_profile
+from llm_sandbox_mcp.results import StoreStatistics
 
 pytestmark = pytest.mark.anyio
 
@@ -44,3 +45,12 @@ async def test_a_clear_drops_the_files_of_one_session_and_tells_once(
     assert len([*(tmp_path / "store").iterdir()]) == 1
     with pytest.raises(UnknownArtifact):
         await store.read("one", "a")
+
+
+async def test_empty_files_have_a_bound_too(tmp_path: Path) -> None:
+    store = ArtifactStore(tmp_path / "store", load_profile().artifacts.model_copy(update={"store_files": 3}))
+    for number in range(10):
+        await store.put("one", str(number), b"")
+    assert [artifact.name for artifact in store.of_session("one")] == ["7", "8", "9"]
+    assert store.statistics() == StoreStatistics(artifacts=3, size=0)
+    assert len([*(tmp_path / "store").iterdir()]) == 3

@@ -73,3 +73,16 @@ async def test_without_a_file_lines_are_warnings(caplog: pytest.LogCaptureFixtur
     [record] = caplog.records
     assert record.levelno == logging.WARNING
     assert json.loads(record.getMessage())["target"] == "x"
+
+
+async def test_the_file_has_a_bound_and_what_was_before_is_beside_it(tmp_path: Path) -> None:
+    file = tmp_path / "audit.log"
+    for opening in range(4):
+        async with Audit(str(file), 1000) as audit:
+            for number in range(5):
+                audit.note("network.refused", opening=opening, number=number, target="y" * 200)
+    numbers = [json.loads(line)["opening"] for line in file.read_text().splitlines()]
+    before = [json.loads(line)["opening"] for line in (tmp_path / "audit.log.1").read_text().splitlines()]
+    assert numbers == [3] * 5
+    assert before == [2] * 5
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["audit.log", "audit.log.1"]
