@@ -18,7 +18,8 @@ def scratch() -> Iterator[str]:
     to search milliseconds for a place for the next.
     """
     before = os.environ.get("TMPDIR"), tempfile.tempdir
-    with tempfile.TemporaryDirectory(prefix="tests-", dir=_in_memory(), ignore_cleanup_errors=True) as folder:
+    # One is in another, and the address of a socket in it has 107 bytes.
+    with tempfile.TemporaryDirectory(prefix="t-", dir=_in_memory(), ignore_cleanup_errors=True) as folder:
         os.chmod(folder, 0o755)  # sandboxes run as other users
         os.environ["TMPDIR"] = tempfile.tempdir = folder
         try:
