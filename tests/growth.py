@@ -69,7 +69,7 @@ def held() -> Held:
 
 def beyond(before: Held, now: Held) -> dict[str, list[str]]:
     """What is there now and was not there before."""
-    return {kind: sorted(more.elements()) for kind in now if (more := now[kind] - before[kind] - _shared[kind])}
+    return {kind: sorted(more.elements()) for kind in now if (more := now[kind] - before[kind])}
 
 
 @pytest.hookimpl(wrapper=True)
@@ -104,7 +104,7 @@ def nothing_grows(request: pytest.FixtureRequest) -> Iterator[None]:
     if _failed in request.node.stash or rings.running in _NOT_YET:
         return
     until = time.monotonic() + _GONE
-    while (more := beyond(before, held())) and time.monotonic() < until:
+    while (more := beyond(_with_shared(before), held())) and time.monotonic() < until:
         gc.collect()
         time.sleep(_POLL)
     assert not more, f"left {_GONE:g} s after the test: {more}"
@@ -125,10 +125,14 @@ async def nothing_grows_in_the_loop(request: pytest.FixtureRequest, anyio_backen
     if _failed in request.node.stash or rings.running in _NOT_YET:
         return
     until = anyio.current_time() + _GONE
-    while (more := beyond(before, _held_by_loop())) and anyio.current_time() < until:
+    while (more := beyond(_with_shared(before), _held_by_loop())) and anyio.current_time() < until:
         gc.collect()
         await anyio.sleep(_POLL)
     assert not more, f"left {_GONE:g} s after the test: {more}"
+
+
+def _with_shared(before: Held) -> Held:
+    return {kind: there + _shared[kind] for kind, there in before.items()}
 
 
 def _held_by_loop() -> Held:
