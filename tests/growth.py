@@ -23,9 +23,7 @@ from llm_sandbox_mcp.backends.base import Surroundings
 from llm_sandbox_mcp.backends.embedded.cgroup_detect import detect
 from llm_sandbox_mcp.backends.embedded.cgroups import PREFIX
 
-from . import rings
-
-_GONE = 20.0
+GONE = 20.0
 """Seconds. The kernel ends processes, and engines their answers, a moment after they were told to."""
 _POLL = 0.02
 
@@ -34,8 +32,6 @@ Held = Mapping[str, Counter[str]]
 _OWN = re.compile("[0-9a-f]{6,}|[0-9]+")
 """What tells one of a kind from another."""
 
-_NOT_YET = (rings.ENGINES, rings.ALL)
-"""Rings of which some tests still leave what they opened to their process."""
 _failed = pytest.StashKey[bool]()
 _shared: dict[str, Counter[str]] = defaultdict(Counter)
 """What there is for more than one test, and came in the middle of one."""
@@ -101,13 +97,13 @@ def nothing_grows(request: pytest.FixtureRequest) -> Iterator[None]:
     _shared.clear()
     before = held()
     yield
-    if _failed in request.node.stash or rings.running in _NOT_YET:
+    if _failed in request.node.stash:
         return
-    until = time.monotonic() + _GONE
+    until = time.monotonic() + GONE
     while (more := beyond(_with_shared(before), held())) and time.monotonic() < until:
         gc.collect()
         time.sleep(_POLL)
-    assert not more, f"left {_GONE:g} s after the test: {more}"
+    assert not more, f"left {GONE:g} s after the test: {more}"
 
 
 @pytest.fixture(autouse=True)
@@ -122,13 +118,15 @@ async def nothing_grows_in_the_loop(request: pytest.FixtureRequest, anyio_backen
     """The same while the loop runs, by which the last is ended and closed; and fails a test that leaves it a task."""
     before = _held_by_loop()
     yield
-    if _failed in request.node.stash or rings.running in _NOT_YET:
+    if _failed in request.node.stash:
         return
-    until = anyio.current_time() + _GONE
+    until = anyio.current_time() + GONE
     while (more := beyond(_with_shared(before), _held_by_loop())) and anyio.current_time() < until:
         gc.collect()
         await anyio.sleep(_POLL)
-    assert not more, f"left {_GONE:g} s after the test: {more}"
+    if more:
+        request.node.stash[_failed] = True
+    assert not more, f"left {GONE:g} s after the test: {more}"
 
 
 def _with_shared(before: Held) -> Held:

@@ -45,6 +45,13 @@ def test_one_descriptor_is_told() -> None:
     assert said == ["descriptors have grown from 20 to 21 in 200 runs"]
 
 
+def test_threads_that_wait_for_the_next_call_are_told_beyond_a_bound() -> None:
+    counts = {"threads": 7}
+    assert not grown([part(100, counts=counts), part(200, counts=counts), part(300, counts={"threads": 47})])
+    said = grown([part(100, counts=counts), part(200, counts=counts), part(300, counts={"threads": 48})])
+    assert said == ["threads have grown from 7 to 48 in 200 runs"]
+
+
 def test_memory_is_told_beyond_so_much_for_each_run() -> None:
     said = grown([part(1), part(10_000), part(20_000, {"server": 77 << 20})])
     assert said == ["the memory of the server has grown by 7,168 KiB in 10,000 runs"]

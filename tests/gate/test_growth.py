@@ -1,0 +1,82 @@
+"""What a test that leaves something behind is told, and what it may leave."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from .test_stage import environment, prepare
+
+LEAVE = """
+import os, subprocess, tempfile, threading
+import anyio, pytest
+from tests import growth
+
+growth.GONE = 0.2
+kept = []
+
+@pytest.fixture(scope="module")
+def shared():
+    kept.append(open("/dev/null"))
+
+@pytest.fixture(scope="module")
+def shared_as_well(shared):
+    kept.append(open("/dev/null"))
+
+def test_leaves_a_pipe(): kept.append(os.pipe())
+def test_leaves_a_file(): kept.append(open("/dev/zero"))
+def test_leaves_a_folder(): tempfile.mkdtemp(prefix="left-")
+def test_leaves_a_process(): kept.append(subprocess.Popen(["sleep", "20"]))
+def test_leaves_a_thread():
+    kept.append(threading.Thread(target=threading.Event().wait, name="the one left", daemon=True))
+    kept[-1].start()
+
+@pytest.mark.anyio
+async def test_leaves_a_task():
+    import asyncio
+    kept.append(asyncio.create_task(anyio.sleep_forever(), name="the one that stays"))
+
+@pytest.mark.anyio
+async def test_leaves_a_loop_its_pipe(): kept.append(os.pipe())
+
+def test_fails_before_it_leaves_something():
+    kept.append(os.pipe())
+    raise ValueError
+
+def test_ends_what_it_began():
+    with subprocess.Popen(["true"]), tempfile.TemporaryDirectory(), open("/dev/zero"): pass
+
+def test_has_what_is_shared(request):
+    request.getfixturevalue("shared_as_well")
+
+def test_has_a_pipe_beside_what_is_shared(shared_as_well): kept.append(os.pipe())
+
+def test_leaves_what_ends_by_itself(): threading.Timer(0.05, int).start()
+"""
+SAID = {
+    "test_leaves_a_pipe": "'descriptors': ['pipe:[*]', 'pipe:[*]']",
+    "test_leaves_a_file": "'descriptors': ['/dev/zero']",
+    "test_leaves_a_folder": "'folders': ['left-",
+    "test_leaves_a_process": "'processes': ['sleep']",
+    "test_leaves_a_thread": "'threads': ['the one left']",
+    "test_leaves_a_task": "'tasks': ['the one that stays']",
+    "test_leaves_a_loop_its_pipe": "'descriptors': ['pipe:[*]', 'pipe:[*]']",
+    "test_has_a_pipe_beside_what_is_shared": "'descriptors': ['pipe:[*]', 'pipe:[*]']",
+}
+
+
+def test_what_a_test_leaves_fails_it_and_nothing_else_does(tmp_path: Path) -> None:
+    prepare(tmp_path, LEAVE)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-rfE", "-p", "no:cacheprovider", "-p", "no:randomly", str(tmp_path)],
+        cwd=tmp_path,
+        env={**environment(tmp_path), "COLUMNS": "400"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    told = {line.partition("::")[2].partition(" ")[0]: line for line in done.stdout.splitlines() if "::" in line}
+    assert {*told} == {*SAID, "test_fails_before_it_leaves_something"}, done.stdout
+    assert "ValueError" in told["test_fails_before_it_leaves_something"]
+    for test, what in SAID.items():
+        assert told[test].startswith("ERROR"), done.stdout
+        assert what in told[test], done.stdout
