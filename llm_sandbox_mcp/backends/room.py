@@ -6,8 +6,12 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-_OWN_FILES = 64
-"""Open files of a server that has no sandbox, with some clients; 25 and a few more were counted."""
+_OWN_FILES = 32
+"""Open files of a server that has no sandbox and no client; 25 and a few more were counted."""
+_CONNECTIONS = 32
+"""Connections of clients that a server may have at the least."""
+_FILES_FOR_EACH = 8
+"""Where more files may be open, there is a connection for each of so many."""
 _FILES = 16
 """Open files of the server for each sandbox with one live kernel that runs code."""
 _PROCESSES = 16
@@ -28,10 +32,21 @@ class Room:
 
 def open_files() -> Room:
     """By the open files of this process."""
-    most, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most, hard = (sys.maxsize if limit == resource.RLIM_INFINITY else limit for limit in (most, hard))
+    most, hard = _limits_of_files()
     step = f"ulimit -n {hard}" if most < hard else f"raise the hard limit of open files, which is {hard}"
-    return Room("open files", max(0, most - _OWN_FILES) // _FILES, step)
+    return Room("open files", max(0, most - _OWN_FILES - connections()) // _FILES, step)
+
+
+def connections() -> int:
+    """How many connections of clients a server may have at once and still open the files that its sandboxes need."""
+    return max(_CONNECTIONS, _limits_of_files()[0] // _FILES_FOR_EACH)
+
+
+def _limits_of_files() -> tuple[int, int]:
+    """The soft limit and the hard one."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    soft, hard = (sys.maxsize if limit == resource.RLIM_INFINITY else limit for limit in limits)
+    return soft, hard
 
 
 def processes(proc: Path = Path("/proc")) -> Room:

@@ -14,6 +14,7 @@ import anyio
 from anyio.abc import TaskStatus
 from mcp.server.lowlevel.server import Server
 
+from ..backends.room import connections
 from ..errors import ProfileError
 from ..service import Service
 from .access import names_of, read_token, require_token
@@ -43,9 +44,12 @@ async def serve_http(server: Server[Any], service: Service, host: str, port: int
     """
     import uvicorn
 
+    from .connections import bounded, drop_who_does_not_read
+
     section = service.profile.http
     token = await read_token(section.token_file) if section.token_file else None
     listener = _listen(host, port, to_others=token is not None)
+    drop_who_does_not_read(listener)
     stopping = anyio.Event()
     config = uvicorn.Config(
         _application(server, service, stopping, token),
@@ -55,6 +59,7 @@ async def serve_http(server: Server[Any], service: Service, host: str, port: int
         ws="none",
         # Streams that clients hold open never end by themselves; what runs in them is cancelled and cleaned up.
         timeout_graceful_shutdown=0,
+        **bounded(connections()),
     )
 
     class Serving(uvicorn.Server):

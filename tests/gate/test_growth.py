@@ -7,7 +7,7 @@ from pathlib import Path
 from .test_stage import environment, prepare
 
 LEAVE = """
-import os, subprocess, tempfile, threading
+import os, socket, subprocess, tempfile, threading
 import anyio, pytest
 from tests import growth
 
@@ -50,6 +50,28 @@ def test_has_what_is_shared(request):
 
 def test_has_a_pipe_beside_what_is_shared(shared_as_well): kept.append(os.pipe())
 
+@pytest.fixture(scope="module")
+def anyio_backend(): return "asyncio"
+
+@pytest.fixture(scope="module")
+async def server(anyio_backend):
+    opened = [socket.socket() for _ in range(2)]
+    with growth.kept("docker"):
+        opened.pop().close()
+        yield opened
+    for connection in opened:
+        connection.close()
+
+@pytest.mark.anyio
+async def test_has_its_server_open_as_many_connections_as_it_may(server):
+    server.extend(socket.socket() for _ in range(33))
+
+@pytest.mark.anyio
+async def test_has_its_server_open_one_more(server): server.append(socket.socket())
+
+@pytest.mark.anyio
+async def test_leaves_a_file_beside_its_server(server): kept.append(open("/dev/zero"))
+
 def test_leaves_what_ends_by_itself(): threading.Timer(0.05, int).start()
 """
 SAID = {
@@ -60,6 +82,8 @@ SAID = {
     "test_leaves_a_thread": "'threads': ['the one left']",
     "test_leaves_a_task": "'tasks': ['the one that stays']",
     "test_leaves_a_loop_its_pipe": "'descriptors': ['pipe:[*]', 'pipe:[*]']",
+    "test_has_its_server_open_one_more": "'descriptors': ['socket:[*]']",
+    "test_leaves_a_file_beside_its_server": "'descriptors': ['/dev/zero']",
     "test_has_a_pipe_beside_what_is_shared": "'descriptors': ['pipe:[*]', 'pipe:[*]']",
 }
 

@@ -9,6 +9,7 @@ from llm_sandbox_mcp.sections import LanguageSection
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import MIB, has_image, host_folder, small_profile
+from tests.growth import kept
 
 from .indexes import serve_indexes
 
@@ -48,4 +49,5 @@ async def service_with_indexes(backend: str, *, warm: bool = False) -> AsyncIter
                 session = opened.open_session("python")
                 await opened.refresh_session(session)
                 await opened.close_session(session)
-            yield opened
+            with kept(backend):
+                yield opened

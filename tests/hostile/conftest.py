@@ -28,6 +28,7 @@ from tests.engines import (
     small_profile,
     without_control_groups,
 )
+from tests.growth import kept
 from tests.hostile import deviations
 from tests.leftovers import System, containers, look, nothing_beyond
 from tests.unit.local_index import LocalIndex, local_index, sdist
@@ -266,7 +267,8 @@ async def attacked(
             arena = Arena(backend_name, service, canaries, session.session_id, number, state, state(), index)
             # Nothing went before; all attacks on this backend would fail with it.
             await arena.open_next(60)
-            yield arena
+            with kept(backend_name):
+                yield arena
         await nothing_beyond(before, state, GONE)
 
 

@@ -1,0 +1,50 @@
+"""What bounds connections of HTTP clients: how many there are at once, and how long one may be silent, or not read.
+
+Each holds an open file of the server, which its sandboxes need as well.
+"""
+
+import asyncio
+import socket
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+SILENT = 5.0
+"""Seconds that a client may take for its first request."""
+UNREAD = 60.0
+"""Seconds that it may leave an answer unread, or be out of reach while there is one for it."""
+_WAITING = 2048
+"""Connections that may wait to be taken."""
+_MORE = 16
+"""Connections that are still told why they are refused."""
+
+
+def drop_who_does_not_read(listener: socket.socket) -> None:
+    """Has the kernel end connections whose clients have not taken anything for `UNREAD`."""
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(UNREAD * 1000))
+
+
+def bounded(most: int) -> dict[str, Any]:
+    """Settings for uvicorn by which requests beyond so many connections are answered with status 503."""
+    # As many are taken in one go as may wait, before one of them can be refused.
+    return {"http": _Connection, "limit_concurrency": most, "backlog": min(most, _WAITING)}
+
+
+class _Connection(H11Protocol):
+    """Ends when no request has come in time, and at once where there are too many."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._first_request = self.loop.call_later(SILENT, self._end_if_silent)
+        assert self.limit_concurrency is not None
+        if len(self.connections) > self.limit_concurrency + _MORE:
+            transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._first_request.cancel()
+        super().connection_lost(exc)
+
+    def _end_if_silent(self) -> None:
+        if self.conn.their_state is h11.IDLE and self.cycle is None:
+            self.transport.close()

@@ -1,0 +1,115 @@
+"""Clients that connect and then do nothing, by the hundred, and those that ask and never read: the others are served."""
+
+import os
+import re
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+
+from . import serving
+from .results import answer
+from .serving import Server, start, stop
+
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("embedded")]
+
+FEW = ["sh", "-c", 'ulimit -n 256; exec "$@"', "sh", *serving.SERVE]
+IMPATIENT = """
+import sys
+from llm_sandbox_mcp.server import connections
+connections.UNREAD = 1.0
+from llm_sandbox_mcp.__main__ import main
+sys.exit(main())
+"""
+MODERN = "2026-07-28"
+BOUND = 90.0
+ASKED = (
+    b"POST /mcp HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+    b"accept: application/json, text/event-stream\r\nmcp-protocol-version: 2025-06-18\r\ncontent-length: 3\r\n\r\n{}\n"
+)
+
+
+@contextmanager
+def served(monkeypatch: pytest.MonkeyPatch, profile: Path, command: list[str]) -> Iterator[Server]:
+    monkeypatch.setattr(serving, "SERVE", command)
+    server = start(profile)
+    try:
+        yield server
+    finally:
+        said = stop(server)
+    assert not re.search("Traceback|ERROR", said), said
+
+
+def connect(server: Server) -> socket.socket:
+    host, _, port = server.url.removeprefix("http://").partition(":")
+    return socket.create_connection((host, int(port)), timeout=BOUND)
+
+
+def files(server: Server) -> int:
+    return len(os.listdir(f"/proc/{server.process.pid}/fd"))
+
+
+async def at_most(number: int, server: Server) -> None:
+    """Waits for the server to have no more files open."""
+    while files(server) > number:  # noqa: ASYNC110 - nothing tells of it
+        await anyio.sleep(0.05)
+
+
+async def works(server: Server) -> bool:
+    async with server.connect(MODERN) as client:
+        found = await answer(client, "execute_code", code="print(6 * 7)", keep_session=False)
+    return bool(found["stdout"] == "42\n")
+
+
+async def test_silent_clients_by_the_hundred_neither_stay_nor_take_the_files_of_sandboxes(
+    profile: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with served(monkeypatch, profile, FEW) as server, ExitStack() as silent:
+        assert await works(server)
+        before = files(server)
+        with anyio.fail_after(BOUND):
+            for _ in range(300):
+                silent.enter_context(connect(server))
+                assert files(server) < 128
+            # Whoever is not let in now is when those that say nothing have been sent away.
+            await at_most(before + 4, server)
+            assert await works(server)
+
+
+async def test_who_finds_no_place_is_told_so(profile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with served(monkeypatch, profile, FEW) as server, ExitStack() as others:
+        for _ in range(32):
+            others.enter_context(connect(server))
+        with connect(server) as last:
+            last.sendall(b"GET /health HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
+            assert last.recv(4096).startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
+
+
+async def test_a_client_that_never_reads_is_sent_away_and_others_are_served(
+    profile: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    impatient = [sys.executable, "-c", IMPATIENT, *serving.SERVE[3:]]
+    with served(monkeypatch, profile, impatient) as server, connect(server) as deaf:
+        assert await works(server)
+        before = files(server)
+        deaf.setblocking(False)
+        with anyio.fail_after(BOUND):
+            await ask_until_sent_away(deaf)
+            assert await works(server)
+            await at_most(before - 1, server)
+
+
+async def ask_until_sent_away(deaf: socket.socket) -> None:
+    """Asks again and again without reading an answer, until the connection is ended."""
+    while True:
+        await anyio.wait_writable(deaf)
+        try:
+            deaf.send(ASKED * 100)
+        except BlockingIOError:
+            continue
+        except (ConnectionResetError, BrokenPipeError):
+            return
