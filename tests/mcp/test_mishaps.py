@@ -96,6 +96,7 @@ async def test_a_clock_that_leaps_changes_nothing(
                     code = f"open('{number}.csv', 'w').write('a') and None; count += 1; count"
                     found = await answer(client, "execute_code", code=code, session_id=session)
                     assert found["result"] == str(number)
+                    assert await works(client)
                     assert [artifact["name"] for artifact in found["artifacts"]] == [f"{number}.csv"]
                 found = await answer(client, "execute_code", code=ENDLESS, session_id=session, timeout_seconds=0.5)
                 assert found["status"] == "timeout"
