@@ -91,6 +91,14 @@ def kept(backend: str) -> Iterator[None]:
         _kept.remove(most)
 
 
+@contextmanager
+def lasting() -> Iterator[None]:
+    """For what is opened in the middle of one test, and is there for all that follow."""
+    before = held()
+    yield
+    _share(before)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
@@ -105,8 +113,7 @@ def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Generator[None, 
         return (yield)
     before = held()
     made = yield
-    for kind, more in beyond(before, held()).items():
-        _shared[kind].update(more)
+    _share(before)
     return made
 
 
@@ -150,6 +157,11 @@ async def nothing_grows_in_the_loop(request: pytest.FixtureRequest, anyio_backen
     if more:
         request.node.stash[_failed] = True
     assert not more, f"left {GONE:g} s after the test: {more}"
+
+
+def _share(before: Held) -> None:
+    for kind, more in beyond(before, held()).items():
+        _shared[kind].update(more)
 
 
 def _allowed(before: Held) -> Held:

@@ -15,6 +15,7 @@ from llm_sandbox_mcp.backends.containers.backend import LABEL
 from tests import rings
 from tests.engines import cluster, docker_host, podman_host
 from tests.engines.places import CACHE, RUNTIME
+from tests.growth import lasting
 
 _PR_SET_CHILD_SUBREAPER = 36
 _CGROUPS = "/sys/fs/cgroup"
@@ -74,7 +75,9 @@ def look(runtime: Path) -> System:
     """
     if runtime.is_dir():
         _seen_servers.update(path.name for path in runtime.iterdir())
-    there, pods = frozenset(containers()), frozenset(_pods())
+    # Whom they ask, they ask by connections that last.
+    with lasting():
+        there, pods = frozenset(containers()), frozenset(_pods())
     return System(
         frozenset({*_descendants(), *_in_pods()}),
         frozenset(_cgroups()),

@@ -61,7 +61,8 @@ async def soak(
     server: Server, languages: Sequence[str], seconds: float, *, parts: int = PARTS, seed: int = 0
 ) -> AsyncIterator[Part]:
     """Has users work for so long, and yields what came of each part of the time."""
-    runs, rest = 0, None
+    runs = 0
+    most: Mapping[str, int] | None = None
     for part in range(parts):
         tally = Tally()
         async with anyio.create_task_group() as tasks:
@@ -69,16 +70,22 @@ async def soak(
                 random = Random(f"{seed} {part} {number}")
                 tasks.start_soon(_use, server, random, tally, languages, anyio.current_time() + seconds / parts)
         runs += tally.runs
-        counts = await _at_rest(server, rest)
-        rest = rest or counts
+        counts = await _at_rest(server, most)
+        if part < _begun(parts):
+            most = {name: max(count, most[name] if most else 0) for name, count in counts.items()}
         yield Part(runs, tally.wrong, tally.seconds, server.memory(), counts)
 
 
 def grown(parts: Sequence[Part]) -> list[str]:
-    """What is wrong with a server that was measured so; nothing where all is as it should be."""
-    first, last = parts[0], parts[-1]
+    """What is wrong with a server that was measured so; nothing where all is as it should be.
+
+    Counts must not be beyond those of the first half, as such of connections are that wait for the next request; what grows
+    with the number of runs is.
+    """
+    first, last = parts[_begun(len(parts)) - 1], parts[-1]
     found = [answer for part in parts for answer in part.wrong]
-    for name, count in first.counts.items():
+    for name in first.counts:
+        count = max(part.counts[name] for part in parts[: _begun(len(parts))])
         if last.counts[name] > count + _KEPT.get(name, 0):
             found.append(f"{name} have grown from {count} to {last.counts[name]} in {last.runs - first.runs:,} runs")
     settled = next((part for part in parts if part.runs >= _SETTLED), parts[len(parts) // 2])
@@ -89,6 +96,11 @@ def grown(parts: Sequence[Part]) -> list[str]:
                 f"the memory of the {name} has grown by {more >> 10:,} KiB in {last.runs - settled.runs:,} runs"
             )
     return found
+
+
+def _begun(parts: int) -> int:
+    """How many parts of a soak are its first half."""
+    return max(1, parts // 2)
 
 
 async def _use(server: Server, random: Random, tally: Tally, languages: Sequence[str], until: float) -> None:
