@@ -30,6 +30,8 @@ from .jobs import LIBRARY
 DESCRIPTORS = 256
 """That the server may have open."""
 _SERVE = ["sh", "-c", f'ulimit -n {DESCRIPTORS}; exec "$@"', "sh", sys.executable, "-m", "llm_sandbox_mcp", "serve"]
+IDLE = {"kubernetes": 60.0}
+"""Seconds after which a session expires, where a user may wait so long for a pod; elsewhere it is soon."""
 _END = 60.0
 
 
@@ -91,7 +93,7 @@ def served(backend: str) -> Iterator[Server]:
         profile = small_profile(
             backend,
             folder,
-            sessions={"max": 12, "idle_timeout": 5.0, "starts_per_second": 1000.0},
+            sessions={"max": 12, "idle_timeout": IDLE.get(backend, 5.0), "starts_per_second": 1000.0},
             pool={"min": 1, "languages": ("python",)},
             limits={"memory": 512 * MIB, "cpus": 2.0, "disk": 64 * MIB},
         )
