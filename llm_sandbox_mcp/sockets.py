@@ -11,6 +11,8 @@ import anyio
 import anyio.lowlevel
 from anyio.abc import ByteStream
 
+from .readiness import Watched, readable, writable
+
 T = TypeVar("T")
 
 _READ = 1 << 16
@@ -32,7 +34,7 @@ class RawStream(ByteStream):
         try:
             with suppress(BlockingIOError):
                 stream.socket.connect((address, port))
-            await anyio.wait_writable(stream.socket)
+            await writable(stream.socket)
             if error := stream.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
                 raise OSError(error, os.strerror(error))
         except BaseException:
@@ -68,13 +70,13 @@ class RawStream(ByteStream):
 
     async def when_readable(self, call: Callable[[], T]) -> T:
         """Calls again whenever there may be something to read, until it does not have to wait."""
-        return await self._when(anyio.wait_readable, call)
+        return await self._when(readable, call)
 
     async def when_writable(self, call: Callable[[], T]) -> T:
         """The same, for what writes."""
-        return await self._when(anyio.wait_writable, call)
+        return await self._when(writable, call)
 
-    async def _when(self, ready: Callable[[socket.socket], Awaitable[None]], call: Callable[[], T]) -> T:
+    async def _when(self, ready: Callable[[Watched], Awaitable[None]], call: Callable[[], T]) -> T:
         await anyio.lowlevel.checkpoint_if_cancelled()
         waited = False
         while True:

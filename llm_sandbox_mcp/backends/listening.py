@@ -5,9 +5,9 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import anyio
 from anyio.abc import ByteStream
 
+from ..readiness import readable
 from ..sockets import RawStream
 
 PROXY_PORT = 3128
@@ -42,4 +42,4 @@ class _OnSocket(Listener):
             try:
                 return RawStream(self._listening.accept()[0])
             except BlockingIOError:
-                await anyio.wait_readable(self._listening)
+                await readable(self._listening)

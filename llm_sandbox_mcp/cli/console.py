@@ -2,12 +2,9 @@
 
 import os
 import sys
-from collections.abc import Awaitable, Callable
-
-import anyio
-import anyio.lowlevel
 
 from ..escaping import escape, one_line
+from ..readiness import writable
 
 _PORTION = 4096
 """A pipe that is ready takes this much without blocking (PIPE_BUF)."""
@@ -35,7 +32,7 @@ class Console:
         shown = escape(text.replace("\r\n", "\n")) if self._terminal else text
         data = memoryview(shown.encode(errors="replace"))
         while data:
-            await _ready(anyio.wait_writable, self._descriptor)
+            await writable(self._descriptor)
             data = data[os.write(self._descriptor, data[:_PORTION]) :]
 
     async def line(self, text: str) -> None:
@@ -45,10 +42,3 @@ class Console:
     async def note(self, text: str) -> None:
         """Writes a line of our own, in which text of the code's may be, escaped wherever it goes."""
         await self.line(one_line(text))
-
-
-async def _ready(wait: Callable[[int], Awaitable[None]], descriptor: int) -> None:
-    try:
-        await wait(descriptor)
-    except PermissionError:  # a regular file: always ready, and epoll refuses to watch it
-        await anyio.lowlevel.checkpoint()

@@ -7,7 +7,7 @@ import fcntl
 import json
 import os
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 
 import anyio
@@ -16,6 +16,7 @@ from anyio.abc import ObjectReceiveStream, ObjectSendStream
 from mcp.shared.message import SessionMessage
 from mcp.types import INVALID_REQUEST, ErrorData, JSONRPCError, jsonrpc_message_adapter
 
+from ..readiness import readable, writable
 from ..units import format_size
 
 _READ_SIZE = 1 << 16
@@ -110,7 +111,7 @@ class _Ends(bytes):
 async def _lines(fd: int) -> AsyncIterator[bytes]:
     pending, cut = bytearray(), False
     while True:
-        await _ready(anyio.wait_readable, fd)
+        await readable(fd)
         data = os.read(fd, _READ_SIZE)
         *lines, rest = data.split(b"\n")
         for line in lines:
@@ -137,15 +138,8 @@ def _refusal(line: bytes) -> SessionMessage:
 async def _write(fd: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
-        await _ready(anyio.wait_writable, fd)
+        await writable(fd)
         try:
             view = view[os.write(fd, view[:_WRITE_SIZE]) :]
         except BrokenPipeError:  # the client is gone, and the end of the input follows
             return
-
-
-async def _ready(wait: Callable[[int], Awaitable[None]], fd: int) -> None:
-    try:
-        await wait(fd)
-    except PermissionError:  # a regular file or the null device: always ready, and epoll refuses to watch it
-        await anyio.lowlevel.checkpoint()

@@ -10,6 +10,7 @@ import anyio.lowlevel
 from anyio.abc import ByteSendStream
 
 from ...errors import EngineUnavailable
+from ...readiness import readable, writable
 from .container import Output, Streams
 from .engine import LAST_CHARACTERS
 from .tls import SecureSocket
@@ -35,7 +36,7 @@ class Connection:
         waited = False
         while (size := self.receive_nowait(into)) is None:
             try:
-                await anyio.wait_readable(self._socket)
+                await readable(self._socket)
             except (OSError, ValueError, anyio.ClosedResourceError):
                 return 0
             waited = True
@@ -62,7 +63,7 @@ class Connection:
                 try:
                     rest = rest[self._socket.send(rest) :]
                 except BlockingIOError:
-                    await anyio.wait_writable(self._socket)
+                    await writable(self._socket)
             except (OSError, ValueError, anyio.ClosedResourceError):
                 raise anyio.BrokenResourceError from None
 

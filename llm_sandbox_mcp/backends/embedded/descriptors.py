@@ -7,6 +7,8 @@ import anyio
 import anyio.lowlevel
 from anyio.abc import ByteReceiveStream, ByteSendStream
 
+from ...readiness import readable, writable
+
 _READ = 1 << 16
 _PACKET = 1 << 18
 
@@ -45,7 +47,7 @@ class PipeReader(_Descriptor, ByteReceiveStream):
             try:
                 data = os.read(self._open(), max_bytes)
             except BlockingIOError:
-                await anyio.wait_readable(self._open())
+                await readable(self._open())
                 waited = True
                 continue
             if not waited:
@@ -76,7 +78,7 @@ class PipeWriter(_Descriptor, ByteSendStream):
             try:
                 rest = rest[os.write(self._open(), rest) :]
             except BlockingIOError:
-                await anyio.wait_writable(self._open())
+                await writable(self._open())
             except BrokenPipeError:
                 raise anyio.BrokenResourceError from None
 
@@ -96,7 +98,7 @@ class PacketSocket:
                     socket.send_fds(self._socket, [packet], descriptors)
                     return
                 except BlockingIOError:
-                    await anyio.wait_writable(self._socket)
+                    await writable(self._socket)
             except (OSError, anyio.ClosedResourceError) as error:
                 raise anyio.BrokenResourceError from error
 
@@ -107,7 +109,7 @@ class PacketSocket:
                 try:
                     packet, descriptors, _, _ = socket.recv_fds(self._socket, _PACKET, 8)
                 except BlockingIOError:
-                    await anyio.wait_readable(self._socket)
+                    await readable(self._socket)
                     continue
             except (OSError, anyio.ClosedResourceError) as error:
                 raise anyio.EndOfStream from error
