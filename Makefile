@@ -76,6 +76,7 @@ $(VENV)/system:
 	@set -e; missing=; \
 	command -v bwrap >/dev/null || missing="$$missing bubblewrap"; \
 	command -v slirp4netns >/dev/null || missing="$$missing slirp4netns"; \
+	command -v newuidmap >/dev/null || missing="$$missing uidmap"; \
 	[ -x /usr/bin/python3 ] || missing="$$missing python3"; \
 	python3 -c 'import ensurepip' 2>/dev/null || missing="$$missing python3-venv"; \
 	[ -x /usr/bin/node ] || [ -x /usr/local/bin/node ] || missing="$$missing nodejs"; \

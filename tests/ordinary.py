@@ -4,17 +4,27 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 
 from packaging.requirements import Requirement
 
 from llm_sandbox_mcp.folders import CONFIGS, HANDLERS
 
 USER = 65534
+LENT = range(300_000, 365_536)
+"""Uids, and gids, that are lent to that user where a test wants it; otherwise none are, whatever the machine says."""
 LIMIT = 100.0
+_AS_USER = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups"]
+_LENDING = """
+mount --bind "$1" /etc/subuid && mount --bind "$1" /etc/subgid && shift || exit
+if [ -c /dev/net/tun ]; then mount -t tmpfs tmpfs /dev/net && mknod -m 0666 /dev/net/tun c 10 200 || exit; fi
+exec "$@"
+"""
+"""As root, in mounts of its own; what opens networks is for everyone on most machines, and not on all."""
 _PACKAGE = Path(__file__).parents[1] / "llm_sandbox_mcp"
 
 
@@ -49,22 +59,32 @@ def install(folder: Path) -> None:
 
 
 def run(
-    packages: Path, *argv: str, cwd: Path | None = None, env: Mapping[str, str] | None = None
+    packages: Path,
+    *argv: str,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    lent: bool = False,
+    privileges: Sequence[str] = (),
 ) -> subprocess.CompletedProcess[str]:
-    """Runs the interpreter as the user, on the packages of a folder, with nothing in the environment but what is given."""
+    """Runs the interpreter as the user, on the packages of a folder, with nothing in the environment but what is given.
+
+    `lent` gives the user uids for sandboxes; `privileges` are further arguments of setpriv.
+    """
     settings = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(packages), "PYTHONDONTWRITEBYTECODE": "1"}
-    return subprocess.run(
-        [interpreter(), *argv],
-        cwd=cwd or packages,
-        user=USER,
-        group=USER,
-        extra_groups=[],
-        env={**settings, **(env or {})},
-        capture_output=True,
-        text=True,
-        timeout=LIMIT,
-        check=False,
-    )
+    with NamedTemporaryFile("w") as ranges:
+        ranges.write(f"{USER}:{LENT.start}:{len(LENT)}\n" if lent else "")
+        ranges.flush()
+        os.chmod(ranges.name, 0o644)
+        lending = ["unshare", "--mount", "sh", "-c", _LENDING, "sh", ranges.name]
+        return subprocess.run(
+            [*lending, *_AS_USER, *privileges, interpreter(), *argv],
+            cwd=cwd or packages,
+            env={**settings, **(env or {})},
+            capture_output=True,
+            text=True,
+            timeout=LIMIT,
+            check=False,
+        )
 
 
 def _needed(name: str) -> list[Distribution]:

@@ -14,13 +14,15 @@ _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 Stamp = tuple[int, ...]
 
 
-def scan(directory: int) -> dict[str, Stamp]:
+def scan(directory: int, refused: list[str] | None = None) -> dict[str, Stamp]:
     """Path of each regular file, and what differs once it is changed; 10,000 entries and 32 levels at most.
+
+    `refused` is told of folders that this process may not look into.
 
     Code may change the tree meanwhile. One component is opened at a time, below a descriptor and never through a link:
     a path of several, resolved outside of the sandbox, could be led to the host's own files.
     """
-    return dict(_walk(directory, ".", "", iter(range(_ENTRIES)), _DEPTH))
+    return dict(_walk(directory, ".", "", iter(range(_ENTRIES)), _DEPTH, refused=refused))
 
 
 def fullness(directories: Sequence[int], policy: Policy, *, thorough: bool) -> Fullness:
@@ -42,10 +44,21 @@ def _has_file_of(directory: int, size: int) -> bool:
 
 
 def _walk(
-    parent: int, name: str, prefix: str, budget: Iterator[int], depth: int, *, hidden: bool = False
+    parent: int,
+    name: str,
+    prefix: str,
+    budget: Iterator[int],
+    depth: int,
+    *,
+    hidden: bool = False,
+    refused: list[str] | None = None,
 ) -> Iterator[tuple[str, tuple[int, int, int, int]]]:
     try:
         opened = os.open(name, _OPEN, dir_fd=parent)
+    except PermissionError:
+        if refused is not None:
+            refused.append(prefix)
+        return
     except OSError:
         return  # gone, or a link by now
     try:
@@ -63,7 +76,8 @@ def _walk(
                     yield prefix + entry.name, (state.st_ctime_ns, state.st_mtime_ns, state.st_size, state.st_ino)
         if depth:
             for folder in folders:
-                yield from _walk(opened, folder, f"{prefix}{folder}/", budget, depth - 1, hidden=hidden)
+                below = f"{prefix}{folder}/"
+                yield from _walk(opened, folder, below, budget, depth - 1, hidden=hidden, refused=refused)
     except OSError:
         return
     finally:

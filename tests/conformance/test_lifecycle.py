@@ -160,24 +160,34 @@ async def main():
                     tasks.start_soon(service.close_session, first.session_id)
                 closed = await service.execute("echo x; while :; do :; done", language="bash", session_id=first.session_id, on_output=close)
             statuses = stubborn.status, closed.status
-            print(os.geteuid(), checks.get("control groups"), first.stdout.text.strip(), second.stdout.text.strip(), *statuses)
+            print(os.geteuid(), checks.get("control groups"), checks["uids"], first.stdout.text.strip(), second.stdout.text.strip(), *statuses)
 anyio.run(main)
 """
 
 
+@pytest.mark.parametrize(("lent", "uids"), [(True, "ok"), (False, "degraded")], ids=["own uids", "shared uid"])
 @pytest.mark.parametrize("backend_name", ["embedded"])
 async def test_it_works_for_an_ordinary_user_without_control_groups_and_says_so(
-    backend_name: str, backend: Backend, profile: Profile, folder: Path, ordinary_packages: Path
+    backend_name: str,
+    backend: Backend,
+    profile: Profile,
+    folder: Path,
+    ordinary_packages: Path,
+    lent: bool,
+    uids: str,
 ) -> None:
     async with backend.sandbox(profile.limits.policy()):
         pass
     home = folder / "home"
     home.mkdir()
     os.chown(home, ordinary.USER, ordinary.USER)
-    run = partial(ordinary.run, ordinary_packages, "-c", ORDINARY, str(home), backend_name, env={"HOME": str(home)})
+    argv = ("-c", ORDINARY, str(home), backend_name)
+    run = partial(ordinary.run, ordinary_packages, *argv, env={"HOME": str(home)}, lent=lent)
     state = partial(look, folder / "runtime")
     before = state()
     done = await anyio.to_thread.run_sync(run)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == [str(ordinary.USER), "degraded", "1000", "42", "timeout", "cancelled"], done.stdout
+    assert done.stdout.split() == [str(ordinary.USER), "degraded", uids, "1000", "42", "timeout", "cancelled"], (
+        done.stdout
+    )
     await nothing_beyond(before, state, 5)

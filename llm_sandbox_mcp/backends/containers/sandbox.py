@@ -16,6 +16,7 @@ from ...policy import Policy
 from ...tasks import open_tasks
 from ..base import HOME, OWN_ENTRIES, PATH, WORKDIR, Files, Fullness, Process, Sandbox, Usage
 from ..listening import Listener
+from ..listing import LIST, read_list
 from .container import Container, Streams, lost_sandbox
 from .outside import Outside
 from .process import ContainerProcess, starter
@@ -50,10 +51,6 @@ _ENDING = 2.5
 
 _MISSING = 'for program; do command -v "$program" >/dev/null || echo "$program"; done'
 
-_LIST = (
-    rf"find {WORKDIR} -mindepth 1 \( -name '.*' -o -name node_modules -o -name __pycache__ \) -prune -o "
-    r"-type f -printf '%C@ %T@ %s %i %P\0' | head -z -n 10000"
-)
 _FULL = f"stat -f -c '%a %c %d' {' '.join(FOLDERS)}; find {' '.join(FOLDERS)} -type f -size +{{}}c -print -quit"
 """Blocks left, then all inodes and those left, a line for each folder; and the path of a file that has more bytes."""
 _STATE = re.compile(rb"^(\d{1,20}) (\d{1,20}) (\d{1,20})$", re.MULTILINE)
@@ -203,12 +200,7 @@ class ContainerSandbox(Sandbox):
     async def list_files(self) -> Files:
         if self.outside is not None:
             return self.outside.list_files()
-        files: dict[str, tuple[int, ...]] = {}
-        for record in (await self._look(_LIST, _LISTING)).split(b"\0")[:-1]:
-            *stamp, name = record.split(b" ", 4)
-            with contextlib.suppress(ValueError):
-                files[name.decode()] = tuple(int(part.replace(b".", b"")) for part in stamp)
-        return files
+        return read_list(await self._look(LIST, _LISTING))
 
     async def _look(self, command: str, seconds: float) -> bytes:
         """What a command prints that the agent runs; nothing when it does not come to its end in time.

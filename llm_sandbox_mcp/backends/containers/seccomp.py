@@ -38,7 +38,7 @@ futex_waitv futex_wake futimesat get_mempolicy get_robust_list get_thread_area g
 getegid geteuid getgid getgroups getitimer getpeername getpgid getpgrp getpid getppid getpriority getrandom
 getresgid getresuid getrlimit getrusage getsid getsockname getsockopt gettid gettimeofday getuid getxattr getxattrat
 inotify_add_watch inotify_init inotify_init1 inotify_rm_watch io_cancel io_destroy io_getevents io_pgetevents
-io_setup io_submit ioprio_get ioprio_set kill landlock_add_rule landlock_create_ruleset landlock_restrict_self
+io_submit ioprio_get ioprio_set kill landlock_add_rule landlock_create_ruleset landlock_restrict_self
 lchown lgetxattr link linkat listen listxattr listxattrat llistxattr lremovexattr lseek lsetxattr lsm_get_self_attr
 lsm_list_modules lstat madvise map_shadow_stack mbind membarrier memfd_create mincore mkdir mkdirat mlock mlock2
 mlockall mmap mprotect mq_getsetattr mq_notify mq_open mq_timedreceive mq_timedsend mq_unlink mremap mseal msgctl

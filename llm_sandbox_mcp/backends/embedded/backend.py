@@ -1,7 +1,6 @@
 """The embedded backend: sandboxes on bubblewrap, with no daemon."""
 
 import itertools
-import os
 import secrets
 import shutil
 import socket
@@ -24,13 +23,12 @@ from .cgroup_detect import detect
 from .launching import Launched, Launcher, open_launcher
 from .sandbox import EmbeddedSandbox
 from .staging import Stage, write_stage
+from .uids import MOST
 
 _START = 20.0
 """Seconds for a sandbox to come up; 15 ms on an idle machine."""
 _END = 2.0
 """Seconds for a sandbox to be gone; the launcher goes on trying after that."""
-_FIRST_UID = 200_000
-_UIDS = 65_536
 
 
 class EmbeddedBackend(Backend):
@@ -47,8 +45,7 @@ class EmbeddedBackend(Backend):
         self._ready = anyio.Event()
         self._failure: EngineUnavailable | None = None
         self._launcher: Launcher | None = None
-        self._stage: Stage | None = None
-        self._uids = itertools.count(secrets.randbelow(_UIDS))
+        self._uids = itertools.count(secrets.randbelow(MOST))
         self._landlock = landlock.version()
         self._room = room.processes(), room.memory()
 
@@ -65,12 +62,12 @@ class EmbeddedBackend(Backend):
     async def probe(self) -> list[Check]:
         await self._ready.wait()
         launcher = self._launcher
-        cgroups = (launcher.cgroups, launcher.reason) if launcher else (0, "the launcher did not start")
-        rows = await probe.checks(self._bwrap, *cgroups)
+        rows = await probe.checks(self._bwrap, launcher)
         return [*rows, *probe.open_network(self._slirp)] if self._slirp else rows
 
     def room(self) -> Sequence[Room]:
-        uids = () if os.geteuid() else (Room("uids", _UIDS, "a second server"),)
+        count = len(self._launcher.uids) if self._launcher else 0
+        uids = (Room("uids", count, "more in /etc/subuid and /etc/subgid"),) if count else ()
         return (*super().room(), *self._room, *uids)
 
     async def obstacle(self) -> str:
@@ -82,20 +79,21 @@ class EmbeddedBackend(Backend):
 
     @asynccontextmanager
     async def sandbox(self, policy: Policy, image: str = "") -> AsyncIterator[Sandbox]:
-        launcher, stage = await self._engine()
+        launcher = await self._engine()
         name = secrets.token_hex(8)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         launched: Launched | None = None
-        uid = self._uid()
+        uid = launcher.uids[next(self._uids) % len(launcher.uids)] if launcher.uids else None
 
         async def usage() -> Usage:
             counts = await launcher.usage(name)
             return launched.counts if launched is not None and launched.exited.is_set() else counts
 
-        sandbox = EmbeddedSandbox(name, policy, ours, usage, lambda: launcher.kill(name), uid)
+        sandbox = EmbeddedSandbox(name, policy, ours, usage, lambda: launcher.kill(name))
         try:
             with theirs:
-                launched = await launcher.launch(name, self._command(stage, policy), uid, _limits(policy), theirs)
+                command = self._command(launcher, policy)
+                launched = await launcher.launch(name, command, uid, _limits(policy), theirs)
             self._tasks.start_soon(sandbox.serve)
             await self._await_start(sandbox, launched)
             if policy.network.mode == "open":
@@ -111,18 +109,22 @@ class EmbeddedBackend(Backend):
             obstacle = await anyio.to_thread.run_sync(probe.obstacle, self._bwrap)
             if obstacle is not None:
                 raise EngineUnavailable(obstacle)
-            stage = await anyio.to_thread.run_sync(
-                write_stage, self._surroundings.runtime / "stage", self._surroundings.handlers
-            )
+            runtime = self._surroundings.runtime
+            stage = await anyio.to_thread.run_sync(write_stage, runtime / "stage", self._surroundings.handlers)
         except EngineUnavailable as error:
             self._failure = error
             self._ready.set()
             return
+        shown = {
+            "stage": stage.path,
+            "environments": self._surroundings.environments,
+            "tools": self._surroundings.tools,
+        }
         while self._failure is None:
             async with open_launcher() as launcher, anyio.create_task_group() as tasks:
                 tasks.start_soon(launcher.serve)
-                if await launcher.start(self._surroundings.runtime.name, stage.seccomp, self._surroundings.runtime):
-                    self._launcher, self._stage = launcher, stage
+                if await launcher.start(runtime.name, runtime, shown, probe.trial(self._bwrap)):
+                    self._launcher = launcher
                 else:
                     self._failure = EngineUnavailable("the launcher of sandboxes does not start; see the server's log")
                 self._ready.set()
@@ -130,13 +132,13 @@ class EmbeddedBackend(Backend):
             self._ready = anyio.Event()
         self._ready.set()
 
-    async def _engine(self) -> tuple[Launcher, Stage]:
+    async def _engine(self) -> Launcher:
         await self._ready.wait()
         if self._failure is not None:
             raise self._failure
-        if self._launcher is None or self._stage is None or self._launcher.gone:
+        if self._launcher is None or self._launcher.gone:
             raise EngineUnavailable("the launcher of sandboxes has ended; restart the server")
-        return self._launcher, self._stage
+        return self._launcher
 
     async def _await_start(self, sandbox: EmbeddedSandbox, launched: Launched) -> None:
         with anyio.move_on_after(_START) as deadline:
@@ -160,24 +162,21 @@ class EmbeddedBackend(Backend):
             "`llm-sandbox-mcp doctor` tells more"
         )
 
-    def _command(self, stage: Stage, policy: Policy) -> list[str]:
+    def _command(self, launcher: Launcher, policy: Policy) -> list[str]:
+        stage = Stage(launcher.places["stage"])
         mounts = bubblewrap.Mounts(
             etc=stage.etc,
             handlers=stage.handlers,
-            environments=self._surroundings.environments,
-            tools=self._surroundings.tools,
+            environments=launcher.places["environments"],
+            tools=launcher.places["tools"],
             init=stage.init,
             resolving=stage.resolving,
         )
-        enforced = self._launcher is not None and self._launcher.cgroups > 0
+        enforced = launcher.cgroups > 0
         program = shutil.which(self._bwrap) or self._bwrap
         return bubblewrap.command(
             program, mounts, policy, interpreter=probe.INTERPRETER, enforced=enforced, landlock=self._landlock
         )
-
-    def _uid(self) -> int | None:
-        """A uid that no other sandbox of this server has, so that per-uid limits and signals never cross; root only."""
-        return _FIRST_UID + next(self._uids) % _UIDS if os.geteuid() == 0 else None
 
 
 def _limits(policy: Policy) -> dict[str, float]:

@@ -55,8 +55,9 @@ def command(
         *("--ro-bind", str(mounts.init), "/opt/init.py"),
         *_proc(),
         *("--dev", "/dev", *_tmpfs("/dev/shm", _SHM, "1777"), "--remount-ro", "/dev"),
-        *_tmpfs(WORKDIR, policy.disk, "0700"),
-        *_tmpfs(HOME, policy.disk, "0700"),
+        # The server looks into them from outside, where it need not be root.
+        *_tmpfs(WORKDIR, policy.disk, "0755"),
+        *_tmpfs(HOME, policy.disk, "0755"),
         *("--dir", FIGURES, "--dir", LIBRARIES),
         *_tmpfs("/tmp", policy.disk, "1777"),
         *("--remount-ro", "/", "--chdir", "/"),

@@ -190,7 +190,6 @@ def main() -> None:
     init = Init(control)
     # The code has the same uid, and could trace this process and read its /proc entries otherwise.
     _call("prctl", _PR_SET_DUMPABLE, 0, 0, 0, 0)
-    _set_limits(sys.argv[2])
     if sys.argv[3]:
         _confine(sys.argv[3])
     for number in (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP, _signal.SIGPIPE):
@@ -201,6 +200,8 @@ def main() -> None:
     _signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     _signal.signal(_signal.SIGCHLD, lambda number, frame: None)
     init.ready()
+    # After that, for where sandboxes share a uid, one with more descriptors in flight than these would keep it back.
+    _set_limits(sys.argv[2])
     poll = select.poll()
     poll.register(control.fileno(), select.POLLIN)
     poll.register(woken, select.POLLIN)

@@ -4,7 +4,9 @@ bubblewrap ties a sandbox's life to the thread that started it, forking a large 
 group and dropping privileges must happen between fork and exec. So the server starts this process once, as
 `python -m llm_sandbox_mcp.backends.embedded.launcher CONTROL_FD`, and asks it by JSON packets:
 
-    {"op": "start", "server", "seccomp", "runtime"}   ->  {"event": "ready", "cgroups": version, "reason"}
+    {"op": "start", "server", "runtime", "shown": {name: folder}, "trial": argv}
+                                                      ->  {"event": "ready", "cgroups": version, "reason",
+                                                           "uids": [first, count], "shared": reason, "places"}
     {"op": "launch", "id", "argv", "uid", "limits"}   + the control socket of the sandbox
                                                       ->  {"event": "launched", "id", "version", "groups"}
     {"op": "connect", "id", "program", "uid"}         + its network namespace, and a pipe that says "1" once it is open
@@ -24,16 +26,21 @@ import shutil
 import signal
 import socket
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from . import cgroups, connecting
+from . import cgroups, connecting, uids
 from .cgroup_detect import detect
 
 CONTROL_FD = 3
 SECCOMP_FD = 4
 """The two descriptors that bubblewrap finds open, beside its standard streams."""
 
+SECCOMP = "seccomp.bpf"
+"""The program that filters system calls, in the folder that is shown as `stage`."""
+
+_ROOTS_UIDS = (200_000, 65_536)
 _PACKET = 1 << 18
 _LOG_BYTES = 2000
 _PR_SET_PDEATHSIG = 1
@@ -65,7 +72,9 @@ class Launcher:
         self._control = control
         self._children: dict[str, _Child] = {}
         self._hierarchy: cgroups.Hierarchy | None = None
-        self._seccomp = ""
+        self._stage = ""
+        self._own_devices = False
+        self._shares: Mapping[str, int] | None = None
         self._runtime = ""
 
     def answer(self) -> bool:
@@ -146,12 +155,34 @@ class Launcher:
             shutil.rmtree(self._runtime, ignore_errors=True)
 
     def _start(self, request: dict[str, Any]) -> None:
-        self._seccomp, self._runtime = request["seccomp"], request["runtime"]
+        self._runtime = request["runtime"]
         found = detect(family=[os.getppid()])
         # What an earlier launcher of this server left behind when it was killed; its sandboxes died with it.
         found.sweep(lambda server: bool(server != request["server"]))
         self._hierarchy = found.claim(request["server"])
-        self._send(event="ready", cgroups=self._hierarchy.version, reason=self._hierarchy.reason)
+        given, shared, places = self._take_uids(request["shown"], request["trial"])
+        self._stage = places["stage"]
+        groups = {"cgroups": self._hierarchy.version, "reason": self._hierarchy.reason}
+        self._send(event="ready", uids=given, shared=shared, places=places, **groups)
+
+    def _take_uids(self, shown: dict[str, str], trial: list[str]) -> tuple[tuple[int, int], str, dict[str, str]]:
+        """The uids that sandboxes can have, why there are none, and where what all of them see is for any of them."""
+        if os.geteuid() == 0:
+            self._own_devices = True
+            return _ROOTS_UIDS, "", shown
+        shares = uids.shares()
+        try:
+            lent = uids.lent()
+            uids.try_out(trial, lent, shares)
+        except uids.NotLent as error:
+            with contextlib.suppress(uids.NotLent):
+                uids.try_out(trial, None, shares)
+                self._shares = shares
+            return (0, 0), str(error), shown
+        self._shares = shares
+        uids.enter(lent)
+        uids.show(shown)
+        return (1, lent.count), "", {name: os.path.join(uids.SHOWN, name) for name in shown}
 
     def _launch(self, request: dict[str, Any], control: int) -> None:
         log = os.memfd_create("log")
@@ -193,8 +224,10 @@ class Launcher:
             os.setpgid(0, 0)
             _leave_launcher(log)
             _give_up_privileges(request["uid"], group)
+            if self._shares is not None:
+                uids.bound(self._shares)
             control = os.dup(control)
-            seccomp = os.open(self._seccomp, os.O_RDONLY)
+            seccomp = os.open(os.path.join(self._stage, SECCOMP), os.O_RDONLY)
             os.dup2(seccomp, SECCOMP_FD)
             os.dup2(control, CONTROL_FD)
             os.closerange(max(CONTROL_FD, SECCOMP_FD) + 1, os.sysconf("SC_OPEN_MAX"))
@@ -208,7 +241,7 @@ class Launcher:
         """In the forked child: joins the sandbox's group and user, and becomes what opens its network."""
         try:
             _leave_launcher(child.log)
-            if request["uid"] is not None:
+            if self._own_devices:
                 connecting.own_devices()
             _give_up_privileges(request["uid"], child.group)
             connecting.keep(namespace, ready)

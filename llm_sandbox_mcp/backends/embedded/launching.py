@@ -6,7 +6,7 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,11 +60,22 @@ class Launcher:
         self.cgroups = 0
         """Version of the control groups in use; 0 where limits are only those of single processes."""
         self.reason = ""
+        self.uids = range(0)
+        """Those that sandboxes can have, none of which is the server's; empty where theirs is."""
+        self.shared = ""
+        """Why that is so: "cause; next step"."""
+        self.places: Mapping[str, Path] = {}
+        """Where a sandbox of any uid can get to the folders that were given to `start`."""
         self.gone = False
 
-    async def start(self, server: str, seccomp: Path, runtime: Path) -> bool:
-        """Tells the launcher whose it is; returns when it is ready, false when it ended instead."""
-        request = {"op": "start", "server": server, "seccomp": str(seccomp), "runtime": str(runtime)}
+    async def start(self, server: str, runtime: Path, shown: Mapping[str, Path], trial: Sequence[str]) -> bool:
+        """Tells the launcher whose it is; returns when it is ready, false when it ended instead.
+
+        `shown` are folders that sandboxes will see, with the program that filters system calls in `stage`; `trial` is
+        what has to succeed for an ordinary user's sandboxes to have uids of their own.
+        """
+        folders = {name: str(path) for name, path in shown.items()}
+        request = {"op": "start", "server": server, "runtime": str(runtime), "shown": folders, "trial": trial}
         with contextlib.suppress(EngineUnavailable):
             await self._send(request)
             await self._ready.wait()
@@ -147,7 +158,10 @@ class Launcher:
     def _take(self, event: dict[str, Any]) -> None:
         match event["event"]:
             case "ready":
-                self.cgroups, self.reason = event["cgroups"], event["reason"]
+                self.cgroups, self.reason, self.shared = event["cgroups"], event["reason"], event["shared"]
+                first, count = event["uids"]
+                self.uids = range(first, first + count)
+                self.places = {name: Path(place) for name, place in event["places"].items()}
                 self._ready.set()
             case "exited":
                 launched = self._launched.pop(event["id"])

@@ -14,6 +14,7 @@ from .. import system_calls
 from ..base import Check
 from . import connecting, landlock
 from .bubblewrap import system
+from .launching import Launcher
 
 INTERPRETER = "/usr/bin/python3"
 """Runs PID 1 of every sandbox; it must be below /usr, which sandboxes see."""
@@ -32,10 +33,13 @@ def obstacle(bwrap: str) -> str | None:
     return next((f"{check.detail}; {check.fix}" for check in _essentials(bwrap) if check.state == "missing"), None)
 
 
-async def checks(bwrap: str, cgroups: int, reason: str) -> list[Check]:
+async def checks(bwrap: str, launcher: Launcher | None) -> list[Check]:
     """Each layer of isolation, and whether it is on."""
-    rows = await anyio.to_thread.run_sync(_essentials, bwrap)
-    rows += [_landlock(), _uids()]
+    rows = [*await anyio.to_thread.run_sync(_essentials, bwrap), _landlock()]
+    cgroups, reason = 0, "the launcher did not start"
+    if launcher is not None:
+        rows.append(_uids(launcher))
+        cgroups, reason = launcher.cgroups, launcher.reason
     if not cgroups:
         rows.append(
             Check(
@@ -93,8 +97,9 @@ def _interpreter() -> Check:
     return Check("interpreter", "ok", f"{INTERPRETER} runs PID 1 of each sandbox")
 
 
-def _trial(bwrap: str) -> Check:
-    argv = [
+def trial(bwrap: str) -> list[str]:
+    """The command of the smallest sandbox, which succeeds where one can be made."""
+    return [
         shutil.which(bwrap) or bwrap,
         "--unshare-all",
         # Without it bubblewrap leaves a process behind that nobody waits for.
@@ -106,12 +111,15 @@ def _trial(bwrap: str) -> Check:
         "--",
         "/usr/bin/env",
     ]
+
+
+def _trial(bwrap: str) -> Check:
     unprivileged: dict[str, Any] = {}
     if os.geteuid() == 0:
         unprivileged = {"user": _TRIAL_UID, "group": _TRIAL_UID, "extra_groups": []}
     try:
-        trial = subprocess.run(
-            argv,
+        done = subprocess.run(
+            trial(bwrap),
             capture_output=True,
             text=True,
             errors="replace",
@@ -122,8 +130,8 @@ def _trial(bwrap: str) -> Check:
         )
     except (OSError, subprocess.SubprocessError) as error:
         return Check("namespaces", "missing", f"bubblewrap cannot be started: {error}", remedy())
-    if trial.returncode != 0:
-        said = " ".join(trial.stderr.split())[:300]
+    if done.returncode != 0:
+        said = " ".join(done.stderr.split())[:300]
         return Check("namespaces", "missing", f"bubblewrap cannot make a sandbox: {said}", remedy())
     return Check("namespaces", "ok", "user, mount, process, network, ipc, host name and control group")
 
@@ -165,10 +173,13 @@ def _landlock() -> Check:
     return Check("landlock", "ok", f"version {abi}: only the folders that are meant for code, as the mounts say too")
 
 
-def _uids() -> Check:
-    if os.geteuid() == 0:
-        return Check("uids", "ok", "each sandbox has an unprivileged uid of its own")
-    return Check("uids", "ok", f"sandboxes have no more rights than uid {os.geteuid()}, which runs the server")
+def _uids(launcher: Launcher) -> Check:
+    if launcher.uids:
+        lent = f", of {len(launcher.uids)} that /etc/subuid lends uid {os.geteuid()}" if os.geteuid() else ""
+        return Check("uids", "ok", f"each sandbox has an unprivileged uid of its own{lent}")
+    cause, _, step = launcher.shared.partition("; ")
+    shared = f"shared uid: the kernel counts sandboxes with the server, as those of uid {os.geteuid()}: {cause}"
+    return Check("uids", "degraded", shared, step)
 
 
 def _reads(switch: Path) -> str | None:

@@ -5,20 +5,23 @@ import os
 import signal
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 import anyio
 
 from ...errors import ListeningFailed, SandboxLost, StartFailed
 from ...policy import Policy
-from ..base import WORKDIR, Files, Fullness, Process, Sandbox, Usage
+from ..base import PATH, WORKDIR, Files, Fullness, Process, Sandbox, Usage
 from ..listening import Listener, listen_on
+from ..listing import LIST, read_list
 from ..scanning import fullness, scan
 from .descriptors import PacketSocket, PipeReader, PipeWriter
 
 _SPAWN_BYTES = 128 << 10
 """Bytes of one request to start a process; the kernel bounds a packet at a little over that."""
+_LISTING = 5.0
+"""Seconds for a list of all files, where a process in the sandbox has to make it."""
 _SETTLED = 20.0
 """Seconds for PID 1 to say that it has done what was asked of it."""
 
@@ -99,7 +102,6 @@ class EmbeddedSandbox(Sandbox):
         control: socket.socket,
         usage: Callable[[], Awaitable[Usage]],
         kill: Callable[[], Awaitable[None]],
-        owner: int | None = None,
     ) -> None:
         self.id = name
         self.policy = policy
@@ -109,7 +111,6 @@ class EmbeddedSandbox(Sandbox):
         self._control = PacketSocket(control)
         self._counters = usage
         self._end = kill
-        self._owner = owner
         self._names = itertools.count(1)
         self._processes: dict[bytes, EmbeddedProcess] = {}
         self.unclosed: set[EmbeddedProcess] = set()
@@ -132,7 +133,7 @@ class EmbeddedSandbox(Sandbox):
         fields = [os.fsencode(word) for word in words]
         if any(b"\0" in field for field in fields) or sum(map(len, fields)) > _SPAWN_BYTES:
             raise StartFailed(f"cannot start {argv[0]}: its arguments contain NUL or exceed {_SPAWN_BYTES} bytes")
-        theirs, ours = _pipes(self._owner)
+        theirs, ours = _pipes()
         process = EmbeddedProcess(name, self, ours)
         self._processes[name] = process
         self.unclosed.add(process)
@@ -192,8 +193,16 @@ class EmbeddedSandbox(Sandbox):
         return fullness(self._directories, self.policy, thorough=thorough)
 
     async def list_files(self) -> Files:
+        if not self._directories:
+            return {}
         # From outside, over the directory that PID 1 handed out: no process, and no link is followed.
-        return scan(self._directories[0]) if self._directories else {}
+        refused: list[str] = []
+        files = scan(self._directories[0], refused)
+        if refused:
+            # Another uid than the sandbox's own may not look there.
+            with anyio.move_on_after(_LISTING), suppress(SandboxLost, StartFailed):
+                files = {**read_list((await self.run(["/bin/sh", "-c", LIST], {"PATH": PATH})).stdout), **files}
+        return files
 
     async def kill(self) -> None:
         await self._end()
@@ -264,17 +273,16 @@ class EmbeddedSandbox(Sandbox):
         return SandboxLost("the sandbox is gone; open a new session")
 
 
-def _pipes(owner: int | None) -> tuple[tuple[int, ...], tuple[int, int, int]]:
+def _pipes() -> tuple[tuple[int, ...], tuple[int, int, int]]:
     """Three pipes: the ends for the process, and ours.
 
-    They are the sandbox's uid's own, or `> /dev/stderr`, which opens the pipe anew, would be refused.
+    They are open to any uid that has one of them, or `> /dev/stderr`, which opens the pipe anew, would be refused.
     """
     made: list[int] = []
     try:
         for _ in range(3):
             made += os.pipe()
-            if owner is not None:
-                os.fchown(made[-1], owner, owner)
+            os.fchmod(made[-1], 0o666)
     except OSError as error:
         for descriptor in made:
             os.close(descriptor)

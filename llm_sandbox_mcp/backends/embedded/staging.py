@@ -13,6 +13,7 @@ from ...errors import EngineUnavailable
 from .. import system_calls
 from ..base import HANDLERS
 from .etc import RESOLVING, write_etc
+from .launcher import SECCOMP
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class Stage:
 
     @property
     def seccomp(self) -> Path:
-        return self.path / "seccomp.bpf"
+        return self.path / SECCOMP
 
 
 def write_stage(path: Path, handlers: Mapping[str, Path]) -> Stage:

@@ -1,0 +1,60 @@
+"""A program of a user of the library, run by another user than the tests': what its sandboxes take from each other, as JSON.
+
+Its arguments are a profile, and code by names: what takes all of something, and what uses it elsewhere.
+"""
+
+import ctypes
+import json
+import os
+import signal
+import sys
+from contextlib import suppress
+from typing import Any
+
+import anyio
+
+from llm_sandbox_mcp.errors import SandboxError
+from llm_sandbox_mcp.profile import load_profile
+from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.wiring import open_service
+
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+async def run(service: Service, code: str, session: str = "") -> tuple[str, str]:
+    """How it ended, and in which session."""
+    try:
+        done = await service.execute(code, session_id=session)
+    except SandboxError as error:
+        return f"{type(error).__name__}: {error}", session
+    return done.status if done.status == "ok" else f"{done.status}: {done.stderr.text[-200:]}", done.session_id
+
+
+async def use(service: Service, codes: dict[str, list[str]]) -> dict[str, Any]:
+    """For each: how another session and a newcomer fare while it is taken, and a newcomer when it no longer is."""
+    said = {}
+    _, neighbour = await run(service, "count = 0")
+    for name, (take, other) in codes.items():
+        _, taker = await run(service, take)
+        during = [(await run(service, other, session))[0] for session in (neighbour, "")]
+        await service.close_session(taker)
+        after, _ = await run(service, other)
+        said[name] = {"during": during, "after": after}
+    return said
+
+
+async def main() -> None:
+    with anyio.fail_after(90):
+        async with open_service(load_profile(sys.argv[2])) as service:
+            said = await use(service, json.loads(sys.argv[1]))
+    print(json.dumps(said))
+
+
+if ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
+    raise SystemExit("this process cannot become a subreaper")
+anyio.run(main)
+# What has taken much ends slowly, and may do so after its parent.
+signal.alarm(60)
+with suppress(ChildProcessError):
+    while True:
+        os.waitpid(-1, 0)

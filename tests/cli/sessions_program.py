@@ -1,0 +1,93 @@
+"""A program of a user of the library, run by another user than the tests': what sandboxes it has, as JSON."""
+
+import ctypes
+import json
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from llm_sandbox_mcp.errors import SandboxError
+from llm_sandbox_mcp.profile import load_profile
+from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.wiring import open_service
+
+_PR_SET_CHILD_SUBREAPER = 36
+WRITE = """
+import os
+os.mkdir("private", 0o700)
+for name in ("plain.csv", "private/inner.csv"):
+    with open(name, "w") as file:
+        file.write("a,b")
+os.chmod("plain.csv", 0o600)
+with open("/dev/stderr", "w") as stderr:
+    stderr.write("opened anew")
+"""
+
+
+def below(word: str) -> Mapping[int, int]:
+    """The processes below this one whose command has a word, and whose they are."""
+    pids, found = [os.getpid()], {}
+    for pid in pids:
+        place = Path(f"/proc/{pid}")
+        with suppress(FileNotFoundError, ProcessLookupError):
+            pids += map(int, (place / f"task/{pid}/children").read_text().split())
+            if pid != os.getpid() and word in (place / "cmdline").read_text():
+                (line,) = [line for line in (place / "status").read_text().splitlines() if line.startswith("Uid:")]
+                found[pid] = int(line.split()[1])
+    return found
+
+
+def sandboxes() -> list[int]:
+    """Whose all that runs in a sandbox is."""
+    return sorted({*below("/opt/").values()})
+
+
+def reap() -> None:
+    """Waits for the processes whose parent was killed, which are this program's then."""
+    with suppress(ChildProcessError):
+        while True:
+            os.waitpid(-1, 0)
+
+
+async def use(service: Service) -> dict[str, Any]:
+    """Uses sandboxes in several ways, and ends what is the parent of all."""
+    probed = {check.name: [check.state, check.detail, check.fix] for check in await service.backend.probe()}
+    one, other = [await service.execute("x = 1") for _ in range(2)]
+    ((launcher, parent),) = below("launcher").items()
+    whose = sandboxes()
+    written = await service.execute(WRITE, session_id=one.session_id)
+    os.kill(launcher, signal.SIGKILL)
+    after: list[str] = []
+    while "ok" not in after:
+        try:
+            after.append((await service.execute("x = 2", session_id=other.session_id)).status)
+        except SandboxError as error:
+            after.append(str(error))
+    return {
+        "uids": probed["uids"],
+        "launcher": parent,
+        "sandboxes": whose,
+        "written": [written.status, written.stderr.text, sorted(artifact.name for artifact in written.artifacts)],
+        "after": after,
+        "sandboxes after": sandboxes(),
+    }
+
+
+async def main() -> None:
+    with anyio.fail_after(60):
+        async with open_service(load_profile(sys.argv[1])) as service:
+            said = await use(service)
+    print(json.dumps(said))
+
+
+if ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
+    raise SystemExit("this process cannot become a subreaper")
+anyio.run(main)
+signal.alarm(60)
+reap()
