@@ -13,7 +13,7 @@ from .landlock import rules
 from .launcher import CONTROL_FD, SECCOMP_FD
 
 UID = 1000
-"""The uid inside; outside it is one of each sandbox's own, or the server's where that has none to give."""
+"""The uid inside; outside it is the sandbox's own, or the server's where that has none to give."""
 
 _SHM = 64 << 20
 _MASKED = ("kallsyms", "kcore", "interrupts", "cmdline", "config.gz", "keys", "key-users", "sched_debug", "timer_list")
