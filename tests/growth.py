@@ -169,8 +169,10 @@ def _allowed(before: Held) -> Held:
 
 
 def _held_by_loop() -> Held:
-    # Not the task by which the test itself is run.
-    tasks = [task.get_name() for task in asyncio.all_tasks() if "TestRunner" not in str(task)]
+    tasks: list[str] = []
+    with suppress(RuntimeError):  # there is no loop
+        # Not the task by which the test itself is run.
+        tasks = [task.get_name() for task in asyncio.all_tasks() if "TestRunner" not in str(task)]
     return {"tasks": Counter(_OWN.sub("*", name) for name in tasks), **held()}
 
 

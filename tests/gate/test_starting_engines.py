@@ -59,7 +59,7 @@ def test_one_whose_port_is_taken_is_told_of_in_its_own_words() -> None:
             of(sys.executable, "-c", f"import socket; socket.create_server(('127.0.0.1', {port}))").start()
 
 
-def test_one_that_answers_is_found_and_ended(places: Path) -> None:
+def test_one_that_answers(places: Path) -> None:
     engine = of(sys.executable, "-c", SERVES, str(places / "engine.sock"))
     process = engine.start()
     assert process is not None and engine.healthy()

@@ -49,5 +49,6 @@ async def service_with_indexes(backend: str, *, warm: bool = False) -> AsyncIter
                 session = opened.open_session("python")
                 await opened.refresh_session(session)
                 await opened.close_session(session)
+            await opened.pool_until(lambda now: not now.closing and not now.leased)
             with kept(backend):
                 yield opened

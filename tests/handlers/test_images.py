@@ -10,6 +10,7 @@ from docker.models.containers import Container
 
 from llm_sandbox_mcp.folders import HANDLERS
 from tests.engines import absent, docker_host, podman_host
+from tests.growth import kept
 
 ENGINES = {"docker": docker_host, "podman": podman_host}
 LANGUAGES = sorted(path.name for path in HANDLERS.iterdir() if path.is_dir())
@@ -61,7 +62,8 @@ def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
     if host is None:
         absent(request.param, "python -m tests.engines up did not start it")
     client = docker.DockerClient(base_url=host, version="1.41", timeout=60)
-    yield Engine(request.param, client)
+    with kept(request.param):
+        yield Engine(request.param, client)
     client.close()
 
 

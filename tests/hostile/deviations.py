@@ -12,6 +12,7 @@ PODS = ("kubernetes",)
 _AGENT = "code has the user of the agent, so it can end it; `test_agent.py` says what comes of that"
 _FEEDER = "code has the user of what feeds its runner, so it can end that, and with it its own run; the pod stays"
 _PID_1 = "the first process of a container has the user of the code; `test_agent.py` says what comes of that"
+_ONE_USER = "all containers have the user that `containers.user` names, and the kernel counts by user"
 _USERS = "an engine without user namespaces maps no users"
 
 _SIZES = "before 1.22 no volume in memory has a size; memory bounds them all"
@@ -39,6 +40,10 @@ OUTCOMES: dict[str, tuple[tuple[str, ...], str]] = {
         PODS,
         "a shell counts in blocks, so that no limit of one byte can be set; it is 0, and no file is written",
     ),
+    **{
+        f"test_what_one_sandbox_takes_the_others_still_have[{{}}-{counter}]": (CONTAINERS, _ONE_USER)
+        for counter in ("inotify instances", "pending signals", "descriptors in flight")
+    },
     "test_the_only_interface_is_the_own_loopback": (PODS, _NETWORK),
     "test_no_address_outside_can_be_reached": (PODS, _NETWORK),
 }
@@ -67,10 +72,6 @@ FINDINGS: dict[str, tuple[str, set[str]]] = {
     "test_nothing_in_proc_tells_of_the_host": (
         _PROC,
         {"cmdline", "config.gz", "interrupts", "kallsyms", "key-users"},
-    ),
-    "test_keys_and_the_interfaces_exploits_are_made_with_are_refused[kubernetes]": (
-        "a cluster's own profile allows it; `kubernetes.seccomp` names another",
-        {"io_setup"},
     ),
     "test_no_folder_of_the_system_can_be_written": (
         _OWN_HANDLERS,

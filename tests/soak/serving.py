@@ -22,6 +22,7 @@ from llm_sandbox_mcp.cli.toml import as_toml
 from llm_sandbox_mcp.profile import Profile
 from llm_sandbox_mcp.sections import LanguageSection
 from tests.engines import MIB, cluster, docker_host, has_image, host_folder, podman_host, small_profile
+from tests.growth import lasting
 from tests.handlers.serving import LANGUAGES, missing
 from tests.unit.local_index import local_index, wheel
 
@@ -57,12 +58,15 @@ class Server:
         """What it has open, what it runs, and what there is of it on this machine and at its engine."""
         below, pid = self._below(), self.process.pid
         runtimes = [path.name for path in self.runtime.iterdir()]
+        # Engines are asked by connections that last.
+        with lasting():
+            containers = sum(_containers(self.backend, name) for name in runtimes)
         return {
             "descriptors": len(os.listdir(f"/proc/{pid}/fd")),
             "threads": len(os.listdir(f"/proc/{pid}/task")),
             "processes": len(below),
             "groups": sum(_groups(name) for name in runtimes),
-            "containers": sum(_containers(self.backend, name) for name in runtimes),
+            "containers": containers,
             "files": sum(1 for path in self._files()),
         }
 
