@@ -1,6 +1,6 @@
 """python -m tests.soak --backend docker --minutes 30: has clients use a server in every way, and prints what it takes.
 
-A line every tenth of the time; ends with 1 when an answer was wrong, or when anything has grown with the number of runs.
+A line every tenth of the time, and what it grew by at the end; ends with 1 when an answer was wrong, or when anything has grown with the number of runs.
 """
 
 import argparse
@@ -12,7 +12,7 @@ import anyio
 from llm_sandbox_mcp.backends import BACKENDS
 
 from .serving import available, served
-from .soaking import Part, grown, soak
+from .soaking import Part, grown, rates, soak
 
 
 def main() -> int:
@@ -22,6 +22,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of what comes after what (default: %(default)s)")
     options = parser.parse_args()
     parts = anyio.run(partial(_run, options.backend, options.minutes * 60, options.seed))
+    print("for each 10,000 runs:", ", ".join(f"{name} {rate}" for name, rate in rates(parts).items()))
     found = grown(parts)
     print(*found, sep="\n")
     return 1 if found else 0

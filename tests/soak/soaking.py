@@ -6,6 +6,8 @@ from random import Random
 
 import anyio
 
+from tests.engines import MIB
+
 from .jobs import MIX, Tally, User, WrongAnswer
 from .serving import Server
 
@@ -18,9 +20,9 @@ _CALM = 60.0
 _STILL = 8.0
 """Seconds without a change after which the server is taken to be at rest, the first time."""
 _LOOK = 0.25
-_PER_RUN = 2 * 2**20 / 10_000
+_PER_RUN = 2 * MIB / 10_000
 """Bytes of memory that a server may grow by with each run."""
-_ALLOWED = 4 * 2**20
+_ALLOWED = 4 * MIB
 """Bytes by which its memory may differ anyway: what is free is not always given back at once."""
 _KEPT = {"threads": 40}
 """More than there were at first, of what waits for the next use and is at most so many: the loop's threads for calls that block."""
@@ -57,6 +59,16 @@ class Part:
         }
 
 
+def rates(parts: Sequence[Part]) -> Mapping[str, str]:
+    """What the server grew by with each 10,000 runs, after the first of them, and how its latency changed since the second part."""
+    settled, last = _settled(parts), parts[-1]
+    more = max(1, last.runs - settled.runs) / 10_000
+    counts = {name: f"{(last.counts[name] - count) / more:+.1f}" for name, count in settled.counts.items()}
+    sizes = {f"{name} MiB": f"{(last.memory[name] - size) / more / MIB:+.2f}" for name, size in settled.memory.items()}
+    before = parts[min(1, len(parts) - 1)].quantile(0.99)
+    return {**counts, **sizes, "p99": f"{last.quantile(0.99) / before:.2f}x" if before else "none"}
+
+
 async def soak(
     server: Server, languages: Sequence[str], seconds: float, *, parts: int = PARTS, seed: int = 0
 ) -> AsyncIterator[Part]:
@@ -88,7 +100,7 @@ def grown(parts: Sequence[Part]) -> list[str]:
         count = max(part.counts[name] for part in parts[: _begun(len(parts))])
         if last.counts[name] > count + _KEPT.get(name, 0):
             found.append(f"{name} have grown from {count} to {last.counts[name]} in {last.runs - first.runs:,} runs")
-    settled = next((part for part in parts if part.runs >= _SETTLED), parts[len(parts) // 2])
+    settled = _settled(parts)
     for name, size in settled.memory.items():
         more, allowed = last.memory[name] - size, _ALLOWED + _PER_RUN * (last.runs - settled.runs)
         if more > allowed:
@@ -96,6 +108,11 @@ def grown(parts: Sequence[Part]) -> list[str]:
                 f"the memory of the {name} has grown by {more >> 10:,} KiB in {last.runs - settled.runs:,} runs"
             )
     return found
+
+
+def _settled(parts: Sequence[Part]) -> Part:
+    """The first part after which memory has what it needs; that in the middle where there were fewer runs."""
+    return next((part for part in parts[:-1] if part.runs >= _SETTLED), parts[len(parts) // 2])
 
 
 def _begun(parts: int) -> int:

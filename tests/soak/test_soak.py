@@ -9,9 +9,9 @@ from llm_sandbox_mcp.backends import BACKENDS
 from tests.engines import need
 
 from .serving import available, served
-from .soaking import Part, grown, soak
+from .soaking import Part, grown, rates, soak
 
-SECONDS = float(os.environ.get("SANDBOX_SOAK", "40"))
+SECONDS = float(os.environ.get("SANDBOX_SOAK", "60"))
 
 
 @pytest.mark.anyio
@@ -59,3 +59,8 @@ def test_memory_is_told_beyond_so_much_for_each_run() -> None:
 
 def test_wrong_answers_are_told() -> None:
     assert grown([part(1), part(2, wrong=("once: no",)), part(3)]) == ["once: no"]
+
+
+def test_what_it_grew_by_is_told_for_each_ten_thousand_runs() -> None:
+    told = rates([part(5_000), part(10_000), part(30_000, {"server": 75 << 20}, {"descriptors": 22, "processes": 4})])
+    assert told == {"descriptors": "+1.0", "processes": "+0.0", "server MiB": "+2.50", "p99": "1.00x"}
