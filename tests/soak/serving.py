@@ -31,8 +31,8 @@ from .jobs import LIBRARY
 DESCRIPTORS = 256
 """That the server may have open."""
 _SERVE = ["sh", "-c", f'ulimit -n {DESCRIPTORS}; exec "$@"', "sh", sys.executable, "-m", "llm_sandbox_mcp", "serve"]
-IDLE = {"kubernetes": 60.0}
-"""Seconds after which a session expires, where a user may wait so long for a pod; elsewhere it is soon."""
+IDLE = {"docker": 20.0, "podman": 20.0, "kubernetes": 60.0}
+"""Seconds after which a session expires, where a user may wait so long for another container; elsewhere it is soon."""
 _END = 60.0
 
 
