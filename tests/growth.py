@@ -38,7 +38,7 @@ _WAITING = ("asyncio_", "AnyIO worker thread")
 _failed = pytest.StashKey[bool]()
 _shared: dict[str, Counter[str]] = defaultdict(Counter)
 """What there is for more than one test, and came in the middle of one."""
-_CONNECTIONS = {"docker": 32, "podman": 32, "kubernetes": 32}
+CONNECTIONS = {"docker": 32, "podman": 32, "kubernetes": 32}
 """To an engine, which a server keeps for the next request, at the most."""
 _kept: list[Held] = []
 """What servers that several tests use may hold after each of them."""
@@ -83,7 +83,7 @@ def kept(backend: str) -> Iterator[None]:
     for the next request.
     """
     most = dict(_held_by_loop())
-    most["descriptors"] = most["descriptors"] + Counter({"socket:[*]": _CONNECTIONS.get(backend, 0)})
+    most["descriptors"] = most["descriptors"] + Counter({"socket:[*]": CONNECTIONS.get(backend, 0)})
     _kept.append(most)
     try:
         yield

@@ -23,7 +23,7 @@ def main() -> int:
     options = parser.parse_args()
     parts = anyio.run(partial(_run, options.backend, options.minutes * 60, options.seed))
     print("for each 10,000 runs:", ", ".join(f"{name} {rate}" for name, rate in rates(parts).items()))
-    found = grown(parts)
+    found = grown(parts, options.backend)
     print(*found, sep="\n")
     return 1 if found else 0
 

@@ -7,6 +7,7 @@ from random import Random
 import anyio
 
 from tests.engines import MIB
+from tests.growth import CONNECTIONS
 
 from .jobs import MIX, Tally, User, WrongAnswer
 from .serving import Server
@@ -24,10 +25,12 @@ _PER_RUN = 2 * MIB / 10_000
 """Bytes of memory that a server may grow by with each run."""
 _ALLOWED = 4 * MIB
 """Bytes by which its memory may differ anyway: what is free is not always given back at once."""
-_KEPT = {"threads": 40}
-"""More than there were at first, of what waits for the next use and is at most so many: the loop's threads for calls that block."""
 _SETTLED = 10_000
 """Runs after which memory has what it needs."""
+_UNSETTLED = 24 * MIB
+"""Bytes that it may grow by before."""
+_THREADS = 40
+"""For calls that block, of which a loop has at most so many: they wait for the next call."""
 
 
 @dataclass(frozen=True)
@@ -88,26 +91,27 @@ async def soak(
         yield Part(runs, tally.wrong, tally.seconds, server.memory(), counts)
 
 
-def grown(parts: Sequence[Part]) -> list[str]:
-    """What is wrong with a server that was measured so; nothing where all is as it should be.
-
-    Counts must not be beyond those of the first half, as such of connections are that wait for the next request; what grows
-    with the number of runs is.
-    """
-    first, last = parts[_begun(len(parts)) - 1], parts[-1]
+def grown(parts: Sequence[Part], backend: str) -> list[str]:
+    """What is wrong with a server that was measured so; nothing where all is as it should be."""
+    first, last, more = parts[_begun(len(parts)) - 1], parts[-1], _waiting(backend)
     found = [answer for part in parts for answer in part.wrong]
     for name in first.counts:
         count = max(part.counts[name] for part in parts[: _begun(len(parts))])
-        if last.counts[name] > count + _KEPT.get(name, 0):
+        if last.counts[name] > count + more.get(name, 0):
             found.append(f"{name} have grown from {count} to {last.counts[name]} in {last.runs - first.runs:,} runs")
     settled = _settled(parts)
+    allowed = _ALLOWED + _PER_RUN * (last.runs - settled.runs) if settled.runs >= _SETTLED else _UNSETTLED
     for name, size in settled.memory.items():
-        more, allowed = last.memory[name] - size, _ALLOWED + _PER_RUN * (last.runs - settled.runs)
-        if more > allowed:
+        if (growth := last.memory[name] - size) > allowed:
             found.append(
-                f"the memory of the {name} has grown by {more >> 10:,} KiB in {last.runs - settled.runs:,} runs"
+                f"the memory of the {name} has grown by {growth >> 10:,} KiB in {last.runs - settled.runs:,} runs"
             )
     return found
+
+
+def _waiting(backend: str) -> Mapping[str, int]:
+    """How many more than in the first half there may be of what waits for its next use, and is at most so many."""
+    return {"threads": _THREADS, "descriptors": CONNECTIONS.get(backend, 0)}
 
 
 def _settled(parts: Sequence[Part]) -> Part:
@@ -137,9 +141,14 @@ async def _use(server: Server, random: Random, tally: Tally, languages: Sequence
 
 async def _at_rest(server: Server, before: Mapping[str, int] | None) -> Mapping[str, int]:
     """What there is when nothing ends any more: no more than before, or what stays the same for a while."""
-    until, counts, since = anyio.current_time() + _CALM, server.counts(), anyio.current_time()
+    more, until, counts, since = (
+        _waiting(server.backend),
+        anyio.current_time() + _CALM,
+        server.counts(),
+        anyio.current_time(),
+    )
     while anyio.current_time() < until:
-        if before is not None and all(counts[name] <= before[name] + _KEPT.get(name, 0) for name in counts):
+        if before is not None and all(counts[name] <= before[name] + more.get(name, 0) for name in counts):
             break
         if before is None and anyio.current_time() - since > _STILL:
             break

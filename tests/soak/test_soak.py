@@ -21,7 +21,7 @@ async def test_nothing_grows_with_the_number_of_runs(backend_name: str) -> None:
     await need(backend_name)
     with served(backend_name) as server:
         parts = [part async for part in soak(server, available(backend_name), SECONDS, parts=3)]
-    assert not grown(parts)
+    assert not grown(parts, backend_name)
 
 
 SIZES = {"server": 70 << 20}
@@ -35,30 +35,46 @@ def part(
 
 
 def test_what_stays_the_same_or_shrinks_has_not_grown() -> None:
-    assert not grown([part(100), part(200, counts={"descriptors": 30, "processes": 9}), part(300)])
-    assert not grown([part(100), part(200), part(300, {"server": 60 << 20}, {"descriptors": 19, "processes": 4})])
-    assert not grown([part(1), part(10_000, {"server": 80 << 20}), part(20_000, {"server": 85 << 20})])
+    assert not grown([part(100), part(200, counts={"descriptors": 30, "processes": 9}), part(300)], "embedded")
+    assert not grown(
+        [part(100), part(200), part(300, {"server": 60 << 20}, {"descriptors": 19, "processes": 4})], "embedded"
+    )
+    assert not grown([part(1), part(10_000, {"server": 80 << 20}), part(20_000, {"server": 85 << 20})], "embedded")
 
 
 def test_one_descriptor_is_told() -> None:
-    said = grown([part(100), part(200), part(300, counts={"descriptors": 21, "processes": 4})])
+    said = grown([part(100), part(200), part(300, counts={"descriptors": 21, "processes": 4})], "embedded")
     assert said == ["descriptors have grown from 20 to 21 in 200 runs"]
+
+
+def test_connections_that_wait_for_the_next_request_are_told_beyond_a_bound() -> None:
+    assert not grown([part(1), part(2), part(3, counts={"descriptors": 52, "processes": 4})], "docker")
+    said = grown([part(1), part(2), part(3, counts={"descriptors": 53, "processes": 4})], "docker")
+    assert said == ["descriptors have grown from 20 to 53 in 2 runs"]
 
 
 def test_threads_that_wait_for_the_next_call_are_told_beyond_a_bound() -> None:
     counts = {"threads": 7}
-    assert not grown([part(100, counts=counts), part(200, counts=counts), part(300, counts={"threads": 47})])
-    said = grown([part(100, counts=counts), part(200, counts=counts), part(300, counts={"threads": 48})])
+    assert not grown(
+        [part(100, counts=counts), part(200, counts=counts), part(300, counts={"threads": 47})], "embedded"
+    )
+    said = grown([part(100, counts=counts), part(200, counts=counts), part(300, counts={"threads": 48})], "embedded")
     assert said == ["threads have grown from 7 to 48 in 200 runs"]
 
 
 def test_memory_is_told_beyond_so_much_for_each_run() -> None:
-    said = grown([part(1), part(10_000), part(20_000, {"server": 77 << 20})])
+    said = grown([part(1), part(10_000), part(20_000, {"server": 77 << 20})], "embedded")
     assert said == ["the memory of the server has grown by 7,168 KiB in 10,000 runs"]
 
 
+def test_memory_is_told_before_it_has_what_it_needs_when_it_is_far_beyond() -> None:
+    assert not grown([part(1), part(200), part(300, {"server": 94 << 20})], "embedded")
+    said = grown([part(1), part(200), part(300, {"server": 95 << 20})], "embedded")
+    assert said == ["the memory of the server has grown by 25,600 KiB in 100 runs"]
+
+
 def test_wrong_answers_are_told() -> None:
-    assert grown([part(1), part(2, wrong=("once: no",)), part(3)]) == ["once: no"]
+    assert grown([part(1), part(2, wrong=("once: no",)), part(3)], "embedded") == ["once: no"]
 
 
 def test_what_it_grew_by_is_told_for_each_ten_thousand_runs() -> None:
