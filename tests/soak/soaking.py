@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
+from statistics import fmean
 
 import anyio
 
@@ -62,14 +63,25 @@ class Part:
         }
 
 
+@dataclass(frozen=True)
+class _Mean:
+    """What there was after several parts. At any one of them memory may be some MiB beyond, as it comes back late."""
+
+    runs: float
+    memory: Mapping[str, float]
+    counts: Mapping[str, float]
+
+
 def rates(parts: Sequence[Part]) -> Mapping[str, str]:
     """What the server grew by with each 10,000 runs, after the first of them, and how its latency changed since the second part."""
-    settled, last = _settled(parts), parts[-1]
-    more = max(1, last.runs - settled.runs) / 10_000
-    counts = {name: f"{(last.counts[name] - count) / more:+.1f}" for name, count in settled.counts.items()}
-    sizes = {f"{name} MiB": f"{(last.memory[name] - size) / more / MIB:+.2f}" for name, size in settled.memory.items()}
+    early, late, _ = _settled(parts)
+    more = max(1.0, late.runs - early.runs) / 10_000
     before = parts[min(1, len(parts) - 1)].quantile(0.99)
-    return {**counts, **sizes, "p99": f"{last.quantile(0.99) / before:.2f}x" if before else "none"}
+    return {
+        **{name: f"{(late.counts[name] - count) / more:+.1f}" for name, count in early.counts.items()},
+        **{f"{name} MiB": f"{(late.memory[name] - size) / more / MIB:+.2f}" for name, size in early.memory.items()},
+        "p99": f"{parts[-1].quantile(0.99) / before:.2f}x" if before else "none",
+    }
 
 
 async def soak(
@@ -99,12 +111,12 @@ def grown(parts: Sequence[Part], backend: str) -> list[str]:
         count = max(part.counts[name] for part in parts[: _begun(len(parts))])
         if last.counts[name] > count + more.get(name, 0):
             found.append(f"{name} have grown from {count} to {last.counts[name]} in {last.runs - first.runs:,} runs")
-    settled = _settled(parts)
-    allowed = _ALLOWED + _PER_RUN * (last.runs - settled.runs) if settled.runs >= _SETTLED else _UNSETTLED
-    for name, size in settled.memory.items():
-        if (growth := last.memory[name] - size) > allowed:
+    early, late, settled = _settled(parts)
+    allowed = _ALLOWED + _PER_RUN * (late.runs - early.runs) if settled else _UNSETTLED
+    for name, size in early.memory.items():
+        if (growth := late.memory[name] - size) > allowed:
             found.append(
-                f"the memory of the {name} has grown by {growth >> 10:,} KiB in {last.runs - settled.runs:,} runs"
+                f"the memory of the {name} has grown by {growth / 1024:,.0f} KiB in {late.runs - early.runs:,.0f} runs"
             )
     return found
 
@@ -114,9 +126,20 @@ def _waiting(backend: str) -> Mapping[str, int]:
     return {"threads": _THREADS, "descriptors": CONNECTIONS.get(backend, 0)}
 
 
-def _settled(parts: Sequence[Part]) -> Part:
-    """The first part after which memory has what it needs; that in the middle where there were fewer runs."""
-    return next((part for part in parts[:-1] if part.runs >= _SETTLED), parts[len(parts) // 2])
+def _settled(parts: Sequence[Part]) -> tuple[_Mean, _Mean, bool]:
+    """What there was early and late, when memory had what it needs; of the second half, and false, where there were fewer runs."""
+    enough = [part for part in parts if part.runs >= _SETTLED]
+    settled = enough if len(enough) > 1 else parts[len(parts) // 2 :]
+    middle = _begun(len(settled))
+    return _mean(settled[:middle]), _mean(settled[middle:] or settled), len(enough) > 1
+
+
+def _mean(parts: Sequence[Part]) -> _Mean:
+    return _Mean(
+        fmean(part.runs for part in parts),
+        {name: fmean(part.memory[name] for part in parts) for name in parts[0].memory},
+        {name: fmean(part.counts[name] for part in parts) for name in parts[0].counts},
+    )
 
 
 def _begun(parts: int) -> int:
