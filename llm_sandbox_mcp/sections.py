@@ -253,6 +253,7 @@ class ContainersSection(Section):
     registry: Annotated[str, Field(pattern="^[^ ]*$")]
     dockerfiles: Mapping[str, AbsolutePath]
     join: str
+    templates: Annotated[int, Field(ge=0)]
     mounts: Many[MountSection]
 
 

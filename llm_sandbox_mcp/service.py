@@ -245,7 +245,8 @@ class Service:
         New sandboxes are made of it where the profile names it in `containers.images`; the session goes on as it is,
         and the image stays when it ends. Variables, figures, /tmp and processes are not in it. Nothing is committed
         but by this call, which callers of tools cannot make. Raises `InvalidArgument` where the engine has no images,
-        or for a name that no image can have or that an image has which is no template, and `StartFailed`.
+        or for a name that no image can have or that an image has which is no template, `CapacityReached` where there
+        are as many templates as `containers.templates` allows, and `StartFailed`.
         """
         backend = await self.backend.chosen()
         if backend.images is None:

@@ -44,12 +44,18 @@ class Images(ABC):
     async def commit(self, sandbox: "Sandbox", image: str) -> str:
         """Makes a template of what a sandbox has in its folders, in the place of one of that name; returns its name.
 
-        Raises `InvalidArgument` for a name that no image can have, or that another image has, and `StartFailed`.
+        Raises `InvalidArgument` for a name that no image can have, or that another image has, `CapacityReached` where
+        the profile allows no more of them, and `StartFailed`.
         """
 
     @abstractmethod
     async def templates(self) -> list[Template]:
         """The templates that are there, by name."""
+
+    @property
+    @abstractmethod
+    def most_templates(self) -> int:
+        """How many templates the profile allows."""
 
     @abstractmethod
     async def remove(self, image: str) -> None:

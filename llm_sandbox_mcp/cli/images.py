@@ -49,9 +49,12 @@ async def _list(backend: Backend, images: Images, languages: Sequence[str], *, t
         rows.append(
             (language, backend.image_of(language), "no" if size is None else "yes", format_size(size) if size else "-")
         )
-    for template in await images.templates() if templates else ():
+    kept = await images.templates() if templates else []
+    for template in kept:
         rows.append(("(template)", template.image, "yes", format_size(template.size)))
     sys.stdout.write(f"{table(('language', 'image', 'present', 'size'), rows)}\n")
+    if kept:
+        sys.stdout.write(f"{len(kept)} of {images.most_templates} templates (containers.templates)\n")
     return 0
 
 

@@ -20,6 +20,7 @@ from .registry import registry
 PREFIX = "llm-sandbox-mcp-scratch"
 NAME = f"{PREFIX}/bash"
 SOON = 10.0
+USED = " of 20 templates (containers.templates)"
 
 
 class Images(Protocol):
@@ -48,7 +49,7 @@ def rows(done: subprocess.CompletedProcess[str]) -> dict[str, list[str]]:
     assert (done.returncode, done.stderr) == (0, ""), done
     head, _, *lines = done.stdout.splitlines()
     assert head.split() == ["language", "image", "present", "size"]
-    cells = [line.split(maxsplit=3) for line in lines]
+    cells = [line.split(maxsplit=3) for line in lines if not line.endswith(USED)]
     return {image: [language, *rest] for language, image, *rest in cells}
 
 
@@ -119,8 +120,10 @@ def test_a_template_is_listed_and_removed_and_nothing_else_is(images: Images, cl
     template = f"{PREFIX}/mine:1"
     client.images.build(fileobj=io.BytesIO(b"FROM scratch\nENV A=b\n"), tag=template, labels={LABEL: template}, rm=True)
     client.images.build(fileobj=io.BytesIO(b"FROM scratch\nENV A=c\n"), tag=NAME, rm=True)
-    listed = rows(images("list"))
+    shown = images("list")
+    listed = rows(shown)
     assert listed[template][:2] == ["(template)", "yes"] and listed[NAME][1] == "yes"
+    assert shown.stdout.splitlines()[-1] == f"1{USED}"
     done = images("remove", NAME, template)
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()

@@ -13,7 +13,7 @@ import pytest
 from llm_sandbox_mcp.backends.containers.backend import LABEL as SERVER
 from llm_sandbox_mcp.backends.containers.templates import LABEL, checked
 from llm_sandbox_mcp.backends.images import Images
-from llm_sandbox_mcp.errors import InvalidArgument, StartFailed, UnknownSession
+from llm_sandbox_mcp.errors import CapacityReached, InvalidArgument, StartFailed, UnknownSession
 from llm_sandbox_mcp.sections import LanguageSection
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.wiring import open_service
@@ -64,8 +64,11 @@ def before(client: docker.DockerClient) -> Iterator[set[str]]:
 
 
 @asynccontextmanager
-async def serving(engine: str, folder: Path, image: str = BASE, index: str = "") -> AsyncIterator[Service]:
-    profile = small_profile(engine, folder, limits=LIMITS, containers={"images": {"python": image}})
+async def serving(
+    engine: str, folder: Path, image: str = BASE, index: str = "", templates: int = 20
+) -> AsyncIterator[Service]:
+    containers = {"images": {"python": image}, "templates": templates}
+    profile = small_profile(engine, folder, limits=LIMITS, containers=containers)
     sections = {"python": LanguageSection(index=index)}
     with anyio.fail_after(60):
         async with open_service(profile.model_copy(update={"languages": sections})) as service:
@@ -134,6 +137,33 @@ async def test_a_second_commit_takes_the_place_of_the_first_and_holds_it_only_on
         await service.pool_until(lambda pool: pool.leased == pool.closing == 0)
         await (await images(service)).remove(NAME)
         assert client.images.list(filters={"label": LABEL}) == []
+
+
+async def test_there_are_no_more_templates_than_the_profile_allows(
+    engine: str, folder: Path, client: docker.DockerClient, before: set[str]
+) -> None:
+    async with serving(engine, folder, templates=1) as service:
+        session = (await service.execute("1")).session_id
+        refused: list[str] = []
+
+        async def commit(name: str) -> None:
+            try:
+                await service.commit((await service.execute("1")).session_id, name)
+            except CapacityReached as error:
+                refused.append(str(error))
+
+        # Two at once do not both find the one place free.
+        async with anyio.create_task_group() as group:
+            group.start_soon(commit, NAME)
+            group.start_soon(commit, f"{NAME}-other")
+        (kept,) = await (await images(service)).templates()
+        (said,) = refused
+        assert said.startswith("there is no room for another template (containers.templates = 1); "), said
+        # One that is there is replaced, and one that is removed makes room.
+        await service.commit(session, kept.image)
+        await (await images(service)).remove(kept.image)
+        await service.commit(session, f"{NAME}-third")
+        assert [template.image for template in await (await images(service)).templates()] == [f"{NAME}-third:latest"]
 
 
 async def test_nothing_is_committed_unasked(

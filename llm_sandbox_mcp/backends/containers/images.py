@@ -15,7 +15,7 @@ import anyio
 import anyio.to_thread
 from pydantic import BaseModel, ConfigDict
 
-from ...errors import InvalidArgument, StartFailed, quoted
+from ...errors import CapacityReached, InvalidArgument, StartFailed, quoted
 from ..base import Sandbox, Surroundings
 from ..images import Images, OnLine, Template
 from . import templates
@@ -43,6 +43,7 @@ class ImageSettings(BaseModel):
     dockerfiles: Mapping[str, str]
     libraries: Mapping[str, tuple[str, ...]]
     join: str
+    templates: int
 
     def name(self, language: str) -> str:
         """The image of a language, with the registry where the name has none."""
@@ -64,6 +65,7 @@ class ContainerImages(Images):
         self._connected = connected
         self._ready: set[str] = set()
         self._locks: defaultdict[str, anyio.Lock] = defaultdict(anyio.Lock)
+        self._committing = anyio.Lock()
 
     async def build(self, language: str, on_line: OnLine, *, base: str = "", network: str = "") -> None:
         what = self._build(language, base, network)
@@ -102,10 +104,12 @@ class ContainerImages(Images):
         name = templates.checked(self._settings.full(image))
         if self._settings.join:
             raise InvalidArgument(f"container {self._settings.join} is not ours; commit it with the engine's own tools")
-        async with self._locks[name]:
+        async with self._committing:
             before = await self._look(name)
             if before is not None and templates.name_of(before) != name:
                 raise InvalidArgument(f"image {name} is there and was no session's; choose another name")
+            if before is None:
+                await self._find_room()
             base = await self._base(sandbox)
             # Not in the server's own folder, which may be in memory.
             async with anyio.TemporaryDirectory(prefix="llm-sandbox-template-") as made:
@@ -124,6 +128,10 @@ class ContainerImages(Images):
         found = await anyio.to_thread.run_sync(engine.images, templates.LABEL)
         named = [Template(name, image.size) for image in found if (name := templates.name_of(image))]
         return sorted(named, key=lambda template: template.image)
+
+    @property
+    def most_templates(self) -> int:
+        return self._settings.templates
 
     async def remove(self, image: str) -> None:
         name = templates.checked(self._settings.full(image))
@@ -157,6 +165,13 @@ class ContainerImages(Images):
         if base:
             values["BASE"] = base
         return Build(dockerfile, {key: values[key] for key in sorted(values) if key in declared}, network)
+
+    async def _find_room(self) -> None:
+        if len(await self.templates()) >= self._settings.templates:
+            raise CapacityReached(
+                f"there is no room for another template (containers.templates = {self._settings.templates}); "
+                "remove one with `llm-sandbox-mcp images remove NAME`, or commit to the name of one to replace it"
+            )
 
     async def _base(self, sandbox: Sandbox) -> str:
         """What a template of the sandbox is made of: its image, or what that was made of where it is a template."""
