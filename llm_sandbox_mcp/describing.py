@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from .backends.base import WORKDIR
 from .errors import SandboxError, StartFailed
 from .languages import Language
-from .libraries.installing import list_libraries
+from .libraries.installed import list_libraries
 from .libraries.preparing import Preparer
 from .pool import Pool
 from .profile import Profile

@@ -22,6 +22,7 @@ from ..results import Library, OnProgress
 from ..tasks import open_tasks
 from ..units import format_duration
 from .downloads import FOLDER, Downloads
+from .installed import list_libraries
 from .ruling import LibraryRules
 
 _MOST = 50
@@ -134,17 +135,7 @@ class Installer:
         return done
 
 
-async def list_libraries(sandbox: Sandbox, places: Places, command: tuple[str, ...]) -> tuple[Library, ...]:
-    """What a command of the handler lists, read in the way that the handler says."""
-    known = places.language.handler.libraries
-    if known is None:
-        return ()
-    listing = await sandbox.run(places.argv(command), places.env())
-    lines = listing.stdout.decode(errors="replace").splitlines()
-    found = [match for line in lines if (match := re.search(known.installed_pattern, line))]
-    return tuple(Library(match["name"], match["version"]) for match in found)
-
-
 def _last_lines(output: bytes) -> str:
-    lines = [line.strip() for line in output.decode(errors="replace").splitlines() if line.strip()]
+    last = output[-4 * _LAST_CHARACTERS :]  # a character has four bytes at most, and output may be megabytes
+    lines = [line.strip() for line in last.decode(errors="replace").splitlines() if line.strip()]
     return " | ".join(lines[-_LAST_LINES:])[-_LAST_CHARACTERS:] or "no reason given"

@@ -18,7 +18,18 @@ from ..service import Service
 from ..units import format_size
 from .arguments import parse_arguments
 from .audience import Audience
-from .content import as_text, attach, describe_artifacts, describe_run, executed, failure, item, link, success
+from .content import (
+    as_text,
+    attach,
+    describe_artifacts,
+    describe_installed,
+    describe_run,
+    executed,
+    failure,
+    item,
+    link,
+    success,
+)
 from .old_names import OldNames, by_our_names
 from .progress import reporting
 from .schemas import (
@@ -141,11 +152,8 @@ class Tools:
             )
         self._note_use(ctx, installation.session_id)
         libraries = [LibraryItem(name=found.name, version=found.version) for found in installation.libraries]
-        names = ", ".join(f"{library.name} {library.version}" for library in libraries)
-        return success(
-            f"session: {installation.session_id}\ninstalled: {names}",
-            Installed(session_id=installation.session_id, libraries=libraries),
-        )
+        answer = Installed(session_id=installation.session_id, libraries=libraries)
+        return success(describe_installed(answer), answer)
 
     async def _copy_file(self, ctx: Context, arguments: CopyFile) -> CallToolResult:
         if arguments.host_path and not self._host_files:

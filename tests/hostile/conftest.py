@@ -256,8 +256,9 @@ async def attacked(
         if backend_name == "embedded" and profile.network.mode == "open":
             need_open_network()
         if index is not None:
-            python = LanguageSection(index=f"{index.url}/simple/")
-            profile = profile.model_copy(update={"languages": {"python": python}})
+            places = {"python": f"{index.url}/simple/", "ruby": f"{index.url}/"}
+            languages = {name: LanguageSection(index=place) for name, place in places.items()}
+            profile = profile.model_copy(update={"languages": languages})
         async with open_service(profile) as service:
             await service.warm()
             number = secrets.randbelow(10**9)
