@@ -15,7 +15,12 @@ OWN = os.getpid()
 FOREIGN = 2**22
 V2_FILES = ("memory.max", "memory.swap.max", "pids.max", "cpu.max", "cgroup.kill")
 V1_FILES = {
-    "memory": ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes", "memory.oom_control"),
+    "memory": (
+        "memory.limit_in_bytes",
+        "memory.memsw.limit_in_bytes",
+        "memory.kmem.tcp.limit_in_bytes",
+        "memory.oom_control",
+    ),
     "pids": ("pids.max", "pids.events"),
     "cpu": ("cpu.cfs_period_us", "cpu.cfs_quota_us", "cpuacct.usage"),
 }
@@ -298,7 +303,8 @@ def test_version_1_is_taken_where_the_unified_tree_has_no_controllers(kernel: Ke
     assert len(group.join_paths) == 3
     below = "app/llm-sandbox-mcp-s1/b1"
     memory, cpu = kernel.root / "memory" / below, kernel.root / "cpu" / below
-    assert (memory / "memory.limit_in_bytes").read_text() == (memory / "memory.memsw.limit_in_bytes").read_text()
+    for file in ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes", "memory.kmem.tcp.limit_in_bytes"):
+        assert (memory / file).read_text() == str(2**29)
     assert (cpu / "cpu.cfs_quota_us").read_text() == "200000"
     assert group.remove()
     assert hierarchy.close()

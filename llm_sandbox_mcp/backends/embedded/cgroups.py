@@ -280,8 +280,10 @@ class Version1(Hierarchy):
         return self
 
     def _settings(self, limits: Limits) -> list[tuple[str, str, dict[str, str]]]:
-        # memsw is memory and swap together: never less than the first, which is therefore set before it.
-        memory = {"memory.limit_in_bytes": str(limits.memory), "memory.memsw.limit_in_bytes": str(limits.memory)}
+        # memsw is memory and swap together: never less than the first, which is therefore set before it. The buffers of
+        # sockets, not of TCP alone, are counted apart.
+        names = ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes", "memory.kmem.tcp.limit_in_bytes")
+        memory = dict.fromkeys(names, str(limits.memory))
         return [
             ("memory", "memory", memory),
             ("pids", "pids", {"pids.max": str(limits.pids)}),

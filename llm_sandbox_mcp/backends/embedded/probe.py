@@ -43,7 +43,10 @@ async def checks(bwrap: str, launcher: Launcher | None) -> list[Check]:
     if not cgroups:
         rows.append(
             Check(
-                "control groups", "degraded", f"limits hold for single processes only: {reason}", "the step named there"
+                "control groups",
+                "degraded",
+                f"limits hold for single processes only, and for no memory that they share: {reason}",
+                "the step named there",
             )
         )
     else:
