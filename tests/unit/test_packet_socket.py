@@ -1,6 +1,8 @@
 """The packet socket between server, launcher and sandboxes."""
 
 import socket
+import subprocess
+import sys
 
 import anyio
 import pytest
@@ -45,3 +47,40 @@ async def test_closing_ends_a_send_that_waits() -> None:
             tasks.start_soon(fill)
             await anyio.wait_all_tasks_blocked()
             packets.close()
+
+
+FILL = """
+import anyio, os, resource, socket
+from llm_sandbox_mcp.backends.embedded.descriptors import PacketSocket
+from llm_sandbox_mcp.errors import Unavailable
+
+async def main():
+    # Here, since an ordinary user may not read what this program has yet to import.
+    resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
+    if os.getuid() == 0:
+        os.setgroups([])
+        os.setgid(54_321)
+        os.setuid(54_321)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    packets = PacketSocket(ours)
+    try:
+        for _ in range(1000):
+            await packets.send(b"x", (0, 0, 0, 0))
+    except Unavailable as error:
+        print(error)
+    # What arrives makes room again.
+    theirs.setblocking(False)
+    taken = socket.recv_fds(theirs, 1, 4)[1] + socket.recv_fds(theirs, 1, 4)[1]
+    await packets.send(b"x", (0, 0, 0, 0))
+
+anyio.run(main)
+"""
+
+
+def test_too_many_descriptors_on_their_way_are_no_end() -> None:
+    """The kernel bounds them for ordinary users alone, by their limit of open files."""
+    done = subprocess.run([sys.executable, "-c", FILL], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, ""), done
+    assert done.stdout.startswith(
+        "no process can be started: other processes of the server's user hold all descriptors"
+    )

@@ -1,5 +1,6 @@
 """Pipes and packet sockets as anyio streams: no thread, no task and no poll while nothing moves."""
 
+import errno
 import os
 import socket
 
@@ -7,10 +8,15 @@ import anyio
 import anyio.lowlevel
 from anyio.abc import ByteReceiveStream, ByteSendStream
 
+from ...errors import Unavailable
 from ...readiness import readable, writable
 
 _READ = 1 << 16
 _PACKET = 1 << 18
+_IN_FLIGHT = (
+    "no process can be started: other processes of the server's user hold all descriptors that the kernel lets it have "
+    "on their way; end them, and give sandboxes uids of their own: `llm-sandbox-mcp doctor` says how"
+)
 
 
 class _Descriptor:
@@ -91,7 +97,10 @@ class PacketSocket:
         self._socket = packets
 
     async def send(self, packet: bytes, descriptors: tuple[int, ...] = ()) -> None:
-        """Sends one packet whole; `anyio.BrokenResourceError` when the other end is gone."""
+        """Sends one packet whole; `anyio.BrokenResourceError` when the other end is gone.
+
+        Raises `Unavailable` while the user of this process has too many descriptors on their way, whoever sent them.
+        """
         while True:
             try:
                 try:
@@ -100,6 +109,8 @@ class PacketSocket:
                 except BlockingIOError:
                     await writable(self._socket)
             except (OSError, anyio.ClosedResourceError) as error:
+                if isinstance(error, OSError) and error.errno == errno.ETOOMANYREFS:
+                    raise Unavailable(_IN_FLIGHT) from error
                 raise anyio.BrokenResourceError from error
 
     async def receive(self) -> tuple[bytes, list[int]]:
