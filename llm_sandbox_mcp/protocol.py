@@ -12,6 +12,8 @@ _HEADER_MAX = 8
 _HEADER = re.compile(rb"([+.])(\d{1,4})\n")
 _REPORT_MAX = 1 << 20
 """Bytes of one report; a longer one is forged, since runners keep within limits of their own."""
+_FRAMES_MAX = 2 * _REPORT_MAX
+"""Bytes of all frames of one stream. Finding frames takes far longer than taking output, which is limited."""
 
 MAX_FIGURES = 100
 """Figures taken from one report."""
@@ -91,7 +93,8 @@ class FrameParser:
     """Splits one stream of a runner into what the code printed and the frames of one run.
 
     Bytes go in by `feed` in any portions and come out as the code's own output; `payload` is complete once `done`.
-    Anything that is not exactly a frame of this run's nonce is output.
+    Anything that is not exactly a frame of this run's nonce is output, and so is all that follows more frames than any
+    runner sends: code that knows the nonce can print nothing else.
     """
 
     def __init__(self, nonce: str) -> None:
@@ -99,6 +102,7 @@ class FrameParser:
         self._held = b""
         self._need = 0
         self._last = False
+        self._framed = 0
         self.payload = bytearray()
         self.begun = False
         """Whether the runner has read the request: it says so by its first frame."""
@@ -111,7 +115,7 @@ class FrameParser:
         self._held = b""
         # A place in the data, and no copy of the rest after each frame: code can print nothing but empty frames.
         at = 0
-        while at < len(data) and not self.done:
+        while at < len(data) and not self.done and self._framed <= _FRAMES_MAX:
             if self._need:
                 at = self._take_payload(data, at)
                 continue
@@ -135,6 +139,7 @@ class FrameParser:
             self._last = match[1] == b"."
             self._need = int(match[2])
             at += match.end()
+            self._framed += at - start + self._need
             self.done = self._last and not self._need
         output += data[at:]
         return bytes(output)

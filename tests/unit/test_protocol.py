@@ -104,11 +104,19 @@ def test_what_is_almost_a_frame_is_output(mark: str) -> None:
     assert not parser.done
 
 
-def test_a_payload_is_bounded() -> None:
+@pytest.mark.parametrize("size", [0, 1, 4000])
+@pytest.mark.parametrize("portion", [1000, 1 << 16])
+def test_more_frames_than_any_runner_sends_are_output(size: int, portion: int) -> None:
     parser = FrameParser(NONCE)
-    for _ in range(2000):
-        assert parser.feed(frame(b"x" * 4000, last=False)) == b""
+    stream = frame(b"x" * size, last=False) * ((4 << 20) // len(frame(b"x" * size, last=False)))
+    output = b"".join(parser.feed(stream[at : at + portion]) for at in range(0, len(stream), portion))
+    taken = len(stream) - len(output)
+    assert abs(taken - (2 << 20)) < 5000
+    assert output == stream[taken:]
     assert len(parser.payload) <= (1 << 20) + 4000
+    # No end is found in what follows, so that nobody looks for one.
+    assert parser.feed(frame(b"", last=True)) == frame(b"", last=True)
+    assert not parser.done
 
 
 @given(st.text(), st.dictionaries(st.text(), st.integers() | st.text()))
