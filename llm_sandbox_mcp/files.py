@@ -45,9 +45,9 @@ class Files:
 
     async def copy_out_to_host(self, session_id: str, path: str, host_path: str) -> Artifact:
         """Copies a file of a session to this machine, below one of the profile's roots."""
-        target = hostfiles.checked_target(host_path, self.roots)
-        name, content = await self._read(session_id, path)
-        await hostfiles.write(target, content)
+        async with hostfiles.open_target(host_path, self.roots) as target:
+            name, content = await self._read(session_id, path)
+            await target.write(content)
         return describe(name, content)
 
     async def read(self, session_id: str, path: str) -> bytes:
