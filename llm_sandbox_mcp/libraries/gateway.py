@@ -10,7 +10,7 @@ import os
 import re
 import secrets
 from collections.abc import Awaitable, Callable
-from urllib.parse import quote, unquote, urljoin, urlsplit
+from urllib.parse import quote, urljoin, urlsplit
 
 import anyio
 import httpx2
@@ -20,6 +20,7 @@ from ..network.http1 import Headers, Refused, Reply, Request, Serving, serve
 from .downloads import Downloads
 from .index_client import FAILURES, PrivateAddress, Upstream, describe
 from .index_pages import PAGES, Rewrite
+from .paths import is_plain
 
 CONNECTIONS = 64
 """Of one installation at once; others wait."""
@@ -33,8 +34,6 @@ _PIECE = 64 << 10
 _PATH = re.compile(r"/|(?:/(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})+)+/?")
 _QUERY = re.compile(r"(?:[A-Za-z0-9._~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{2})*")
 _FILE = re.compile(r"/files/([0-9a-f]{32})/([^/]+)")
-_SCOPED = re.compile(r"@[A-Za-z0-9_~-][A-Za-z0-9._~-]*%2[Ff][A-Za-z0-9_~-][A-Za-z0-9._~-]*")
-"""npm asks for scoped packages by one segment with an encoded slash; no other encoded slash is let through."""
 
 _ASKED = ("accept", "if-none-match", "if-modified-since", "range", "if-range")
 _ANSWERED = (
@@ -83,12 +82,8 @@ def checked_path(target: str) -> tuple[str, str]:
     path, _, query = target.partition("?")
     if not _PATH.fullmatch(path) or not _QUERY.fullmatch(query):
         raise Refused(400, "the path is malformed")
-    for segment in path.split("/"):
-        plain = unquote(segment, "latin-1")
-        if plain in (".", "..") or "%2e" in segment.lower() or re.search(r"[\x00-\x1f\x7f\\%]", plain):
-            raise Refused(403, "the path is not a plain one")
-        if "/" in plain and not _SCOPED.fullmatch(segment):
-            raise Refused(403, "the path is not a plain one")
+    if not is_plain(path):
+        raise Refused(403, "the path is not a plain one")
     return path, query
 
 

@@ -14,10 +14,14 @@ import httpx2
 from ..destinations import is_public
 from ..network import failures
 from ..network.dialing import Dialer
+from .paths import is_plain
 
 _TIMES = httpx2.Timeout(60.0, connect=10.0, pool=None)
 _CONNECTIONS = 32
 _REDIRECTS = 5
+_ASKED = "llm-sandbox-mcp.asked"
+_STRAYED = "llm-sandbox-mcp.strayed"
+"""What requests carry: that they were asked for, or are redirects of such; and that a redirect left the index."""
 
 FAILURES = (httpx2.HTTPError, httpx2.InvalidURL, *failures.FAILURES)
 """What a request through the client can raise."""
@@ -58,6 +62,11 @@ class Upstream:
     def host(self) -> str:
         return self.url.raw_host.decode("ascii")
 
+    def holds(self, url: httpx2.URL) -> bool:
+        """Whether something is of the index itself: at its origin, and below its path."""
+        path = url.raw_path.decode("ascii").partition("?")[0]
+        return url.origin == self.url.origin and f"{path}/".startswith(f"{self.prefix}/") and is_plain(path)
+
     def auth_for(self, url: httpx2.URL) -> httpx2.BasicAuth | None:
         """The index's credentials, for its own origin only."""
         return self.auth if url.origin == self.url.origin else None
@@ -67,13 +76,26 @@ class Upstream:
 async def open_client(upstream: str) -> AsyncIterator[httpx2.AsyncClient]:
     """A client for one installation from this index, trusting the certificates that this machine trusts.
 
-    `SSL_CERT_FILE` and `SSL_CERT_DIR` replace those. Redirects are followed, to http and https only.
-    Proxies and `.netrc` are not used.
+    `SSL_CERT_FILE` and `SSL_CERT_DIR` replace those. Redirects are followed, to http and https only: below the index's
+    own address, or to public addresses without its credentials. Proxies and `.netrc` are not used.
     """
+    index = Upstream.parse(upstream)
+
+    async def mark(request: httpx2.Request) -> None:
+        # A redirect inherits what its request has here.
+        strayed = _ASKED in request.extensions and not index.holds(request.url)
+        request.extensions |= {_ASKED: True, _STRAYED: strayed}
+        if strayed:
+            request.headers.pop("authorization", None)
+
     trusted = await anyio.to_thread.run_sync(httpcore2.default_ssl_context)
-    transport = _Transport(trusted, Upstream.parse(upstream).host)
     async with httpx2.AsyncClient(
-        transport=transport, trust_env=False, follow_redirects=True, max_redirects=_REDIRECTS, timeout=_TIMES
+        transport=_Transport(trusted, index.host),
+        trust_env=False,
+        follow_redirects=True,
+        max_redirects=_REDIRECTS,
+        timeout=_TIMES,
+        event_hooks={"request": [mark]},
     ) as client:
         client.headers = httpx2.Headers({"user-agent": "llm-sandbox-mcp", "accept": "*/*"})
         yield client
@@ -89,9 +111,9 @@ def describe(error: BaseException) -> str:
 
 
 class _Addresses:
-    """The addresses that an installation may reach: public ones, and those that the index itself has."""
+    """The addresses that an installation may reach: public ones, and those of the index itself, if it is named."""
 
-    def __init__(self, own_host: str) -> None:
+    def __init__(self, own_host: str | None) -> None:
         self._own_host = own_host
         # A mirror often serves index and files under several names of one address; what the index may be, that may be.
         self._own: set[str] = set()
@@ -136,17 +158,14 @@ class _Transport(httpx2.AsyncBaseTransport):
     """httpx2's own transport takes no network backend, so this is one that does."""
 
     def __init__(self, trusted: ssl.SSLContext, own_host: str) -> None:
-        self._pool = httpcore2.AsyncConnectionPool(
-            ssl_context=trusted,
-            max_connections=_CONNECTIONS,
-            max_keepalive_connections=_CONNECTIONS,
-            keepalive_expiry=15.0,
-            network_backend=Dialer(_Addresses(own_host).find),
-        )
+        self._pool = _pool(trusted, own_host)
+        # No connection of the one serves the other: what the index itself may be, a redirect out of it may not.
+        self._public = _pool(trusted, None)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         url = request.url
-        answer = await self._pool.handle_async_request(
+        pool = self._public if request.extensions.get(_STRAYED) else self._pool
+        answer = await pool.handle_async_request(
             httpcore2.Request(
                 method=request.method,
                 url=httpcore2.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
@@ -161,3 +180,14 @@ class _Transport(httpx2.AsyncBaseTransport):
 
     async def aclose(self) -> None:
         await self._pool.aclose()
+        await self._public.aclose()
+
+
+def _pool(trusted: ssl.SSLContext, own_host: str | None) -> httpcore2.AsyncConnectionPool:
+    return httpcore2.AsyncConnectionPool(
+        ssl_context=trusted,
+        max_connections=_CONNECTIONS,
+        max_keepalive_connections=_CONNECTIONS,
+        keepalive_expiry=15.0,
+        network_backend=Dialer(_Addresses(own_host).find),
+    )

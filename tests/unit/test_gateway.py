@@ -20,6 +20,7 @@ from uv import find_uv_bin
 
 from llm_sandbox_mcp.backends.listening import listen_on
 from llm_sandbox_mcp.libraries import gateway as gateway_module
+from llm_sandbox_mcp.libraries import index_client
 from llm_sandbox_mcp.libraries.downloads import Downloads
 from llm_sandbox_mcp.libraries.gateway import checked_path, index_url, serve_index
 from llm_sandbox_mcp.libraries.index_client import open_client
@@ -274,12 +275,49 @@ async def test_redirects_are_followed_by_the_gateway_under_the_same_rules(
     assert "location" not in answer.headers
 
 
-async def test_links_of_a_redirected_page_are_relative_to_where_it_was_found(
-    index: LocalIndex, files: LocalIndex
+@pytest.mark.parametrize("place", ["elsewhere", "other/simple/tiny/", "simple/..;/x", "simple/%2e%2e/x", "simplex"])
+@pytest.mark.parametrize("moved", [False, True])
+async def test_a_redirect_out_of_an_index_at_a_private_address_is_refused(
+    index: LocalIndex, files: LocalIndex, place: str, moved: bool
 ) -> None:
-    index.pages["/simple/Tiny/"] = Page(b"", status=301, headers={"Location": f"{files.url}/deep/tiny/"})
-    files.pages["/deep/tiny/"] = Page(b'<a href="../tiny.whl#sha256=00">x</a>', "text/html")
-    files.pages["/deep/tiny.whl"] = Page(b"content")
+    other = files if moved else index
+    for page in (f"/{place}", "/x"):
+        other.pages[page] = Page(b"of the same machine")
+    index.pages["/simple/tiny/"] = Page(b"", status=302, headers={"Location": f"{other.url}/{place}"})
+    upstream = index.url.replace("://", "://someone:hunter2@") + "/simple"
+    async with gateway(upstream) as serving:
+        answer = await serving.ask("/simple/tiny/")
+    assert (answer.status_code, answer.text) == (
+        403,
+        "127.0.0.1 is at a private address, which only the package index itself may be\n",
+    )
+    assert len(index.requests) + len(files.requests) == 1
+
+
+async def test_credentials_follow_a_redirect_within_the_index(index: LocalIndex) -> None:
+    index.pages["/simple/tiny/"] = Page(b"", status=302, headers={"Location": "/simple/other/"})
+    index.pages["/simple/other/"] = Page(b"{}", SIMPLE_JSON)
+    async with gateway(index.url.replace("://", "://someone:hunter2@") + "/simple") as serving:
+        assert (await serving.ask("/simple/tiny/")).text == "{}"
+    assert all("authorization" in headers for _, headers in index.requests) and len(index.requests) == 2
+
+
+async def test_credentials_do_not_follow_a_redirect_out_of_the_index(
+    index: LocalIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_client, "is_public", lambda address: True)
+    index.pages["/simple/tiny/"] = Page(b"", status=302, headers={"Location": "/elsewhere"})
+    index.pages["/elsewhere"] = Page(b"", status=302, headers={"Location": "/simple/other/"})
+    index.pages["/simple/other/"] = Page(b"{}", SIMPLE_JSON)
+    async with gateway(index.url.replace("://", "://someone:hunter2@") + "/simple") as serving:
+        assert (await serving.ask("/simple/tiny/")).text == "{}"
+    assert ["authorization" in headers for _, headers in index.requests] == [True, False, False]
+
+
+async def test_links_of_a_redirected_page_are_relative_to_where_it_was_found(index: LocalIndex) -> None:
+    index.pages["/simple/Tiny/"] = Page(b"", status=301, headers={"Location": "/simple/deep/tiny/"})
+    index.pages["/simple/deep/tiny/"] = Page(b'<a href="../tiny.whl#sha256=00">x</a>', "text/html")
+    index.pages["/simple/deep/tiny.whl"] = Page(b"content")
     async with gateway(f"{index.url}/simple") as serving:
         page = await serving.ask("/simple/Tiny/")
         assert page.text.endswith('tiny.whl#sha256=00">x</a>')
@@ -348,7 +386,11 @@ async def test_an_answer_that_breaks_off_does_not_look_whole(index: LocalIndex) 
 
 
 @given(
-    st.lists(st.sampled_from(["/", ".", "..", "%2e", "%2F", "%5c", "\\", "%00", "%25", "a", "@", "@a%2f", "?", "#"]))
+    st.lists(
+        st.sampled_from(
+            ["/", ".", "..", ";", ";a", "%3b", "%2e", "%2F", "%5c", "\\", "%00", "%25", "a", "@", "@a%2f", "?", "#"]
+        )
+    )
 )
 def test_an_accepted_path_names_the_same_place_however_it_is_decoded(parts: list[str]) -> None:
     try:
@@ -356,7 +398,7 @@ def test_an_accepted_path_names_the_same_place_however_it_is_decoded(parts: list
     except Refused:
         return
     decoded = unquote(unquote(path)).replace("\\", "/")
-    assert not {".", ".."} & set(decoded.split("/"))
+    assert not {".", ".."} & {segment.partition(";")[0] for segment in decoded.split("/")}
     assert "//" not in decoded
     assert "\0" not in decoded
 
