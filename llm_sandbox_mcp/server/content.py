@@ -3,6 +3,7 @@
 from base64 import b64encode
 from collections.abc import Iterable, Sequence
 
+import anyio.to_thread
 from mcp.types import (
     BlobResourceContents,
     CallToolResult,
@@ -16,10 +17,11 @@ from mcp.types import (
 
 from ..errors import UnknownArtifact
 from ..escaping import one_line
+from ..pictures import can_be_shown
 from ..results import Artifact, Execution
 from ..service import Service
 from ..units import format_size
-from .schemas import Answer, ArtifactItem, Executed
+from .schemas import Answer, ArtifactItem, Executed, Installed
 from .uris import artifact_uri
 
 _IMAGES_SHOWN = 4
@@ -28,8 +30,7 @@ _LINKS_SHOWN = 20
 _EMBED_LIMIT = 256 * 1024
 
 _SHOWN = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
-"""What models can look at, if it has a size: a file that only claims to be an image makes some models' APIs refuse the
-whole conversation."""
+"""What models can look at, if it is whole; a link leads to the rest."""
 
 
 def success(text: str, answer: Answer, attached: Iterable[ContentBlock] = ()) -> CallToolResult:
@@ -114,6 +115,12 @@ def describe_run(run: Executed) -> str:
     return "\n".join(lines)
 
 
+def describe_installed(installed: Installed) -> str:
+    """What a session has, on a line of its own: names come from files that its code may have written."""
+    names = ", ".join(f"{library.name} {library.version}" for library in installed.libraries)
+    return f"session: {installed.session_id}\ninstalled: {one_line(names)}"
+
+
 def describe_artifacts(artifacts: Sequence[ArtifactItem]) -> list[str]:
     """One line for each artifact."""
     lines = [
@@ -157,6 +164,8 @@ async def _image(service: Service, session_id: str, artifact: Artifact) -> Image
     except UnknownArtifact:  # the store made room for a newer one
         return None
     if len(data) >= _IMAGE_LIMIT or not artifact.width:  # a newer file of this name
+        return None
+    if not await anyio.to_thread.run_sync(can_be_shown, data):
         return None
     return ImageContent(data=b64encode(data).decode(), mime_type=artifact.mime_type)
 

@@ -21,6 +21,7 @@ from llm_sandbox_mcp.results import (
     SessionInfo,
 )
 from llm_sandbox_mcp.service import Service
+from tests.pictures import png
 
 SESSION = "0" * 32
 NOTHING_PRINTED = Execution("ok", 0, Output(""), Output(""), None, 0.001, SESSION, "kept")
@@ -40,8 +41,8 @@ POOL = PoolStatistics(
     last_error="",
     acquire_ms=0.1,
 )
-PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x03\0\0\0\x02" + bytes(20)
-"""The beginning of an image of 3 x 2 pixels."""
+PNG = png(3, 2)
+"""An image of 3 x 2 pixels."""
 
 
 def languages() -> Languages:

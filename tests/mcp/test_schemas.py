@@ -225,14 +225,14 @@ async def test_text_that_json_cannot_carry_is_replaced(fake: FakeService, era: s
 
 
 async def test_four_small_real_images_are_shown_and_the_rest_is_linked(fake: FakeService, era: str) -> None:
-    fake.stored = {"claims.png": b"text", "big.png": PNG + bytes(1_000_000)}
+    fake.stored = {"claims.png": b"text", "half.png": PNG[:40], "big.png": PNG + bytes(1_000_000)}
     fake.stored |= {f"{number}.png": PNG for number in range(5)}
     fake.execution = ran(*fake.artifacts(SESSION), Artifact("evicted.png", "image/png", 30, 3, 2))
     async with connect(fake, era) as client:
         result = await call(client, "execute_code", code="1")
     assert sum(isinstance(block, ImageContent) for block in result.content) == 4
     links = [block.name for block in result.content if isinstance(block, ResourceLink)]
-    assert links == ["claims.png", "big.png", "4.png", "evicted.png"]
+    assert links == ["claims.png", "half.png", "big.png", "4.png", "evicted.png"]
 
 
 async def test_images_are_listed_with_their_size_in_pixels(fake: FakeService, era: str) -> None:
@@ -241,7 +241,7 @@ async def test_images_are_listed_with_their_size_in_pixels(fake: FakeService, er
         result = await call(client, "get_artifacts", session_id=SESSION)
         listed = (await answer(client, "get_artifacts", session_id=SESSION))["artifacts"]
     assert [(found["width"], found["height"]) for found in listed] == [(3, 2), (0, 0), (0, 0)]
-    assert "artifact: a.png (image/png 3x2, 44B)" in text(result)
+    assert "artifact: a.png (image/png 3x2, 68B)" in text(result)
 
 
 async def test_artifacts_asked_for_by_name_come_whole_if_small(fake: FakeService, era: str) -> None:

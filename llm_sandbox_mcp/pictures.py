@@ -1,0 +1,135 @@
+"""Whether an image is one that models can look at: whole, and no larger than their APIs take.
+
+One that only begins like an image makes some of them refuse the whole conversation. What stands in a file is walked
+through, and a PNG is unpacked, within bounds; nothing is decoded, since decoders are what such files attack.
+"""
+
+import zlib
+from collections.abc import Iterator
+
+from .images import identify
+
+LONGEST = 8000
+"""Pixels of one side."""
+MOST = 40_000_000
+"""Pixels of one image."""
+_PORTION = 1 << 16
+_CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
+_DEPTHS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
+_ADAM7 = ((0, 8, 0, 8), (4, 8, 0, 8), (0, 4, 4, 8), (2, 4, 0, 4), (0, 2, 2, 4), (1, 2, 0, 2), (0, 1, 1, 2))
+"""Where each pass of an interlaced PNG begins, and its steps: across, then down."""
+
+
+def can_be_shown(data: bytes) -> bool:
+    """Whether a PNG, JPEG, GIF or WebP image is whole, and has at most 8,000 pixels a side and 40 million in all."""
+    image = identify(data)
+    if image is None or max(image.width, image.height) > LONGEST or image.width * image.height > MOST:
+        return False
+    match image.mime_type:
+        case "image/png":
+            return _is_png(data)
+        case "image/jpeg":
+            return _is_jpeg(data)
+        case "image/gif":
+            return _is_gif(data)
+        case "image/webp":
+            return _is_webp(data)
+    return False
+
+
+def _is_png(data: bytes) -> bool:
+    chunks = list(_png_chunks(data))
+    if not chunks or chunks[0][0] != b"IHDR" or len(chunks[0][1]) != 13 or chunks[-1] != (b"IEND", b""):
+        return False
+    header = chunks[0][1]
+    width, height = int.from_bytes(header[:4], "big"), int.from_bytes(header[4:8], "big")
+    depth, colour, compression, filtering, interlace = header[8:]
+    if depth not in _DEPTHS.get(colour, ()) or compression or filtering or interlace > 1:
+        return False
+    if colour == 3 and not any(name == b"PLTE" for name, _ in chunks):
+        return False
+    packed = b"".join(content for name, content in chunks if name == b"IDAT")
+    passes = _ADAM7 if interlace else ((0, 1, 0, 1),)
+    expected = 0
+    for left, across, top, down in passes:
+        columns, rows = -(-(width - left) // across), -(-(height - top) // down)
+        if columns > 0 and rows > 0:
+            expected += rows * (1 + -(-columns * depth * _CHANNELS[colour] // 8))
+    return _unpacks_to(packed, expected)
+
+
+def _png_chunks(data: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Name and content of each chunk, up to the first that is not whole."""
+    at = 8
+    while at + 12 <= len(data):
+        end = at + 8 + int.from_bytes(data[at : at + 4], "big")
+        if end + 4 > len(data) or zlib.crc32(data[at + 4 : end]) != int.from_bytes(data[end : end + 4], "big"):
+            return
+        yield data[at + 4 : at + 8], data[at + 8 : end]
+        at = end + 4
+
+
+def _unpacks_to(packed: bytes, expected: int) -> bool:
+    unpacking = zlib.decompressobj()
+    size = 0
+    try:
+        while not unpacking.eof and size <= expected:
+            portion = unpacking.decompress(packed, _PORTION)
+            packed = unpacking.unconsumed_tail
+            if not portion and not packed:
+                break
+            size += len(portion)
+    except zlib.error:
+        return False
+    return unpacking.eof and size == expected
+
+
+def _is_jpeg(data: bytes) -> bool:
+    """Tables, a frame, and a scan that something follows; then the end."""
+    at, seen = 2, set[int]()
+    while at + 4 <= len(data) and data[at] == 0xFF and 0xDA not in seen:
+        marker = data[at + 1]
+        if marker == 0xFF:  # padding
+            at += 1
+            continue
+        seen.add(marker)
+        at += 2 + max(2, int.from_bytes(data[at + 2 : at + 4], "big"))
+    return {0xDA, 0xDB} <= seen and at + 2 < len(data) and data.endswith(b"\xff\xd9")
+
+
+def _is_gif(data: bytes) -> bool:
+    at, images = 13 + _colours(data[10]) if len(data) > 13 else len(data), 0
+    while at < len(data):
+        match data[at]:
+            case 0x3B:
+                return images > 0
+            case 0x21:
+                at = _after_blocks(data, at + 2)
+            case 0x2C if at + 10 < len(data):
+                at = _after_blocks(data, at + 11 + _colours(data[at + 9]))
+                images += 1
+            case _:
+                break
+    return False
+
+
+def _colours(flags: int) -> int:
+    """The size of the table of colours that follows, where there is one."""
+    return 3 << (flags & 7) + 1 if flags & 0x80 else 0
+
+
+def _after_blocks(data: bytes, at: int) -> int:
+    while at < len(data) and data[at]:
+        at += 1 + data[at]
+    return at + 1
+
+
+def _is_webp(data: bytes) -> bool:
+    if 8 + int.from_bytes(data[4:8], "little") != len(data):
+        return False
+    at, names = 12, set[bytes]()
+    while at + 8 <= len(data):
+        names.add(data[at : at + 4])
+        size = int.from_bytes(data[at + 4 : at + 8], "little")
+        at += 8 + size + size % 2
+    return at == len(data) and bool(names & {b"VP8 ", b"VP8L", b"ANMF"})

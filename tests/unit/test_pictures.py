@@ -1,0 +1,86 @@
+"""Only what is an image to its last byte, and of a size that models' APIs take, is shown to a model."""
+
+import struct
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llm_sandbox_mcp.images import identify
+from llm_sandbox_mcp.pictures import LONGEST, can_be_shown
+from tests.pictures import GIF, JPEG, SIGNATURE, WEBP, chunk, png
+
+PNG = png(3, 2)
+WHOLE = {"png": PNG, "gif": GIF, "jpeg": JPEG, "webp": WEBP}
+HEADER = struct.pack(">IIBBBBB", 3, 2, 8, 0, 0, 0, 0)
+
+
+@pytest.mark.parametrize("data", WHOLE.values(), ids=WHOLE)
+def test_a_whole_image_is_shown_and_no_part_of_it(data: bytes) -> None:
+    assert identify(data) is not None
+    assert can_be_shown(data)
+    assert not any(can_be_shown(data[:size]) for size in range(len(data)))
+
+
+@pytest.mark.parametrize(
+    ("colour", "depth", "row"), [(0, 1, 1), (0, 16, 6), (2, 8, 9), (2, 16, 18), (4, 8, 6), (6, 8, 12), (6, 16, 24)]
+)
+def test_a_png_of_each_kind_is_shown(colour: int, depth: int, row: int) -> None:
+    assert can_be_shown(png(3, 2, colour=colour, depth=depth, rows=bytes(2 * (1 + row))))
+    assert not can_be_shown(png(3, 2, colour=colour, depth=depth, rows=bytes(2 * (1 + row) + 1)))
+    assert not can_be_shown(png(3, 2, colour=colour, depth=depth, rows=bytes(2 * (1 + row) - 1)))
+
+
+def test_an_interlaced_png_is_shown() -> None:
+    # Of 3 x 2 pixels: one in the first pass, none in the second and third, one in the fourth, none, one, three.
+    assert can_be_shown(png(3, 2, interlace=1, rows=bytes(2 + 2 + 2 + 4)))
+    assert can_be_shown(png(8, 8, interlace=1, rows=bytes(2 + 2 + 3 + 2 * 3 + 2 * 5 + 4 * 5 + 4 * 9)))
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "shown"),
+    [(LONGEST, 1, True), (LONGEST + 1, 1, False), (1, LONGEST + 1, False), (8000, 5000, True), (8000, 5001, False)],
+)
+def test_an_image_has_so_many_pixels_at_most(width: int, height: int, shown: bool) -> None:
+    assert can_be_shown(png(width, height)) == shown
+
+
+NOT_SHOWN = {
+    "a header alone": SIGNATURE + chunk(b"IHDR", HEADER)[:16],
+    "two thousand million pixels": SIGNATURE
+    + chunk(b"IHDR", struct.pack(">IIBBBBB", 2**31 - 1, 2**31 - 1, 8, 0, 0, 0, 0))
+    + chunk(b"IDAT", zlib.compress(bytes(8)))
+    + chunk(b"IEND", b""),
+    "no picture": SIGNATURE + chunk(b"IHDR", HEADER) + chunk(b"IEND", b""),
+    "garbage for a picture": SIGNATURE + chunk(b"IHDR", HEADER) + chunk(b"IDAT", b"x" * 50) + chunk(b"IEND", b""),
+    "a wrong sum": PNG[:-1] + b"x",
+    "a picture that unpacks to far more": png(3, 2, rows=bytes(50_000_000)),
+    "an unknown kind": png(3, 2, colour=5),
+    "no such depth": png(3, 2, colour=2, depth=4),
+    "colours without a table": png(3, 2, colour=3),
+    "a gif without a picture": GIF[:19] + b";",
+    "a webp of another length": WEBP + b"xx",
+    "a webp without a picture": b"RIFF" + struct.pack("<I", 22) + b"WEBPVP8X" + struct.pack("<I", 10) + bytes(10),
+    "an svg": b'<svg width="30" height="20"/>',
+    "text": b"text",
+}
+
+
+@pytest.mark.parametrize("data", NOT_SHOWN.values(), ids=NOT_SHOWN)
+def test_what_only_begins_like_an_image_is_not_shown(data: bytes) -> None:
+    assert not can_be_shown(data)
+
+
+@given(st.sampled_from([*WHOLE.values()]), st.lists(st.tuples(st.integers(0, 200), st.integers(0, 255)), max_size=5))
+def test_no_change_breaks_the_reading(data: bytes, changes: list[tuple[int, int]]) -> None:
+    changed = bytearray(data)
+    for at, value in changes:
+        changed[at % len(data)] = value
+    if can_be_shown(bytes(changed)):
+        assert identify(bytes(changed)) is not None
+
+
+@given(st.sampled_from([*WHOLE.values()]), st.integers(0, 60), st.binary(max_size=200))
+def test_no_bytes_break_the_reading(data: bytes, kept: int, rest: bytes) -> None:
+    can_be_shown(data[:kept] + rest)
