@@ -12,6 +12,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 SILENT = 5.0
 """Seconds that a client may take for its first request."""
+STALLED = 10.0
+"""Seconds that it may send nothing in the middle of a request."""
 UNREAD = 60.0
 """Seconds that it may leave an answer unread, or be out of reach while there is one for it."""
 _WAITING = 2048
@@ -32,18 +34,38 @@ def bounded(most: int) -> dict[str, Any]:
 
 
 class _Connection(H11Protocol):
-    """Ends when no request has come in time, and at once where there are too many."""
+    """Ends when no request has come in time, when one breaks off, and at once where there are too many."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._first_request = self.loop.call_later(SILENT, self._end_if_silent)
+        self._rest: asyncio.TimerHandle | None = None
         assert self.limit_concurrency is not None
         if len(self.connections) > self.limit_concurrency + _MORE:
             transport.abort()
 
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._wait_for_the_rest()
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._first_request.cancel()
+        if self._rest is not None:
+            self._rest.cancel()
         super().connection_lost(exc)
+
+    def _wait_for_the_rest(self) -> None:
+        if self._rest is not None:
+            self._rest.cancel()
+        head_is_cut = self.conn.their_state is h11.IDLE and bool(self.conn.trailing_data[0])
+        unfinished = head_is_cut or self.conn.their_state is h11.SEND_BODY
+        self._rest = self.loop.call_later(STALLED, self._end_if_stalled) if unfinished else None
+
+    def _end_if_stalled(self) -> None:
+        if self.flow.read_paused:  # what has come is more than was taken, so it is not the client who waits
+            self._wait_for_the_rest()
+        else:
+            self.transport.abort()
 
     def _end_if_silent(self) -> None:
         if self.conn.their_state is h11.IDLE and self.cycle is None:

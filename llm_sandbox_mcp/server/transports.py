@@ -19,6 +19,9 @@ from ..errors import ProfileError
 from ..service import Service
 from .access import names_of, read_token, require_token
 
+CLIENTS = 1000
+"""Clients that are remembered after their handshake, with some 40 KB each; who is silent for half an hour is not."""
+
 if TYPE_CHECKING:
     from starlette.applications import Starlette
 
@@ -117,6 +120,13 @@ def _listen(host: str, port: int, *, to_others: bool) -> socket.socket:
         ) from error
 
 
+def _is_news(record: logging.LogRecord) -> bool:
+    """Not that a client went away within its request: each would fill a page of the log when it likes to."""
+    from starlette.requests import ClientDisconnect
+
+    return not (record.exc_info and isinstance(record.exc_info[1], ClientDisconnect))
+
+
 def _application(server: Server[Any], service: Service, stopping: anyio.Event, token: str | None) -> "Starlette":
     from mcp.server.sse import SseServerTransport
     from mcp.server.transport_security import TransportSecurityMiddleware
@@ -150,7 +160,8 @@ def _application(server: Server[Any], service: Service, stopping: anyio.Event, t
                 await server.run(incoming, outgoing, server.create_initialization_options())
                 tasks.cancel_scope.cancel()
 
-    application = server.streamable_http_app(transport_security=settings)
+    logging.getLogger("mcp.server.streamable_http").addFilter(_is_news)
+    application = server.streamable_http_app(transport_security=settings, max_sessions=CLIENTS)
     application.router.routes += [
         Route("/sse", ServeSSE(), methods=["GET"]),
         Mount("/messages/", sse.handle_post_message),

@@ -1,11 +1,12 @@
 """Clients that connect and then do nothing, by the hundred, and those that ask and never read: the others are served."""
 
+import json
 import os
 import re
 import socket
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import anyio
@@ -20,8 +21,10 @@ pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("embedded")]
 FEW = ["sh", "-c", 'ulimit -n 256; exec "$@"', "sh", *serving.SERVE]
 IMPATIENT = """
 import sys
-from llm_sandbox_mcp.server import connections
+from llm_sandbox_mcp.server import connections, transports
 connections.UNREAD = 1.0
+connections.STALLED = 0.5
+transports.CLIENTS = 3
 from llm_sandbox_mcp.__main__ import main
 sys.exit(main())
 """
@@ -108,6 +111,60 @@ async def test_a_client_that_never_reads_is_sent_away_and_others_are_served(
             await ask_until_sent_away(deaf)
             assert await works(server)
             await at_most(before - 1, server)
+
+
+CUT = {
+    "head": b"GET /health HTTP/1.1\r\nhost: 127.0.0.1\r\nx: ",
+    "body": ASKED[:-2],
+    "body of unknown length": ASKED.replace(b"content-length: 3", b"transfer-encoding: chunked")[:-3] + b"3\r\n{",
+}
+
+
+@pytest.mark.parametrize("cut", CUT.values(), ids=CUT)
+async def test_a_client_that_stops_within_a_request_is_sent_away(
+    profile: Path, monkeypatch: pytest.MonkeyPatch, cut: bytes
+) -> None:
+    impatient = [sys.executable, "-c", IMPATIENT, *serving.SERVE[3:]]
+    with served(monkeypatch, profile, impatient) as server, connect(server) as slow:
+        # Not its first request, for which there is another bound.
+        slow.sendall(b"GET /health HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
+        told = b""
+        while not told.endswith(b"\r\n\r\nok\n"):
+            more = slow.recv(4096)
+            assert more, told
+            told += more
+        slow.sendall(cut)
+        with suppress(ConnectionResetError):
+            assert slow.recv(4096) == b""
+        assert await works(server)
+
+
+async def test_no_more_clients_are_remembered_than_there_may_be(profile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    impatient = [sys.executable, "-c", IMPATIENT, *serving.SERVE[3:]]
+    with served(monkeypatch, profile, impatient) as server:
+        said = [shake_hands(server) for _ in range(4)]
+        assert [head.split(b" ", 2)[1] for head in said] == [b"200", b"200", b"200", b"503"]
+        assert await works(server)
+
+
+def shake_hands(server: Server) -> bytes:
+    """The head of the answer to a client of the older protocol that goes at once."""
+    body = json.dumps(
+        {
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "initialize",
+            "params": {
+                "protocolVersion": "2025-06-18",
+                "capabilities": {},
+                "clientInfo": {"name": "test", "version": "1"},
+            },
+        }
+    ).encode()
+    head = re.sub(rb"mcp-protocol-version.*?\r\ncontent-length: 3", b"content-length: %d" % len(body), ASKED[:-3])
+    with connect(server) as client:
+        client.sendall(head + body)
+        return client.recv(4096)
 
 
 async def ask_until_sent_away(deaf: socket.socket) -> None:
