@@ -16,6 +16,7 @@ from .errors import CapacityReached, SandboxLost, UnknownSession, quoted
 from .execution import Outcome
 from .kernel import Kernel, Places
 from .leases import Lease
+from .overtime import Overtime
 from .pace import Pace
 from .policy import Policy
 from .pool import Pool
@@ -41,7 +42,7 @@ class Ran:
 class Session:
     """A client's named lease and its live kernels, one per language used. One run at a time; others wait their turn."""
 
-    def __init__(self, pool: Pool, policy: Policy, language: str, starts: Pace) -> None:
+    def __init__(self, pool: Pool, policy: Policy, language: str, starts: Pace, overtime: Overtime) -> None:
         starts.take()
         self.id = secrets.token_hex(16)
         self.policy = policy
@@ -53,6 +54,7 @@ class Session:
         self._pool = pool
         self._language = language
         self._starts = starts
+        self._overtime = overtime
         self._counted = True
         """Whether the start of the next sandbox is counted already: that of the first is, with its session."""
         self._lease: Lease | None = None
@@ -126,6 +128,8 @@ class Session:
         """
         name = places.language.name
         sandbox = await self.sandbox(name)
+        self._overtime.forget(sandbox)
+        deadline = anyio.current_time() + timeout
         before = await sandbox.usage()
         kernel = self._kernels.get(name)
         lived = kernel is not None
@@ -155,6 +159,8 @@ class Session:
             elif not outcome.alive:
                 self._kernels.pop(name, None)
                 await kernel.close()
+        if self._lease is not None:
+            self._overtime.watch(sandbox, deadline, self._end_overtime)
         return Ran(outcome, used, fullness, loss)
 
     async def _ask(
@@ -220,10 +226,17 @@ class Session:
     def drop(self, reason: str) -> None:
         """Lets the sandbox go with all state in it; the next run starts fresh and says why."""
         if self._lease is not None:
+            self._overtime.forget(self._lease.sandbox)
             self._lease.release()
             self.loss = f"{reason}; variables and files are lost"
         self._lease = None
         self._kernels = {}
+
+    def _end_overtime(self) -> bool:
+        if self.busy:  # such as by a copy, which would lose its sandbox
+            return False
+        self.drop("what it left running used the processor after the run's time was up")
+        return True
 
     def info(self, idle_timeout: float) -> SessionInfo:
         """What its owner may know of it."""
@@ -240,6 +253,7 @@ class Sessions:
         self._limits = limits
         self._starts = Pace(limits.starts_per_second)
         self._live: dict[str, Session] = {}
+        self._overtime = Overtime(tasks)
         tasks.start_soon(self._expire)
         self._changed = anyio.Event()
 
@@ -257,7 +271,7 @@ class Sessions:
             if not idle:
                 raise CapacityReached(_full(self._limits.max, room))
             oldest = min(idle, key=lambda session: session.used_at)
-        session = Session(self._pool, policy, language, self._starts)
+        session = Session(self._pool, policy, language, self._starts, self._overtime)
         if oldest is not None:
             self.close(oldest.id)
         self._live[session.id] = session

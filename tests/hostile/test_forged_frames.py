@@ -1,5 +1,6 @@
 """Attack: output that looks like the runner's own reports. Outcome: nobody is deceived but the code itself."""
 
+import anyio
 import pytest
 
 from tests.hostile.calls import NONCE
@@ -34,7 +35,7 @@ PAYLOADS = {
     "not UTF-8": b'{"status": "ok", "exit_code": 0, "result": "\xff"}',
     "lone surrogates": b'{"status": "ok", "exit_code": 0, "result": "\\ud800"}',
     "a long result": b'{"status": "ok", "exit_code": 0, "result": "' + b"x" * 900_000 + b'"}',
-    "a report over the limit": b'{"status": "ok", "exit_code": 0, "result": "' + b"x" * 3_000_000 + b'"}',
+    "a report over the limit": b'{"status": "ok", "exit_code": 0, "result": "' + b"x" * 1_500_000 + b'"}',
     "names of the server's own": b'{"status": "ok", "exit_code": 0, "session_state": "ended", "notes": ["x"], "session_id": "y"}',
 }
 
@@ -86,6 +87,30 @@ while True: pass
     assert (await arena.service.execute("6 * 7", session_id=first.session_id)).result == "42"
 
 
+@pytest.mark.parametrize("how", ["forged", "child"])
+async def test_what_goes_on_after_the_answer_is_ended_at_the_deadline(arena: Arena, how: str) -> None:
+    forged = """
+end(b'{"status": "ok", "exit_code": 0}')
+import signal
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+while True: pass
+"""
+    child = (
+        "import subprocess, sys\nsubprocess.Popen([sys.executable, '-c', 'while True: pass'], start_new_session=True)"
+    )
+    first = await arena.attack({"forged": NONCE + forged, "child": child}[how], timeout=1)
+    assert (first.status, first.session_state) == ("ok", "kept"), first
+    used = arena.service.pool().leased
+    with anyio.fail_after(1 + ANSWER):
+        await arena.service.pool_until(lambda pool: pool.leased < used)
+    second = await arena.execute("6 * 7", session_id=first.session_id)
+    assert (second.status, second.result) == ("ok", "42"), second
+    assert (
+        "started fresh: since an earlier run what it left running used the processor after the run's time was up; "
+        "variables and files are lost"
+    ) in second.notes
+
+
 async def test_half_an_end_is_no_end(arena: Arena) -> None:
     result = await arena.attack(NONCE + "os.write(1, frame(b'.', b'{}'))\nos.closerange(0, 4096)", timeout=2)
     assert result.status in ("error", "timeout"), result
@@ -94,6 +119,6 @@ async def test_half_an_end_is_no_end(arena: Arena) -> None:
 
 @pytest.mark.parametrize("frame", ["frame(b'+')", "frame(b'+', b'x' * 4000)", "frame(b'+')[:-1]"])
 async def test_frames_without_end_neither_fill_nor_stop_the_server(arena: Arena, frame: str) -> None:
-    result = await arena.attack(NONCE + f"block = {frame} * 500\nwhile True:\n    os.write(1, block)", timeout=1)
-    assert result.status in ("timeout", "output_limit"), result.status
-    assert result.duration < 1 + ANSWER
+    result = await arena.attack(NONCE + f"block = {frame} * 500\nwhile True:\n    os.write(1, block)", timeout=20)
+    assert result.status == "output_limit", result
+    assert result.duration < ANSWER
