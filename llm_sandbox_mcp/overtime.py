@@ -27,7 +27,7 @@ _BURST = 0.2
 @dataclass(slots=True, eq=False)
 class _Watched:
     sandbox: Sandbox
-    end: Callable[[], bool]
+    end: Callable[[], None]
     due: float
     since: float = 0.0
     """When the first look was, at the deadline; 0 before."""
@@ -44,14 +44,14 @@ class Overtime:
         self._wake = anyio.Event()
         tasks.start_soon(self._serve)
 
-    def watch(self, sandbox: Sandbox, deadline: float, end: Callable[[], bool]) -> None:
-        """Calls `end` until it is true, once processes of the sandbox go on using the processor after the deadline."""
+    def watch(self, sandbox: Sandbox, deadline: float, end: Callable[[], None]) -> None:
+        """Calls `end` once processes of the sandbox go on using the processor after the deadline."""
         self._watched[sandbox] = _Watched(sandbox, end, deadline)
         if deadline < self._asleep_until:
             self._wake.set()
 
     def forget(self, sandbox: Sandbox) -> None:
-        """Stops watching it: another run begins, whose own deadline follows, or it is gone."""
+        """Stops watching it: it is used again, with a deadline of its own, or is gone."""
         self._watched.pop(sandbox, None)
 
     async def _serve(self) -> None:
@@ -78,8 +78,7 @@ class Overtime:
             watched.due = now + _FIRST
             return
         elapsed = now - watched.since
-        over = cpu - watched.cpu > _SHARE * elapsed + _BURST
-        if over and watched.end():
+        if cpu - watched.cpu > _SHARE * elapsed + _BURST:
             self.forget(watched.sandbox)
-            return
-        watched.due = now + (_FIRST if over else min(elapsed, _SELDOM))
+            watched.end()
+        watched.due = now + min(elapsed, _SELDOM)

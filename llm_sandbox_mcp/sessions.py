@@ -55,6 +55,8 @@ class Session:
         self._language = language
         self._starts = starts
         self._overtime = overtime
+        self._deadline = 0.0
+        """Until when what the last use leaves running may use the processor."""
         self._counted = True
         """Whether the start of the next sandbox is counted already: that of the first is, with its session."""
         self._lease: Lease | None = None
@@ -76,16 +78,24 @@ class Session:
 
     @asynccontextmanager
     async def exclusive(self) -> AsyncIterator[None]:
-        """Waits for this session's turn and holds it; raises `UnknownSession` when it was closed meanwhile."""
+        """Waits for this session's turn and holds it; raises `UnknownSession` when it was closed meanwhile.
+
+        What the use leaves running may go on until its time is up, however the use ends.
+        """
         self._users += 1
         try:
             async with self._turn:
                 if self.closed:
                     raise UnknownSession(_unknown(self.id))
+                self._deadline = anyio.current_time() + self.policy.timeout
+                if self._lease is not None:
+                    self._overtime.forget(self._lease.sandbox)
                 yield
         finally:
             self._users -= 1
             self.used_at = anyio.current_time()
+            if self._lease is not None and not self.busy:
+                self._overtime.watch(self._lease.sandbox, self._deadline, self._end_overtime)
 
     async def sandbox(self, language: str = "") -> Sandbox:
         """The session's sandbox; interpreters that ended since the last run are let go.
@@ -128,8 +138,7 @@ class Session:
         """
         name = places.language.name
         sandbox = await self.sandbox(name)
-        self._overtime.forget(sandbox)
-        deadline = anyio.current_time() + timeout
+        self._deadline = anyio.current_time() + timeout
         before = await sandbox.usage()
         kernel = self._kernels.get(name)
         lived = kernel is not None
@@ -159,8 +168,6 @@ class Session:
             elif not outcome.alive:
                 self._kernels.pop(name, None)
                 await kernel.close()
-        if self._lease is not None:
-            self._overtime.watch(sandbox, deadline, self._end_overtime)
         return Ran(outcome, used, fullness, loss)
 
     async def _ask(
@@ -232,11 +239,8 @@ class Session:
         self._lease = None
         self._kernels = {}
 
-    def _end_overtime(self) -> bool:
-        if self.busy:  # such as by a copy, which would lose its sandbox
-            return False
+    def _end_overtime(self) -> None:
         self.drop("what it left running used the processor after the run's time was up")
-        return True
 
     def info(self, idle_timeout: float) -> SessionInfo:
         """What its owner may know of it."""

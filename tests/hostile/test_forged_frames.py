@@ -87,23 +87,53 @@ while True: pass
     assert (await arena.service.execute("6 * 7", session_id=first.session_id)).result == "42"
 
 
-@pytest.mark.parametrize("how", ["forged", "child"])
-async def test_what_goes_on_after_the_answer_is_ended_at_the_deadline(arena: Arena, how: str) -> None:
-    forged = """
-end(b'{"status": "ok", "exit_code": 0}')
+SPIN = """
 import signal
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 while True: pass
 """
-    child = (
-        "import subprocess, sys\nsubprocess.Popen([sys.executable, '-c', 'while True: pass'], start_new_session=True)"
-    )
-    first = await arena.attack({"forged": NONCE + forged, "child": child}[how], timeout=1)
-    assert (first.status, first.session_state) == ("ok", "kept"), first
+GOES_ON = {
+    "forged": NONCE + "end(b'{\"status\": \"ok\", \"exit_code\": 0}')" + SPIN,
+    "child": "import subprocess, sys\n"
+    "subprocess.Popen([sys.executable, '-c', 'while True: pass'], start_new_session=True)",
+}
+
+
+@pytest.mark.parametrize("how", GOES_ON)
+async def test_what_goes_on_after_the_answer_is_ended_at_the_deadline(arena: Arena, how: str) -> None:
     used = arena.service.pool().leased
+    first = await arena.attack(GOES_ON[how], timeout=1)
+    assert (first.status, first.session_state) == ("ok", "kept"), first
+    await ended_for_overtime(arena, first.session_id, used)
+
+
+async def test_what_goes_on_after_a_cancelled_run_is_ended_at_the_deadline(arena: Arena) -> None:
+    deaf = NONCE + """
+import signal
+def answer(*_):
+    end(b'{"status": "interrupted", "exit_code": 130}')
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    while True: pass
+signal.signal(signal.SIGINT, answer)
+print('ready', flush=True)
+while True: pass
+"""
+    used = arena.service.pool().leased
+    session = (await arena.execute("1")).session_id
+    with anyio.fail_after(20), anyio.CancelScope() as scope:
+
+        async def cancel(_stream: str, _text: str) -> None:
+            scope.cancel()
+
+        await arena.execute(deaf, session_id=session, timeout=1, on_output=cancel)
+    await ended_for_overtime(arena, session, used)
+
+
+async def ended_for_overtime(arena: Arena, session: str, used: int) -> None:
+    """Waits until a session's sandbox is ended, of which there were so many, and sees that it says why."""
     with anyio.fail_after(1 + ANSWER):
         await arena.service.pool_until(lambda pool: pool.leased < used)
-    second = await arena.execute("6 * 7", session_id=first.session_id)
+    second = await arena.execute("6 * 7", session_id=session)
     assert (second.status, second.result) == ("ok", "42"), second
     assert (
         "started fresh: since an earlier run what it left running used the processor after the run's time was up; "

@@ -24,7 +24,6 @@ class Counted:
         self._uses = iter(uses)
         self._cpu = 100.0
         self.ends = 0
-        self.refuses = 0
         self.looked = 0
         self.first = 0.0
         self.seen = anyio.Event()
@@ -47,12 +46,9 @@ class Counted:
         self._cpu += more
         return Usage(0, 0, self._cpu)
 
-    def end(self) -> bool:
+    def end(self) -> None:
         self.ends += 1
-        if self.ends <= self.refuses:
-            return False
         self.ended.set()
-        return True
 
 
 @pytest.fixture(autouse=True)
@@ -131,16 +127,6 @@ async def test_what_is_watched_anew_has_its_new_deadline() -> None:
         await until(other.ended)
         tasks.cancel_scope.cancel()
     assert again.looked == 0
-
-
-async def test_one_that_cannot_be_ended_yet_is_ended_later() -> None:
-    busy = Counted([0.0, 1.0])
-    busy.refuses = 2
-    async with open_tasks() as tasks:
-        watch(tasks, busy)
-        await until(busy.ended)
-        tasks.cancel_scope.cancel()
-    assert busy.ends == 3
 
 
 async def test_where_nobody_counts_nothing_is_watched() -> None:
