@@ -1,7 +1,7 @@
 """Session ids and what they own: a lease, live kernels, and a time to expire."""
 
 import secrets
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
@@ -47,6 +47,8 @@ class Session:
         self.id = secrets.token_hex(16)
         self.policy = policy
         self.runs = 0
+        self.uses = 0
+        """How often it was asked for something, be it a run or a copy."""
         self.opened_at = self.used_at = anyio.current_time()
         self.closed = False
         self.loss: str | None = None
@@ -83,6 +85,7 @@ class Session:
         What the use leaves running may go on until its time is up, however the use ends.
         """
         self._users += 1
+        self.uses += 1
         try:
             async with self._turn:
                 if self.closed:
@@ -264,17 +267,16 @@ class Sessions:
     def open(self, language: str, policy: Policy) -> Session:
         """A new session for a first use in that language, in a sandbox with that policy.
 
-        Where the limit is reached, the longest idle one makes room.
+        Where the limit is reached, an idle one makes room.
 
         Raises `CapacityReached` when none is idle, or too many sandboxes were started just now.
         """
         oldest = None
         room = self._pool.room
         if len(self._live) >= min(self._limits.max, room.sandboxes):
-            idle = [session for session in self._live.values() if not session.busy]
-            if not idle:
+            oldest = longest_idle([*self._live.values()])
+            if oldest is None:
                 raise CapacityReached(_full(self._limits.max, room))
-            oldest = min(idle, key=lambda session: session.used_at)
         session = Session(self._pool, policy, language, self._starts, self._overtime)
         if oldest is not None:
             self.close(oldest.id)
@@ -320,6 +322,18 @@ class Sessions:
             self._changed = anyio.Event()
             with anyio.CancelScope(deadline=min(deadlines, default=float("inf"))):
                 await self._changed.wait()
+
+
+def longest_idle(sessions: Sequence[Session]) -> Session | None:
+    """Which session makes room; None where all are busy.
+
+    It is one that was used once, where these are a quarter of all: a storm of new sessions takes the places of its
+    own, and not of those that others come back to.
+    """
+    once = [session for session in sessions if session.uses < 2]
+    idle = [session for session in (once if 4 * len(once) >= len(sessions) else sessions) if not session.busy]
+    idle = idle or [session for session in sessions if not session.busy]
+    return min(idle, key=lambda session: session.used_at, default=None)
 
 
 def _full(most: int, room: Room) -> str:

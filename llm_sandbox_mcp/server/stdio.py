@@ -14,7 +14,7 @@ import anyio
 import anyio.lowlevel
 from anyio.abc import ObjectReceiveStream, ObjectSendStream
 from mcp.shared.message import SessionMessage
-from mcp.types import INVALID_REQUEST, ErrorData, JSONRPCError, jsonrpc_message_adapter
+from mcp.types import INVALID_REQUEST, PARSE_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adapter
 
 from ..readiness import readable, writable
 from ..units import format_size
@@ -28,6 +28,8 @@ _VERSION = rb'"jsonrpc"\s*:\s*"2\.0"'
 _FIRST = re.compile(rb"\s*\{\s*(?:%b\s*,\s*)?%b" % (_VERSION, _NUMBER))
 _LAST = re.compile(rb"%b\s*(?:,\s*%b\s*)?\}\s*$" % (_NUMBER, _VERSION))
 """Where clients put the id of a request: before all that it holds, or after it."""
+_TOO_LONG = f"a message has {format_size(_LONGEST)} at most; send less at once, such as files in parts"
+_MALFORMED = "the message is no JSON-RPC 2.0; send valid JSON, and in its strings valid Unicode without lone surrogates"
 _WRITE_SIZE = 4096
 """A pipe that is ready takes this much without blocking (PIPE_BUF)."""
 
@@ -59,11 +61,14 @@ async def stdio_streams() -> AsyncIterator[tuple[Incoming, Outgoing]]:
                 while out_send.statistics().tasks_waiting_send >= _UNREAD:
                     await progress.wait()
                 if len(line) > _LONGEST or isinstance(line, _Ends):
-                    await out_send.send(_refusal(line))
+                    await out_send.send(_refusal(_id(line), INVALID_REQUEST, _TOO_LONG))
                     continue
                 try:
                     message = jsonrpc_message_adapter.validate_json(line, by_name=False)
                 except ValueError as error:
+                    # The package answers none of these, and whoever asked would wait for ever.
+                    if (asked := _id(line)) is not None:
+                        await out_send.send(_refusal(asked, PARSE_ERROR, _MALFORMED))
                     await in_send.send(error)
                 else:
                     await in_send.send(SessionMessage(message))
@@ -127,12 +132,14 @@ async def _lines(fd: int) -> AsyncIterator[bytes]:
             return
 
 
-def _refusal(line: bytes) -> SessionMessage:
-    """The answer to a message that is too long; nobody is named in it where its id cannot be made out."""
+def _id(line: bytes) -> int | str | None:
+    """The id of a message that cannot be read whole; None where it cannot be made out."""
     found = _FIRST.match(line) or _LAST.search(line)
-    text = f"a message has {format_size(_LONGEST)} at most; send less at once, such as files in parts"
-    error = ErrorData(code=INVALID_REQUEST, message=text)
-    return SessionMessage(JSONRPCError(jsonrpc="2.0", id=json.loads(found[1]) if found else None, error=error))
+    return json.loads(found[1]) if found else None
+
+
+def _refusal(asked: int | str | None, code: int, text: str) -> SessionMessage:
+    return SessionMessage(JSONRPCError(jsonrpc="2.0", id=asked, error=ErrorData(code=code, message=text)))
 
 
 async def _write(fd: int, data: bytes) -> None:

@@ -93,7 +93,7 @@ signal.signal(signal.SIGINT, signal.SIG_IGN)
 while True: pass
 """
 GOES_ON = {
-    "forged": NONCE + "end(b'{\"status\": \"ok\", \"exit_code\": 0}')" + SPIN,
+    "forged": NONCE + 'end(b\'{"status": "ok", "exit_code": 0}\')' + SPIN,
     "child": "import subprocess, sys\n"
     "subprocess.Popen([sys.executable, '-c', 'while True: pass'], start_new_session=True)",
 }
@@ -108,7 +108,9 @@ async def test_what_goes_on_after_the_answer_is_ended_at_the_deadline(arena: Are
 
 
 async def test_what_goes_on_after_a_cancelled_run_is_ended_at_the_deadline(arena: Arena) -> None:
-    deaf = NONCE + """
+    deaf = (
+        NONCE
+        + """
 import signal
 def answer(*_):
     end(b'{"status": "interrupted", "exit_code": 130}')
@@ -118,6 +120,7 @@ signal.signal(signal.SIGINT, answer)
 print('ready', flush=True)
 while True: pass
 """
+    )
     used = arena.service.pool().leased
     session = (await arena.execute("1")).session_id
     with anyio.fail_after(20), anyio.CancelScope() as scope:

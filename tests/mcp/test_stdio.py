@@ -93,6 +93,26 @@ async def test_lines_that_are_not_json_rpc_change_nothing() -> None:
         assert await talk.process.wait() == 0
 
 
+MALFORMED = {
+    "a lone surrogate": json.dumps({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "\ud800"}}),
+    "a lone surrogate, id last": json.dumps({"method": "\ud800", "params": {"id": 1}, "jsonrpc": "2.0", "id": 7}),
+    "no end": '{"jsonrpc": "2.0", "id": 7, "method": "tools/list"',
+    "invalid UTF-8": '{"jsonrpc": "2.0", "id": 7, "method": "tools/list\udcff"}',
+    "too deep": '{"jsonrpc": "2.0", "id": 7, "method": "tools/list", "params": ' + '{"a": ' * 5000 + "1" + "}" * 5001,
+}
+
+
+@pytest.mark.parametrize("line", MALFORMED.values(), ids=MALFORMED)
+async def test_a_request_that_cannot_be_read_is_answered(line: str) -> None:
+    async with server() as talk:
+        await talk.send(message("initialize", CLIENT, 1))
+        await talk.receive()
+        await talk.send(line.encode(errors="surrogateescape") + b"\n" + message("tools/list", number=8))
+        refused = await talk.receive()
+        assert (refused["id"], refused["error"]["code"]) == (7, -32700), refused
+        assert (await talk.receive())["id"] == 8
+
+
 async def test_a_message_larger_than_a_pipe_goes_both_ways() -> None:
     async with server() as talk:
         await talk.send(message("initialize", CLIENT, 1))
