@@ -1,0 +1,59 @@
+"""Which session makes room for a new one: an idle one, and in a storm of new ones one of the storm's."""
+
+from dataclasses import dataclass
+from typing import cast
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llm_sandbox_mcp.sessions import Session, longest_idle
+
+
+@dataclass(eq=False)
+class Used:
+    """Of a session what decides."""
+
+    uses: int
+    used_at: float
+    busy: bool = False
+
+
+def chosen(sessions: list[Used]) -> Used | None:
+    """Which of them has to go."""
+    return cast(Used | None, longest_idle(cast(list[Session], sessions)))
+
+
+SESSIONS = st.lists(st.builds(Used, st.integers(0, 4), st.floats(0, 100), st.booleans()), max_size=12)
+
+
+@given(SESSIONS)
+def test_an_idle_one_goes_if_there_is_any(sessions: list[Used]) -> None:
+    gone = chosen(sessions)
+    assert gone is None if all(session.busy for session in sessions) else gone is not None and not gone.busy
+
+
+@given(SESSIONS)
+def test_none_of_its_kind_has_been_idle_for_longer(sessions: list[Used]) -> None:
+    gone = chosen(sessions)
+    if gone is not None:
+        alike = [one for one in sessions if not one.busy and (one.uses < 2) == (gone.uses < 2)]
+        assert gone.used_at == min(one.used_at for one in alike)
+
+
+@given(st.integers(4, 64), st.data())
+def test_a_storm_of_new_ones_leaves_three_quarters_to_those_that_are_used(most: int, data: st.DataObject) -> None:
+    others = [Used(2, at) for at in range(data.draw(st.integers(0, most)))]
+    live = list(others)
+    for at in range(100, 100 + 3 * most):
+        if len(live) == most:
+            gone = chosen(live)
+            assert gone is not None
+            live.remove(gone)
+        live.append(Used(1, at))
+    left = sum(one in live for one in others)
+    assert left >= min(len(others), 3 * most // 4)
+
+
+def test_where_new_ones_are_few_the_longest_idle_goes() -> None:
+    old, new = Used(5, 1.0), Used(1, 2.0)
+    assert chosen([old, Used(5, 3.0), Used(5, 4.0), Used(5, 5.0), new]) is old
