@@ -104,6 +104,6 @@ COUNTERS: Mapping[str, Counter] = {
     "message queues": Counter(f"{HOLD}{_QUEUE}hold(queue, 4)", f"{HOLD}{_QUEUE}queue_if_any()"),
     "pending signals": Counter(f"{HOLD}{_SIGNAL}hold(send, 4)", f"{HOLD}{_SIGNAL}send()"),
     "descriptors in flight": Counter(f"{HOLD}{_FLIGHT}hold(fly, 12)", f"{HOLD}{_FLIGHT}fly(2)"),
-    "pseudo-terminals": Counter(f"{HOLD}{_TERMINAL}hold(terminal, 4)"),
+    "pseudo-terminals": Counter(f"{HOLD}{_TERMINAL}hold(terminal, 4)", f"{HOLD}{_TERMINAL}terminal()"),
     "aio contexts": Counter(f"{HOLD}{_CONTEXT}hold(context, 4)"),
 }

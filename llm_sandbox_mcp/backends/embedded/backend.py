@@ -171,6 +171,7 @@ class EmbeddedBackend(Backend):
             tools=launcher.places["tools"],
             init=stage.init,
             resolving=stage.resolving,
+            terminals=stage.terminals if launcher.own_terminals else None,
         )
         enforced = launcher.cgroups > 0
         program = shutil.which(self._bwrap) or self._bwrap

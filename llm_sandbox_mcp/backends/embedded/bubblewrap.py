@@ -32,6 +32,8 @@ class Mounts:
     init: Path
     resolving: Path
     """Files of /etc in the place of others, where names are resolved over an open network."""
+    terminals: Path | None
+    """The sandbox's own pseudo-terminals; without them it has those of the machine."""
 
 
 def command(
@@ -54,7 +56,9 @@ def command(
         *("--ro-bind", str(mounts.tools), TOOLS),
         *("--ro-bind", str(mounts.init), "/opt/init.py"),
         *_proc(),
-        *("--dev", "/dev", *_tmpfs("/dev/shm", _SHM, "1777"), "--remount-ro", "/dev"),
+        *("--dev", "/dev", *_tmpfs("/dev/shm", _SHM, "1777")),
+        *(("--dev-bind", str(mounts.terminals), "/dev/pts") if mounts.terminals else ()),
+        *("--remount-ro", "/dev"),
         # The server looks into them from outside, where it need not be root.
         *_tmpfs(WORKDIR, policy.disk, "0755"),
         *_tmpfs(HOME, policy.disk, "0755"),

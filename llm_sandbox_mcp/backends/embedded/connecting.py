@@ -5,12 +5,13 @@ machine's network. It has the sandbox's user, is root in the sandbox's user name
 capability and a view of /etc and /run. No process of the sandbox ever is in the machine's network.
 """
 
-import ctypes
 import fcntl
 import os
 import socket
 import struct
 from collections.abc import Iterable, Iterator, Sequence
+
+from . import libc
 
 RESOLVER = "10.0.2.3"
 """Where slirp4netns answers for the machine's own name server."""
@@ -29,15 +30,11 @@ _NEVER = (
 _FIB_TRIE = "/proc/net/fib_trie"
 _TUN_NUMBER = os.makedev(10, 200)
 
-_CLONE_NEWNS, _CLONE_NEWUSER, _CLONE_NEWNET = 0x20000, 0x10000000, 0x40000000
-_MS_NOSUID, _MS_NOEXEC, _MS_REC, _MS_PRIVATE = 0x2, 0x8, 0x4000, 0x40000
 _NS_GET_USERNS = 0xB701
 _SIOCADDRT = 0x890B
 _RTF_UP, _RTF_REJECT = 0x1, 0x200
 _ROUTE = "@L16s16s16sHhLBB3hhPLLH"
 """struct rtentry of linux/route.h."""
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 def command(program: str) -> list[str]:
@@ -59,9 +56,8 @@ def keep(namespace: int, ready: int) -> None:
 
 def own_devices() -> None:
     """Gives this process, which is root, a /dev with nothing but what networks are made with, for any user."""
-    _check(_libc.unshare(_CLONE_NEWNS))
-    _check(_libc.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None))
-    _check(_libc.mount(b"tmpfs", b"/dev", b"tmpfs", _MS_NOSUID | _MS_NOEXEC, b"mode=0755"))
+    libc.own_mounts()
+    libc.mount("tmpfs", "/dev", "tmpfs", libc.MS_NOSUID | libc.MS_NOEXEC, "mode=0755")
     os.mkdir(os.path.dirname(TUN), 0o755)
     os.mknod(TUN, 0o020666, _TUN_NUMBER)
     os.chmod(TUN, 0o666)
@@ -71,12 +67,12 @@ def enter() -> None:
     """Makes this process root in the user namespace that the network belongs to, and shuts in that what code must not
     reach. To be called as the user who made the sandbox."""
     shut = [*_NEVER, *(f"{address}/32" for address in own_addresses())]
-    _check(_libc.setns(fcntl.ioctl(_NAMESPACE_FD, _NS_GET_USERNS), _CLONE_NEWUSER))
+    libc.setns(fcntl.ioctl(_NAMESPACE_FD, _NS_GET_USERNS), libc.CLONE_NEWUSER)
     # In a process of its own, for there is no way back to the machine's network.
     pid = os.fork()
     if pid == 0:
         try:
-            _check(_libc.setns(_NAMESPACE_FD, _CLONE_NEWNET))
+            libc.setns(_NAMESPACE_FD, libc.CLONE_NEWNET)
             _refuse(shut)
             os._exit(0)
         except BaseException as error:  # a copy of the launcher: nothing may unwind into the launcher's own frames
@@ -117,9 +113,3 @@ def _refuse(networks: Iterable[str]) -> None:
 
 def _sockaddr(address: str) -> bytes:
     return struct.pack("=HH4s8x", socket.AF_INET, 0, socket.inet_aton(address))
-
-
-def _check(result: int) -> None:
-    if result != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))

@@ -6,7 +6,8 @@ group and dropping privileges must happen between fork and exec. So the server s
 
     {"op": "start", "server", "runtime", "shown": {name: folder}, "trial": argv}
                                                       ->  {"event": "ready", "cgroups": version, "reason",
-                                                           "uids": [first, count], "shared": reason, "places"}
+                                                           "uids": [first, count], "shared": reason, "places",
+                                                           "terminals": whether sandboxes have their own}
     {"op": "launch", "id", "argv", "uid", "limits"}   + the control socket of the sandbox
                                                       ->  {"event": "launched", "id", "version", "groups"}
     {"op": "connect", "id", "program", "uid"}         + its network namespace, and a pipe that says "1" once it is open
@@ -18,7 +19,6 @@ server's control groups and its runtime folder.
 """
 
 import contextlib
-import ctypes
 import json
 import os
 import select
@@ -30,7 +30,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from . import cgroups, connecting, uids
+from . import cgroups, connecting, libc, terminals, uids
 from .cgroup_detect import detect
 
 CONTROL_FD = 3
@@ -43,14 +43,9 @@ SECCOMP = "seccomp.bpf"
 _ROOTS_UIDS = (200_000, 65_536)
 _PACKET = 1 << 18
 _LOG_BYTES = 2000
-_PR_SET_PDEATHSIG = 1
-_PR_SET_CHILD_SUBREAPER = 36
-_PR_SET_NO_NEW_PRIVS = 38
 _REMOVAL_RETRY_MS = 20
 """A control group can stay busy for a moment after its last process was reaped."""
 _FAREWELL_ROUNDS = 100
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(slots=True)
@@ -76,6 +71,7 @@ class Launcher:
         self._own_devices = False
         self._shares: Mapping[str, int] | None = None
         self._runtime = ""
+        self._own_terminals = False
 
     def answer(self) -> bool:
         """Handles one packet; false once the server is gone."""
@@ -162,8 +158,10 @@ class Launcher:
         self._hierarchy = found.claim(request["server"])
         given, shared, places = self._take_uids(request["shown"], request["trial"])
         self._stage = places["stage"]
+        self._own_terminals = terminals.can_be_owned(self._stage, self._shares)
         groups = {"cgroups": self._hierarchy.version, "reason": self._hierarchy.reason}
-        self._send(event="ready", uids=given, shared=shared, places=places, **groups)
+        own = self._own_terminals
+        self._send(event="ready", uids=given, shared=shared, places=places, terminals=own, **groups)
 
     def _take_uids(self, shown: dict[str, str], trial: list[str]) -> tuple[tuple[int, int], str, dict[str, str]]:
         """The uids that sandboxes can have, why there are none, and where what all of them see is for any of them."""
@@ -223,9 +221,12 @@ class Launcher:
         try:
             os.setpgid(0, 0)
             _leave_launcher(log)
+            if self._shares is None:  # as long as it is root
+                self._take_terminals()
             _give_up_privileges(request["uid"], group)
             if self._shares is not None:
                 uids.bound(self._shares)
+                self._take_terminals()
             control = os.dup(control)
             seccomp = os.open(os.path.join(self._stage, SECCOMP), os.O_RDONLY)
             os.dup2(seccomp, SECCOMP_FD)
@@ -236,6 +237,10 @@ class Launcher:
             os.write(2, f"cannot start: {error}".encode())
         finally:
             os._exit(127)
+
+    def _take_terminals(self) -> None:
+        if self._own_terminals:
+            terminals.own(self._stage)
 
     def _become_network(self, request: dict[str, Any], child: _Child, namespace: int, ready: int) -> NoReturn:
         """In the forked child: joins the sandbox's group and user, and becomes what opens its network."""
@@ -291,9 +296,9 @@ def _give_up_privileges(uid: int | None, group: cgroups.Group | None) -> None:
         os.setresuid(uid, uid, uid)
     if 0 in os.getresuid() + os.getresgid():
         raise PermissionError("refusing to start a sandbox with the rights of root")
-    _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+    libc.prctl(libc.PR_SET_NO_NEW_PRIVS, 1)
     # Setting the uid cleared it, and bubblewrap sets its own only after its start.
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _run(argv: list[str]) -> NoReturn:
@@ -320,11 +325,6 @@ def _tail(log: int) -> str:
     return os.pread(log, _LOG_BYTES, max(0, size - _LOG_BYTES)).decode(errors="replace").strip()
 
 
-def _prctl(option: int, value: int) -> None:
-    if _libc.prctl(option, value, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), f"prctl {option} was refused")
-
-
 def main() -> None:
     """Serves the control socket until the server is gone."""
     control = socket.socket(fileno=int(sys.argv[1]))
@@ -332,7 +332,7 @@ def main() -> None:
     os.umask(0o022)
     # A person's Ctrl-C reaches the whole terminal group; the server decides what it means, and its end ends us.
     os.setsid()
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    libc.prctl(libc.PR_SET_CHILD_SUBREAPER, 1)
     woken, wake = os.pipe()
     os.set_blocking(woken, False)
     os.set_blocking(wake, False)

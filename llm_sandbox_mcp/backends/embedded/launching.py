@@ -66,6 +66,8 @@ class Launcher:
         """Why that is so: "cause; next step"."""
         self.places: Mapping[str, Path] = {}
         """Where a sandbox of any uid can get to the folders that were given to `start`."""
+        self.own_terminals = False
+        """Whether each sandbox has pseudo-terminals of its own."""
         self.gone = False
 
     async def start(self, server: str, runtime: Path, shown: Mapping[str, Path], trial: Sequence[str]) -> bool:
@@ -161,6 +163,7 @@ class Launcher:
                 self.cgroups, self.reason, self.shared = event["cgroups"], event["reason"], event["shared"]
                 first, count = event["uids"]
                 self.uids = range(first, first + count)
+                self.own_terminals = event["terminals"]
                 self.places = {name: Path(place) for name, place in event["places"].items()}
                 self._ready.set()
             case "exited":

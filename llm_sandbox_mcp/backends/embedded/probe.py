@@ -12,7 +12,7 @@ import anyio.to_thread
 
 from .. import system_calls
 from ..base import Check
-from . import connecting, landlock
+from . import connecting, landlock, terminals
 from .bubblewrap import system
 from .launching import Launcher
 
@@ -38,7 +38,7 @@ async def checks(bwrap: str, launcher: Launcher | None) -> list[Check]:
     rows = [*await anyio.to_thread.run_sync(_essentials, bwrap), _landlock()]
     cgroups, reason = 0, "the launcher did not start"
     if launcher is not None:
-        rows.append(_uids(launcher))
+        rows += [_uids(launcher), _terminals(launcher)]
         cgroups, reason = launcher.cgroups, launcher.reason
     if not cgroups:
         rows.append(
@@ -183,6 +183,13 @@ def _uids(launcher: Launcher) -> Check:
     cause, _, step = launcher.shared.partition("; ")
     shared = f"shared uid: the kernel counts sandboxes with the server, as those of uid {os.geteuid()}: {cause}"
     return Check("uids", "degraded", shared, step)
+
+
+def _terminals(launcher: Launcher) -> Check:
+    if launcher.own_terminals:
+        return Check("terminals", "ok", f"each sandbox has {terminals.MOST} pseudo-terminals of its own")
+    fix = "start the server as root, or let its user make user namespaces"
+    return Check("terminals", "degraded", "one sandbox can take all pseudo-terminals that the machine has", fix)
 
 
 def _reads(switch: Path) -> str | None:

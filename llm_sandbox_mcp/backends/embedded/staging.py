@@ -14,6 +14,7 @@ from .. import system_calls
 from ..base import HANDLERS
 from .etc import RESOLVING, write_etc
 from .launcher import SECCOMP
+from .terminals import FOLDER
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,10 @@ class Stage:
         return self.path / "init.py"
 
     @property
+    def terminals(self) -> Path:
+        return self.path / FOLDER
+
+    @property
     def seccomp(self) -> Path:
         return self.path / SECCOMP
 
@@ -56,6 +61,7 @@ def write_stage(path: Path, handlers: Mapping[str, Path]) -> Stage:
         stage.resolving.mkdir()
         for name, text in RESOLVING.items():
             (stage.resolving / name).write_text(text)
+        stage.terminals.mkdir()
         stage.handlers.mkdir()
         for name, folder in handlers.items():
             shutil.copytree(folder, stage.handlers / name, ignore=shutil.ignore_patterns("__pycache__", "selftest"))

@@ -8,13 +8,14 @@ each sandbox another. What all of them see may lie where none of these uids can 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import pwd
 import resource
 import shutil
 import signal
 from dataclasses import dataclass
+
+from . import libc
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,11 +36,6 @@ _SHARED_COUNTS = ("max_inotify_instances", "max_inotify_watches")
 _SHARE = 16
 """A sandbox has one of so many parts of what there is for the server's user."""
 _SAID = 300
-_PR_SET_DUMPABLE = 4
-_CLONE_NEWNS, _CLONE_NEWUSER = 0x20000, 0x10000000
-_MS_BIND, _MS_REC, _MS_PRIVATE = 0x1000, 0x4000, 0x40000
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class NotLent(Exception):
@@ -123,7 +119,7 @@ def enter(lent: Lent) -> None:
         _map(lent, ready)
     os.close(ready)
     try:
-        _check(_libc.unshare(_CLONE_NEWUSER))
+        libc.unshare(libc.CLONE_NEWUSER)
         os.write(entered, b"1")
     finally:
         os.close(entered)
@@ -165,9 +161,9 @@ def bound(shares: Mapping[str, int]) -> None:
     So the namespace has a limit of its own.
     """
     uid, gid = os.geteuid(), os.getegid()
-    _check(_libc.unshare(_CLONE_NEWUSER))
+    libc.unshare(libc.CLONE_NEWUSER)
     # Another uid was taken before, since when these files are root's.
-    _check(_libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0))
+    libc.prctl(libc.PR_SET_DUMPABLE, 1)
     for name, most in shares.items():
         # In a container they may not be writable; sandboxes then can take these from each other, and no harm else.
         with contextlib.suppress(PermissionError):
@@ -189,19 +185,12 @@ def _write(path: str, text: str) -> None:
 
 def show(folders: Mapping[str, str]) -> None:
     """Mounts folders by their names below `SHOWN`, for this process and what it starts."""
-    _check(_libc.unshare(_CLONE_NEWNS))
-    _check(_libc.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None))
+    libc.own_mounts()
     # Opened before something is mounted there: they may be below it.
     opened = {name: os.open(path, os.O_PATH) for name, path in folders.items()}
-    _check(_libc.mount(b"tmpfs", SHOWN.encode(), b"tmpfs", 0, b"mode=0755"))
+    libc.mount("tmpfs", SHOWN, "tmpfs", 0, "mode=0755")
     for name, descriptor in opened.items():
         place = os.path.join(SHOWN, name)
         os.mkdir(place, 0o755)
-        _check(_libc.mount(f"/proc/self/fd/{descriptor}".encode(), place.encode(), None, _MS_BIND | _MS_REC, None))
+        libc.mount(f"/proc/self/fd/{descriptor}", place, None, libc.MS_BIND | libc.MS_REC)
         os.close(descriptor)
-
-
-def _check(result: int) -> None:
-    if result != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
