@@ -76,6 +76,9 @@ class Places:
         common = {
             "PATH": path,
             "HOME": HOME,
+            # Where nobody has told the system of the user, programs look here.
+            "USER": "sandbox",
+            "LOGNAME": "sandbox",
             "LANG": "C.UTF-8",
             "SANDBOX_WORKDIR": WORKDIR,
             "SANDBOX_FIGURES": FIGURES,

@@ -244,7 +244,7 @@ class ContainersSection(Section):
 
     image: Annotated[str, Field(min_length=1)]
     images: Mapping[str, str]
-    user: Annotated[str, Field(pattern="^[1-9][0-9]*:[1-9][0-9]*$")]
+    user: Annotated[str, Field(pattern="^([1-9][0-9]*:[1-9][0-9]*)?$")]
     environment: Annotated[str, Field(pattern="^/")]
     prefix: Many[str]
     runtime: str

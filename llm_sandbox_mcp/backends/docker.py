@@ -25,7 +25,9 @@ from .containers.engine import (
     CERTIFICATES,
     FIRST_SECONDS,
     LAST_CHARACTERS,
+    MAPPED_USERS,
     SECONDS,
+    USERS,
     Engine,
     Found,
     Recipe,
@@ -37,6 +39,7 @@ from .containers.engine import (
 _CONNECTIONS = 32
 _NO_TLS = "an HTTP request to an HTTPS server"
 """What the engine says where it was expected to speak without TLS."""
+_MAPPED = ("name=userns", "name=rootless")
 _LIMITS = {"memory": "MemoryLimit", "processes": "PidsLimit", "processors": "CpuCfsQuota"}
 
 
@@ -108,6 +111,11 @@ class DockerEngine(Engine):
             yield Check(
                 "seccomp", "degraded", "the engine filters no system calls", "use one that is built with seccomp"
             )
+
+    def users(self) -> range:
+        with self._edge("asking for its settings"):
+            options = self._api.info().get("SecurityOptions") or ()
+        return MAPPED_USERS if any(name in option for option in options for name in _MAPPED) else USERS
 
     def create(self, recipe: Recipe) -> str:
         options: dict[str, Any] = {}

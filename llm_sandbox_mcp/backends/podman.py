@@ -24,7 +24,9 @@ from .containers.container import lost_sandbox
 from .containers.engine import (
     FIRST_SECONDS,
     LAST_CHARACTERS,
+    MAPPED_USERS,
     SECONDS,
+    USERS,
     Engine,
     Found,
     Recipe,
@@ -35,6 +37,8 @@ from .containers.engine import (
 _CONNECTIONS = 32
 _LOOPBACK = re.compile(r"(localhost|127(\.\d{1,3}){3})(:\d+)?/")
 _REMOVALS = 12
+_TERMINALS = ("nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "max=64")
+"""The kernel has so many pseudo-terminals for the machine, and one container could take them all."""
 _PROCESSES = 16_384
 """Of one uid in all containers together; how many one container may have is for its control group to say."""
 
@@ -88,6 +92,11 @@ class PodmanEngine(Engine):
         if security.get("rootless"):
             yield Check("rootless", "ok", "root of a container is an ordinary user of the machine")
 
+    def users(self) -> range:
+        with self._edge("asking for its settings"):
+            security = self._get("/info")["host"].get("security") or {}
+        return MAPPED_USERS if security.get("rootless") else USERS
+
     def create(self, recipe: Recipe) -> str:
         period = 100_000
         uid, _, gid = recipe.user.partition(":")
@@ -108,6 +117,7 @@ class PodmanEngine(Engine):
                 {"destination": place, "type": "tmpfs", "source": "tmpfs", "options": [*writable, f"size={size}"]}
                 for place, size in recipe.folders.items()
             ]
+            + [{"destination": "/dev/pts", "type": "devpts", "source": "devpts", "options": [*_TERMINALS]}]
             + [
                 {
                     "destination": mount.target,

@@ -12,7 +12,8 @@ PODS = ("kubernetes",)
 _AGENT = "code has the user of the agent, so it can end it; `test_agent.py` says what comes of that"
 _FEEDER = "code has the user of what feeds its runner, so it can end that, and with it its own run; the pod stays"
 _PID_1 = "the first process of a container has the user of the code; `test_agent.py` says what comes of that"
-_ONE_USER = "all containers have the user that `containers.user` names, and the kernel counts by user"
+_TERMINALS = "a container's terminals are mounted by the engine, which takes no number"
+_BUFFERS = "a node with control groups of version 1 does not limit them; with version 2 they are memory"
 _USERS = "an engine without user namespaces maps no users"
 
 _SIZES = "before 1.22 no volume in memory has a size; memory bounds them all"
@@ -41,9 +42,10 @@ OUTCOMES: dict[str, tuple[tuple[str, ...], str]] = {
         "a shell counts in blocks, so that no limit of one byte can be set; it is 0, and no file is written",
     ),
     **{
-        f"test_what_one_sandbox_takes_the_others_still_have[{{}}-{counter}]": (CONTAINERS, _ONE_USER)
-        for counter in ("inotify instances", "pending signals", "descriptors in flight")
+        f"test_what_one_sandbox_takes_the_others_still_have[{backend}-pseudo-terminals]": ((backend,), _TERMINALS)
+        for backend in ("docker", "kubernetes")
     },
+    **{f"test_buffers_of_sockets_count_as_memory[kubernetes-{kind}]": (PODS, _BUFFERS) for kind in ("tcp", "udp")},
     "test_the_only_interface_is_the_own_loopback": (PODS, _NETWORK),
     "test_no_address_outside_can_be_reached": (PODS, _NETWORK),
 }

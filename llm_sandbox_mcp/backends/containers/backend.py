@@ -1,6 +1,7 @@
 """Sandboxes that are containers of an engine."""
 
 import contextlib
+import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -30,9 +31,12 @@ T = TypeVar("T")
 LABEL = "llm-sandbox-mcp.server"
 """The id of the server that owns a container."""
 _MACHINE = "llm-sandbox-mcp.machine"
+_USER = "llm-sandbox-mcp.user"
 _EXPIRES = "llm-sandbox-mcp.expires"
 """Seconds since 1970 after which a server of any other machine may remove it."""
 
+_JOINED = "1000:1000"
+"""In a container that others made, where the profile names no user."""
 _DAY = 86_400
 _BEAT = 30.0
 _SILENT = 2
@@ -72,6 +76,8 @@ class ContainerBackend(Backend):
         self._handlers = pack_handlers(surroundings.handlers)
         self._threads = anyio.CapacityLimiter(_THREADS)
         self._engine: Engine | None = None
+        self._users = range(0)
+        """The uids that containers can have, once the engine was asked."""
         self._live: set[ContainerSandbox] = set()
         self._tasks: TaskGroup
 
@@ -117,15 +123,16 @@ class ContainerBackend(Backend):
             return server != self._runtime.name and not is_alive(self._runtime.parent, server)
         question = ("find", f"{HANDLERS}/.beat", "-mmin", f"+{_SILENT}")
         with contextlib.suppress(SandboxLost, StartFailed):
-            return bool(await ask(self._container(engine, found.id), question))
+            return bool(await ask(self._container(engine, found.id, found.labels[_USER]), question))
         # It does not answer: it has ended, or was never started.
         return float(found.labels.get(_EXPIRES) or 0) < time.time()
 
     @asynccontextmanager
     async def sandbox(self, policy: Policy, image: str = "") -> AsyncIterator[Sandbox]:
         engine = await self._connected()
-        recipe = self._recipe(policy, image or self.image_of("python"))
         joined = self._settings.join
+        user = self._settings.user or (_JOINED if joined else await self._own_user(engine))
+        recipe = self._recipe(policy, image or self.image_of("python"), user)
         if joined and self._live:
             raise CapacityReached(f"container {joined} serves one session at a time; close the other one")
         if not joined:
@@ -139,7 +146,7 @@ class ContainerBackend(Backend):
             self._images.forget(recipe.image)
             raise
         sandbox = ContainerSandbox(
-            self._container(engine, container),
+            self._container(engine, container, recipe.user),
             Attached(agent),
             policy,
             recipe.image,
@@ -152,17 +159,25 @@ class ContainerBackend(Backend):
                 await sandbox.begin(self._handlers, self.name)
                 if engine.local:
                     state = await self._in_thread(lambda: engine.state(container))
-                    sandbox.outside = look(state.pid, container, FOLDERS)
+                    sandbox.outside = look(state.pid, container, FOLDERS, policy.memory)
                 yield sandbox
         finally:
             self._live.discard(sandbox)
 
-    def _recipe(self, policy: Policy, image: str) -> Recipe:
+    async def _own_user(self, engine: Engine) -> str:
+        """A user of one container alone: some limits are counted by user."""
+        if not self._users:
+            self._users = await self._in_thread(engine.users)
+        uid = secrets.choice(self._users)
+        return f"{uid}:{uid}"
+
+    def _recipe(self, policy: Policy, image: str, user: str) -> Recipe:
+        expires = str(int(time.time()) + _DAY)
         return Recipe(
             image=image,
             command=("/bin/sh", "-c", AGENT, "agent"),
-            user=self._settings.user,
-            labels={LABEL: self._runtime.name, _MACHINE: _machine(), _EXPIRES: str(int(time.time()) + _DAY)},
+            user=user,
+            labels={LABEL: self._runtime.name, _MACHINE: _machine(), _EXPIRES: expires, _USER: user},
             folders={**dict.fromkeys(FOLDERS, policy.disk), HANDLERS: HANDLERS_BYTES},
             memory=policy.memory,
             cpus=policy.cpus,
@@ -175,8 +190,8 @@ class ContainerBackend(Backend):
             network=policy.network.mode == "open",
         )
 
-    def _container(self, engine: Engine, container: str) -> EngineContainer:
-        return EngineContainer(engine, container, self._settings.user, self._threads)
+    def _container(self, engine: Engine, container: str, user: str) -> EngineContainer:
+        return EngineContainer(engine, container, user, self._threads)
 
     async def _connected(self) -> Engine:
         """The engine; looked for anew as long as there is none, for it may be started later."""

@@ -22,6 +22,10 @@ LAST_CHARACTERS = 1500
 """Of what an engine says when something fails."""
 CERTIFICATES = "see docker.ca, docker.cert and docker.key in the profile, or DOCKER_CERT_PATH"
 """The next step where TLS fails; no other engine has it."""
+USERS = range(1 << 20, 1 << 30)
+"""Of containers, where theirs are the machine's own; few systems have anyone there."""
+MAPPED_USERS = range(10_000, 60_000)
+"""Where an engine maps those of containers to others of the machine, of which it has 65,536."""
 FILES = 4096
 """Open files of one process in a container."""
 
@@ -128,6 +132,10 @@ class Engine(ABC):
     @abstractmethod
     def checks(self) -> Iterator[Check]:
         """What of its settings matters to sandboxes."""
+
+    @abstractmethod
+    def users(self) -> range:
+        """The uids that containers can have."""
 
     def connect(self) -> socket.socket | SecureSocket:
         """A fresh blocking connection to the engine, its TLS done; whoever asked for it closes it."""

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from ...policy import Policy
@@ -9,6 +10,8 @@ from ..base import Fullness, Usage
 from ..counters import Counters
 from ..scanning import Stamp, fullness, scan
 
+_BUFFERS = "memory.kmem.tcp.limit_in_bytes"
+"""Of all sockets, not of TCP alone; version 2 counts them as memory."""
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -40,10 +43,11 @@ class Outside:
         self.folders = []
 
 
-def look(pid: int, container: str, folders: Iterable[str]) -> Outside | None:
+def look(pid: int, container: str, folders: Iterable[str], memory: int) -> Outside | None:
     """The view of a container by its first process; nothing where that is another machine's, or not ours to look into.
 
-    Called before any code runs: later a link could stand where a folder was.
+    Called before any code runs: later a link could stand where a folder was. Also bounds to its memory what sockets
+    hold, where that is counted apart and engines leave it unbounded.
     """
     opened: list[int] = []
     try:
@@ -54,11 +58,18 @@ def look(pid: int, container: str, folders: Iterable[str]) -> Outside | None:
         for folder in folders:
             opened.append(os.open(f"/proc/{pid}/root{folder}", _OPEN))
         version, places = _places(groups)
+        if version == 1:
+            _bound_buffers(places["memory"], memory)
         return Outside(Counters(version, places), opened)
     except (OSError, KeyError):  # gone, not ours to read, or in control groups that are not mounted here
         for descriptor in opened:
             os.close(descriptor)
         return None
+
+
+def _bound_buffers(place: str, memory: int) -> None:
+    with suppress(OSError), open(f"{place}/{_BUFFERS}", "wb", buffering=0) as file:  # not ours to write
+        file.write(b"%d" % memory)
 
 
 def _places(groups: list[list[str]]) -> tuple[int, dict[str, str]]:
