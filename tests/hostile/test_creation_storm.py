@@ -91,3 +91,14 @@ async def test_sessions_beyond_the_limit_are_refused_while_all_are_busy(arena: A
             with pytest.raises(CapacityReached, match=r"all 4 sessions are busy; wait for one, or raise sessions\.max"):
                 await arena.service.execute("1")
         tasks.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("limits", [QUOTA], indirect=True)
+async def test_a_storm_of_new_sessions_takes_places_of_its_own_and_of_no_session_that_is_used(arena: Arena) -> None:
+    # Used once, it is not told from the storm.
+    await arena.service.close_session(arena.next)
+    arena.next = ""
+    seen = {(await arena.service.execute("1")).session_id for _ in range(20)}
+    left = {info.id for info in arena.service.list_sessions()}
+    assert len(seen) == 20 and len(left) == 4 and arena.neighbour in left
+    await arena.neighbour_works()
