@@ -14,6 +14,8 @@ SILENT = 5.0
 """Seconds that a client may take for its first request."""
 STALLED = 10.0
 """Seconds that it may send nothing in the middle of a request."""
+WHOLE = 120.0
+"""Seconds that it may take for all of one; no request has more than 4 MiB."""
 UNREAD = 60.0
 """Seconds that it may leave an answer unread, or be out of reach while there is one for it."""
 _WAITING = 2048
@@ -40,6 +42,8 @@ class _Connection(H11Protocol):
         super().connection_made(transport)
         self._first_request = self.loop.call_later(SILENT, self._end_if_silent)
         self._rest: asyncio.TimerHandle | None = None
+        self._began: float | None = None
+        """When the first part of a request came whose rest is waited for."""
         assert self.limit_concurrency is not None
         if len(self.connections) > self.limit_concurrency + _MORE:
             transport.abort()
@@ -58,11 +62,16 @@ class _Connection(H11Protocol):
         if self._rest is not None:
             self._rest.cancel()
         head_is_cut = self.conn.their_state is h11.IDLE and bool(self.conn.trailing_data[0])
-        unfinished = head_is_cut or self.conn.their_state is h11.SEND_BODY
-        self._rest = self.loop.call_later(STALLED, self._end_if_stalled) if unfinished else None
+        if not head_is_cut and self.conn.their_state is not h11.SEND_BODY:
+            self._rest = self._began = None
+            return
+        now = self.loop.time()
+        self._began = now if self._began is None else self._began
+        self._rest = self.loop.call_at(min(now + STALLED, self._began + WHOLE), self._end_if_stalled)
 
     def _end_if_stalled(self) -> None:
         if self.flow.read_paused:  # what has come is more than was taken, so it is not the client who waits
+            self._began = None
             self._wait_for_the_rest()
         else:
             self.transport.abort()

@@ -24,6 +24,7 @@ import sys
 from llm_sandbox_mcp.server import connections, transports
 connections.UNREAD = 1.0
 connections.STALLED = 0.5
+connections.WHOLE = 2.0
 transports.CLIENTS = 3
 from llm_sandbox_mcp.__main__ import main
 sys.exit(main())
@@ -136,6 +137,24 @@ async def test_a_client_that_stops_within_a_request_is_sent_away(
         slow.sendall(cut)
         with suppress(ConnectionResetError):
             assert slow.recv(4096) == b""
+        assert await works(server)
+
+
+async def test_a_client_that_sends_a_request_byte_by_byte_is_sent_away(
+    profile: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    impatient = [sys.executable, "-c", IMPATIENT, *serving.SERVE[3:]]
+    with served(monkeypatch, profile, impatient) as server, connect(server) as slow:
+        slow.sendall(ASKED.replace(b"content-length: 3", b"content-length: 4000000")[:-3])
+        slow.settimeout(0.1)
+        with suppress(ConnectionError):
+            for _ in range(int(BOUND / 0.1)):
+                slow.sendall(b" ")
+                with suppress(TimeoutError):
+                    assert slow.recv(4096) == b""
+                    break
+            else:
+                pytest.fail("it may go on")
         assert await works(server)
 
 
