@@ -35,8 +35,8 @@ _USER = "llm-sandbox-mcp.user"
 _EXPIRES = "llm-sandbox-mcp.expires"
 """Seconds since 1970 after which a server of any other machine may remove it."""
 
-_JOINED = "1000:1000"
-"""In a container that others made, where the profile names no user."""
+_ANYONE = "1000:1000"
+"""In a container that others made, where nothing names a user."""
 _DAY = 86_400
 _BEAT = 30.0
 _SILENT = 2
@@ -123,7 +123,7 @@ class ContainerBackend(Backend):
             return server != self._runtime.name and not is_alive(self._runtime.parent, server)
         question = ("find", f"{HANDLERS}/.beat", "-mmin", f"+{_SILENT}")
         with contextlib.suppress(SandboxLost, StartFailed):
-            return bool(await ask(self._container(engine, found.id, found.labels[_USER]), question))
+            return bool(await ask(self._container(engine, found.id, found.labels.get(_USER, _ANYONE)), question))
         # It does not answer: it has ended, or was never started.
         return float(found.labels.get(_EXPIRES) or 0) < time.time()
 
@@ -131,7 +131,7 @@ class ContainerBackend(Backend):
     async def sandbox(self, policy: Policy, image: str = "") -> AsyncIterator[Sandbox]:
         engine = await self._connected()
         joined = self._settings.join
-        user = self._settings.user or (_JOINED if joined else await self._own_user(engine))
+        user = self._settings.user or (_ANYONE if joined else await self._own_user(engine))
         recipe = self._recipe(policy, image or self.image_of("python"), user)
         if joined and self._live:
             raise CapacityReached(f"container {joined} serves one session at a time; close the other one")
