@@ -91,8 +91,8 @@ _FLOODS = {
     "a report without end": NONCE + f"end(b'{_REPORT}\"result\": \"' + b'x' * 1_500_000 + b'\"}}')",
     "a report as long as may be": NONCE + f"end(b'{_REPORT}\"result\": \"' + b'\\\\\\\\' * 500_000 + b'\"}}')",
     "a deep report": NONCE + f"end(b'{_REPORT}\"x\": ' + b'[' * 1_000_000)",
-    "a report of files": NONCE
-    + f"import json\nend(b'{_REPORT}\"files\": ' + json.dumps([str(n) for n in range(100_000)]).encode() + b'}}')",
+    "a report of files": NONCE + f"end(b'{_REPORT}\"files\": [' + b'\"a\",' * 260_000 + b'\"a\"]}}')",
+    "a report of mistakes": NONCE + f"end(b'{_REPORT}\"files\": [' + b'0,' * 500_000 + b'0]}}')",
     "a report of figures": NONCE
     + f"""
 import json
