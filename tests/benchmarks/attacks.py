@@ -136,21 +136,26 @@ async def measure(backend: str) -> bool:
     """Prints the figures of one backend; false where the neighbour got a wrong answer, or something was left."""
     print(f"{backend:44} {'':22}{'seconds':>7}{'late ms':>8}{'p50 ms':>8}{'p99':>8}{'max':>8}  left")
     outcomes: dict[str, Outcome] = {}
-    floor: list[float] = []
     with host_folder() as folder:
         async with open_service(small_profile(backend, folder, **CHANGES)) as service:
             neighbour = Neighbour(service, (await service.execute("number = 4711")).session_id)
-            for count in LOADS:
-                with busy(count):
-                    async with neighbour.working() as times:
-                        await anyio.sleep(QUIET)
-                floor = floor or times
-                line(f"no attack, {count} busy loops", times)
+            floor = [await quiet(neighbour, loops) for loops in LOADS]
             for name, attack in ATTACKS.items():
                 if has_image(backend, attack.language):
                     done = outcomes[name] = await attacked(neighbour, attack, partial(look, folder / "runtime"))
                     line(name, done.neighbour, done.status, done.seconds, done.late, str(done.left or ""))
-    return summary(outcomes, floor, neighbour.wrong)
+            # Another figure than at first tells that others use the machine too.
+            await quiet(neighbour)
+    return summary(outcomes, floor[0], neighbour.wrong)
+
+
+async def quiet(neighbour: Neighbour, loops: int = 0) -> list[float]:
+    """Prints what the neighbour notices of nothing but busy loops of this machine, and gives it."""
+    with busy(loops):
+        async with neighbour.working() as times:
+            await anyio.sleep(QUIET)
+    line(f"no attack, {loops} busy loops", times)
+    return times
 
 
 def summary(outcomes: dict[str, Outcome], floor: list[float], wrong: list[str]) -> bool:
