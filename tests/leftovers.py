@@ -96,7 +96,13 @@ def look(runtime: Path) -> System:
 
 
 async def nothing_beyond(before: System, look: Callable[[], System], seconds: float) -> None:
-    """Waits until nothing is left that was not there before; fails with what is still there in the end.
+    """Waits until nothing is left that was not there before; fails with what is still there in the end."""
+    left = await beyond(before, look, seconds)
+    assert not left, f"left behind after {seconds:g} s: {left}"
+
+
+async def beyond(before: System, look: Callable[[], System], seconds: float) -> dict[str, list[str]]:
+    """Waits until nothing is left that was not there before; gives what is still there in the end.
 
     The kernel tells nobody when the last trace of a process, a mount or a control group is gone, hence the polling.
     """
@@ -105,7 +111,7 @@ async def nothing_beyond(before: System, look: Callable[[], System], seconds: fl
         while left:
             await anyio.sleep(_POLL)
             left = look().beyond(before)
-    assert not left, f"left behind after {seconds:g} s: {left}"
+    return left
 
 
 def _descendants() -> set[str]:
