@@ -19,6 +19,9 @@ _AT_ONCE = 4096
 _LINGER = 0.05
 """Seconds to wait for the streams' end after the process ended: a child of the code can hold them open for ever."""
 
+_DROPPED = 0.002
+"""Seconds to wait after each portion past the limit: to print is cheap, and costs engines and us far more."""
+
 Ending = Literal["answered", "exited", "lost", "timeout", "cpu_limit", "output_limit", "cancelled"]
 """`answered`: the runner reported. `exited`: its process ended instead. `lost`: the whole sandbox did."""
 
@@ -198,6 +201,8 @@ class Run:
             except Exception as error:
                 self._callback_error = error
                 self.stop()
+        if len(kept) < len(data):
+            await anyio.sleep(_DROPPED)
 
     def _outcome(self, duration: float) -> Outcome:
         stdout, stderr = self._streams

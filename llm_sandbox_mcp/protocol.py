@@ -5,7 +5,7 @@ import re
 import secrets
 from collections.abc import Mapping
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 _FRAME = b"\x1e"
 _HEADER_MAX = 8
@@ -14,9 +14,15 @@ _REPORT_MAX = 1 << 20
 """Bytes of one report; a longer one is forged, since runners keep within limits of their own."""
 _FRAMES_MAX = 2 * _REPORT_MAX
 """Bytes of all frames of one stream. Finding frames takes far longer than taking output, which is limited."""
+_FRAME_MIN = 1 << 10
+"""Bytes that a frame, or what only begins as one, counts for at least: runners fill all but a few of theirs."""
 
+MAX_FILES = 200
+"""Files named in one report."""
 MAX_FIGURES = 100
-"""Figures taken from one report."""
+"""Figures named in one report."""
+_MOST = 10_000
+"""Entries of anything in a report."""
 
 
 class ToldError(BaseModel):
@@ -49,7 +55,7 @@ class Report(BaseModel):
     exit_code: int = Field(ge=-(2**31), lt=2**31)
     result: str | None = None
     interrupted: bool = False
-    files: tuple[str, ...] = ()
+    files: tuple[str, ...] = Field(default=(), max_length=MAX_FILES)
     files_omitted: int = Field(default=0, ge=0)
     figures: tuple[str, ...] = Field(default=(), max_length=MAX_FIGURES)
     told: ToldNames | None = None
@@ -71,9 +77,18 @@ def encode_request(nonce: str, cell: int, variables: Mapping[str, object], code:
 def decode_report(payload: bytes) -> Report | None:
     """The report, or nothing where the payload is not one."""
     try:
-        return Report.model_validate_json(payload)
-    except ValidationError:
+        found = json.loads(payload)
+        return Report.model_validate(found) if _is_modest(found) else None
+    except (ValueError, RecursionError):
         return None
+
+
+def _is_modest(found: object) -> bool:
+    """Whether what is in a report is few enough to be looked at one by one; forged ones can hold half a million."""
+    told = found.get("told") if isinstance(found, dict) else None
+    looked_at = [found, *(found.values() if isinstance(found, dict) else ())]
+    looked_at += told.values() if isinstance(told, dict) else ()
+    return all(len(one) <= _MOST for one in looked_at if isinstance(one, (dict, list)))
 
 
 def decode_values(texts: Mapping[str, str]) -> dict[str, object]:
@@ -134,12 +149,13 @@ class FrameParser:
                     self._held = data[start:]
                     return bytes(output)
                 output += self._marker
+                self._framed += _FRAME_MIN
                 continue
             self.begun = True
             self._last = match[1] == b"."
             self._need = int(match[2])
             at += match.end()
-            self._framed += at - start + self._need
+            self._framed += max(at - start + self._need, _FRAME_MIN)
             self.done = self._last and not self._need
         output += data[at:]
         return bytes(output)

@@ -1,5 +1,6 @@
 """Session ids and what they own: a lease, live kernels, and a time to expire."""
 
+import math
 import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -25,6 +26,9 @@ from .results import Library, OnOutput, SessionInfo
 from .sections import SessionLimits
 from .units import format_duration
 from .verdict import overcrowded, succeeded
+
+_LAST_LOOK = 0.1
+"""Seconds for a look at what is killed for its time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +166,7 @@ class Session:
             kernel = self._kernels[name] = await start_kernel(sandbox, places)
             outcome = await ask(kernel)
         with anyio.CancelScope(shield=True):
-            used = (await sandbox.usage()).since(before)
-            fullness = await sandbox.fullness(thorough=not succeeded(outcome))
+            used, fullness = await self._look(sandbox, before, outcome)
             if outcome.ending == "lost" or (not outcome.alive and (outcome.ending != "exited" or used.oom_kills)):
                 self.drop("the code was killed")
             elif overcrowded(fullness, limits):
@@ -198,6 +201,16 @@ class Session:
             if not kernel.alive:
                 self.drop("the code did not stop when it was interrupted and was killed")
             raise
+
+    async def _look(self, sandbox: Sandbox, before: Usage, outcome: Outcome) -> tuple[Usage, Fullness]:
+        """The limits that were hit, and how full the folders are."""
+        used, fullness = Usage(), Fullness()
+        # Where code is killed for its time nobody waits long for this: a pod is asked itself, and may be too busy.
+        late = outcome.ending == "timeout" and not outcome.alive
+        with anyio.move_on_after(_LAST_LOOK if late else math.inf):
+            used = (await sandbox.usage()).since(before)
+            fullness = await sandbox.fullness(thorough=not succeeded(outcome))
+        return used, fullness
 
     async def _let_go(self, name: str) -> str:
         """Lets an interpreter go that ended by itself, and says what is lost with it."""

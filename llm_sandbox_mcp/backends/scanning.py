@@ -1,46 +1,109 @@
-"""The files below a directory of a sandbox, read by descriptor from outside it."""
+"""The files below the folders of a sandbox, read by descriptor from outside it."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TypeVar
+
+import anyio
+import anyio.to_thread
 
 from ..policy import Policy
 from .base import OWN_ENTRIES, Fullness
 
+CLOSING = 2
+"""Threads of one backend that let go of folders; others wait."""
 _ENTRIES = 10_000
 _DEPTH = 32
 _SKIPPED = frozenset(("node_modules", "__pycache__"))
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 Stamp = tuple[int, ...]
+T = TypeVar("T")
 
 
-def scan(directory: int, refused: list[str] | None = None) -> dict[str, Stamp]:
-    """Path of each regular file, and what differs once it is changed; 10,000 entries and 32 levels at most.
+class Folders:
+    """Folders of a sandbox, each a file system of its own, by descriptors of this process.
 
-    `refused` is told of folders that this process may not look into.
-
-    Code may change the tree meanwhile. One component is opened at a time, below a descriptor and never through a link:
-    a path of several, resolved outside of the sandbox, could be led to the host's own files.
+    What code can make long is done in worker threads.
     """
-    return dict(_walk(directory, ".", "", iter(range(_ENTRIES)), _DEPTH, refused=refused))
+
+    def __init__(self, descriptors: Iterable[int], closing: anyio.CapacityLimiter) -> None:
+        """Takes the descriptors over, the working directory's first; `closing` bounds the threads that close some."""
+        self._descriptors = [*descriptors]
+        self._closing = closing
+
+    async def list_files(self, refused: list[str] | None = None) -> dict[str, Stamp]:
+        """Path of each regular file in the first, and what differs once it is changed.
+
+        That is of 10,000 entries and 32 levels at most.
+
+        `refused` is told of folders that this process may not look into.
+
+        Code may change the tree meanwhile. One component is opened at a time, below a descriptor and never through a
+        link: a path of several, resolved outside of the sandbox, could be led to the host's own files.
+        """
+        return await self._beside(partial(_list_files, refused=refused))
+
+    async def fullness(self, policy: Policy, *, thorough: bool) -> Fullness:
+        """How full they are; only where it is `thorough` are all files looked at."""
+        states = [*map(os.fstatvfs, self._descriptors)]
+        # Where a file may be as large as its folder, a large one leaves no room.
+        large = thorough and policy.file_size < policy.disk
+        return Fullness(
+            disk=any(state.f_bavail == 0 for state in states),
+            entries=max((state.f_files - state.f_ffree - OWN_ENTRIES for state in states), default=0),
+            large=large and await self._beside(partial(_have_file_of, size=policy.largest_file)),
+        )
+
+    async def close(self) -> None:
+        """Lets go of them, however long that takes.
+
+        Whoever is the last to let go of a folder in memory frees all that is in it: seconds, where files are many.
+        """
+        descriptors, self._descriptors = self._descriptors, []
+        if descriptors:
+            # Shielded, as all that is to be closed.
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(_close, descriptors, limiter=self._closing)
+
+    async def _beside(self, look: Callable[[list[int]], T]) -> T:
+        """What a look in a worker thread finds, by descriptors of its own, for the sandbox may be closed meanwhile."""
+        own: list[int] = []
+        with suppress(OSError):  # no more can be open: less is seen
+            own += map(os.dup, self._descriptors)
+
+        def work() -> T:
+            try:
+                return look(own)
+            finally:
+                _close(own)
+
+        # Shielded, for where it is cancelled before it begins nobody would close them.
+        with anyio.CancelScope(shield=True):
+            found = await anyio.to_thread.run_sync(work)
+        return found
 
 
-def fullness(directories: Sequence[int], policy: Policy, *, thorough: bool) -> Fullness:
-    """How full directories are that are a file system each; only where it is `thorough` are all files looked at."""
-    states = [*map(os.fstatvfs, directories)]
-    # Where a file may be as large as its folder, a large one leaves no room.
-    large = thorough and policy.file_size < policy.disk
-    return Fullness(
-        disk=any(state.f_bavail == 0 for state in states),
-        entries=max((state.f_files - state.f_ffree - OWN_ENTRIES for state in states), default=0),
-        large=large and any(_has_file_of(directory, policy.largest_file) for directory in directories),
-    )
+def _close(descriptors: Iterable[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
 
 
-def _has_file_of(directory: int, size: int) -> bool:
-    """Whether a file of so many bytes is below a directory, hidden or not; looks as far as `scan` does."""
-    found = _walk(directory, ".", "", iter(range(_ENTRIES)), _DEPTH, hidden=True)
-    return any(length >= size for _, (_, _, length, _) in found)
+def _list_files(folders: Sequence[int], refused: list[str] | None) -> dict[str, Stamp]:
+    return {name: stamp for folder in folders[:1] for name, stamp in _files(folder, refused=refused)}
+
+
+def _have_file_of(folders: Sequence[int], size: int) -> bool:
+    """Whether a file of so many bytes is in one of them, hidden or not."""
+    return any(length >= size for folder in folders for _, (_, _, length, _) in _files(folder, hidden=True))
+
+
+def _files(
+    folder: int, *, hidden: bool = False, refused: list[str] | None = None
+) -> Iterator[tuple[str, tuple[int, int, int, int]]]:
+    return _walk(folder, ".", "", iter(range(_ENTRIES)), _DEPTH, hidden=hidden, refused=refused)
 
 
 def _walk(

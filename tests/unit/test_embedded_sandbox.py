@@ -25,7 +25,7 @@ async def _no_usage() -> Usage:
 @pytest.mark.parametrize("turns", range(6))
 async def test_a_listener_that_comes_as_its_scope_is_cancelled_is_closed(turns: int) -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    sandbox = EmbeddedSandbox("name", POLICY, ours, _no_usage, _nothing)
+    sandbox = EmbeddedSandbox("name", POLICY, ours, _no_usage, _nothing, anyio.CapacityLimiter(1))
 
     async def listen() -> None:
         async with sandbox.listen() as listener:
@@ -46,6 +46,6 @@ async def test_a_listener_that_comes_as_its_scope_is_cancelled_is_closed(turns: 
                 listening.cancel_scope.cancel()
             # Whatever had not been read by then has been once the sandbox is seen to be gone.
             theirs.close()
-        sandbox.close()
+        await sandbox.close()
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port), 10)

@@ -18,6 +18,7 @@ from ...errors import CapacityReached, SandboxError, SandboxLost, StartFailed
 from ...policy import Policy
 from ...runtime import is_alive
 from ..base import HANDLERS, Backend, Check, Sandbox, Surroundings, halves
+from ..scanning import CLOSING
 from .agent import AGENT, HANDLERS_BYTES, pack_handlers
 from .engine import Engine, Found, Mount, Recipe
 from .engine_container import EngineContainer, start
@@ -75,6 +76,7 @@ class ContainerBackend(Backend):
         self._runtime = surroundings.runtime
         self._handlers = pack_handlers(surroundings.handlers)
         self._threads = anyio.CapacityLimiter(_THREADS)
+        self._closing = anyio.CapacityLimiter(CLOSING)
         self._engine: Engine | None = None
         self._users = range(0)
         """The uids that containers can have, once the engine was asked."""
@@ -159,7 +161,7 @@ class ContainerBackend(Backend):
                 await sandbox.begin(self._handlers, self.name)
                 if engine.local:
                     state = await self._in_thread(lambda: engine.state(container))
-                    sandbox.outside = look(state.pid, container, FOLDERS, policy.memory)
+                    sandbox.outside = look(state.pid, container, FOLDERS, policy.memory, self._closing)
                 yield sandbox
         finally:
             self._live.discard(sandbox)

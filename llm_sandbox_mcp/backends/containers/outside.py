@@ -5,10 +5,11 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from ...policy import Policy
-from ..base import Fullness, Usage
+import anyio
+
+from ..base import Usage
 from ..counters import Counters
-from ..scanning import Stamp, fullness, scan
+from ..scanning import Folders
 
 _BUFFERS = "memory.kmem.tcp.limit_in_bytes"
 """Of all sockets, not of TCP alone; version 2 counts them as memory."""
@@ -20,30 +21,21 @@ class Outside:
     """The view of one container."""
 
     counters: Counters
-    folders: list[int]
-    """Descriptors; the first is the working directory."""
-
-    def list_files(self) -> dict[str, Stamp]:
-        """The regular files below the working directory."""
-        return scan(self.folders[0])
+    folders: Folders
 
     def usage(self) -> Usage:
         """The limits that were hit, and the processor time that was used; OSError when the container is gone."""
         return Usage(self.counters.oom_kills(), self.counters.pids_refused(), self.counters.cpu())
 
-    def fullness(self, policy: Policy, *, thorough: bool) -> Fullness:
-        """How full the folders are."""
-        return fullness(self.folders, policy, thorough=thorough)
-
-    def close(self) -> None:
+    async def close(self) -> None:
         """Lets go of it, or the engine could not unmount the folders."""
         self.counters.close()
-        for folder in self.folders:
-            os.close(folder)
-        self.folders = []
+        await self.folders.close()
 
 
-def look(pid: int, container: str, folders: Iterable[str], memory: int) -> Outside | None:
+def look(
+    pid: int, container: str, folders: Iterable[str], memory: int, closing: anyio.CapacityLimiter
+) -> Outside | None:
     """The view of a container by its first process; nothing where that is another machine's, or not ours to look into.
 
     Called before any code runs: later a link could stand where a folder was. Also bounds to its memory what sockets
@@ -60,7 +52,7 @@ def look(pid: int, container: str, folders: Iterable[str], memory: int) -> Outsi
         version, places = _places(groups)
         if version == 1:
             _bound_buffers(places["memory"], memory)
-        return Outside(Counters(version, places), opened)
+        return Outside(Counters(version, places), Folders(opened, closing))
     except (OSError, KeyError):  # gone, not ours to read, or in control groups that are not mounted here
         for descriptor in opened:
             os.close(descriptor)

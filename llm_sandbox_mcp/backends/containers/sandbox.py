@@ -192,14 +192,14 @@ class ContainerSandbox(Sandbox):
 
     async def _fullness(self, *, thorough: bool) -> Fullness:
         if self.outside is not None:
-            return self.outside.fullness(self.policy, thorough=thorough)
+            return await self.outside.folders.fullness(self.policy, thorough=thorough)
         if not thorough:
             return Fullness()
         return read_fullness(await self._look(_FULL.format(self.policy.largest_file - 1), _ANSWER))
 
     async def list_files(self) -> Files:
         if self.outside is not None:
-            return self.outside.list_files()
+            return await self.outside.folders.list_files()
         return read_list(await self._look(LIST, _LISTING))
 
     async def _look(self, command: str, seconds: float) -> bytes:
@@ -276,10 +276,10 @@ class ContainerSandbox(Sandbox):
 
     async def end(self) -> None:
         """Removes the container and lets go of all that leads to it."""
-        if self.outside is not None:
-            self.outside.close()
-        self.outside = None
+        outside, self.outside = self.outside, None
         try:
+            if outside is not None:
+                await outside.close()
             await self.kill()
         finally:
             self._agent.close()

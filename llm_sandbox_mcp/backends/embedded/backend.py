@@ -18,6 +18,7 @@ from ...runtime import is_alive, make_public, sweep
 from .. import room
 from ..base import Backend, Check, Sandbox, Surroundings, Usage
 from ..room import Room
+from ..scanning import CLOSING
 from . import bubblewrap, landlock, probe
 from .cgroup_detect import detect
 from .launching import Launched, Launcher, open_launcher
@@ -47,6 +48,7 @@ class EmbeddedBackend(Backend):
         self._launcher: Launcher | None = None
         self._uids = itertools.count(secrets.randbelow(MOST))
         self._landlock = landlock.version()
+        self._closing = anyio.CapacityLimiter(CLOSING)
         self._room = room.processes(), room.memory()
 
     async def __aenter__(self) -> "EmbeddedBackend":
@@ -89,7 +91,7 @@ class EmbeddedBackend(Backend):
             counts = await launcher.usage(name)
             return launched.counts if launched is not None and launched.exited.is_set() else counts
 
-        sandbox = EmbeddedSandbox(name, policy, ours, usage, lambda: launcher.kill(name))
+        sandbox = EmbeddedSandbox(name, policy, ours, usage, lambda: launcher.kill(name), self._closing)
         try:
             with theirs:
                 command = self._command(launcher, policy)
@@ -102,7 +104,7 @@ class EmbeddedBackend(Backend):
         finally:
             with anyio.CancelScope(shield=True), anyio.move_on_after(_END):
                 await _end(launcher, name, launched)
-            sandbox.close()
+            await sandbox.close()
 
     async def _serve(self) -> None:
         try:

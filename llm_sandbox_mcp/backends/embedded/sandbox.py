@@ -15,7 +15,7 @@ from ...policy import Policy
 from ..base import PATH, WORKDIR, Files, Fullness, Process, Sandbox, Usage
 from ..listening import Listener, listen_on
 from ..listing import LIST, read_list
-from ..scanning import fullness, scan
+from ..scanning import Folders
 from .descriptors import PacketSocket, PipeReader, PipeWriter
 
 _SPAWN_BYTES = 128 << 10
@@ -102,6 +102,7 @@ class EmbeddedSandbox(Sandbox):
         control: socket.socket,
         usage: Callable[[], Awaitable[Usage]],
         kill: Callable[[], Awaitable[None]],
+        closing: anyio.CapacityLimiter,
     ) -> None:
         self.id = name
         self.policy = policy
@@ -116,7 +117,8 @@ class EmbeddedSandbox(Sandbox):
         self.unclosed: set[EmbeddedProcess] = set()
         """Whoever has a process closes it; what lives as long as the sandbox, as runners do, is closed with it."""
         self._listeners: dict[bytes, _Answer] = {}
-        self._directories: list[int] = []
+        self._closing = closing
+        self._folders = Folders((), closing)
         self.namespace = -1
         """A descriptor of its network namespace once it is up, where its policy opens that."""
         self._lost = False
@@ -190,14 +192,12 @@ class EmbeddedSandbox(Sandbox):
         return await self._counters()
 
     async def fullness(self, *, thorough: bool) -> Fullness:
-        return fullness(self._directories, self.policy, thorough=thorough)
+        return await self._folders.fullness(self.policy, thorough=thorough)
 
     async def list_files(self) -> Files:
-        if not self._directories:
-            return {}
         # From outside, over the directory that PID 1 handed out: no process, and no link is followed.
         refused: list[str] = []
-        files = scan(self._directories[0], refused)
+        files: Files = await self._folders.list_files(refused)
         if refused:
             # Another uid than the sandbox's own may not look there.
             with anyio.move_on_after(_LISTING), suppress(SandboxLost, StartFailed):
@@ -222,20 +222,19 @@ class EmbeddedSandbox(Sandbox):
             # A packet that PID 1 would not send costs the sandbox that sent it, never the server.
             self._lose()
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Lets go of the sandbox's descriptors."""
         self._control.close()
         for process in list(self.unclosed):
             process.let_go()
-        for descriptor in self._directories:
-            os.close(descriptor)
         if self.namespace >= 0:
             os.close(self.namespace)
-        self._directories, self.namespace = [], -1
+        self.namespace = -1
+        await self._folders.close()
 
     def _take(self, kind: bytes, fields: list[bytes], descriptors: list[int]) -> None:
         if kind == b"R":
-            self._directories, descriptors[:] = descriptors[:-1], descriptors[-1:]
+            self._folders, descriptors[:] = Folders(descriptors[:-1], self._closing), descriptors[-1:]
             if self.policy.network.mode == "open":
                 self.namespace = descriptors.pop()
             self.up.set()

@@ -1,0 +1,104 @@
+"""The folders of a sandbox, seen from outside: what code can make long is done beside the loop."""
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+
+from llm_sandbox_mcp.backends.scanning import Folders
+
+from .policies import POLICY
+
+pytestmark = pytest.mark.anyio
+
+LARGE = 1 << 20
+POLICY_OF_FILES = POLICY.model_copy(update={"disk": 8 * LARGE, "file_size": LARGE})
+
+
+@contextmanager
+def beside() -> Iterator[None]:
+    """Whatever is closed or listed meanwhile is so in other threads than this one."""
+    here: list[str] = []
+    loop = threading.get_ident()
+    with pytest.MonkeyPatch.context() as patched:
+        for name in ("close", "scandir"):
+
+            def watched(
+                *arguments: object, name: str = name, call: Callable[..., object] = getattr(os, name)
+            ) -> object:
+                if threading.get_ident() == loop:
+                    here.append(name)
+                return call(*arguments)
+
+            patched.setattr(os, name, watched)
+        yield
+    assert not here
+
+
+def opened(*places: Path) -> Folders:
+    descriptors = [os.open(place, os.O_RDONLY | os.O_DIRECTORY) for place in places]
+    return Folders(descriptors, anyio.CapacityLimiter(1))
+
+
+async def test_files_are_listed_and_folders_closed_in_other_threads(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for name in ("one", "in/two", ".hidden"):
+        (tmp_path / name).write_text("x")
+    folders = opened(tmp_path)
+    with beside():
+        assert set(await folders.list_files()) == {"one", "in/two"}
+        await folders.close()
+    assert await folders.list_files() == {}
+    await folders.close()
+
+
+@pytest.mark.parametrize(("size", "large"), [(LARGE, True), (LARGE - 1, False)])
+async def test_a_file_of_all_the_bytes_that_one_may_have_is_found_in_other_threads(
+    tmp_path: Path, size: int, large: bool
+) -> None:
+    places = [tmp_path / name for name in ("first", "second")]
+    for place in places:
+        place.mkdir()
+    with open(places[1] / ".file", "wb") as file:
+        file.truncate(size)
+    folders = opened(*places)
+    with beside():
+        assert (await folders.fullness(POLICY_OF_FILES, thorough=True)).large == large
+        assert not (await folders.fullness(POLICY_OF_FILES, thorough=False)).large
+        await folders.close()
+
+
+async def test_a_look_goes_on_where_the_folders_are_closed_meanwhile(tmp_path: Path) -> None:
+    for number in range(2000):
+        (tmp_path / str(number)).touch()
+    folders = opened(tmp_path)
+    found: list[int] = []
+
+    async def look() -> None:
+        found.append(len(await folders.list_files()))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(look)
+        await anyio.lowlevel.checkpoint()
+        await folders.close()
+        # Where the look had a number of the folder's, it would see what that is now.
+        other = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
+    os.close(other)
+    assert found == [2000]
+
+
+async def test_one_that_is_cancelled_before_it_begins_leaves_nothing_open(tmp_path: Path) -> None:
+    folders = opened(tmp_path)
+    before = len(os.listdir("/proc/self/fd"))
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await folders.list_files()
+    assert len(os.listdir("/proc/self/fd")) == before
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await folders.close()
+    assert len(os.listdir("/proc/self/fd")) == before - 1
