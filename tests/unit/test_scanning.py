@@ -4,6 +4,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -24,17 +25,15 @@ def beside() -> Iterator[None]:
     """Whatever is closed or listed meanwhile is so in other threads than this one."""
     here: list[str] = []
     loop = threading.get_ident()
+
+    def watched(name: str, call: Callable[..., object], *arguments: object) -> object:
+        if threading.get_ident() == loop:
+            here.append(name)
+        return call(*arguments)
+
     with pytest.MonkeyPatch.context() as patched:
         for name in ("close", "scandir"):
-
-            def watched(
-                *arguments: object, name: str = name, call: Callable[..., object] = getattr(os, name)
-            ) -> object:
-                if threading.get_ident() == loop:
-                    here.append(name)
-                return call(*arguments)
-
-            patched.setattr(os, name, watched)
+            patched.setattr(os, name, partial(watched, name, getattr(os, name)))
         yield
     assert not here
 
@@ -63,8 +62,8 @@ async def test_a_file_of_all_the_bytes_that_one_may_have_is_found_in_other_threa
     places = [tmp_path / name for name in ("first", "second")]
     for place in places:
         place.mkdir()
-    with open(places[1] / ".file", "wb") as file:
-        file.truncate(size)
+    (places[1] / ".file").touch()
+    os.truncate(places[1] / ".file", size)
     folders = opened(*places)
     with beside():
         assert (await folders.fullness(POLICY_OF_FILES, thorough=True)).large == large
