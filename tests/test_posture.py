@@ -196,7 +196,7 @@ def writable_folders(seen: Seen) -> None:
 def environment(seen: Seen) -> None:
     assert Path(f"/proc/{seen.first}/environ").read_bytes() == b"PWD=/\0"
     handler = tomllib.loads((ROOT / "handlers/python/handler.toml").read_text(encoding="utf-8"))
-    own = {"PATH", "HOME", "LANG", *handler["env"]}
+    own = {"PATH", "HOME", "USER", "LOGNAME", "LANG", *handler["env"]}
     names = {entry.partition("=")[0] for entry in Path(f"/proc/{seen.code}/environ").read_text().split("\0") if entry}
     assert {name for name in names if not name.startswith("SANDBOX_")} == own
 
@@ -206,6 +206,16 @@ def descriptors(seen: Seen) -> None:
     kinds = {re.sub(r":\[\d+\]$", "", target) for target in seen.descriptors(seen.code)}
     assert kinds <= {"pipe", "/dev/null", "anon_inode"}
     assert len([target for target in seen.descriptors(seen.first) if target.startswith("socket")]) == 1
+
+
+def pseudo_terminals(seen: Seen) -> None:
+    """So many, of an instance that no other process has."""
+    number = re.match(r"(\d+) of its own", TABLE["pseudo-terminals"]["embedded"])
+    assert number
+    _, kind, own = seen.mounts()["/dev/pts"]
+    assert kind == "devpts" and f"max={number[1]}" in own.split(",")
+    theirs, ours = (os.stat(f"{root}/dev/pts").st_dev for root in (f"/proc/{seen.code}/root", ""))
+    assert theirs != ours
 
 
 def limits(seen: Seen) -> None:
@@ -229,6 +239,7 @@ CHECKS: Mapping[str, Callable[[Seen], None]] = {
     "root folder": root,
     "writable folders": writable_folders,
     "environment": environment,
+    "pseudo-terminals": pseudo_terminals,
     "descriptors": descriptors,
     "memory, processes, processors": limits,
     "network": network,

@@ -164,6 +164,8 @@ print(json.dumps([dict(os.environ), fds]))
     assert {key for key in environment if not key.startswith(("PYTHON", "SANDBOX_", "MPL", "LC_"))} <= {
         "PATH",
         "HOME",
+        "USER",
+        "LOGNAME",
         "LANG",
     }
     assert "SANDBOX_TEST_CANARY" not in environment

@@ -101,6 +101,10 @@ LEFT_OUT: Mapping[str, Mapping[str, Sequence[str]]] = {
 for any other that fails or warns. It does not count what it calls pending or an extension, such as tasks."""
 
 
+NO_CACHE = {"NODE_DISABLE_COMPILE_CACHE": "1"}
+"""Node keeps one among the temporary files, where nobody takes it away."""
+
+
 class Official:
     """The tools, ready to be run."""
 
@@ -111,7 +115,7 @@ class Official:
     async def run(self, program: str, *arguments: str, folder: Path) -> CompletedProcess[bytes]:
         """Runs one to its end in a folder of its own."""
         command = [self._node, str(self._packages / "node_modules" / ".bin" / program), *arguments]
-        env = {"PATH": os.environ["PATH"], "HOME": str(folder), "NO_COLOR": "1"}
+        env = {"PATH": os.environ["PATH"], "HOME": str(folder), "NO_COLOR": "1", **NO_CACHE}
         return await anyio.run_process(command, check=False, cwd=folder, env=env)
 
 
@@ -125,7 +129,7 @@ async def fetched(name: str, key: str, command: Sequence[str]) -> Path:
     part = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=cache))
     try:
         with anyio.move_on_after(FETCHING) as scope:
-            done = await anyio.run_process(command, check=False, cwd=part)
+            done = await anyio.run_process(command, check=False, cwd=part, env={**os.environ, **NO_CACHE})
         if scope.cancelled_caught:
             pytest.skip(f"{key} could not be fetched in {FETCHING:g} s")
         if done.returncode:

@@ -81,6 +81,8 @@ class ContainerBackend(Backend):
         self._users = range(0)
         """The uids that containers can have, once the engine was asked."""
         self._live: set[ContainerSandbox] = set()
+        self._left = anyio.Event()
+        """Set when one of them is gone."""
         self._tasks: TaskGroup
 
     async def __aenter__(self) -> "ContainerBackend":
@@ -135,8 +137,10 @@ class ContainerBackend(Backend):
         joined = self._settings.join
         user = self._settings.user or (_ANYONE if joined else await self._own_user(engine))
         recipe = self._recipe(policy, image or self.image_of("python"), user)
-        if joined and self._live:
-            raise CapacityReached(f"container {joined} serves one session at a time; close the other one")
+        while joined and self._live:
+            if not all(sandbox.leaving for sandbox in self._live):
+                raise CapacityReached(f"container {joined} serves one session at a time; close the other one")
+            await self._left.wait()
         if not joined:
             await self._images.ensure(recipe.image)
         try:
@@ -162,9 +166,14 @@ class ContainerBackend(Backend):
                 if engine.local:
                     state = await self._in_thread(lambda: engine.state(container))
                     sandbox.outside = look(state.pid, container, FOLDERS, policy.memory, self._closing)
-                yield sandbox
+                try:
+                    yield sandbox
+                finally:
+                    sandbox.leaving = True
         finally:
             self._live.discard(sandbox)
+            self._left.set()
+            self._left = anyio.Event()
 
     async def _own_user(self, engine: Engine) -> str:
         """A user of one container alone: some limits are counted by user."""
