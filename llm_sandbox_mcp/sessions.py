@@ -289,7 +289,10 @@ class Sessions:
         if len(self._live) >= min(self._limits.max, room.sandboxes):
             oldest = longest_idle([*self._live.values()])
             if oldest is None:
-                raise CapacityReached(_full(self._limits.max, room))
+                busy = all(session.busy for session in self._live.values())
+                raise CapacityReached(
+                    _full(self._limits.max, room, "busy" if busy else "busy, or used again and again")
+                )
         session = Session(self._pool, policy, language, self._starts, self._overtime)
         if oldest is not None:
             self.close(oldest.id)
@@ -338,22 +341,21 @@ class Sessions:
 
 
 def longest_idle(sessions: Sequence[Session]) -> Session | None:
-    """Which session makes room; None where all are busy.
+    """Which session makes room, if any: one that nobody uses now.
 
-    It is one that was used once, where these are a quarter of all: a storm of new sessions takes the places of its
-    own, and not of those that others come back to.
+    Where those that were used once are a quarter of all, it is one of them: a storm of new sessions takes the places of
+    its own, and not of those that others come back to.
     """
     once = [session for session in sessions if session.uses < 2]
-    idle = [session for session in (once if 4 * len(once) >= len(sessions) else sessions) if not session.busy]
-    idle = idle or [session for session in sessions if not session.busy]
-    return min(idle, key=lambda session: session.used_at, default=None)
+    found = once if 4 * len(once) >= len(sessions) else sessions
+    return min((one for one in found if not one.busy), key=lambda session: session.used_at, default=None)
 
 
-def _full(most: int, room: Room) -> str:
+def _full(most: int, room: Room, how: str) -> str:
     if most <= room.sandboxes:
-        return f"all {most} sessions are busy; wait for one, or raise sessions.max in the profile"
+        return f"all {most} sessions are {how}; wait for one, or raise sessions.max in the profile"
     return (
-        f"the server's {room.of} are enough for {room.sandboxes} sandboxes, and all sessions are busy; "
+        f"the server's {room.of} are enough for {room.sandboxes} sandboxes, and all sessions are {how}; "
         f"wait for one, or make room for more on the server: {room.step}"
     )
 
