@@ -280,9 +280,9 @@ class Sessions:
     def open(self, language: str, policy: Policy) -> Session:
         """A new session for a first use in that language, in a sandbox with that policy.
 
-        Where the limit is reached, an idle one makes room.
+        Where the limit is reached, an idle one makes room, as `longest_idle` says.
 
-        Raises `CapacityReached` when none is idle, or too many sandboxes were started just now.
+        Raises `CapacityReached` when none can, or too many sandboxes were started just now.
         """
         oldest = None
         room = self._pool.room

@@ -305,6 +305,7 @@ async def test_credentials_follow_a_redirect_within_the_index(index: LocalIndex)
 async def test_credentials_do_not_follow_a_redirect_out_of_the_index(
     index: LocalIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # No test goes to a public address; where one is allowed to go is shown by the tests before this.
     monkeypatch.setattr(index_client, "is_public", lambda address: True)
     index.pages["/simple/tiny/"] = Page(b"", status=302, headers={"Location": "/elsewhere"})
     index.pages["/elsewhere"] = Page(b"", status=302, headers={"Location": "/simple/other/"})

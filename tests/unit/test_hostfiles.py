@@ -113,6 +113,7 @@ async def test_a_link_that_is_read_too_late_is_refused(root: Path, monkeypatch: 
 
 
 def _gone(path: str) -> str:
+    """What the kernel says of a link that became a file after it was looked at, a moment that no test can hit."""
     raise OSError(22, "Invalid argument")
 
 

@@ -53,6 +53,7 @@ class Counted:
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rule is the same for any step; the real one is waited for in `hostile/test_forged_frames.py`."""
     monkeypatch.setattr(overtime, "_FIRST", LOOK)
 
 

@@ -88,9 +88,9 @@ class ContainerSandbox(Sandbox):
         self._prefix = prefix
         self._joined = joined
         self.outside: Outside | None = None
+        """The view from this machine, where there is one; set before any code runs."""
         self.leaving = False
         """Whether its user has left it, so that it will be gone soon."""
-        """The view from this machine, where there is one; set before any code runs."""
         self.begun = False
         """Whether its agent takes requests; before that it takes what is sent for the handlers."""
         self._asking = anyio.Lock()
