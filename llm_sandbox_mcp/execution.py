@@ -19,6 +19,9 @@ _AT_ONCE = 4096
 _LINGER = 0.05
 """Seconds to wait for the streams' end after the process ended: a child of the code can hold them open for ever."""
 
+_SETTLED = 0.1
+"""Seconds beyond the grace for the last signal to have come; a sandbox that is so busy is not used again."""
+
 _DROPPED = 0.002
 """Seconds to wait after each portion past the limit: to print is cheap, and costs engines and us far more."""
 
@@ -71,6 +74,7 @@ class Run:
         self._callback_error: Exception | None = None
         self._exit_code: int | None = None
         self._ended: Ending | None = None
+        self._settled = True
 
     def stop(self, reason: Ending = "cancelled") -> None:
         """Interrupts the code, then kills it if it does not answer; `finish` returns with that reason."""
@@ -101,7 +105,7 @@ class Run:
     @property
     def answered(self) -> bool:
         """Whether the runner said that it is done, so that it can be asked again."""
-        return all(stream.parser.done for stream in self._streams)
+        return self._settled and all(stream.parser.done for stream in self._streams)
 
     @property
     def exited(self) -> bool:
@@ -127,8 +131,10 @@ class Run:
                 break
         if self._ended == "answered":
             # It may have ended by itself while the interrupt was on its way.
-            with anyio.CancelScope(shield=True):
+            self._settled = False
+            with anyio.CancelScope(shield=True, deadline=deadline + _SETTLED):
                 await self._process.settle()
+                self._settled = True
 
     async def _converse(self) -> None:
         """Goes on with the exchange; cancelled, it can be called again and nothing is lost."""

@@ -1,6 +1,5 @@
 """Session ids and what they own: a lease, live kernels, and a time to expire."""
 
-import math
 import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -28,7 +27,7 @@ from .units import format_duration
 from .verdict import overcrowded, succeeded
 
 _LAST_LOOK = 0.1
-"""Seconds for a look at what is killed for its time."""
+"""Seconds for a look at a sandbox when the time of its run, and the grace, is up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,18 +158,23 @@ class Session:
             async with cpu_bound(sandbox, before, limits, timeout, lambda: kernel.stop("cpu_limit")):
                 return await self._ask(kernel, code, variables, timeout, limits, on_output, tell)
 
+        asked = anyio.current_time()
         outcome = await ask(kernel)
         if lived and outcome.ending == "exited" and not outcome.begun and not self.closed:
             # It was ending while it was asked, such as by a timer of earlier code: this code has not run.
             loss = await self._let_go(name)
             kernel = self._kernels[name] = await start_kernel(sandbox, places)
+            asked = anyio.current_time()
             outcome = await ask(kernel)
         with anyio.CancelScope(shield=True):
-            used, fullness = await self._look(sandbox, before, outcome)
+            until = max(anyio.current_time(), asked + timeout + limits.grace) + _LAST_LOOK
+            used, fullness, answers = await self._look(sandbox, before, outcome, until)
             if outcome.ending == "lost" or (not outcome.alive and (outcome.ending != "exited" or used.oom_kills)):
                 self.drop("the code was killed")
             elif overcrowded(fullness, limits):
                 self.drop("there were more files and folders than may be")
+            elif not answers:
+                self.drop("the sandbox did not answer any more")
             elif not outcome.alive:
                 self._kernels.pop(name, None)
                 await kernel.close()
@@ -202,15 +206,18 @@ class Session:
                 self.drop("the code did not stop when it was interrupted and was killed")
             raise
 
-    async def _look(self, sandbox: Sandbox, before: Usage, outcome: Outcome) -> tuple[Usage, Fullness]:
-        """The limits that were hit, and how full the folders are."""
+    async def _look(
+        self, sandbox: Sandbox, before: Usage, outcome: Outcome, until: float
+    ) -> tuple[Usage, Fullness, bool]:
+        """The limits that were hit, how full the folders are, and whether all of this was known in time.
+
+        A pod is asked itself, and what its code left running may keep it too busy.
+        """
         used, fullness = Usage(), Fullness()
-        # Where code is killed for its time nobody waits long for this: a pod is asked itself, and may be too busy.
-        late = outcome.ending == "timeout" and not outcome.alive
-        with anyio.move_on_after(_LAST_LOOK if late else math.inf):
+        with anyio.CancelScope(deadline=until) as scope:
             used = (await sandbox.usage()).since(before)
             fullness = await sandbox.fullness(thorough=not succeeded(outcome))
-        return used, fullness
+        return used, fullness, not scope.cancelled_caught
 
     async def _let_go(self, name: str) -> str:
         """Lets an interpreter go that ended by itself, and says what is lost with it."""

@@ -1,5 +1,6 @@
 """Attack: the agent of a container, which has the user of the code. Outcome: that sandbox is lost at most, and it says so."""
 
+import anyio
 import pytest
 
 from llm_sandbox_mcp.errors import SandboxLost
@@ -57,10 +58,18 @@ if os.fork() == 0:
     assert second.stdout.text == "1\n"
 
 
-async def test_a_stopped_agent_holds_up_nobody(arena: Arena) -> None:
-    result = await arena.attack(AGENT + "os.kill(agent, signal.SIGSTOP)\nwhile True: pass", timeout=0.5, limits=GRACE)
+STOPPED = AGENT + "os.kill(agent, signal.SIGSTOP)\n"
+LATE = {
+    "never ends": STOPPED + "while True: pass",
+    "ends by itself when its time is up": STOPPED + "time.sleep(0.75)",
+}
+
+
+@pytest.mark.parametrize("code", LATE.values(), ids=LATE)
+async def test_a_stopped_agent_holds_up_nobody(arena: Arena, code: str) -> None:
+    with anyio.fail_after(10):
+        result = await arena.attack(code, timeout=0.5, limits=GRACE)
     assert (result.status, result.session_state) == ("timeout", "fresh"), result
-    assert result.duration < 10
     assert await arena.check("print(6 * 7)", result.session_id) == "42\n"
 
 

@@ -1,0 +1,73 @@
+"""How a run ends, on a process that does what it is told."""
+
+import math
+import signal
+from typing import cast
+
+import anyio
+import pytest
+from anyio.abc import ByteReceiveStream, ByteSendStream
+
+from llm_sandbox_mcp.backends.base import Process
+from llm_sandbox_mcp.execution import Run
+
+pytestmark = pytest.mark.anyio
+
+NONCE = "0123456789abcdef" * 2
+BOUND = 30.0
+
+
+class Stream:
+    """What comes of one stream, portion by portion."""
+
+    def __init__(self) -> None:
+        self.send, self._portions = anyio.create_memory_object_stream[bytes](math.inf)
+
+    async def receive(self) -> bytes:
+        return await self._portions.receive()
+
+    def close(self) -> None:
+        self.send.close()
+        self._portions.close()
+
+
+class Interruptible(Process):
+    """A runner that answers when it is interrupted, and not before."""
+
+    def __init__(self, *, settles: bool) -> None:
+        self._settles = settles
+        self._streams = Stream(), Stream()
+        self.stdin = cast(ByteSendStream, self)
+        self.stdout, self.stderr = (cast(ByteReceiveStream, stream) for stream in self._streams)
+
+    async def send(self, item: bytes) -> None:
+        """Takes the request."""
+
+    async def wait(self) -> int:
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    @property
+    def running(self) -> bool:
+        return True
+
+    async def signal(self, number: signal.Signals) -> None:
+        report = b'{"status": "error", "exit_code": 130}'
+        for stream, payload in zip(self._streams, (report, b""), strict=True):
+            stream.send.send_nowait(f"\x1e{NONCE}.{len(payload)}\n".encode() + payload)
+
+    async def settle(self) -> None:
+        if not self._settles:
+            await anyio.sleep_forever()
+
+    async def aclose(self) -> None:
+        for stream in self._streams:
+            stream.close()
+
+
+@pytest.mark.parametrize("settles", [True, False])
+async def test_a_runner_is_asked_again_only_where_no_signal_can_still_come(settles: bool) -> None:
+    async with Interruptible(settles=settles) as process:
+        with anyio.fail_after(BOUND):
+            outcome = await Run(process, b"{}\n", NONCE, output=100, grace=0.1).finish(0.01)
+    assert (outcome.ending, outcome.alive) == ("timeout", settles)
