@@ -9,6 +9,7 @@ import anyio.to_thread
 import pytest
 from kubernetes.aio.client import Configuration
 
+from llm_sandbox_mcp.backends.kubernetes import connector
 from llm_sandbox_mcp.backends.kubernetes.api import Api
 from tests.engines.certificates import ensure
 
@@ -73,3 +74,9 @@ def read_to_the_end(connection: socket.socket) -> None:
             pass
     except ConnectionResetError:
         pass  # It was ended with something still to be read, which is an end as well.
+
+
+def test_little_waits_to_be_read_from_a_connection() -> None:
+    with connector._open((socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", 0))) as opened:
+        # The kernel counts what it needs itself as much again.
+        assert opened.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == 2 * connector._UNREAD

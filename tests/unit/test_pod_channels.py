@@ -15,6 +15,7 @@ import anyio.lowlevel
 import pytest
 from aiohttp import web
 
+from llm_sandbox_mcp.backends.kubernetes import channels
 from llm_sandbox_mcp.backends.kubernetes.channels import PROTOCOLS, Channels, feeder
 
 pytestmark = pytest.mark.anyio
@@ -143,6 +144,25 @@ async def test_an_exit_code_is_still_heard_after_the_streams_were_closed() -> No
         closed.set()
         assert await read(channels) == (b"", b"")
         assert await channels.exit_code() == 137
+
+
+async def test_a_flood_is_taken_in_portions_with_a_pause_after_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    message = b"\x01" + bytes(1000)
+
+    async def flood(socket: web.WebSocketResponse) -> None:
+        for _ in range(300):
+            await socket.send_bytes(message)
+        await socket.receive()
+
+    # The first pause lasts for longer than this test does.
+    monkeypatch.setattr(channels, "_RATE", 1.0)
+    taken = 0
+    async with connected(flood) as flooded:
+        with anyio.move_on_after(0.5):
+            while True:
+                taken += len(await flooded.stdout.receive())
+    # Short messages count for more than they hold.
+    assert taken == (channels._PORTION // channels._LEAST + 1) * 1000
 
 
 async def test_what_nobody_reads_is_not_kept_without_bounds() -> None:

@@ -24,6 +24,12 @@ _FEEDER = (Path(__file__).parent / "feeder.pl").read_text(encoding="utf-8")
 _STDIN, _STDOUT, _STDERR, _STATUS = 0, 1, 2, 3
 _AHEAD = 1 << 20
 """Bytes kept of one stream; past that its reader has to take some before more is read."""
+_RATE = 30e6
+"""Bytes a second taken from one process: what it prints goes through the cluster's own programs, beside all others'."""
+_PORTION = 1 << 17
+"""Bytes taken at once before a pause."""
+_LEAST = 1 << 12
+"""Bytes that a message counts for at least: one of a single byte costs all that pass it on as much."""
 _MESSAGE = 1 << 16
 _CLOSING = 1.0
 _LINGER = 2.0
@@ -75,6 +81,7 @@ class Channels(Streams):
                 await self._socket.close()
 
     async def _take_in(self) -> None:
+        taken = 0
         async for message in self._socket:
             if message.type is not aiohttp.WSMsgType.BINARY or not message.data:
                 continue
@@ -86,6 +93,10 @@ class Channels(Streams):
                 output = self.stdout if kind == _STDOUT else self.stderr
                 output.buffer += memoryview(message.data)[1:]
                 self._wake()
+                taken += max(len(message.data), _LEAST)
+                if taken > _PORTION:
+                    await anyio.sleep(taken / _RATE)
+                    taken = 0
                 while len(output.buffer) > _AHEAD:
                     await output.taken.wait()
 

@@ -1,11 +1,22 @@
 """The sockets to a cluster, all of which are closed when their owner lets go of them."""
 
+import socket
 from typing import Any
 from weakref import WeakSet
 
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
 from anyio.lowlevel import cancel_shielded_checkpoint
+
+_UNREAD = 256 << 10
+"""Bytes that wait to be read from one connection: left to itself, a kernel keeps many MiB of what a flood prints."""
+
+
+def _open(address: tuple[Any, ...]) -> socket.socket:
+    family, kind, protocol, *_ = address
+    opened = socket.socket(family, kind, protocol)
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _UNREAD)
+    return opened
 
 
 class Connector(aiohttp.TCPConnector):
@@ -16,7 +27,7 @@ class Connector(aiohttp.TCPConnector):
     """
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
+        super().__init__(**options, socket_factory=_open)
         self._made: WeakSet[Any] = WeakSet()
 
     async def abort(self) -> None:
