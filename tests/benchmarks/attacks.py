@@ -4,7 +4,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import ceil, inf
 
@@ -28,6 +28,8 @@ QUIET = 3.0
 LATE, SLOW = 0.3, 0.05
 """Promised: seconds of an answer beyond the grace, and of the neighbour's slowest run of a hundred."""
 PAUSE = 0.005
+RUNS = 100
+"""Of the neighbour, at least, beside each attack, which is made again until then: of fewer there is no slowest of a hundred."""
 LOADS = (0, 1, 2)
 """Busy loops of this machine beside the neighbour, without any attack."""
 CHANGES: Mapping[str, Mapping[str, object]] = {
@@ -93,6 +95,16 @@ class Outcome:
     left: dict[str, list[str]]
 
 
+async def repeated(neighbour: Neighbour, attack: Attack, state: Callable[[], System]) -> Outcome:
+    """Makes the attack as often as it takes, and gives the worst that it came to."""
+    done = await attacked(neighbour, attack, state)
+    while len(done.neighbour) < RUNS and not done.left:
+        more = await attacked(neighbour, attack, state)
+        worse = max(done, more, key=lambda outcome: outcome.late)
+        done = replace(worse, neighbour=done.neighbour + more.neighbour, left=more.left)
+    return done
+
+
 async def attacked(neighbour: Neighbour, attack: Attack, state: Callable[[], System]) -> Outcome:
     """Makes the attack in a session of its own, and waits until nothing of it is left, for a while."""
     service, due = neighbour.service, TIMEOUT + neighbour.service.profile.limits.grace
@@ -142,7 +154,7 @@ async def measure(backend: str) -> bool:
             floor = [await quiet(neighbour, loops) for loops in LOADS]
             for name, attack in ATTACKS.items():
                 if has_image(backend, attack.language):
-                    done = outcomes[name] = await attacked(neighbour, attack, partial(look, folder / "runtime"))
+                    done = outcomes[name] = await repeated(neighbour, attack, partial(look, folder / "runtime"))
                     line(name, done.neighbour, done.status, done.seconds, done.late, str(done.left or ""))
             # Another figure than at first tells that others use the machine too.
             await quiet(neighbour)
