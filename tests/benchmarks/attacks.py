@@ -152,6 +152,8 @@ async def measure(backend: str) -> bool:
         async with open_service(small_profile(backend, folder, **CHANGES)) as service:
             neighbour = Neighbour(service, (await service.execute("number = 4711")).session_id)
             floor = [await quiet(neighbour, loops) for loops in LOADS]
+            peace = await repeated(neighbour, Attack(_NOTHING["python"]), partial(look, folder / "runtime"))
+            line("no attack, sessions that come and go", peace.neighbour)
             for name, attack in ATTACKS.items():
                 if has_image(backend, attack.language):
                     done = outcomes[name] = await repeated(neighbour, attack, partial(look, folder / "runtime"))
