@@ -47,12 +47,12 @@ async def serve_http(server: Server[Any], service: Service, host: str, port: int
     """
     import uvicorn
 
-    from .connections import bounded, drop_who_does_not_read
+    from .connections import bounded, prepare
 
     section = service.profile.http
     token = await read_token(section.token_file) if section.token_file else None
     listener = _listen(host, port, to_others=token is not None)
-    drop_who_does_not_read(listener)
+    prepare(listener)
     stopping = anyio.Event()
     config = uvicorn.Config(
         _application(server, service, stopping, token),

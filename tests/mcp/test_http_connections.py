@@ -12,6 +12,8 @@ from pathlib import Path
 import anyio
 import pytest
 
+from llm_sandbox_mcp.server import connections
+
 from . import serving
 from .results import answer
 from .serving import Server, start, stop
@@ -207,3 +209,10 @@ async def ask_until_sent_away(deaf: socket.socket) -> None:
             continue
         except (ConnectionResetError, BrokenPipeError):
             return
+
+
+def test_no_part_of_an_answer_waits_for_the_one_before_it() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        connections.prepare(listener)
+        with socket.create_connection(listener.getsockname()), listener.accept()[0] as taken:
+            assert taken.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
