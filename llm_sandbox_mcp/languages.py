@@ -80,6 +80,8 @@ class Libraries(Section):
     """Applied to each line that either prints, with the groups `name` and `version`."""
     index: str = ""
     """The package index; empty means that `default_index` is asked."""
+    files: Expression = "(?!)"
+    """Matches paths below the index of what never changes under its name and is kept for later installations."""
     default_index: Many[str] = ()
     """A command on the host that prints the package manager's own index."""
     default_index_pattern: Expression = ""

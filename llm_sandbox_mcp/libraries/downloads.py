@@ -16,15 +16,15 @@ LIMIT = 2 << 30
 
 
 class Downloads:
-    """A folder of files by the address they came from. Sandboxes get what is in it, and never reach it."""
+    """A folder of files by where they came from. Sandboxes get what is in it, and never reach it."""
 
     def __init__(self, folder: Path, limit: int = LIMIT) -> None:
         self._folder = folder
         self._limit = limit
 
-    async def find(self, url: str) -> anyio.AsyncFile[bytes] | None:
-        """The file that came from there, opened; nothing when it is not kept."""
-        path = self._path(url)
+    async def find(self, key: bytes) -> anyio.AsyncFile[bytes] | None:
+        """The file that was kept under this key, opened; nothing when there is none."""
+        path = self._path(key)
         try:
             file = await anyio.open_file(path, "rb")
         except OSError:
@@ -34,7 +34,7 @@ class Downloads:
         return file
 
     @asynccontextmanager
-    async def keep(self, url: str, size: int) -> AsyncIterator[Callable[[bytes], Awaitable[None]]]:
+    async def keep(self, key: bytes, size: int) -> AsyncIterator[Callable[[bytes], Awaitable[None]]]:
         """Takes the pieces of a file as they pass, and keeps it if all `size` bytes came; a full disk keeps nothing."""
         fresh = self._folder / f".{secrets.token_hex(8)}"
         try:
@@ -53,16 +53,16 @@ class Downloads:
 
         try:
             yield take
-            await file.aclose()
-            if taken == size:
-                await anyio.to_thread.run_sync(self._publish, fresh, self._path(url))
         finally:
+            # Who has the last piece may end the installation at once, and with it this.
             with anyio.CancelScope(shield=True):
                 await file.aclose()
+                if taken == size:
+                    await anyio.to_thread.run_sync(self._publish, fresh, self._path(key))
                 await anyio.to_thread.run_sync(_remove, fresh)
 
-    def _path(self, url: str) -> Path:
-        return self._folder / hashlib.sha256(url.encode()).hexdigest()
+    def _path(self, key: bytes) -> Path:
+        return self._folder / hashlib.sha256(key).hexdigest()
 
     def _publish(self, fresh: Path, path: Path) -> None:
         with suppress(OSError):

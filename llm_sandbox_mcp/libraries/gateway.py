@@ -10,6 +10,7 @@ import os
 import re
 import secrets
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from urllib.parse import quote, urljoin, urlsplit
 
 import anyio
@@ -47,6 +48,9 @@ _ANSWERED = (
     "cache-control",
 )
 
+_WHOLE = ("https://", "http://")
+_NOTHING = re.compile(r"(?!)")
+
 OnProblem = Callable[[str], None]
 """Receives one line, free of credentials, when the index or a file cannot be had; package managers hide such lines."""
 
@@ -62,14 +66,16 @@ async def serve_index(
     *,
     client: httpx2.AsyncClient,
     downloads: Downloads | None = None,
+    files: re.Pattern[str] = _NOTHING,
     on_problem: OnProblem = lambda line: None,
 ) -> None:
     """Serves the index to what connects to a listener, until it is cancelled.
 
     The client comes from `open_client(upstream)`; it is what refuses private addresses. `ValueError` for an upstream
-    that is not the address of an index. Files that the index named are looked for among the downloads first.
+    that is not the address of an index. Files that the index named elsewhere, and those whose path below the index
+    matches `files` whole, are looked for among the downloads first.
     """
-    gateway = _Gateway(_origin(listener), Upstream.parse(upstream), client, downloads, on_problem)
+    gateway = _Gateway(_origin(listener), Upstream.parse(upstream), client, downloads, files, on_problem)
     await serve(listener, Serving(gateway.answer, CONNECTIONS))
 
 
@@ -94,6 +100,7 @@ class _Gateway:
         upstream: Upstream,
         client: httpx2.AsyncClient,
         downloads: Downloads | None,
+        files: re.Pattern[str],
         on_problem: OnProblem,
     ) -> None:
         self._origin = origin
@@ -101,6 +108,7 @@ class _Gateway:
         self._home = str(upstream.url.copy_with(raw_path=b"/")).rstrip("/")
         self._client = client
         self._downloads = downloads
+        self._unchanging = files
         self._on_problem = on_problem
         self._secret = secrets.token_bytes(16)
         self._files: dict[str, str] = {}
@@ -113,7 +121,8 @@ class _Gateway:
         # A part of a file, or one that the package manager may have, is the upstream's to answer.
         whole = not is_page and request.method == "GET" and not {"range", "if-none-match"} & request.headers.keys()
         downloads = self._downloads if whole else None
-        if downloads is not None and (kept := await downloads.find(str(url))) is not None:
+        key = self._upstream.key_of(url)
+        if downloads is not None and (kept := await downloads.find(key)) is not None:
             async with kept:
                 await _send_kept(reply, kept)
             return
@@ -129,7 +138,7 @@ class _Gateway:
                 if is_page and response.status_code == 200 and kind in PAGES:
                     await self._send_page(request, reply, response, PAGES[kind])
                 elif downloads is not None and _is_whole(response):
-                    async with downloads.keep(str(url), int(response.headers["content-length"])) as take:
+                    async with downloads.keep(key, int(response.headers["content-length"])) as take:
                         await self._send_as_is(request, reply, response, take)
                 else:
                     await self._send_as_is(request, reply, response)
@@ -140,7 +149,7 @@ class _Gateway:
             raise Refused(403 if isinstance(error, PrivateAddress) else 502, line) from error
 
     def _source(self, request: Request) -> tuple[httpx2.URL, bool]:
-        """Where the answer comes from, and whether it may name files."""
+        """Where the answer comes from, and whether it may name files, and change."""
         path, query = checked_path(request.target)
         if request.method not in ("GET", "HEAD"):
             raise Refused(405, "only GET and HEAD are served here")
@@ -151,7 +160,9 @@ class _Gateway:
         prefix = self._upstream.prefix
         if path != prefix and not path.startswith(f"{prefix}/"):
             raise Refused(403, "only the package index is served here")
-        return httpx2.URL(f"{self._home}{path}{'?' if query else ''}{query}"), True
+        url = httpx2.URL(f"{self._home}{path}{'?' if query else ''}{query}")
+        unchanging = not query and len(path) <= _URL and self._unchanging.fullmatch(path, len(prefix) + 1)
+        return url, not unchanging
 
     def _named_file(self, token: str, name: str) -> httpx2.URL:
         named = self._files.get(token)
@@ -161,7 +172,9 @@ class _Gateway:
             if name == f"{own_name}.metadata":
                 url, name = url._replace(path=f"{url.path}.metadata"), own_name
             if name == own_name:
-                return httpx2.URL(url.geturl())
+                # Not read before one is asked for: pages name thousands, and reading them all took longer than the rest.
+                with suppress(httpx2.InvalidURL):
+                    return httpx2.URL(url.geturl())
         raise Refused(404, "the package index named no such file")
 
     async def _send_page(self, request: Request, reply: Reply, response: httpx2.Response, rewrite: Rewrite) -> None:
@@ -197,9 +210,9 @@ class _Gateway:
         await reply.start(response.status_code, headers)
         if request.method == "GET":
             async for piece in response.aiter_raw():
-                await reply.write(piece)
                 if take is not None:
                     await take(piece)
+                await reply.write(piece)
 
     def _unusable(self, line: str) -> Refused:
         self._on_problem(line)
@@ -211,13 +224,14 @@ class _Gateway:
 
         def locate(link: str) -> str:
             try:
-                url, hash_mark, fragment = urljoin(page_url, link.strip()).partition("#")
-                httpx2.URL(url)
-            except (ValueError, httpx2.InvalidURL):
+                link = link.strip()
+                whole = link if link.startswith(_WHOLE) else urljoin(page_url, link)
+                url, hash_mark, fragment = whole.partition("#")
+                parts = urlsplit(url)
+            except ValueError:
                 return link
             if url.startswith(below):
                 return f"{self._origin}{url[len(self._home) :]}{hash_mark}{fragment}"
-            parts = urlsplit(url)
             name = _file_name(parts.path)
             if parts.scheme not in ("http", "https") or not name or len(url) > _URL:
                 return link

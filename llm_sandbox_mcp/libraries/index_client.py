@@ -4,7 +4,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterable, AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
 import anyio
@@ -38,6 +38,7 @@ class Upstream:
     url: httpx2.URL
     """Without credentials."""
     auth: httpx2.BasicAuth | None
+    credentials: bytes = field(default=b"", repr=False)
 
     @classmethod
     def parse(cls, address: str) -> Self:
@@ -51,7 +52,7 @@ class Upstream:
         if url.query or url.fragment:
             raise ValueError("must have neither ? nor #")
         auth = httpx2.BasicAuth(url.username, url.password) if url.userinfo else None
-        return cls(url.copy_with(userinfo=b""), auth)
+        return cls(url.copy_with(userinfo=b""), auth, url.userinfo)
 
     @property
     def prefix(self) -> str:
@@ -70,6 +71,10 @@ class Upstream:
     def auth_for(self, url: httpx2.URL) -> httpx2.BasicAuth | None:
         """The index's credentials, for its own origin only."""
         return self.auth if url.origin == self.url.origin else None
+
+    def key_of(self, url: httpx2.URL) -> bytes:
+        """What a file from there is kept under: one that took credentials is for those only who have the same."""
+        return b"%s\n%s" % (str(url).encode(), self.credentials if self.auth_for(url) else b"")
 
 
 @asynccontextmanager

@@ -127,7 +127,13 @@ class Installer:
         with anyio.move_on_after(self._profile.limits.install_timeout):
             # What is served ends before the listener does, and that before the client.
             async with open_client(upstream) as client, sandbox.listen() as listener, open_tasks() as tasks:
-                serve = partial(serve_index, client=client, downloads=downloads, on_problem=problems.append)
+                serve = partial(
+                    serve_index,
+                    client=client,
+                    downloads=downloads,
+                    files=re.compile(known.files),
+                    on_problem=problems.append,
+                )
                 tasks.start_soon(serve, listener, upstream)
                 inside = replace(places, index=index_url(listener, upstream), proxied=False)
                 done = await sandbox.run([*inside.argv(known.install), *libraries], inside.env())

@@ -1,7 +1,8 @@
 """Libraries of every language that has a package manager: whose they are, how often they are fetched, what goes wrong."""
 
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
+from pathlib import Path
 
 import anyio
 import pytest
@@ -88,12 +89,15 @@ def backend_name(request: pytest.FixtureRequest) -> str:
 
 
 @asynccontextmanager
-async def serving(backend_name: str, language: str, address: str) -> AsyncIterator[Service]:
+async def serving(
+    backend_name: str, language: str, address: str, folder: Path | None = None
+) -> AsyncIterator[Service]:
+    """A service whose cache is in the folder, or gone with it."""
     await need(backend_name)
     need_image(backend_name, language)
     need_programs(language)
-    with host_folder() as folder, anyio.fail_after(_BOUND):
-        profile = small_profile(backend_name, folder, limits=_LIMITS)
+    with ExitStack() as stack, anyio.fail_after(_BOUND):
+        profile = small_profile(backend_name, folder or stack.enter_context(host_folder()), limits=_LIMITS)
         sections: Mapping[str, LanguageSection] = {language: LanguageSection(index=address)}
         async with open_service(profile.model_copy(update={"languages": sections})) as service:
             yield service
@@ -131,6 +135,24 @@ async def test_a_library_is_there_in_its_own_session_only_and_not_fetched_again(
     assert fetched() == once
     other = await service.execute(run.code, language=language)
     assert other.status == "error", other
+
+
+async def test_a_file_is_fetched_once_for_all_sessions_and_servers(backend_name: str, language: str) -> None:
+    run = with_a_library(language)
+    need_programs(language)
+    # Of an index on the machine itself nothing is kept, and that is what the first of its addresses means.
+    with local_index("127.0.0.2") as index, host_folder() as folder:
+        index.pages.update(pages(language))
+        for number in (1, 2):
+            async with serving(backend_name, language, f"{index.url}/", folder) as service:
+                for _ in range(number):
+                    done = await service.execute(
+                        run.code, language=language, libraries=run.libraries, keep_session=False
+                    )
+                    assert done.status == "ok", done
+        fetched = [path for path, _ in index.requests if _FILES[language] in path]
+    assert fetched
+    assert sorted(set(fetched)) == sorted(fetched)
 
 
 async def test_what_the_index_does_not_have_is_named_and_the_code_is_not_run(service: Service, language: str) -> None:

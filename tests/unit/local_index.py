@@ -28,9 +28,9 @@ class Page:
 class LocalIndex:
     """Serves `pages` by path and remembers what was asked."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, address: str = "127.0.0.1") -> None:
         self.port = port
-        self.url = f"http://127.0.0.1:{port}"
+        self.url = f"http://{address}:{port}"
         self.pages: dict[str, Page] = {}
         self.requests: list[tuple[str, dict[str, str]]] = []
         self.asked = threading.Event()
@@ -74,9 +74,9 @@ class LocalIndex:
 
 
 @contextmanager
-def local_index() -> Iterator[LocalIndex]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-    server.index = LocalIndex(server.server_address[1])  # type: ignore[attr-defined]
+def local_index(address: str = "127.0.0.1") -> Iterator[LocalIndex]:
+    server = ThreadingHTTPServer((address, 0), _Handler)
+    server.index = LocalIndex(server.server_address[1], address)  # type: ignore[attr-defined]
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:

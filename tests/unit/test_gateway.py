@@ -1,6 +1,8 @@
 """The package index gateway: real package managers through it, and a sandbox that asks it for more."""
 
+import base64
 import json
+import re
 import shutil
 import socket
 import subprocess
@@ -80,7 +82,7 @@ class Gateway:
 
 
 @asynccontextmanager
-async def gateway(upstream: str, downloads: Downloads | None = None) -> AsyncIterator[Gateway]:
+async def gateway(upstream: str, downloads: Downloads | None = None, kept: str = "(?!)") -> AsyncIterator[Gateway]:
     listening = socket.create_server(("127.0.0.1", 0))
     with anyio.fail_after(60):
         async with (
@@ -90,7 +92,13 @@ async def gateway(upstream: str, downloads: Downloads | None = None) -> AsyncIte
         ):
             serving = Gateway(index_url(listener, upstream), [])
             serve = partial(
-                serve_index, listener, upstream, client=client, downloads=downloads, on_problem=serving.problems.append
+                serve_index,
+                listener,
+                upstream,
+                client=client,
+                downloads=downloads,
+                files=re.compile(kept),
+                on_problem=serving.problems.append,
             )
             tasks.start_soon(serve)
             yield serving
@@ -354,12 +362,43 @@ async def test_a_file_is_fetched_once_and_kept_for_later_installations(
     assert [path for path, _ in files.requests].count("/packages/tiny-1.0-py3-none-any.whl") == 1
 
 
+async def test_what_never_changes_below_the_index_is_kept_and_nothing_else(index: LocalIndex, tmp_path: Path) -> None:
+    index.pages |= {
+        "/gems/tiny-1.0.gem": Page(b"first"),
+        "/gems/tiny-1.0.gem?part=1": Page(b"a part"),
+        "/specs.gz": Page(b"first"),
+        "/more/gems/tiny-1.0.gem": Page(b"first"),
+    }
+    targets = [*index.pages, "/gems/absent-1.0.gem"]
+    for content in (b"first", b"second"):
+        async with gateway(f"{index.url}/", Downloads(tmp_path), r"gems/[^/]+\.gem") as serving:
+            answers = {target: await serving.ask(target) for target in targets}
+        assert answers.pop("/gems/absent-1.0.gem").status_code == 404
+        assert answers.pop("/gems/tiny-1.0.gem").content == b"first"
+        assert answers.pop("/gems/tiny-1.0.gem?part=1").content == b"a part"
+        assert {answer.content for answer in answers.values()} == {content}
+        for page in index.pages.values():
+            page.body = page.body.replace(b"first", b"second")
+    asked = [path for path, _ in index.requests]
+    assert [asked.count(target) for target in targets] == [1, 2, 2, 2, 2]
+
+
+async def test_a_file_that_took_credentials_is_kept_for_those_who_have_them(index: LocalIndex, tmp_path: Path) -> None:
+    index.pages["/tiny.whl"] = Page(b"private")
+    downloads = Downloads(tmp_path)
+    for upstream in ("ann:secret@", "", "ben:secret@", "ann:secret@", ""):
+        async with gateway(index.url.replace("//", f"//{upstream}"), downloads, ".*whl") as serving:
+            assert (await serving.ask("/tiny.whl")).content == b"private"
+    sent = [base64.b64decode(headers.get("authorization", "")[6:]).decode() for _, headers in index.requests]
+    assert sent == ["ann:secret", "", "ben:secret"]
+
+
 async def test_kept_files_make_room_for_later_ones_and_half_ones_are_not_kept(tmp_path: Path) -> None:
     downloads = Downloads(tmp_path, limit=10)
     for name, content, size in (("a", b"123456", 6), ("b", b"123456", 6), ("c", b"123", 6)):
-        async with downloads.keep(name, size) as take:
+        async with downloads.keep(name.encode(), size) as take:
             await take(content)
-    found = [await downloads.find(name) for name in "abc"]
+    found = [await downloads.find(name) for name in (b"a", b"b", b"c")]
     assert [file is not None for file in found] == [False, True, False]
     for file in filter(None, found):
         await file.aclose()
