@@ -154,14 +154,17 @@ class Program:
 async def start_kernel(sandbox: Sandbox, places: Places) -> Kernel | Program:
     """What runs code of a language in a sandbox: its live runner, or builds of programs.
 
-    Raises `StartFailed` when the sandbox's image lacks a program that the language needs.
+    Raises `StartFailed` when the sandbox lacks a program that the language needs.
     """
     handler = places.language.handler
     if lacking := await sandbox.lacking(handler.requires.commands):
-        raise StartFailed(
-            f"{handler.name} needs {', '.join(lacking)}, which image {sandbox.image} does not have; leave session_id "
-            f"out for a sandbox of its own, or make its image: llm-sandbox-mcp images build --language {handler.name}"
-        )
+        needs = f"{handler.name} needs {', '.join(lacking)}, which"
+        if sandbox.image:
+            raise StartFailed(
+                f"{needs} image {sandbox.image} does not have; leave session_id out for a sandbox of its own, "
+                f"or make its image: llm-sandbox-mcp images build --language {handler.name}"
+            )
+        raise StartFailed(f"{needs} this machine does not have below /usr; {handler.requires.install or 'install it'}")
     if handler.build is not None:
         return Program(sandbox, places, handler.build)
     assert handler.runner is not None  # the handler's model has one of the two

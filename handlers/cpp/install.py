@@ -19,6 +19,7 @@ from typing import BinaryIO
 LIBRARIES = Path(os.environ["SANDBOX_LIBRARIES"])
 ROOT = LIBRARIES / "root"
 INSTALLED = LIBRARIES / "installed"
+SYSTEM = Path("/etc/os-release")
 KEYS = ("Package", "Version", "Depends", "Pre-Depends", "Provides", "Filename", "SHA256")
 
 Package = Mapping[str, str]
@@ -35,11 +36,12 @@ class Repository:
         self._index = index.rstrip("/")
         self._packages: dict[str, Package] = {}
         self._providers: dict[str, str] = {}
-        with self._open(self._list()) as compressed, lzma.open(compressed, "rt", encoding="utf-8") as lines:
-            for package in _stanzas(lines):
-                self._packages.setdefault(package["Package"], package)
-                for name in _names(package.get("Provides", "")):
-                    self._providers.setdefault(name[0], package["Package"])
+        for place in _lists():
+            with self._open(place) as compressed, lzma.open(compressed, "rt", encoding="utf-8") as lines:
+                for package in _stanzas(lines):
+                    self._packages.setdefault(package["Package"], package)
+                    for name in _names(package.get("Provides", "")):
+                        self._providers.setdefault(name[0], package["Package"])
 
     def find(self, name: str) -> Package | None:
         return self._packages.get(name) or self._packages.get(self._providers.get(name, ""))
@@ -51,11 +53,6 @@ class Repository:
             raise Failure(f"{package['Filename']} is not what the index says: its checksum differs")
         target.write_bytes(content)
 
-    def _list(self) -> str:
-        release = dict(re.findall(r'^(\w+)="?([^"\n]*)', Path("/etc/os-release").read_text(), re.MULTILINE))
-        machine = subprocess.run(["dpkg", "--print-architecture"], capture_output=True, text=True, check=True)
-        return f"dists/{release.get('VERSION_CODENAME', 'stable')}/main/binary-{machine.stdout.strip()}/Packages.xz"
-
     def _open(self, path: str) -> BinaryIO:
         try:
             with urllib.request.urlopen(f"{self._index}/{path}", timeout=120) as answer:
@@ -64,6 +61,21 @@ class Repository:
             raise Failure(f"the index has no {path} ({error.code})") from error
         except OSError as error:
             raise Failure(f"the index cannot be reached: {error}") from error
+
+
+def _lists() -> list[str]:
+    """Where an index has the packages of this system."""
+    system = dict(re.findall(r'^(\w+)="?([^"\n]*)', SYSTEM.read_text(), re.MULTILINE))
+    if "debian" not in (system.get("ID"), *system.get("ID_LIKE", "").split()):
+        name = system.get("PRETTY_NAME", "this system")
+        raise Failure(f"{name} is not of Debian's family, and takes none of its packages: use an image that is")
+    machine = subprocess.run(["dpkg", "--print-architecture"], capture_output=True, text=True, check=True)
+    # Ubuntu, and what is made of it, has most libraries beside its main ones.
+    ubuntu = system.get("UBUNTU_CODENAME")
+    return [
+        f"dists/{ubuntu or system.get('VERSION_CODENAME', 'stable')}/{part}/binary-{machine.stdout.strip()}/Packages.xz"
+        for part in (("main", "universe") if ubuntu else ("main",))
+    ]
 
 
 def resolve(repository: Repository, wanted: Iterable[str], have: Iterable[str]) -> list[Package]:

@@ -202,7 +202,7 @@ class Sandbox(ABC):
         """
 
     async def lacking(self, programs: Sequence[str]) -> Sequence[str]:
-        """Which of these programs the sandbox's image does not have; where there is no image, starting them tells."""
+        """Which of these programs code does not find there."""
         return ()
 
     async def run(

@@ -131,7 +131,7 @@ async def _examine(
         return [Check(language.name, "missing", version or "does not start", handler.requires.install)]
     rows = [Check(language.name, "ok", f"{version}, {listed} prepared" if listed else version)]
     needed = handler.libraries.requires if handler.libraries is not None else ()
-    if lacking := await sandbox.lacking(needed) if sandbox.image else _not_here(needed):
+    if lacking := await sandbox.lacking(needed):
         detail = f"libraries cannot be installed without {', '.join(lacking)}"
         rows.append(Check(f"{language.name} libraries", "degraded", detail, f"install {' and '.join(lacking)}"))
     return rows

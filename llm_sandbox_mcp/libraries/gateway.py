@@ -172,7 +172,7 @@ class _Gateway:
             if name == f"{own_name}.metadata":
                 url, name = url._replace(path=f"{url.path}.metadata"), own_name
             if name == own_name:
-                # Not read before one is asked for: pages name thousands, and reading them all took longer than the rest.
+                # Not before one is asked for: pages name thousands, and this took longer than all else.
                 with suppress(httpx2.InvalidURL):
                     return httpx2.URL(url.geturl())
         raise Refused(404, "the package index named no such file")

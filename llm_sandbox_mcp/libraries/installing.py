@@ -82,6 +82,15 @@ class Installer:
             raise PolicyDenied(f"{places.language.name} has no package manager here")
         if on_progress is not None:
             await on_progress(f"installing {', '.join(libraries)} with {known.manager}")
+        if lacking := await sandbox.lacking(known.requires):
+            name = places.language.name
+            where, step = "this machine does not have below /usr", f"install {' and '.join(lacking)} there"
+            if sandbox.image:
+                where = f"image {sandbox.image} does not have"
+                step = f"make its image: llm-sandbox-mcp images build --language {name}"
+            raise InstallFailed(
+                f"libraries of {name} cannot be installed without {', '.join(lacking)}, which {where}; {step}"
+            )
         # Only an installation needs an HTTP client: its import would delay every start of the server.
         from .indexes import index_of
 

@@ -1,18 +1,21 @@
 """What runs leave behind, with real libraries through the whole server: media types, sizes, and whose run it was."""
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import anyio
 import pytest
 
-from llm_sandbox_mcp.profile import load_profile
+from llm_sandbox_mcp.backends import BACKENDS
+from llm_sandbox_mcp.profile import Profile, load_profile
 from llm_sandbox_mcp.results import Execution
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.wiring import open_service
+from tests.engines import MIB, host_folder, need, need_image, small_profile
 
 from .serving import LANGUAGES, missing
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("embedded")]
+pytestmark = pytest.mark.anyio
 
 PYTHON = """
 import json, pathlib
@@ -62,11 +65,29 @@ NOTHING = {
 }
 
 
+_LIMITS = {"memory": 1024 * MIB, "cpus": 2.0, "pids": 256, "disk": 256 * MIB}
+
+
+@pytest.fixture(params=BACKENDS)
+def backend_name(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
 @pytest.fixture
-async def service() -> AsyncIterator[Service]:
-    with anyio.fail_after(120):
-        async with open_service(load_profile()) as opened:
+async def service(backend_name: str) -> AsyncIterator[Service]:
+    await need(backend_name)
+    with host_folder() as folder, anyio.fail_after(120):
+        async with open_service(_profile(backend_name, folder)) as opened:
             yield opened
+
+
+def _profile(backend_name: str, folder: Path) -> Profile:
+    """With Python's usual libraries: from the cache on the host, or from the image."""
+    if backend_name == "embedded":
+        return load_profile()
+    artifacts = {"file_size": 16 * MIB, "store": 64 * MIB}  # a widget of plotly has four of them
+    return small_profile(backend_name, folder, limits=_LIMITS, artifacts=artifacts, handlers={"folders": ()})
 
 
 def kinds(run: Execution) -> dict[str, tuple[str, int, int]]:
@@ -74,13 +95,15 @@ def kinds(run: Execution) -> dict[str, tuple[str, int, int]]:
     return {found.name: (found.mime_type, found.width, found.height) for found in run.artifacts}
 
 
-async def test_every_kind_of_file_has_its_media_type_and_images_their_size(service: Service) -> None:
+async def test_every_kind_of_file_has_its_media_type_and_images_their_size(service: Service, backend_name: str) -> None:
+    need_image(backend_name, "python")
     run = await service.execute(PYTHON)
     assert kinds(run) == KINDS
     assert kinds(await service.execute("1", session_id=run.session_id)) == {}
 
 
-async def test_a_plot_and_a_widget_of_r_come_back_as_image_and_page(service: Service) -> None:
+async def test_a_plot_and_a_widget_of_r_come_back_as_image_and_page(service: Service, backend_name: str) -> None:
+    need_image(backend_name, "r")
     if missing(LANGUAGES["r"], libraries=False):
         pytest.skip("needs R")
     drawn = await service.execute("dev.new(width = 3, height = 2)\nplot(1:3)", language="r")
@@ -94,10 +117,13 @@ async def test_a_plot_and_a_widget_of_r_come_back_as_image_and_page(service: Ser
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-async def test_a_file_that_code_changes_is_an_artifact_of_that_run_alone(service: Service, language: str) -> None:
+async def test_a_file_that_code_changes_is_an_artifact_of_that_run_alone(
+    service: Service, backend_name: str, language: str
+) -> None:
+    need_image(backend_name, language)
     if lacking := missing(LANGUAGES[language], libraries=False):
         pytest.skip(f"{language} needs {', '.join(lacking)}")
-    session = service.open_session()
+    session = service.open_session(language)
     for name in ("old.txt", "same.txt"):
         await service.files.copy_in(session, name, b"old")
     run = await service.execute(CHANGES[language], language=language, session_id=session)

@@ -89,9 +89,7 @@ def backend_name(request: pytest.FixtureRequest) -> str:
 
 
 @asynccontextmanager
-async def serving(
-    backend_name: str, language: str, address: str, folder: Path | None = None
-) -> AsyncIterator[Service]:
+async def serving(backend_name: str, language: str, address: str, folder: Path | None = None) -> AsyncIterator[Service]:
     """A service whose cache is in the folder, or gone with it."""
     await need(backend_name)
     need_image(backend_name, language)

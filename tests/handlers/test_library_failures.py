@@ -1,6 +1,8 @@
 """What is said when a library cannot be had: which one, and the package manager's own last lines."""
 
+import shutil
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import anyio
 import pytest
@@ -8,7 +10,8 @@ import pytest
 from llm_sandbox_mcp.backends import BACKENDS
 from llm_sandbox_mcp.errors import InstallFailed, InvalidArgument
 from llm_sandbox_mcp.service import Service
-from tests.engines import need, need_image
+from llm_sandbox_mcp.wiring import open_service
+from tests.engines import host_folder, need, need_image, small_profile
 
 from .serving import LANGUAGES, missing, service_with_indexes
 
@@ -102,3 +105,37 @@ async def test_an_installation_does_not_hide_that_state_was_lost_before_it(servi
         await service.install(["tiny-answer"], language="javascript", session_id=lost.session_id)
         told = await service.execute("true", language="bash", session_id=lost.session_id, keep_session=False)
     assert any("started fresh" in note for note in told.notes), told
+
+
+@pytest.mark.anyio
+async def test_a_sandbox_without_what_installing_needs_says_what_is_missing_and_how_to_get_it(
+    service: Service, backend_name: str
+) -> None:
+    if backend_name == "embedded":
+        pytest.skip("has no images")
+    need_image(backend_name, "python")
+    session = (await service.execute("1")).session_id
+    with pytest.raises(InstallFailed) as failure:
+        await service.install(["tiny-answer"], language="ruby", session_id=session)
+    await service.close_session(session)
+    assert str(failure.value) == (
+        "libraries of ruby cannot be installed without gem, which image llm-sandbox-mcp-python does not have; "
+        "make its image: llm-sandbox-mcp images build --language ruby"
+    )
+
+
+@pytest.mark.anyio
+@pytest.mark.usefixtures("embedded")
+async def test_a_machine_without_what_installing_needs_says_what_is_missing(tmp_path: Path) -> None:
+    shutil.copytree(LANGUAGES["cpp"].folder, tmp_path / "handlers/cpp")
+    definition = tmp_path / "handlers/cpp/handler.toml"
+    definition.write_text(definition.read_text().replace('"dpkg-deb"', '"no-dpkg-deb"'))
+    with host_folder() as folder:
+        profile = small_profile("embedded", folder, handlers={"folders": (str(tmp_path / "handlers"),)})
+        async with open_service(profile) as service:
+            with pytest.raises(InstallFailed) as failure:
+                await service.install(["libgreeting-dev"], language="cpp")
+    assert str(failure.value) == (
+        "libraries of cpp cannot be installed without no-dpkg-deb, which this machine does not have below /usr; "
+        "install no-dpkg-deb there"
+    )

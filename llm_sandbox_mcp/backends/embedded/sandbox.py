@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import shutil
 import signal
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -203,6 +204,10 @@ class EmbeddedSandbox(Sandbox):
             with anyio.move_on_after(_LISTING), suppress(SandboxLost, StartFailed):
                 files = {**read_list((await self.run(["/bin/sh", "-c", LIST], {"PATH": PATH})).stdout), **files}
         return files
+
+    async def lacking(self, programs: Sequence[str]) -> Sequence[str]:
+        # What is below /usr is the same in there as out here.
+        return [name for name in programs if not shutil.which(name, path=PATH)]
 
     async def kill(self) -> None:
         await self._end()
