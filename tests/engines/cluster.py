@@ -14,7 +14,7 @@ ON_CLUSTER = ("python", "bash", "cpp")
 
 @cache
 def cluster() -> Any:
-    """Its core interface, which blocks; None where there is no cluster."""
+    """Its core interface, which blocks and keeps its connection; None where there is no cluster."""
     if not kubeconfig():
         return None
     # Here, for it takes a second.
@@ -42,5 +42,8 @@ def need_image(backend: str, language: str) -> None:
 @cache
 def _images() -> frozenset[str]:
     """Those of its nodes, of which each tells the largest fifty."""
-    nodes = cluster().list_node().items
+    asked = cluster()
+    # Whichever test is the first that wants to know, it may not leave a connection; one that asks later makes another.
+    with asked.api_client:
+        nodes = asked.list_node().items
     return frozenset(name for node in nodes for image in node.status.images or () for name in image.names or ())
