@@ -203,6 +203,13 @@ def test_no_interrupt_at_any_moment_loses_a_report(r: Runner) -> None:
     assert r.run("1").result == "[1] 1"
 
 
+def test_what_would_end_r_itself_ends_no_more_than_the_run(r: Runner) -> None:
+    """So does an interrupt that comes while R collects garbage to make the condition of another, which no test can time."""
+    run = r.run("kept <- 1; f <- function() { on.exit(cat('left')); invokeRestart('abort') }; f(); cat('no')")
+    assert (run.out, run.err, run.status, run.exit_code) == ("left", "", "error", 130)
+    assert r.run("kept").result == "[1] 1"
+
+
 def test_interrupts_between_runs_are_ignored(r: Runner) -> None:
     r.run("kept <- 1")
     for _ in range(50):

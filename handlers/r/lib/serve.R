@@ -5,9 +5,12 @@ folders <- Sys.getenv(c("SANDBOX_WORKDIR", "SANDBOX_FIGURES"))
 top_place <- NULL
 
 serve <- function() {
-  suspendInterrupts(while (!is.null(request <- read_request())) {
-    write_begin()
-    write_report(answer(request))
+  suspendInterrupts({
+    load_all(needed)
+    while (!is.null(request <- read_request())) {
+      write_begin()
+      write_report(answer(request))
+    }
   })
   leave(0)
 }
@@ -34,16 +37,24 @@ answer <- function(request) {
 attempt <- function(work) {
   forget_interrupts()
   place <- NULL
-  tryCatch(
-    withCallingHandlers(
-      list(code = 0L, value = allowInterrupts(finished(work))),
-      error = function(condition) place <<- location(sys.calls()),
-      warning = keep_warning
+  interruptible(
+    tryCatch(
+      withCallingHandlers(
+        list(code = 0L, value = allowInterrupts(finished(work))),
+        error = function(condition) place <<- location(sys.calls()),
+        warning = keep_warning
+      ),
+      sandbox_end = function(condition) list(code = bitwAnd(as.integer(condition$status), 255L)),
+      error = function(condition) list(code = 1L, error = condition, place = if (is.null(place)) top_place else place)
     ),
-    sandbox_end = function(condition) list(code = bitwAnd(as.integer(condition$status), 255L)),
-    interrupt = function(condition) list(code = 130L, interrupted = TRUE),
-    error = function(condition) list(code = 1L, error = condition, place = if (is.null(place)) top_place else place)
+    list(code = 130L, interrupted = TRUE)
   )
+}
+
+# The value of work, or another when an interrupt ends it. R takes the handler down before it makes the condition; an interrupt
+# that comes by then finds none, and ends R where no restart is named `abort`.
+interruptible <- function(work, otherwise) {
+  withRestarts(tryCatch(work, interrupt = function(condition) otherwise), abort = function() otherwise)
 }
 
 # The value of work, after a look for interrupts that came while R did not look.
@@ -54,7 +65,7 @@ finished <- function(work) {
 }
 
 forget_interrupts <- function() {
-  while (!tryCatch(allowInterrupts({ Sys.sleep(0); TRUE }), interrupt = function(condition) FALSE)) NULL
+  while (!interruptible(allowInterrupts({ Sys.sleep(0); TRUE }), FALSE)) NULL
 }
 
 unwind_sinks <- function() {
