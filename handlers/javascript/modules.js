@@ -1,13 +1,14 @@
 'use strict';
 
 // `require` and `import()` as if the code were a file in the working directory. `require` finds the installed libraries by
-// NODE_PATH, which `import()` ignores: it asks a second time from the folder of the libraries.
+// NODE_PATH, which `import()` ignores: it asks again from each folder there.
 
 const Module = require('module');
 const path = require('path');
 
+const { existsSync } = require('fs');
 const { join } = path;
-const libraries = process.env.SANDBOX_LIBRARIES;
+const others = (process.env.NODE_PATH ?? '').split(':').filter(Boolean).map(path.dirname);
 const cwd = process.cwd.bind(process);
 
 function moduleIn(folder) {
@@ -35,8 +36,10 @@ async function importModule(name, script, attributes) {
   try {
     return await importerIn(cwd())(name, options);
   } catch (error) {
-    if (!libraries || error.code !== 'ERR_MODULE_NOT_FOUND' || /^([./]|\w+:)/.test(name)) throw error;
-    return importerIn(libraries)(name, options);
+    const [library] = /^(@[^/]+\/)?[^./:][^/:]*(?=\/|$)/.exec(name) ?? [];
+    const folder = library && others.find((other) => existsSync(join(other, 'node_modules', library)));
+    if (!folder || error.code !== 'ERR_MODULE_NOT_FOUND') throw error;
+    return importerIn(folder)(name, options);
   }
 }
 

@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
-# Prints the gems in a folder as name==version, without asking RubyGems about those of the system.
+# Prints gems as name==version: those in a folder, without asking RubyGems about the system's, or without one all at hand.
 
-Dir.glob(File.join(ARGV.fetch(0), 'specifications', '*.gemspec')).sort.each do |path|
-  specification = Gem::Specification.load(path) or next
-  puts "#{specification.name}==#{specification.version}"
-end
+folder = ARGV[0]
+found = folder ? Dir.glob(File.join(folder, 'specifications', '*.gemspec')).sort.filter_map { |path| Gem::Specification.load(path) }
+               : Gem::Specification.latest_specs(true).sort_by(&:name)
+found.each { |specification| puts "#{specification.name}==#{specification.version}" }

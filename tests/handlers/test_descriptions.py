@@ -1,6 +1,7 @@
 """What a model is told about each language, and that the examples it is shown run as they are."""
 
 import json
+import os
 import re
 import shutil
 from collections.abc import AsyncIterator
@@ -13,7 +14,9 @@ from mcp import Client
 from mcp.types import TextResourceContents
 
 from llm_sandbox_mcp.backends.base import PATH
+from llm_sandbox_mcp.folders import HANDLERS
 from llm_sandbox_mcp.languages import load_languages
+from llm_sandbox_mcp.libraries.installed import read_list
 from llm_sandbox_mcp.profile import load_profile
 from llm_sandbox_mcp.server import build_server
 from llm_sandbox_mcp.wiring import open_service
@@ -90,6 +93,71 @@ async def test_the_libraries_of_r_are_those_of_the_system(client: Client) -> Non
     assert libraries.keys() <= set(names)
     for name in ("ggplot2", "plotly", "lattice"):
         assert (name in libraries) == (name in names)
+
+
+async def test_the_libraries_of_ruby_are_the_gems_at_hand(client: Client) -> None:
+    if not shutil.which("ruby", path=PATH):
+        pytest.skip("ruby needs ruby")
+    libraries = {library["name"]: library["version"] for library in (await describe(client, "ruby"))["libraries"]}
+    seen = await answer(client, "execute_code", code="require 'csv'\nCSV::VERSION", language="ruby")
+    assert seen["result"] == f'"{libraries["csv"]}"'
+
+
+async def test_the_libraries_of_javascript_are_those_that_npm_installed_for_all(client: Client) -> None:
+    if not shutil.which("node", path=PATH):
+        pytest.skip("javascript needs node")
+    libraries = {library["name"]: library["version"] for library in (await describe(client, "javascript"))["libraries"]}
+    code = """
+const folders = ['/usr/local/lib/node_modules', '/usr/lib/node_modules'].filter(fs.existsSync);
+folders.flatMap((folder) => fs.readdirSync(folder)).filter((name) => !name.startsWith('@')).sort().join()
+"""
+    seen = await answer(client, "execute_code", code=f"const fs = require('fs');{code}", language="javascript")
+    assert seen["result"] == f"'{','.join(sorted(name for name in libraries if not name.startswith('@')))}'"
+    for name in libraries:
+        code = f"require('{name}/package.json').version"
+        seen = await answer(client, "execute_code", code=code, language="javascript", session_id=seen["session_id"])
+        assert seen["result"] == f"'{libraries[name]}'"
+
+
+@pytest.mark.skipif(not shutil.which("node"), reason="javascript needs node")
+@pytest.mark.parametrize(
+    ("words", "packages"),
+    [
+        (("asked", "own"), ["mine"]),
+        (("all", "own"), ["@scope/deep", "mine", "theirs"]),
+        (("given",), ["@scope/one", "two"]),
+    ],
+)
+async def test_packages_of_javascript_are_found_where_npm_puts_them(
+    tmp_path: Path, words: tuple[str, ...], packages: list[str]
+) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own/package.json").write_text('{"dependencies": {"mine": "^1.0.0", "gone": "^1.0.0"}}')
+    for folder, name in (
+        ("own", "mine"),
+        ("own", "theirs"),
+        ("own/node_modules/mine", "@scope/deep"),
+        ("all", "@scope/one"),
+        ("all", "two"),
+    ):
+        place = tmp_path / folder / "node_modules" / name
+        place.mkdir(parents=True)
+        (place / "package.json").write_text(json.dumps({"name": name, "version": "1.2.3"}))
+    modules = tmp_path / "own/node_modules"
+    (modules / "empty").mkdir()
+    (modules / ".package-lock.json").write_text("{}")
+    (modules / "theirs/node_modules").symlink_to(modules)  # code can make circles
+    environment = {
+        "NODE_PATH": ":".join(str(tmp_path / folder / "node_modules") for folder in ("own", "all", "nowhere")),
+        "SANDBOX_LIBRARIES": str(tmp_path / "own"),
+    }
+    command = ["node", str(HANDLERS / "javascript/packages.js"), *words]
+    listed = await anyio.run_process(command, env={**os.environ, **environment}, cwd=tmp_path)
+    libraries = LANGUAGES["javascript"].handler.libraries
+    assert libraries is not None
+    found = read_list(listed.stdout, libraries.installed_pattern, 60)
+    assert sorted(library.name for library in found) == packages
+    assert {library.version for library in found} == {"1.2.3"}
 
 
 async def test_what_the_handler_says_is_told(client: Client, language: str) -> None:
