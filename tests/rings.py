@@ -58,11 +58,16 @@ IN_TURNS = (
 ONLY_IN_ALL = (
     "tests/cluster/test_scale.py",
     "tests/containers/test_crashes.py::test_fifty_sessions_opened_at_once_all_answer_and_close_at_once",
+    "tests/handlers/test_public_indexes.py",
     "tests/integrations/",
     "tests/slurm/",
 )
-"""What is about load, or needs daemons or packages that nothing else does."""
-ALONE = ("tests/cluster/test_network.py", *(name for name in ONLY_IN_ALL if "::" in name or name.endswith(".py")))
+"""What is about load, or needs daemons, packages or a network that nothing else does."""
+ALONE = (
+    "tests/cluster/test_network.py",
+    "tests/cluster/test_scale.py",
+    "tests/containers/test_crashes.py::test_fifty_sessions_opened_at_once_all_answer_and_close_at_once",
+)
 """What takes the whole machine, or changes it for all: run when everything else has ended."""
 
 running: str | None = None

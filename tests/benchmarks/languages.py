@@ -1,12 +1,13 @@
 """How fast each language is: a run on a live interpreter; for compiled ones the second run beside the bare program.
 
-And what it costs that figures are captured, to a run that draws none.
+And what it costs that figures are captured, to a run that draws none; and a library that another session has installed before.
 """
 
 import time
 
 import anyio
 
+from llm_sandbox_mcp.errors import SandboxError
 from llm_sandbox_mcp.kernel import Places
 from llm_sandbox_mcp.languages import Language
 from llm_sandbox_mcp.profile import Profile, load_profile
@@ -51,6 +52,10 @@ EARLIER = {
     },
 }
 """What the session has run before, by what it is called."""
+
+LIBRARIES = {"python": "numpy==2.2.6", "javascript": "lodash@4.17.21", "cpp": "libeigen3-dev"}
+"""From the indexes that the package managers go to by themselves."""
+INSTALLATIONS = 10
 
 
 async def interpreted(service: Service, language: str) -> None:
@@ -117,6 +122,21 @@ def without_capture(profile: Profile) -> Profile:
     return profile.model_copy(update={"languages": {**profile.languages, **changed}})
 
 
+async def installed(service: Service, language: str, library: str) -> None:
+    """A library into a new session, the first's aside, which fetches it."""
+    times = []
+    for _ in range(INSTALLATIONS + 1):
+        start = time.perf_counter()
+        try:
+            session = await service.install([library], language=language)
+        except SandboxError as error:
+            print(f"{library}: not measured; {error}")
+            return
+        times.append(time.perf_counter() - start)
+        await service.close_session(session.session_id)
+    row(f"{library}, another session", times[1:], promise="< 1 s")
+
+
 async def _run(service: Service, language: str, code: str, session_id: str) -> Execution:
     result = await service.execute(code, language=language, session_id=session_id)
     assert result.status == "ok", result
@@ -139,6 +159,8 @@ async def main() -> None:
                 await interpreted(service, name)
                 for what, earlier in EARLIER.get(name, {}).items():
                     await capture(service, silent, name, what, earlier)
+        for name, library in LIBRARIES.items():
+            await installed(service, name, library)
 
 
 if __name__ == "__main__":

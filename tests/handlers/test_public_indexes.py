@@ -1,0 +1,83 @@
+"""The indexes that package managers go to by themselves, those of which answer here, from a session on every engine.
+
+Every other test of installations has an index of its own on loopback; this shows that those are like the real ones.
+"""
+
+import urllib.error
+import urllib.request
+
+import anyio
+import anyio.to_thread
+import pytest
+
+from llm_sandbox_mcp.backends import BACKENDS
+from llm_sandbox_mcp.libraries.indexes import index_of
+from llm_sandbox_mcp.wiring import open_service
+from tests.engines import MIB, host_folder, need, need_image, small_profile
+
+from .serving import LANGUAGES, missing
+
+pytestmark = pytest.mark.anyio
+
+PROGRAMS = {
+    "python": (
+        ("numpy", "pydantic"),
+        "import numpy, pydantic\nclass Point(pydantic.BaseModel):\n    x: int\nint(numpy.arange(7).sum()) * Point(x='2').x",
+        ("result", "42"),
+    ),
+    "javascript": (
+        ("lodash", "@noble/hashes@1.8.0"),
+        "import { sha256 } from '@noble/hashes/sha2.js'\n[require('lodash').sum([20, 22]), sha256('').length]",
+        ("result", "[ 42, 32 ]"),
+    ),
+    "cpp": (
+        ("libeigen3-dev", "libfmt-dev"),
+        "#include <Eigen/Dense>\n#include <fmt/core.h>\n"
+        'int main() { fmt::print("{}\\n", Eigen::Vector2i(6, 7).prod()); }',
+        ("stdout", "42\n"),
+    ),
+}
+"""Libraries, a program that needs them, and what it gives: with compiled parts, dependencies, a scope, something to link."""
+
+_LIMITS = {"memory": 1024 * MIB, "cpus": 2.0, "pids": 256, "disk": 512 * MIB, "timeout": 60.0}
+_BOUND = 300.0
+
+
+@pytest.fixture(params=PROGRAMS)
+def language(request: pytest.FixtureRequest) -> str:
+    """Each language whose own index can be reached from here."""
+    name = str(request.param)
+    if lacking := missing(LANGUAGES[name], libraries=True):
+        pytest.skip(f"{name} needs {', '.join(lacking)}")
+    return name
+
+
+@pytest.fixture(params=BACKENDS)
+def backend_name(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+def reach(index: str) -> None:
+    """Skips where nothing answers there; that it answers with an error is an answer."""
+    try:
+        urllib.request.urlopen(index, timeout=20).close()
+    except urllib.error.HTTPError as answer:
+        answer.close()
+    except OSError as error:
+        pytest.skip(f"{index} cannot be reached: {error}")
+
+
+async def test_libraries_come_from_the_package_managers_own_index(backend_name: str, language: str) -> None:
+    await need(backend_name)
+    need_image(backend_name, language)
+    libraries, code, (part, expected) = PROGRAMS[language]
+    with host_folder() as folder, anyio.fail_after(_BOUND):
+        profile = small_profile(backend_name, folder, limits=_LIMITS)
+        await anyio.to_thread.run_sync(reach, await index_of(LANGUAGES[language], profile))
+        async with open_service(profile) as service:
+            session = await service.install(libraries, language=language)
+            assert len(session.libraries) >= len(libraries)
+            ran = await service.execute(code, language=language, session_id=session.session_id)
+            assert ran.status == "ok", ran
+            assert {"result": ran.result, "stdout": ran.stdout.text}[part] == expected
