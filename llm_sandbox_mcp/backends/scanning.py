@@ -15,6 +15,8 @@ from .base import OWN_ENTRIES, Fullness
 CLOSING = 2
 """Threads of one backend that let go of folders; others wait."""
 _ENTRIES = 10_000
+_AT_ONCE = 100
+"""Entries that are looked at without a worker thread, which takes as long to begin: programs wait for two lists."""
 _DEPTH = 32
 _SKIPPED = frozenset(("node_modules", "__pycache__"))
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -44,7 +46,13 @@ class Folders:
         Code may change the tree meanwhile. One component is opened at a time, below a descriptor and never through a
         link: a path of several, resolved outside of the sandbox, could be led to the host's own files.
         """
-        return await self._beside(partial(_list_files, refused=refused))
+        refused = [] if refused is None else refused
+        budget = iter(range(_AT_ONCE))
+        found = _list_files(self._descriptors, budget, refused)
+        if next(budget, None) is not None:
+            return found
+        refused.clear()
+        return await self._beside(partial(_list_files, budget=iter(range(_ENTRIES)), refused=refused))
 
     async def fullness(self, policy: Policy, *, thorough: bool) -> Fullness:
         """How full they are; only where it is `thorough` are all files looked at."""
@@ -91,36 +99,34 @@ def _close(descriptors: Iterable[int]) -> None:
         os.close(descriptor)
 
 
-def _list_files(folders: Sequence[int], refused: list[str] | None) -> dict[str, Stamp]:
-    return {name: stamp for folder in folders[:1] for name, stamp in _files(folder, refused=refused)}
+def _list_files(folders: Sequence[int], budget: Iterator[int], refused: list[str]) -> dict[str, Stamp]:
+    return {name: stamp for folder in folders[:1] for name, stamp in _walk(folder, budget, refused)}
 
 
 def _have_file_of(folders: Sequence[int], size: int) -> bool:
     """Whether a file of so many bytes is in one of them, hidden or not."""
-    return any(length >= size for folder in folders for _, (_, _, length, _) in _files(folder, hidden=True))
-
-
-def _files(
-    folder: int, *, hidden: bool = False, refused: list[str] | None = None
-) -> Iterator[tuple[str, tuple[int, int, int, int]]]:
-    return _walk(folder, ".", "", iter(range(_ENTRIES)), _DEPTH, hidden=hidden, refused=refused)
+    return any(
+        length >= size
+        for folder in folders
+        for _, (_, _, length, _) in _walk(folder, iter(range(_ENTRIES)), [], hidden=True)
+    )
 
 
 def _walk(
     parent: int,
-    name: str,
-    prefix: str,
     budget: Iterator[int],
-    depth: int,
+    refused: list[str],
     *,
+    name: str = ".",
+    prefix: str = "",
+    depth: int = _DEPTH,
     hidden: bool = False,
-    refused: list[str] | None = None,
 ) -> Iterator[tuple[str, tuple[int, int, int, int]]]:
+    """The files below a folder, among as many entries as the budget has; `refused` gets what may not be looked into."""
     try:
         opened = os.open(name, _OPEN, dir_fd=parent)
     except PermissionError:
-        if refused is not None:
-            refused.append(prefix)
+        refused.append(prefix)
         return
     except OSError:
         return  # gone, or a link by now
@@ -140,7 +146,7 @@ def _walk(
         if depth:
             for folder in folders:
                 below = f"{prefix}{folder}/"
-                yield from _walk(opened, folder, below, budget, depth - 1, hidden=hidden, refused=refused)
+                yield from _walk(opened, budget, refused, name=folder, prefix=below, depth=depth - 1, hidden=hidden)
     except OSError:
         return
     finally:

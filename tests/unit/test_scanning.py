@@ -21,21 +21,20 @@ POLICY_OF_FILES = POLICY.model_copy(update={"disk": 8 * LARGE, "file_size": LARG
 
 
 @contextmanager
-def beside() -> Iterator[None]:
-    """Whatever is closed or listed meanwhile is so in other threads than this one."""
-    here: list[str] = []
+def here() -> Iterator[list[str]]:
+    """What is closed or listed meanwhile in this thread."""
+    done: list[str] = []
     loop = threading.get_ident()
 
     def watched(name: str, call: Callable[..., object], *arguments: object) -> object:
         if threading.get_ident() == loop:
-            here.append(name)
+            done.append(name)
         return call(*arguments)
 
     with pytest.MonkeyPatch.context() as patched:
         for name in ("close", "scandir"):
             patched.setattr(os, name, partial(watched, name, getattr(os, name)))
-        yield
-    assert not here
+        yield done
 
 
 def opened(*places: Path) -> Folders:
@@ -43,16 +42,26 @@ def opened(*places: Path) -> Folders:
     return Folders(descriptors, anyio.CapacityLimiter(1))
 
 
-async def test_files_are_listed_and_folders_closed_in_other_threads(tmp_path: Path) -> None:
+async def test_files_are_listed_and_folders_closed(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     for name in ("one", "in/two", ".hidden"):
         (tmp_path / name).write_text("x")
     folders = opened(tmp_path)
-    with beside():
-        assert set(await folders.list_files()) == {"one", "in/two"}
-        await folders.close()
+    assert set(await folders.list_files()) == {"one", "in/two"}
+    await folders.close()
     assert await folders.list_files() == {}
     await folders.close()
+
+
+async def test_many_folders_are_looked_into_in_other_threads(tmp_path: Path) -> None:
+    for number in range(1000):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / f"{number}/file").touch()
+    folders = opened(tmp_path)
+    with here() as done:
+        assert len(await folders.list_files()) == 1000
+        await folders.close()
+    assert done.count("scandir") <= 100
 
 
 @pytest.mark.parametrize(("size", "large"), [(LARGE, True), (LARGE - 1, False)])
@@ -65,10 +74,11 @@ async def test_a_file_of_all_the_bytes_that_one_may_have_is_found_in_other_threa
     (places[1] / ".file").touch()
     os.truncate(places[1] / ".file", size)
     folders = opened(*places)
-    with beside():
+    with here() as done:
         assert (await folders.fullness(POLICY_OF_FILES, thorough=True)).large == large
         assert not (await folders.fullness(POLICY_OF_FILES, thorough=False)).large
         await folders.close()
+    assert not done
 
 
 async def test_a_look_goes_on_where_the_folders_are_closed_meanwhile(tmp_path: Path) -> None:
