@@ -12,7 +12,7 @@ from pathlib import Path
 
 import anyio
 
-from ..backends.base import Completed, Sandbox
+from ..backends.base import Completed, Fullness, Sandbox, Usage
 from ..errors import InstallFailed, InvalidArgument, ListeningFailed, PolicyDenied, quoted
 from ..escaping import one_line
 from ..kernel import Places
@@ -20,7 +20,7 @@ from ..languages import Language, Libraries
 from ..profile import Profile
 from ..results import Library, OnProgress
 from ..tasks import open_tasks
-from ..units import format_duration
+from ..units import format_duration, format_size
 from .downloads import FOLDER, Downloads
 from .installed import list_libraries
 from .ruling import LibraryRules
@@ -30,6 +30,8 @@ _MOST = 50
 _LONGEST = 200
 """Characters of one name and version; package indexes allow no longer names."""
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_LOOK = 10.0
+"""Seconds for a look at the limits that a failed installation has reached."""
 _LAST_LINES = 12
 _LAST_CHARACTERS = 2000
 
@@ -96,6 +98,7 @@ class Installer:
 
         upstream = await index_of(places.language, self._profile)
         problems: list[str] = []
+        before = await sandbox.usage()
         try:
             done = await self._through_gateway(sandbox, places, known, libraries, upstream, problems)
         except ListeningFailed as error:
@@ -104,7 +107,8 @@ class Installer:
             limit = format_duration(self._profile.limits.install_timeout)
             raise InstallFailed(f"installing {', '.join(libraries)} took longer than {limit} and was stopped")
         if done.exit_code != 0:
-            said = "; ".join([*dict.fromkeys(problems), _last_lines(done.stderr or done.stdout)])
+            causes = [*await _limits_hit(sandbox, before), *dict.fromkeys(problems)]
+            said = "; ".join([*causes, _last_lines(done.stderr or done.stdout)])
             raise InstallFailed(f"{known.manager} could not install {', '.join(libraries)}: {one_line(said)}")
         if self.ruled(places.language):
             everything = await list_libraries(sandbox, places, known.everything or known.installed)
@@ -148,6 +152,23 @@ class Installer:
                 done = await sandbox.run([*inside.argv(known.install), *libraries], inside.env())
                 tasks.cancel_scope.cancel()
         return done
+
+
+async def _limits_hit(sandbox: Sandbox, before: Usage) -> list[str]:
+    """A line for each limit that was reached: package managers say little of why they cannot write, or were killed."""
+    used, fullness, policy = Usage(), Fullness(), sandbox.policy
+    # What a package started may keep a pod too busy to answer.
+    with anyio.move_on_after(_LOOK):
+        used = (await sandbox.usage()).since(before)
+        fullness = await sandbox.fullness(thorough=False)
+    reached = {
+        f"disk limit of {format_size(policy.disk)} was reached: delete files or raise limits.disk": fullness.disk,
+        f"limit of {policy.files} files was reached: delete some or raise limits.files": fullness.entries
+        >= policy.files,
+        f"memory limit of {format_size(policy.memory)} was reached: raise limits.memory": used.oom_kills,
+        f"limit of {policy.pids} processes was reached: raise limits.pids": used.pids_refused,
+    }
+    return [f"the {line} in the profile" for line, hit in reached.items() if hit]
 
 
 def _last_lines(output: bytes) -> str:

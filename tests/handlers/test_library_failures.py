@@ -1,5 +1,6 @@
 """What is said when a library cannot be had: which one, and the package manager's own last lines."""
 
+import json
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -16,6 +17,15 @@ from tests.engines import host_folder, need, need_image, small_profile
 from .serving import LANGUAGES, missing, service_with_indexes
 
 LIMIT = 120.0
+MANAGER = """
+[libraries]
+manager = "filler"
+name = 'thing'
+installed = ["true"]
+installed_pattern = '(?P<name>)(?P<version>)'
+index = "http://127.0.0.1:9"
+"""
+"""One that takes no library from anywhere."""
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +115,34 @@ async def test_an_installation_does_not_hide_that_state_was_lost_before_it(servi
         await service.install(["tiny-answer"], language="javascript", session_id=lost.session_id)
         told = await service.execute("true", language="bash", session_id=lost.session_id, keep_session=False)
     assert any("started fresh" in note for note in told.notes), told
+
+
+@pytest.mark.anyio
+@pytest.mark.usefixtures("embedded")
+@pytest.mark.parametrize(
+    ("install", "reached"),
+    [
+        ("yes >full", "disk limit of 16MiB was reached: delete files or raise limits.disk"),
+        (
+            "for n in $(seq 2000); do true >$n; done; false",
+            "limit of 1000 files was reached: delete some or raise limits.files",
+        ),
+        ("yes | tr -d '\\n' | sort", "memory limit of 128MiB was reached: raise limits.memory"),
+        ("for n in $(seq 99); do sleep 60 >&- 2>&- & done", "limit of 64 processes was reached: raise limits.pids"),
+    ],
+)
+async def test_a_limit_that_an_installation_reached_is_named(install: str, reached: str) -> None:
+    with host_folder() as folder, anyio.fail_after(LIMIT):
+        shutil.copytree(LANGUAGES["bash"].folder, folder / "mine/bash")
+        with (folder / "mine/bash/handler.toml").open("a") as definition:
+            definition.write(f"{MANAGER}install = {json.dumps(['sh', '-c', install])}\n")
+        profile = small_profile(
+            "embedded", folder, handlers={"folders": (str(folder / "mine"),)}, limits={"files": 1000}
+        )
+        async with open_service(profile) as service:
+            with pytest.raises(InstallFailed) as failure:
+                await service.install(["thing"], language="bash")
+    assert str(failure.value).startswith(f"filler could not install thing: the {reached} in the profile; ")
 
 
 @pytest.mark.anyio
