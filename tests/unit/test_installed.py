@@ -12,7 +12,7 @@ LISTED = {
     "cpp": "libzip 1.2",
     "go": "\tlibzip v1.2 // indirect",
     "java": "libzip 1.2",
-    "javascript": "/home/libraries/node_modules/libzip:libzip@1.2:node_modules",
+    "javascript": "libzip==1.2",
     "python": "libzip==1.2",
     "r": "libzip==1.2",
     "ruby": "libzip==1.2",
