@@ -39,6 +39,6 @@ while True:
 
 @pytest.mark.parametrize("bomb", BOMBS.values(), ids=BOMBS)
 async def test_a_thread_bomb_meets_the_limit_on_threads(arena: Arena, bomb: str) -> None:
-    result = await arena.attack(bomb, timeout=1)
+    result = await arena.attack(bomb, timeout=3)
     arena.told_of_processes(result)
     assert result.status in ("process_limit", "timeout") or not arena.counts_processes(), result

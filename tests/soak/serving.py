@@ -31,8 +31,8 @@ from .jobs import LIBRARY
 DESCRIPTORS = 256
 """That the server may have open."""
 _SERVE = ["sh", "-c", f'ulimit -n {DESCRIPTORS}; exec "$@"', "sh", sys.executable, "-m", "llm_sandbox_mcp", "serve"]
-IDLE = {"docker": 20.0, "podman": 20.0, "kubernetes": 60.0}
-"""Seconds after which a session expires, where a user may wait so long for another container; elsewhere it is soon."""
+IDLE = {"kubernetes": 60.0}
+"""Seconds after which a session expires, where a user may wait so long for another pod; elsewhere it is soon."""
 _END = 60.0
 
 
@@ -97,7 +97,7 @@ def served(backend: str) -> Iterator[Server]:
         profile = small_profile(
             backend,
             folder,
-            sessions={"max": 12, "idle_timeout": IDLE.get(backend, 5.0), "starts_per_second": 1000.0},
+            sessions={"max": 12, "idle_timeout": IDLE.get(backend, 20.0), "starts_per_second": 1000.0},
             pool={"min": 1, "languages": ("python",)},
             limits={"memory": 512 * MIB, "cpus": 2.0, "disk": 64 * MIB},
         )

@@ -134,6 +134,7 @@ for my $way (grep { $_->{from} } @from) {
 delete $to->{to};
 while ($coming && !$left) {
     my $held = length $frames;
+    $begun ||= $held;
     unpack_frames();
     last if $to->{ended};
     next if length $frames < $held;    # there may be more of them
