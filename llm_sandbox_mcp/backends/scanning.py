@@ -15,8 +15,6 @@ from .base import OWN_ENTRIES, Fullness
 CLOSING = 2
 """Threads of one backend that let go of folders; others wait."""
 _ENTRIES = 10_000
-_AT_ONCE = 100
-"""Entries that are looked at without a worker thread, which takes as long to begin: programs wait for two lists."""
 _DEPTH = 32
 _SKIPPED = frozenset(("node_modules", "__pycache__"))
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -36,22 +34,24 @@ class Folders:
         self._descriptors = [*descriptors]
         self._closing = closing
 
-    async def list_files(self, refused: list[str] | None = None) -> dict[str, Stamp]:
+    async def list_files(self, refused: list[str] | None = None, *, at_once: int = 0) -> dict[str, Stamp]:
         """Path of each regular file in the first, and what differs once it is changed.
 
         That is of 10,000 entries and 32 levels at most.
 
-        `refused` is told of folders that this process may not look into.
+        `refused` is told of folders that this process may not look into. Where all is in memory, so many entries may be
+        looked at `at_once`: a worker thread takes as long to begin.
 
         Code may change the tree meanwhile. One component is opened at a time, below a descriptor and never through a
         link: a path of several, resolved outside of the sandbox, could be led to the host's own files.
         """
         refused = [] if refused is None else refused
-        budget = iter(range(_AT_ONCE))
-        found = _list_files(self._descriptors, budget, refused)
-        if next(budget, None) is not None:
-            return found
-        refused.clear()
+        if at_once:
+            budget = iter(range(at_once))
+            found = _list_files(self._descriptors, budget, refused)
+            if next(budget, None) is not None:
+                return found
+            refused.clear()
         return await self._beside(partial(_list_files, budget=iter(range(_ENTRIES)), refused=refused))
 
     async def fullness(self, policy: Policy, *, thorough: bool) -> Fullness:

@@ -42,26 +42,32 @@ def opened(*places: Path) -> Folders:
     return Folders(descriptors, anyio.CapacityLimiter(1))
 
 
-async def test_files_are_listed_and_folders_closed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("at_once", [0, 3, 100])
+async def test_files_are_listed_and_folders_closed(tmp_path: Path, at_once: int) -> None:
     (tmp_path / "in").mkdir()
     for name in ("one", "in/two", ".hidden"):
         (tmp_path / name).write_text("x")
     folders = opened(tmp_path)
-    assert set(await folders.list_files()) == {"one", "in/two"}
-    await folders.close()
-    assert await folders.list_files() == {}
+    with here() as done:
+        assert set(await folders.list_files(at_once=at_once)) == {"one", "in/two"}
+    assert bool(done) is bool(at_once)
+    with here() as done:
+        await folders.close()
+    assert not done
+    assert await folders.list_files(at_once=at_once) == {}
     await folders.close()
 
 
-async def test_many_folders_are_looked_into_in_other_threads(tmp_path: Path) -> None:
+@pytest.mark.parametrize("at_once", [0, 100])
+async def test_many_folders_are_looked_into_in_other_threads(tmp_path: Path, at_once: int) -> None:
     for number in range(1000):
         (tmp_path / str(number)).mkdir()
         (tmp_path / f"{number}/file").touch()
     folders = opened(tmp_path)
     with here() as done:
-        assert len(await folders.list_files()) == 1000
+        assert len(await folders.list_files(at_once=at_once)) == 1000
         await folders.close()
-    assert done.count("scandir") <= 100
+    assert done.count("scandir") <= at_once
 
 
 @pytest.mark.parametrize(("size", "large"), [(LARGE, True), (LARGE - 1, False)])

@@ -21,6 +21,8 @@ from .descriptors import PacketSocket, PipeReader, PipeWriter
 
 _SPAWN_BYTES = 128 << 10
 """Bytes of one request to start a process; the kernel bounds a packet at a little over that."""
+_AT_ONCE = 100
+"""Files that are listed at once: none is on a disk, and every run of a program waits for two lists."""
 _LISTING = 5.0
 """Seconds for a list of all files, where a process in the sandbox has to make it."""
 _SETTLED = 20.0
@@ -198,7 +200,7 @@ class EmbeddedSandbox(Sandbox):
     async def list_files(self) -> Files:
         # From outside, over the directory that PID 1 handed out: no process, and no link is followed.
         refused: list[str] = []
-        files: Files = await self._folders.list_files(refused)
+        files: Files = await self._folders.list_files(refused, at_once=_AT_ONCE)
         if refused:
             # Another uid than the sandbox's own may not look there.
             with anyio.move_on_after(_LISTING), suppress(SandboxLost, StartFailed):
