@@ -3,12 +3,11 @@
 // `require` and `import()` as if the code were a file in the working directory. `require` finds the installed libraries by
 // NODE_PATH, which `import()` ignores: it asks again from each folder there.
 
-const Module = require('module');
-const path = require('path');
-
 const { existsSync } = require('fs');
-const { join } = path;
-const others = (process.env.NODE_PATH ?? '').split(':').filter(Boolean).map(path.dirname);
+const Module = require('module');
+const { dirname, join } = require('path');
+
+const others = (process.env.NODE_PATH ?? '').split(':').filter(Boolean).map(dirname);
 const cwd = process.cwd.bind(process);
 
 function moduleIn(folder) {
@@ -36,9 +35,11 @@ async function importModule(name, script, attributes) {
   try {
     return await importerIn(cwd())(name, options);
   } catch (error) {
+    if (error.code !== 'ERR_MODULE_NOT_FOUND') throw error;
+    // The library that is meant; none by a path or an address.
     const [library] = /^(@[^/]+\/)?[^./:][^/:]*(?=\/|$)/.exec(name) ?? [];
     const folder = library && others.find((other) => existsSync(join(other, 'node_modules', library)));
-    if (!folder || error.code !== 'ERR_MODULE_NOT_FOUND') throw error;
+    if (!folder) throw error;
     return importerIn(folder)(name, options);
   }
 }

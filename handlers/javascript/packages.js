@@ -4,49 +4,52 @@
 //   packages.js asked FOLDER   those that installations into the folder named
 //   packages.js all FOLDER     those, and what they depend on
 //   packages.js given          what the system has for all sessions
+// A package that calls itself something else than the index does has a line with either name: rules go by both.
 
 const fs = require('fs');
-const path = require('path');
+const { join } = require('path');
 
 const [which, folder] = process.argv.slice(2);
 
 function read(place) {
   try {
-    return JSON.parse(fs.readFileSync(path.join(place, 'package.json'), 'utf8'));
+    return JSON.parse(fs.readFileSync(join(place, 'package.json'), 'utf8'));
   } catch {
     return {};
   }
 }
 
-/** The folders in a folder; no links, for code can make circles of them. */
+/** The names of folders in a folder; no links, for code can make circles of them. */
 function folders(place) {
   if (!fs.lstatSync(place, { throwIfNoEntry: false })?.isDirectory()) return [];
   const entries = fs.readdirSync(place, { withFileTypes: true });
-  return entries.filter((entry) => entry.isDirectory()).map((entry) => path.join(place, entry.name)).sort();
+  return entries.filter((entry) => entry.isDirectory()).map((entry) => entry.name).sort();
 }
 
-/** The packages right in a node_modules. */
+/** The names of the packages right in a node_modules. */
 function packages(modules) {
-  return folders(modules).flatMap((place) => (path.basename(place).startsWith('@') ? folders(place) : [place]));
+  const inner = (name) => folders(join(modules, name)).map((part) => `${name}/${part}`);
+  return folders(modules).flatMap((name) => (name.startsWith('@') ? inner(name) : [name]));
 }
 
-function print(place) {
-  const { name, version } = read(place);
-  if (version) console.log(`${name ?? path.basename(place)}==${version}`);
+function print(modules, name) {
+  const { name: own = name, version } = read(join(modules, name));
+  if (version) for (const each of new Set([name, own])) console.log(`${each}==${version}`);
 }
 
 function printAll(modules) {
-  for (const place of packages(modules)) {
-    print(place);
-    printAll(path.join(place, 'node_modules'));
+  for (const name of packages(modules)) {
+    print(modules, name);
+    printAll(join(modules, name, 'node_modules'));
   }
 }
 
 if (which === 'asked') {
-  for (const name of Object.keys(read(folder).dependencies ?? {})) print(path.join(folder, 'node_modules', name));
+  for (const name of Object.keys(read(folder).dependencies ?? {})) print(join(folder, 'node_modules'), name);
 } else if (which === 'all') {
-  printAll(path.join(folder, 'node_modules'));
+  printAll(join(folder, 'node_modules'));
 } else {
-  const own = path.join(process.env.SANDBOX_LIBRARIES, 'node_modules');
-  for (const modules of process.env.NODE_PATH.split(':')) if (modules !== own) packages(modules).forEach(print);
+  const own = join(process.env.SANDBOX_LIBRARIES, 'node_modules');
+  const others = process.env.NODE_PATH.split(':').filter((modules) => modules !== own);
+  for (const modules of others) for (const name of packages(modules)) print(modules, name);
 }
