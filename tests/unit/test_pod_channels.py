@@ -278,6 +278,25 @@ async def test_what_comes_after_the_end_of_a_program_is_taken_to_its_end() -> No
             assert await process.wait() == 6
 
 
+async def test_input_that_begins_to_come_after_the_end_of_a_program_may_pause() -> None:
+    frame = struct.pack(">I", 1 << 16) + bytes(1 << 16)
+    command = [*feeder(False), "true"]
+    command[2] = command[2].replace("$NOTHING  = 0.5;", "$NOTHING  = 1;").replace("$SILENCE  = 5;", "$SILENCE  = 60;")
+    assert command[2] != feeder(False)[2]
+    with anyio.fail_after(60):
+        async with await anyio.open_process(command, stderr=None) as process:
+            assert process.stdin
+            children = anyio.Path(f"/proc/{process.pid}/task/{process.pid}/children")
+            while await children.read_text():
+                await anyio.lowlevel.checkpoint()
+            await process.stdin.send(frame[:1000])
+            # Longer than where nothing had come.
+            with anyio.move_on_after(1.5):
+                await process.wait()
+            await process.stdin.send(frame[1000:] + struct.pack(">I", 0))
+            assert await process.wait() == 0
+
+
 @pytest.mark.parametrize("taken", [0, 1000])
 async def test_the_end_of_its_input_is_waited_for_after_the_end_of_a_program(taken: int) -> None:
     """Whether it had some of it or nothing yet."""
