@@ -158,13 +158,11 @@ async def start_kernel(sandbox: Sandbox, places: Places) -> Kernel | Program:
     """
     handler = places.language.handler
     if lacking := await sandbox.lacking(handler.requires.commands):
-        needs = f"{handler.name} needs {', '.join(lacking)}, which"
+        step = handler.requires.install or "install it"
         if sandbox.image:
-            raise StartFailed(
-                f"{needs} image {sandbox.image} does not have; leave session_id out for a sandbox of its own, "
-                f"or make its image: llm-sandbox-mcp images build --language {handler.name}"
-            )
-        raise StartFailed(f"{needs} this machine does not have below /usr; {handler.requires.install or 'install it'}")
+            build = f"make its image: llm-sandbox-mcp images build --language {handler.name}"
+            step = f"leave session_id out for a sandbox of its own, or {build}"
+        raise StartFailed(f"{handler.name} needs {', '.join(lacking)}, which {sandbox.origin} does not have; {step}")
     if handler.build is not None:
         return Program(sandbox, places, handler.build)
     assert handler.runner is not None  # the handler's model has one of the two

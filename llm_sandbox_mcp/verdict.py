@@ -1,6 +1,7 @@
 """What a run comes to: its status, exit code and notes, decided by what was seen from outside the sandbox."""
 
 import signal
+from collections.abc import Mapping
 
 from .backends.base import Fullness, Usage
 from .execution import Outcome
@@ -13,6 +14,12 @@ _INTERRUPTED = 128 + signal.SIGINT
 _KILLED = 128 + signal.SIGKILL
 _STOPPED = ("timeout", "cpu_limit", "output_limit", "cancelled")
 """Endings that the server brought about."""
+_STEPS: Mapping[Status, str] = {
+    "out_of_memory": "use less data at once",
+    "disk_limit": "delete files or write less",
+    "inode_limit": "delete some or make fewer",
+}
+"""What helps where code has reached a limit that `limits_hit` sees."""
 
 
 def succeeded(outcome: Outcome) -> bool:
@@ -23,6 +30,20 @@ def succeeded(outcome: Outcome) -> bool:
 def overcrowded(fullness: Fullness, policy: Policy) -> bool:
     """Whether there are more files than there may be, where no file system sees to that: the sandbox has to go."""
     return fullness.entries > policy.files
+
+
+def limits_hit(usage: Usage, fullness: Fullness, policy: Policy) -> dict[Status, str]:
+    """A line for each limit that was reached, as far as counters and folders tell, whatever ran into it."""
+    lines: dict[Status, str] = {}
+    if usage.oom_kills:
+        lines["out_of_memory"] = f"the memory limit of {format_size(policy.memory)} was reached"
+    if fullness.disk:
+        lines["disk_limit"] = f"the disk limit of {format_size(policy.disk)} was reached"
+    if fullness.entries >= policy.files:
+        lines["inode_limit"] = f"the limit of {policy.files} files and folders was reached"
+    if usage.pids_refused:
+        lines["process_limit"] = f"the limit of {policy.pids} processes and threads was reached"
+    return lines
 
 
 def status_of(outcome: Outcome, usage: Usage, fullness: Fullness, policy: Policy) -> Status:
@@ -41,15 +62,16 @@ def status_of(outcome: Outcome, usage: Usage, fullness: Fullness, policy: Policy
 
 def _limit_hit(outcome: Outcome, usage: Usage, fullness: Fullness, policy: Policy) -> Status:
     """The limit that code which failed had reached."""
-    if fullness.disk:
+    hit = limits_hit(usage, fullness, policy)
+    if "disk_limit" in hit:
         return "disk_limit"
-    if fullness.entries >= policy.files:
+    if "inode_limit" in hit:
         return "inode_limit"
     if fullness.large or outcome.exit_code == 128 + signal.SIGXFSZ:
         return "file_limit"
     if usage.cpu is None and outcome.exit_code == 128 + signal.SIGXCPU:
         return "cpu_limit"
-    return "process_limit" if usage.pids_refused else "error"
+    return "process_limit" if "process_limit" in hit else "error"
 
 
 def told_of(outcome: Outcome) -> Told | None:
@@ -76,20 +98,17 @@ def notes_of(
 ) -> list[str]:
     """One line for each limit that was hit and for state that was lost, with the next step."""
     notes = []
+    hit = limits_hit(usage, fullness, policy)
     match status:
         case "timeout":
             notes.append(f"stopped after {format_duration(timeout)}; give a larger timeout_seconds or do less per call")
         case "cpu_limit":
             spent = format_duration(policy.cpu_time)
             notes.append(f"stopped after {spent} of processor time, of all processes together; do less per call")
-        case "out_of_memory":
-            notes.append(f"the memory limit of {format_size(policy.memory)} was reached; use less data at once")
+        case "out_of_memory" | "disk_limit" | "inode_limit":
+            notes.append(f"{hit[status]}; {_STEPS[status]}")
         case "output_limit":
             notes.append(f"stopped after printing {format_size(policy.output)}; write to a file instead")
-        case "disk_limit":
-            notes.append(f"the disk limit of {format_size(policy.disk)} was reached; delete files or write less")
-        case "inode_limit":
-            notes.append(f"the limit of {policy.files} files and folders was reached; delete some or make fewer")
         case "file_limit":
             largest = format_size(policy.largest_file)
             notes.append(f"the limit of {largest} for one file was reached; write less, or more than one file")
@@ -97,8 +116,8 @@ def notes_of(
         notes.append(
             f"{usage.oom_kills} processes of the code were killed at the memory limit of {format_size(policy.memory)}"
         )
-    if usage.pids_refused:
-        notes.append(f"the limit of {policy.pids} processes and threads was reached; starting more was refused")
+    if "process_limit" in hit:
+        notes.append(f"{hit['process_limit']}; starting more was refused")
     if overcrowded(fullness, policy):
         notes.append("there were more files and folders than may be; variables and files are lost")
     elif status == "out_of_memory" and not outcome.alive:

@@ -154,6 +154,11 @@ class Sandbox(ABC):
     image: str
     """What it was made of; empty where the engine has no images."""
 
+    @property
+    def origin(self) -> str:
+        """Where its programs come from, in messages."""
+        return f"image {self.image}" if self.image else "/usr of this machine"
+
     @abstractmethod
     async def spawn(
         self, argv: Sequence[str], env: Mapping[str, str], cwd: str = WORKDIR, *, fed: bool = False

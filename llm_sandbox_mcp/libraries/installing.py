@@ -12,15 +12,16 @@ from pathlib import Path
 
 import anyio
 
-from ..backends.base import Completed, Fullness, Sandbox, Usage
+from ..backends.base import Completed, Sandbox, Usage
 from ..errors import InstallFailed, InvalidArgument, ListeningFailed, PolicyDenied, quoted
 from ..escaping import one_line
 from ..kernel import Places
 from ..languages import Language, Libraries
 from ..profile import Profile
-from ..results import Library, OnProgress
+from ..results import Library, OnProgress, Status
 from ..tasks import open_tasks
-from ..units import format_duration, format_size
+from ..units import format_duration
+from ..verdict import limits_hit
 from .downloads import FOLDER, Downloads
 from .installed import list_libraries
 from .ruling import LibraryRules
@@ -30,6 +31,13 @@ _MOST = 50
 _LONGEST = 200
 """Characters of one name and version; package indexes allow no longer names."""
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_LIMITS: Mapping[Status, str] = {
+    "out_of_memory": "limits.memory",
+    "disk_limit": "limits.disk",
+    "inode_limit": "limits.files",
+    "process_limit": "limits.pids",
+}
+"""Where a profile sets them."""
 _LOOK = 10.0
 """Seconds for a look at the limits that a failed installation has reached."""
 _LAST_LINES = 12
@@ -86,12 +94,12 @@ class Installer:
             await on_progress(f"installing {', '.join(libraries)} with {known.manager}")
         if lacking := await sandbox.lacking(known.requires):
             name = places.language.name
-            where, step = "this machine does not have below /usr", f"install {' and '.join(lacking)} there"
+            step = f"install {' and '.join(lacking)} there"
             if sandbox.image:
-                where = f"image {sandbox.image} does not have"
                 step = f"make its image: llm-sandbox-mcp images build --language {name}"
             raise InstallFailed(
-                f"libraries of {name} cannot be installed without {', '.join(lacking)}, which {where}; {step}"
+                f"libraries of {name} cannot be installed without {', '.join(lacking)}, "
+                f"which {sandbox.origin} does not have; {step}"
             )
         # Only an installation needs an HTTP client: its import would delay every start of the server.
         from .indexes import index_of
@@ -107,7 +115,7 @@ class Installer:
             limit = format_duration(self._profile.limits.install_timeout)
             raise InstallFailed(f"installing {', '.join(libraries)} took longer than {limit} and was stopped")
         if done.exit_code != 0:
-            causes = [*await _limits_hit(sandbox, before), *dict.fromkeys(problems)]
+            causes = [*await _reached(sandbox, before), *dict.fromkeys(problems)]
             said = "; ".join([*causes, _last_lines(done.stderr or done.stdout)])
             raise InstallFailed(f"{known.manager} could not install {', '.join(libraries)}: {one_line(said)}")
         if self.ruled(places.language):
@@ -154,21 +162,14 @@ class Installer:
         return done
 
 
-async def _limits_hit(sandbox: Sandbox, before: Usage) -> list[str]:
+async def _reached(sandbox: Sandbox, before: Usage) -> list[str]:
     """A line for each limit that was reached: package managers say little of why they cannot write, or were killed."""
-    used, fullness, policy = Usage(), Fullness(), sandbox.policy
     # What a package started may keep a pod too busy to answer.
     with anyio.move_on_after(_LOOK):
-        used = (await sandbox.usage()).since(before)
-        fullness = await sandbox.fullness(thorough=False)
-    reached = {
-        f"disk limit of {format_size(policy.disk)} was reached: delete files or raise limits.disk": fullness.disk,
-        f"limit of {policy.files} files was reached: delete some or raise limits.files": fullness.entries
-        >= policy.files,
-        f"memory limit of {format_size(policy.memory)} was reached: raise limits.memory": used.oom_kills,
-        f"limit of {policy.pids} processes was reached: raise limits.pids": used.pids_refused,
-    }
-    return [f"the {line} in the profile" for line, hit in reached.items() if hit]
+        used, fullness = (await sandbox.usage()).since(before), await sandbox.fullness(thorough=False)
+        hit = limits_hit(used, fullness, sandbox.policy)
+        return [f"{line} ({_LIMITS[status]} in the profile)" for status, line in hit.items()]
+    return []
 
 
 def _last_lines(output: bytes) -> str:

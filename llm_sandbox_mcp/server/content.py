@@ -118,9 +118,7 @@ def describe_run(run: Executed) -> str:
 def describe_installed(installed: Installed) -> str:
     """What a session has, on a line of its own: names come from files that its code may have written."""
     names = ", ".join(f"{library.name} {library.version}" for library in installed.libraries)
-    return (
-        f"session: {installed.session_id}\ninstalled: {one_line(names) or 'nothing, for all of it was there already'}"
-    )
+    return f"session: {installed.session_id}\ninstalled: {one_line(names) or 'nothing; it was there already'}"
 
 
 def describe_artifacts(artifacts: Sequence[ArtifactItem]) -> list[str]:

@@ -118,7 +118,7 @@ def test_doctor_names_a_language_whose_programs_are_missing_and_the_others_run(t
     ran = command("run", "--profile", str(profile), "--language", "bash", "-c", "echo on")
     assert (ran.returncode, ran.stdout) == (0, "on\n")
     said = refused("run", "--profile", str(profile), "--language", "absent", "-c", "1")
-    assert "absent needs no-such-program, which this machine does not have below /usr; apt-get install absent" in said
+    assert "absent needs no-such-program, which /usr of this machine does not have; apt-get install absent" in said
 
 
 def test_where_bubblewrap_is_missing_nothing_runs(tmp_path: Path) -> None:
