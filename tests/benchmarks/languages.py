@@ -53,8 +53,12 @@ EARLIER = {
 }
 """What the session has run before, by what it is called."""
 
-LIBRARIES = {"python": "numpy==2.2.6", "javascript": "lodash@4.17.21", "cpp": "libeigen3-dev"}
-"""From the indexes that the package managers go to by themselves."""
+LIBRARIES = {
+    "python": ("numpy==2.2.6", "< 1 s"),
+    "javascript": ("lodash@4.17.21", ""),
+    "cpp": ("libeigen3-dev", ""),
+}
+"""From the indexes that the package managers go to by themselves, and what is promised of another session."""
 INSTALLATIONS = 10
 
 
@@ -122,7 +126,7 @@ def without_capture(profile: Profile) -> Profile:
     return profile.model_copy(update={"languages": {**profile.languages, **changed}})
 
 
-async def installed(service: Service, language: str, library: str) -> None:
+async def installed(service: Service, language: str, library: str, promise: str) -> None:
     """A library into a new session, the first's aside, which fetches it."""
     times = []
     for _ in range(INSTALLATIONS + 1):
@@ -134,7 +138,7 @@ async def installed(service: Service, language: str, library: str) -> None:
             return
         times.append(time.perf_counter() - start)
         await service.close_session(session.session_id)
-    row(f"{library}, another session", times[1:], promise="< 1 s")
+    row(f"{library}, another session", times[1:], promise=promise)
 
 
 async def _run(service: Service, language: str, code: str, session_id: str) -> Execution:
@@ -159,8 +163,8 @@ async def main() -> None:
                 await interpreted(service, name)
                 for what, earlier in EARLIER.get(name, {}).items():
                     await capture(service, silent, name, what, earlier)
-        for name, library in LIBRARIES.items():
-            await installed(service, name, library)
+        for name, (library, promise) in LIBRARIES.items():
+            await installed(service, name, library, promise)
 
 
 if __name__ == "__main__":

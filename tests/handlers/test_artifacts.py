@@ -6,7 +6,6 @@ from pathlib import Path
 import anyio
 import pytest
 
-from llm_sandbox_mcp.backends import BACKENDS
 from llm_sandbox_mcp.profile import Profile, load_profile
 from llm_sandbox_mcp.results import Execution
 from llm_sandbox_mcp.service import Service
@@ -66,12 +65,6 @@ NOTHING = {
 
 
 _LIMITS = {"memory": 1024 * MIB, "cpus": 2.0, "pids": 256, "disk": 256 * MIB}
-
-
-@pytest.fixture(params=BACKENDS)
-def backend_name(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name
 
 
 @pytest.fixture

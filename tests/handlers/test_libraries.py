@@ -7,7 +7,6 @@ from pathlib import Path
 import anyio
 import pytest
 
-from llm_sandbox_mcp.backends import BACKENDS
 from llm_sandbox_mcp.errors import InstallFailed
 from llm_sandbox_mcp.sections import LanguageSection
 from llm_sandbox_mcp.service import Service
@@ -80,12 +79,6 @@ def language(request: pytest.FixtureRequest) -> str:
 def need_programs(language: str) -> None:
     if lacking := missing(LANGUAGES[language], libraries=True):
         pytest.skip(f"{language} needs {', '.join(lacking)}")
-
-
-@pytest.fixture(params=BACKENDS)
-def backend_name(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name
 
 
 @asynccontextmanager

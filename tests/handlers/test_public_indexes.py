@@ -10,7 +10,6 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from llm_sandbox_mcp.backends import BACKENDS
 from llm_sandbox_mcp.libraries.indexes import index_of
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import MIB, host_folder, need, need_image, small_profile
@@ -49,12 +48,6 @@ def language(request: pytest.FixtureRequest) -> str:
     name = str(request.param)
     if lacking := missing(LANGUAGES[name], libraries=True):
         pytest.skip(f"{name} needs {', '.join(lacking)}")
-    return name
-
-
-@pytest.fixture(params=BACKENDS)
-def backend_name(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
     return name
 
 

@@ -9,7 +9,6 @@ import anyio
 import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
-from llm_sandbox_mcp.backends import BACKENDS
 from llm_sandbox_mcp.languages import Language
 from llm_sandbox_mcp.results import Output, PoolStatistics
 from llm_sandbox_mcp.service import Service
@@ -67,12 +66,6 @@ def cases(language: Language) -> list[Case]:
 @pytest.fixture(scope="module")
 def anyio_backend() -> str:
     return "asyncio"
-
-
-@pytest.fixture(scope="module", params=BACKENDS)
-def backend_name(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name
 
 
 @pytest.fixture(scope="module")

@@ -31,8 +31,6 @@ from .jobs import LIBRARY
 DESCRIPTORS = 256
 """That the server may have open."""
 _SERVE = ["sh", "-c", f'ulimit -n {DESCRIPTORS}; exec "$@"', "sh", sys.executable, "-m", "llm_sandbox_mcp", "serve"]
-IDLE = {"kubernetes": 60.0}
-"""Seconds after which a session expires, where a user may wait so long for another pod; elsewhere it is soon."""
 _END = 60.0
 
 
@@ -94,10 +92,12 @@ def served(backend: str) -> Iterator[Server]:
     """A server with small limits, an index of one library, and sessions that expire soon."""
     with host_folder() as folder, local_index() as index:
         index.add_project(LIBRARY, wheel(LIBRARY), index)
+        # Where users may wait so long for another pod, a session does not expire meanwhile; elsewhere that is soon.
+        idle = 60.0 if backend == "kubernetes" else 20.0
         profile = small_profile(
             backend,
             folder,
-            sessions={"max": 12, "idle_timeout": IDLE.get(backend, 20.0), "starts_per_second": 1000.0},
+            sessions={"max": 12, "idle_timeout": idle, "starts_per_second": 1000.0},
             pool={"min": 1, "languages": ("python",)},
             limits={"memory": 512 * MIB, "cpus": 2.0, "disk": 64 * MIB},
         )
