@@ -1,9 +1,6 @@
 """The disk of the host is full where the server keeps its things: clean errors, and all is well once there is room."""
 
-import os
 import re
-import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,54 +10,37 @@ import pytest
 from llm_sandbox_mcp.errors import SandboxError, StartFailed
 from llm_sandbox_mcp.profile import Profile
 from llm_sandbox_mcp.wiring import open_service
+from tests.disks import fill, small_disk
 from tests.engines import need, small_profile
 from tests.leftovers import DISK
 
 pytestmark = pytest.mark.anyio
 
-SIZE = "4m"
 WRITE = "open('{}', 'wb').write(bytes(500_000))\nNone"
 
 
 @pytest.fixture
-def small_disk(folder: Path) -> Iterator[Path]:
+def disk(folder: Path) -> Iterator[Path]:
     """A file system with little room, in the place of the server's folders."""
-    mount = shutil.which("mount")
-    if os.geteuid() != 0 or mount is None:
-        pytest.skip("only root can mount a small file system")
-    place = folder / DISK
-    place.mkdir()
-    subprocess.run([mount, "-t", "tmpfs", "-o", f"size={SIZE},mode=0755", "tmpfs", str(place)], check=True)
-    try:
-        yield place
-    finally:
-        subprocess.run(["umount", str(place)], check=True)
+    with small_disk(folder / DISK, "4m") as mounted:
+        yield mounted
 
 
 @pytest.fixture
-def profile(backend_name: str, folder: Path, small_disk: Path) -> Profile:
+def profile(backend_name: str, folder: Path, disk: Path) -> Profile:
     profile = small_profile(backend_name, folder)
-    places = {"runtime": str(small_disk / "runtime")}
+    places = {"runtime": str(disk / "runtime")}
     return profile.model_copy(update={"embedded": profile.embedded.model_copy(update=places)})
 
 
-def fill(disk: Path) -> Path:
-    """Leaves no room; gives the file that takes it all."""
-    path = disk / "filler"
-    with pytest.raises(OSError, match="No space left"), path.open("wb", buffering=0) as file:  # noqa: PT012
-        while True:
-            file.write(bytes(4096))
-    return path
-
-
 async def test_runs_go_on_and_say_which_files_could_not_be_kept(
-    profile: Profile, small_disk: Path, backend_name: str
+    profile: Profile, disk: Path, backend_name: str
 ) -> None:
     await need(backend_name)
     with anyio.fail_after(60):
         async with open_service(profile) as service:
             session = (await service.execute(WRITE.format("first"))).session_id
-            filler = fill(small_disk)
+            filler = fill(disk)
             full = await service.execute(WRITE.format("second"), session_id=session)
             assert (full.status, full.session_state, full.artifacts) == ("ok", "kept", ()), full
             (note,) = full.notes
@@ -75,15 +55,15 @@ async def test_runs_go_on_and_say_which_files_could_not_be_kept(
             filler.unlink()
             again = await service.execute(WRITE.format("second"), session_id=session)
             assert [artifact.name for artifact in again.artifacts] == ["second"], again
-        assert [path for path in small_disk.rglob("*") if path.is_file()] == []
+        assert [path for path in disk.rglob("*") if path.is_file()] == []
 
 
 async def test_a_server_that_has_no_room_to_start_says_so_and_starts_later(
-    profile: Profile, small_disk: Path, backend_name: str
+    profile: Profile, disk: Path, backend_name: str
 ) -> None:
     await need(backend_name)
     with anyio.fail_after(60):
-        filler = fill(small_disk)
+        filler = fill(disk)
         try:
             async with open_service(profile) as service:
                 await service.execute("1")
@@ -98,15 +78,13 @@ async def test_a_server_that_has_no_room_to_start_says_so_and_starts_later(
 
 
 async def test_libraries_that_have_no_room_are_refused_and_prepared_later(
-    profile: Profile, folder: Path, small_disk: Path, backend_name: str
+    profile: Profile, folder: Path, disk: Path, backend_name: str
 ) -> None:
     await need(backend_name)
     if backend_name != "embedded":
         pytest.skip("images bring what they need")
     # Room for nothing as large as the package manager itself.
-    cached = profile.embedded.model_copy(
-        update={"cache": str(small_disk / "cache"), "runtime": str(folder / "runtime")}
-    )
+    cached = profile.embedded.model_copy(update={"cache": str(disk / "cache"), "runtime": str(folder / "runtime")})
     with anyio.fail_after(60):
         async with open_service(profile.model_copy(update={"embedded": cached})) as service:
             for _ in range(2):
@@ -115,6 +93,6 @@ async def test_libraries_that_have_no_room_are_refused_and_prepared_later(
                 ):
                     await service.execute("1")
             assert (await service.execute("echo 42", language="bash")).stdout.text == "42\n"
-            assert [path for path in (small_disk / "cache").rglob("*") if path.is_file()] == []
-            await anyio.run_process(["mount", "-o", "remount,size=256m", str(small_disk)])
+            assert [path for path in (disk / "cache").rglob("*") if path.is_file()] == []
+            await anyio.run_process(["mount", "-o", "remount,size=256m", str(disk)])
             assert (await service.execute("6 * 7")).result == "42"

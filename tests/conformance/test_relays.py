@@ -120,4 +120,4 @@ class TestWithoutPerl:
         return {"containers": {"mounts": (MountSection(source="/dev/null", target="/usr/bin/perl"),)}}
 
     async def test_an_image_without_perl_is_named(self, sandbox: Sandbox) -> None:
-        await fails(sandbox, "image llm-sandbox-mcp-python takes no libraries .* no such program .* add Perl")
+        await fails(sandbox, "image llm-sandbox-mcp-python on .* takes no libraries .* no such program .* add Perl")

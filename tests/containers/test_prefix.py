@@ -20,17 +20,25 @@ NAME = "llm-sandbox-mcp-scratch/mamba"
 PREFIX = ("micromamba", "run", "-n", "science")
 FILES = {
     "Dockerfile": (
-        "FROM llm-sandbox-mcp-python\nCOPY micromamba /usr/local/bin/micromamba\nCOPY tool /opt/envs/science/bin/tool\n"
+        "FROM llm-sandbox-mcp-python\n"
+        "ENV MAMBA_ROOT_PREFIX=/opt/mamba\n"
+        "COPY micromamba /usr/local/bin/micromamba\n"
+        "COPY tool /opt/mamba/envs/science/bin/tool\n"
     ),
-    # As the real one does: it refuses another command line, sets the environment's variables, and becomes the command.
-    "micromamba": (
-        "#!/bin/sh\n"
-        '[ "$1" = run ] && [ "$2" = -n ] && [ $# -gt 3 ] || exit 109\n'
-        'export CONDA_DEFAULT_ENV="$3" PATH="/opt/envs/$3/bin:$PATH"\n'
-        "shift 3\n"
-        'printf "%s\\n" "$*" >>/tmp/micromamba.log\n'
-        'exec "$@"\n'
-    ),
+    # As the real one does: it refuses another command line, finds the environment where a variable of the image says,
+    # sets that's own variables, and stays as the command's parent, in the same process group, whatever is interrupted.
+    "micromamba": """\
+#!/bin/bash
+[ "$1" = run ] && [ "$2" = -n ] && [ $# -gt 3 ] || exit 109
+prefix=${MAMBA_ROOT_PREFIX:-$HOME/micromamba}/envs/$3
+[ -d "$prefix" ] || { echo "no prefix $prefix" >&2; exit 1; }
+export CONDA_DEFAULT_ENV="$3" PATH="$prefix/bin:$PATH"
+shift 3
+printf "%s\\n" "$*" >>/tmp/micromamba.log
+trap : INT
+(trap - INT; exec "$@")
+exit $?
+""",
     "tool": "#!/bin/sh\necho of the environment\n",
 }
 
@@ -85,6 +93,7 @@ async def test_one_that_the_image_lacks_is_named_with_the_image(engine: str, fol
     with anyio.fail_after(60):
         async with open_service(profile) as service:
             with pytest.raises(
-                StartFailed, match=r"cannot start micromamba in .* no such program in llm-sandbox-mcp-python"
+                StartFailed,
+                match=f"cannot start micromamba in .* no such program in image llm-sandbox-mcp-python on {engine}",
             ):
                 await service.execute("1")

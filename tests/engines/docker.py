@@ -29,6 +29,9 @@ _BRIDGE, _ADDRESS = "sandbox-tests0", "172.31.249.1/24"
 
 _NO_RULES = ("--iptables=false", "--ip-forward=false")
 
+LONE = "lone-docker"
+"""The name of a daemon that one test has for itself, and of the folder of its data."""
+
 _USUAL = Path("/var/run/docker.sock")
 """Where a person's own daemon listens."""
 
@@ -55,6 +58,11 @@ def spare(port: int, files: Certificates) -> Daemon:
             f"--tlskey={files.key}",
         ),
     )
+
+
+def lone() -> Daemon:
+    """Another on its socket alone; not started."""
+    return _daemon(LONE, _NO_RULES)
 
 
 def prepare(daemon: Daemon, settings: Mapping[str, object] | None = None) -> None:

@@ -9,6 +9,9 @@ PROGRAMS = {"podman": "podman", "runc": "runc", "catatonit": "catatonit", "iptab
 OPTIONAL = {"newuidmap": "uidmap"}
 """What only the service of an ordinary user needs."""
 
+LONE = "lone-podman"
+"""Of a service that shares nothing with the others, and the folder of its data."""
+
 # crun refuses a machine with both versions of cgroups; without systemd there is no other manager; limits above the
 # service's own cannot be set in a virtual machine whose root may not raise them. Each process that was started in a
 # container leaves two of Podman's own behind it, by default for five minutes, which come to hundreds while tests run.
@@ -39,18 +42,23 @@ def spare() -> Daemon:
     return _service("spare-podman")
 
 
+def lone() -> Daemon:
+    """One with a place of its own for images and containers, not started."""
+    return _service(LONE, LONE)
+
+
 def prepare() -> None:
     """Writes what the service reads."""
     (CACHE / "containers.conf").write_text(CONFIGURATION + _NETWORKS)
     (CACHE / "registries.conf").write_text("")
 
 
-def _service(name: str) -> Daemon:
+def _service(name: str, store: str = "podman") -> Daemon:
     command = [
         "podman",
-        f"--root={CACHE / 'podman'}",
-        f"--runroot={RUNTIME / 'podman'}",
-        f"--tmpdir={RUNTIME / 'podman-state'}",
+        f"--root={CACHE / store}",
+        f"--runroot={RUNTIME / store}",
+        f"--tmpdir={RUNTIME / store}-state",
         "--storage-driver=overlay",
         "system",
         "service",

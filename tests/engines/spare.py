@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 
 from . import base_image, certificates, docker, images, podman, rootless
 from .certificates import Authority
 from .daemon import Daemon, alone
+from .places import CACHE
 
 IMAGE = base_image.NAME
 """The image that all of them have."""
@@ -86,9 +88,27 @@ def rootless_podman() -> Iterator[Spare]:
         yield engine
 
 
+def lone_place(engine: str) -> Path:
+    """The folder with all data of an engine that shares nothing with the others."""
+    return CACHE / (docker.LONE if engine == "docker" else podman.LONE)
+
+
+@contextmanager
+def lone(engine: str) -> Iterator[Spare]:
+    """Docker or Podman with the base image alone, its data in a folder of its own."""
+    if engine == "docker":
+        daemon = docker.lone()
+        made = Spare(daemon, partial(docker.prepare, daemon))
+    else:
+        made = Spare(podman.lone(), podman.prepare)
+    with _running(made):
+        _load(made)
+        yield made
+
+
 def stop() -> None:
     """Ends what tests that were killed left."""
-    for daemon in (Daemon("spare-docker", ()), podman.spare(), rootless.daemon()):
+    for daemon in (Daemon("spare-docker", ()), docker.lone(), podman.spare(), podman.lone(), rootless.daemon()):
         daemon.stop()
 
 

@@ -150,7 +150,8 @@ async def test_an_image_without_what_installing_needs_is_named_with_what_to_do(
         await service.install(["tiny-answer"], language="ruby", session_id=session)
     await service.close_session(session)
     assert str(failure.value) == (
-        "libraries of ruby cannot be installed without gem, which image llm-sandbox-mcp-python does not have; "
+        f"libraries of ruby cannot be installed without gem, which image llm-sandbox-mcp-python on {backend_name} does "
+        "not have; "
         "make its image: llm-sandbox-mcp images build --language ruby"
     )
 

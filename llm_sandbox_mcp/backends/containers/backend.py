@@ -162,7 +162,7 @@ class ContainerBackend(Backend):
         self._live.add(sandbox)
         try:
             async with owned(sandbox, self._tasks):
-                await sandbox.begin(self._handlers, self.name)
+                await sandbox.begin(self._handlers)
                 if engine.local:
                     state = await self._in_thread(lambda: engine.state(container))
                     sandbox.outside = look(state.pid, container, FOLDERS, policy.memory, self._closing)

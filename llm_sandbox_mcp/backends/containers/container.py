@@ -91,6 +91,8 @@ class Container(ABC):
     """A container or a pod. Its errors are ours already."""
 
     id: str
+    engine: str
+    """The name of what runs it, in messages."""
 
     @abstractmethod
     async def start(self, argv: Sequence[str], *, fed: bool) -> Streams:

@@ -1,6 +1,8 @@
 """What a container engine is asked to do. Every call blocks and is made in a worker thread."""
 
+import errno
 import http.client
+import os
 import re
 import socket
 import ssl
@@ -194,9 +196,14 @@ class Engine(ABC):
 
     def refused(self, doing: str, reason: str, step: str) -> StartFailed:
         """The error for what the engine was asked and did not do."""
-        return StartFailed(
-            f"{doing} failed on {self.name} at {self.address}: {reason}; {step or 'see the log of the engine'}"
-        )
+        step = self.step(reason, step or "see the log of the engine")
+        return StartFailed(f"{doing} failed on {self.name} at {self.address}: {reason}; {step}")
+
+    def step(self, reason: str, usual: str) -> str:
+        """The next step after something that failed for this reason: the usual one, unless its disk is full."""
+        if os.strerror(errno.ENOSPC).lower() in reason.lower():
+            return f"free disk space where {self.name} keeps its images and containers"
+        return usual
 
     @abstractmethod
     def create(self, recipe: Recipe) -> str:

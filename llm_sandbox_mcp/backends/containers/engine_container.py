@@ -8,7 +8,7 @@ from typing import TypeVar
 import anyio
 import anyio.to_thread
 
-from ...errors import SandboxError, StartFailed
+from ...errors import SandboxError
 from .container import Container, lost_sandbox
 from .engine import Engine
 from .streams import Attached, Connection, Refused, upgrade
@@ -25,6 +25,7 @@ class EngineContainer(Container):
 
     def __init__(self, engine: Engine, container: str, user: str, threads: anyio.CapacityLimiter) -> None:
         self.id = container
+        self.engine = engine.name
         self._engine = engine
         self._user = user
         self._threads = threads
@@ -59,4 +60,4 @@ def start(engine: Engine, container: str, argv: Sequence[str], user: str) -> tup
     except Refused as error:
         if error.gone:
             raise lost_sandbox() from error
-        raise StartFailed(f"{engine.name} does not attach to a process: {error}; open a new session") from error
+        raise engine.refused("starting a process in a container", str(error), "open a new session") from error

@@ -134,6 +134,7 @@ def _told(step: Mapping[str, Any]) -> list[str]:
 def _failed(engine: Engine, doing: str, image: str, reason: str) -> ImageFailed:
     step = "check its name, and that its registry answers" if doing == "pulled" else "fix its Dockerfile"
     said = " ".join(reason.split())[-LAST_CHARACTERS:]
+    step = engine.step(said, step)
     return ImageFailed(f"image {image} cannot be {doing} by {engine.name} at {engine.address}: {said}; {step}")
 
 

@@ -34,18 +34,25 @@ case $3 in
 esac || { echo -; exit; }
 shift 3
 echo $$
-exec /usr/bin/env -i "$@"
+exec /usr/bin/env "$@"
 """
 
 
-def starter(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> list[str]:
-    """The command that becomes this process; the first line that it prints is its id.
+def clean(prefix: Sequence[str]) -> tuple[str, ...]:
+    """How `env` is told to begin with nothing; behind a prefix, which may need them, the image's own variables stay."""
+    return () if prefix else ("-i",)
+
+
+def starter(argv: Sequence[str], env: Mapping[str, str], cwd: str, prefix: Sequence[str] = ()) -> list[str]:
+    """The command that becomes this process, behind the words of a prefix; the first line that it prints is its id.
 
     That is a dash instead where there is no such program, and `!` where what is wrong is told on standard error.
 
     Raises `StartFailed` for words that no process can be given.
     """
-    words = [cwd, env.get("PATH", _NO_PATH), argv[0], *(f"{key}={value}" for key, value in env.items()), *argv]
+    argv = [*prefix, *argv]
+    variables = (f"{key}={value}" for key, value in env.items())
+    words = [cwd, env.get("PATH", _NO_PATH), argv[0], *clean(prefix), *variables, *argv]
     sizes = [len(word.encode(errors="surrogateescape")) for word in words]
     if any("\0" in word for word in words) or max(sizes) > _ARGUMENT_BYTES or sum(sizes) > _ALL_BYTES:
         raise StartFailed(f"cannot start {argv[0]}: its arguments contain NUL or exceed {_ARGUMENT_BYTES} bytes")
@@ -82,7 +89,7 @@ class ContainerProcess(Process):
         if line == b"-\n":
             self.close()
             raise StartFailed(
-                f"cannot start {program} in the sandbox: no such program in {self._sandbox.image}; "
+                f"cannot start {program} in the sandbox: no such program in {self._sandbox.origin}; "
                 "name an image that has it, or build one: llm-sandbox-mcp images build"
             )
         if not line.strip().isdigit():

@@ -77,7 +77,7 @@ async def _start(sandbox: Sandbox, port: int) -> Process:
         return await sandbox.spawn(("perl", "-e", _PROGRAM, *limits), {"PATH": PATH}, "/")
     except StartFailed as error:
         raise ListeningFailed(
-            f"image {sandbox.image} takes no libraries while it runs, and no network by name: {error}; "
+            f"{sandbox.origin} takes no libraries while it runs, and no network by name: {error}; "
             "add Perl (perl-base is enough), or the libraries themselves"
         ) from error
 

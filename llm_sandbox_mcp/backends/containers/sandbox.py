@@ -19,7 +19,7 @@ from ..listening import Listener
 from ..listing import LIST, read_list
 from .container import Container, Streams, lost_sandbox
 from .outside import Outside
-from .process import ContainerProcess, starter
+from .process import ContainerProcess, clean, starter
 from .relay import open_relay
 
 FOLDERS = (WORKDIR, HOME, "/tmp")
@@ -99,7 +99,11 @@ class ContainerSandbox(Sandbox):
         self.processes: set[ContainerProcess] = set()
         """Those that have not been closed."""
 
-    async def begin(self, handlers: bytes, engine: str) -> None:
+    @property
+    def origin(self) -> str:
+        return f"{'' if self._joined else 'image '}{self.image} on {self._container.engine}"
+
+    async def begin(self, handlers: bytes) -> None:
         """Gives the agent the handlers and waits until the container can be used; `StartFailed` with what it lacks."""
         said = ""
         with anyio.move_on_after(_START) as deadline:
@@ -107,16 +111,16 @@ class ContainerSandbox(Sandbox):
                 await self._agent.stdin.send(b"%d\n" % len(handlers) + handlers)
             said = await self._line()
         if deadline.cancelled_caught:
-            raise StartFailed(f"a container of {self.image} did not start in {_START:g} s; is {engine} overloaded?")
+            raise StartFailed(f"a container of {self.origin} did not start in {_START:g} s; is its machine overloaded?")
         if said == "stuck":
             raise StartFailed(
-                f"what template {self.image} brings cannot be unpacked in a container of {engine}: its folders "
+                f"what template {self.image} brings cannot be unpacked on {self._container.engine}: its folders "
                 "have too little room, or it is damaged; raise limits.disk in the profile, and limits.memory with it"
             )
         if said != "ready":
             lacks = f"has no {said.removeprefix('missing ')}" if said.startswith("missing ") else "ended at once"
             raise StartFailed(
-                f"a container of image {self.image} {lacks} on {engine}; an image needs sh, tar, gzip and GNU find: "
+                f"a container of {self.origin} {lacks}; an image needs sh, tar, gzip and GNU find: "
                 "llm-sandbox-mcp images build makes one"
             )
         self.begun = True
@@ -134,8 +138,8 @@ class ContainerSandbox(Sandbox):
     async def spawn(
         self, argv: Sequence[str], env: Mapping[str, str], cwd: str = WORKDIR, *, fed: bool = False
     ) -> Process:
-        words = [*self._prefix, *argv]
-        command = starter(words, env, cwd)
+        command = starter(argv, env, cwd, self._prefix)
+        program = (*self._prefix, *argv)[0]
         if not self.alive:
             raise lost_sandbox()
         with anyio.CancelScope(shield=True):
@@ -148,16 +152,16 @@ class ContainerSandbox(Sandbox):
         self.processes.add(process)
         try:
             with anyio.move_on_after(_STARTED) as deadline:
-                await process.started(words[0])
+                await process.started(program)
             if deadline.cancelled_caught:
                 raise StartFailed(
-                    f"{words[0]} did not start within {_STARTED:g} s; stop what runs in the session, or reset it"
+                    f"{program} did not start within {_STARTED:g} s; stop what runs in the session, or reset it"
                 )
         except BaseException:
             if process in self.processes:  # it may run, and be known only now
                 with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _ABANDONED):
                     with contextlib.suppress(Exception):
-                        await process.started(words[0])
+                        await process.started(program)
                     await process.aclose()
             raise
         return process
@@ -244,7 +248,7 @@ class ContainerSandbox(Sandbox):
 
     async def lacking(self, programs: Sequence[str]) -> Sequence[str]:
         # Asked each time: code that runs here can answer, and must not do so for other sandboxes of the image.
-        command = ["env", "-i", f"PATH={PATH}", *self._prefix, "sh", "-c", _MISSING, "sh", *programs]
+        command = ["env", *clean(self._prefix), f"PATH={PATH}", *self._prefix, "sh", "-c", _MISSING, "sh", *programs]
         return (await self._look(shlex.join(command), _LISTING)).decode(errors="replace").split()
 
     async def ending(self) -> bool:

@@ -200,7 +200,7 @@ class PodBackend(Backend):
                 raise
             sandbox = PodSandbox(pod, agent, policy, image, self._settings.prefix, watched)
             async with owned(sandbox, self._tasks):
-                await sandbox.begin(self._handlers, self.name)
+                await sandbox.begin(self._handlers)
                 yield sandbox, watched
         finally:
             self._cluster.watch.forget(name)
@@ -222,7 +222,7 @@ class PodBackend(Backend):
             agent = await pod.join(["/bin/sh", "-c", AGENT, "sh", "joined", PERL])
             sandbox = PodSandbox(pod, agent, policy, image, self._settings.prefix, Watched(name), joined=True)
             async with owned(sandbox, self._tasks):
-                await sandbox.begin(self._handlers, self.name)
+                await sandbox.begin(self._handlers)
                 yield sandbox
         finally:
             self._joined = False

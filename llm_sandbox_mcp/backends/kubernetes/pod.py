@@ -27,6 +27,8 @@ _BLOCK = 512
 class Pod(Container):
     """A pod by its name; what comes of its processes is taken in by tasks of the group."""
 
+    engine = "kubernetes"
+
     def __init__(
         self, api: Api, name: str, tasks: TaskGroup, pids: int = 0, file_size: int = 0, *, container: str = CONTAINER
     ) -> None:
