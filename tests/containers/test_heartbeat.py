@@ -11,6 +11,15 @@ from tests.engines import small_profile
 
 pytestmark = pytest.mark.anyio
 
+AWAIT_BEAT = """\
+import os, time
+beat = '/opt/handlers/.beat'
+os.utime(beat, (0, 0))
+while os.stat(beat).st_mtime == 0:
+    time.sleep(0.01)
+'renewed'
+"""
+
 
 async def test_a_container_that_starts_or_ends_while_agents_are_told_harms_nothing(
     engine: str, folder: Path, monkeypatch: pytest.MonkeyPatch
@@ -22,3 +31,13 @@ async def test_a_container_that_starts_or_ends_while_agents_are_told_harms_nothi
                 done = await service.execute(str(number))
                 assert done.result == str(number)
                 await service.close_session(done.session_id)
+
+
+async def test_a_container_has_a_sign_of_life_of_its_server_that_is_renewed(
+    engine: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backend, "_BEAT", 0.05)
+    with anyio.fail_after(60):
+        async with open_service(small_profile(engine, folder)) as service:
+            for _ in range(3):
+                assert (await service.execute(AWAIT_BEAT, timeout=10)).result == "'renewed'"
