@@ -58,11 +58,12 @@ IN_TURNS = (
 ONLY_IN_ALL = (
     "tests/cluster/test_scale.py",
     "tests/containers/test_crashes.py::test_fifty_sessions_opened_at_once_all_answer_and_close_at_once",
+    "tests/containers/test_frozen_engine.py",
     "tests/handlers/test_public_indexes.py",
     "tests/integrations/",
     "tests/slurm/",
 )
-"""What is about load, or needs daemons, packages or a network that nothing else does."""
+"""What is about load, waits long, or needs daemons, packages or a network that nothing else does."""
 ALONE = (
     "tests/cluster/test_network.py",
     "tests/cluster/test_scale.py",

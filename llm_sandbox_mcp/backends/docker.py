@@ -157,6 +157,7 @@ class DockerEngine(Engine):
                 host_config=settings,
                 hostname="sandbox",
                 labels=dict(recipe.labels),
+                name=recipe.name,
                 network_disabled=not recipe.network,
                 stdin_open=True,
                 stop_signal="SIGKILL",

@@ -129,6 +129,7 @@ class PodmanEngine(Engine):
             ],
             # "private": a bridge, or what stands for one without root; the default may be the machine's own network.
             "netns": {"nsmode": "private" if recipe.network else "none"},
+            "name": recipe.name,
             "no_new_privileges": True,
             "oci_runtime": recipe.runtime,
             "r_limits": [

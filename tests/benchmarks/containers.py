@@ -1,7 +1,10 @@
 """How fast containers are, each figure beside the engine's own, measured alternately in one run."""
 
+import io
+import tarfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from functools import partial
 
 import anyio
@@ -26,6 +29,75 @@ COPIES = 3
 SIZE = 100_000_000
 _PART = 1 << 18
 _IMAGE = "llm-sandbox-mcp-python"
+WITHIN = {"docker": 1, "podman": 2}
+"""How many times as long as on Docker something may take."""
+_LINE = b"x" * 100 + b"\n"
+
+
+@contextmanager
+def bare_container(api: docker.APIClient, command: list[str]) -> Iterator[str]:
+    """A container as the engine makes it when nothing is asked for but an init, so that it ends at once."""
+    host = api.create_host_config(init=True)
+    made = api.create_container(_IMAGE, command=command, network_disabled=True, stdin_open=True, host_config=host)["Id"]
+    try:
+        api.start(made)
+        yield made
+    finally:
+        api.remove_container(made, force=True)
+
+
+def bare_starts(api: docker.APIClient) -> tuple[list[float], list[float]]:
+    """Seconds to make and start a container, and to remove it, by the engine's own package."""
+    starts, removals = [], []
+    for _ in range(OPENS):
+        start = time.perf_counter()
+        with bare_container(api, ["sleep", "1000"]):
+            starts.append(time.perf_counter() - start)
+            start = time.perf_counter()
+        removals.append(time.perf_counter() - start)
+    return starts, removals
+
+
+def bare_attach(api: docker.APIClient) -> list[float]:
+    """Seconds for a line to a running process and back, over the stream that the engine attaches."""
+    times = []
+    with bare_container(api, ["cat"]) as container:
+        stream = api.attach_socket(container, {"stdin": 1, "stdout": 1, "stream": 1})
+        # The package gives what wraps the socket, and another thing for each kind of address.
+        wire = getattr(stream, "_sock", stream)
+        for _ in range(RUNS):
+            start = time.perf_counter()
+            wire.sendall(_LINE)
+            answer = b""
+            while not answer.endswith(_LINE):
+                answer += wire.recv(_PART)
+            times.append(time.perf_counter() - start)
+        stream.close()
+        api.close()  # the response that the stream came of
+    return times
+
+
+def bare_copies(api: docker.APIClient, data: bytes) -> tuple[float, float]:
+    """The best MB/s of a file into a container and out of it, by the engine's own package."""
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as packed:
+        member = tarfile.TarInfo("file")
+        member.size = len(data)
+        packed.addfile(member, io.BytesIO(data))
+    speeds = []
+    with bare_container(api, ["sleep", "1000"]) as container:
+        for _ in range(COPIES):
+            times = [time.perf_counter()]
+            api.put_archive(container, "/var/tmp", archive.getvalue())
+            times.append(time.perf_counter())
+            got = b"".join(api.get_archive(container, "/var/tmp/file")[0])
+            with tarfile.open(fileobj=io.BytesIO(got)) as unpacked:
+                content = unpacked.extractfile("file")
+                assert content is not None and content.read() == data
+            times.append(time.perf_counter())
+            speeds.append(tuple(len(data) / 1e6 / (times[at + 1] - times[at]) for at in (0, 1)))
+    into, out = zip(*speeds, strict=True)
+    return max(into), max(out)
 
 
 def bare_exec(api: docker.APIClient, container: str) -> float:
@@ -38,18 +110,14 @@ def bare_exec(api: docker.APIClient, container: str) -> float:
 async def stateful(service: Service, api: docker.APIClient) -> tuple[list[float], list[float]]:
     """Seconds of each run of one statement in a live session, and of a bare exec, in turn."""
     session = (await service.execute("x = 0")).session_id
-    container = api.create_container(_IMAGE, command=["sleep", "1000"], network_disabled=True)["Id"]
     ours, floor = [], []
-    try:
-        api.start(container)
+    with bare_container(api, ["sleep", "1000"]) as container:
         for number in range(RUNS):
             start = time.perf_counter()
             await service.execute("x += 1", session_id=session)
             ours.append(time.perf_counter() - start)
             if number % (RUNS // EXECS) == 0:
                 floor.append(await anyio.to_thread.run_sync(partial(bare_exec, api, container)))
-    finally:
-        api.remove_container(container, force=True)
     await service.close_session(session)
     return ours, floor
 
@@ -91,9 +159,8 @@ async def opened(service: Service, count: int, *, together: bool) -> tuple[list[
     return opens, closes
 
 
-async def copies(backend: str) -> tuple[float, float]:
-    """The best MB/s of a file of 100 MB into a sandbox and out of it."""
-    data = bytes(range(256)) * (SIZE // 256)
+async def copies(backend: str, data: bytes) -> tuple[float, float]:
+    """The best MB/s of a file into a sandbox and out of it."""
 
     async def content() -> AsyncIterator[bytes]:
         for at in range(0, len(data), _PART):
@@ -122,25 +189,34 @@ async def copies(backend: str) -> tuple[float, float]:
 
 async def measure(backend: str, host: str) -> None:
     """Prints the figures of one engine."""
+    times = WITHIN[backend]
     print(f"{backend:44}{'p50 ms':>9}{'p10 .. p90':>22}{'ratio':>9}  promised")
     api = docker.APIClient(base_url=host, version="1.41")
     with host_folder() as folder:
         async with open_service(small_profile(backend, folder, **ROOM)) as service:
             ours, floor = await stateful(service, api)
             row("exec python3 -c pass (floor)", floor)
-            row("stateful run", ours, floor, "<= 3 ms, <= 0.05x")
+            row("stateful run", ours, floor, f"<= {3 * times} ms, <= {0.05 * times:g}x")
+            row("a line there and back, attached (floor)", await anyio.to_thread.run_sync(bare_attach, api))
+            starts, removals = await anyio.to_thread.run_sync(bare_starts, api)
             opens, closes = await opened(service, OPENS, together=False)
-            row("open and first result, no pool", opens)
-            row("close, as the caller sees it", closes, promise="<= 150 ms")
+            row("create and start (floor)", starts)
+            row("open and first result, no pool", opens, starts)
+            row("remove (floor)", removals)
+            row("close, as the caller sees it", closes, removals, f"<= {150 * times} ms")
             start = time.perf_counter()
             opens, _ = await opened(service, TOGETHER, together=True)
             row(f"{TOGETHER} sessions opened at once", opens)
             print(f"  all after {time.perf_counter() - start:.1f} s, the last after {max(opens):.1f} s")
         async with open_service(small_profile(backend, folder, pool={"min": 1, "max": 4})) as service:
-            row("first result, from the pool", await pooled(service), promise="<= 15 ms")
+            row("first result, from the pool", await pooled(service), starts, f"<= {15 * times} ms")
+    data = bytes(range(256)) * (SIZE // 256)
+    for what, (into, out) in {
+        "copy of 100 MB by the engine (floor)": await anyio.to_thread.run_sync(bare_copies, api, data),
+        "copy of 100 MB": await copies(backend, data),
+    }.items():
+        print(f"{what:44}in {into:.0f} MB/s, out {out:.0f} MB/s  >= {100 / times:g} MB/s")
     api.close()
-    into, out = await copies(backend)
-    print(f"{'copy of 100 MB':44}in {into:.0f} MB/s, out {out:.0f} MB/s  >= 100 MB/s")
 
 
 async def main() -> None:

@@ -68,6 +68,7 @@ async def test_docker_is_asked_for_gpus(folder: Path, gpus: str, count: int) -> 
     engine = DockerEngine(Address(address))
     container = engine.create(
         Recipe(
+            "sandbox-with-gpus",
             IMAGE,
             ("true",),
             "1000:1000",

@@ -26,12 +26,14 @@ FILES = {
         "COPY tool /opt/mamba/envs/science/bin/tool\n"
     ),
     # As the real one does: it refuses another command line, finds the environment where a variable of the image says,
-    # sets that's own variables, and stays as the command's parent, in the same process group, whatever is interrupted.
+    # keeps something at home, sets the environment's variables, and stays as the command's parent, in the same process
+    # group, whatever is interrupted.
     "micromamba": """\
 #!/bin/bash
 [ "$1" = run ] && [ "$2" = -n ] && [ $# -gt 3 ] || exit 109
 prefix=${MAMBA_ROOT_PREFIX:-$HOME/micromamba}/envs/$3
 [ -d "$prefix" ] || { echo "no prefix $prefix" >&2; exit 1; }
+mkdir -p "$HOME/.cache/mamba/proc" || exit 1
 export CONDA_DEFAULT_ENV="$3" PATH="$prefix/bin:$PATH"
 shift 3
 printf "%s\\n" "$*" >>/tmp/micromamba.log

@@ -14,7 +14,7 @@ import anyio.to_thread
 from anyio.abc import TaskGroup
 from pydantic import BaseModel, ConfigDict
 
-from ...errors import CapacityReached, SandboxError, SandboxLost, StartFailed
+from ...errors import CapacityReached, EngineUnavailable, SandboxError, SandboxLost, StartFailed
 from ...policy import Policy
 from ...runtime import is_alive
 from ..base import HANDLERS, Backend, Check, Sandbox, Surroundings, halves
@@ -42,6 +42,10 @@ _DAY = 86_400
 _BEAT = 30.0
 _SILENT = 2
 """Minutes without a beat after which a server of another machine is taken for gone."""
+_AGAIN = 5.0
+"""Seconds between two looks for what an engine may have made."""
+_CERTAIN = 6
+"""Looks after which it is certain."""
 _THREADS = 16
 _OWN_PROCESSES = 4
 """The init, the agent, and what the agent starts."""
@@ -83,6 +87,8 @@ class ContainerBackend(Backend):
         self._live: set[ContainerSandbox] = set()
         self._left = anyio.Event()
         """Set when one of them is gone."""
+        self._doubtful: dict[str, int] = {}
+        """Containers that may be there, and how often the engine has said since that none is."""
         self._tasks: TaskGroup
 
     async def __aenter__(self) -> "ContainerBackend":
@@ -151,6 +157,10 @@ class ContainerBackend(Backend):
         except StartFailed:
             self._images.forget(recipe.image)
             raise
+        except EngineUnavailable:
+            if not joined:
+                self._doubt(engine, recipe.name)
+            raise
         sandbox = ContainerSandbox(
             self._container(engine, container, recipe.user),
             Attached(agent),
@@ -185,6 +195,7 @@ class ContainerBackend(Backend):
     def _recipe(self, policy: Policy, image: str, user: str) -> Recipe:
         expires = str(int(time.time()) + _DAY)
         return Recipe(
+            name=f"sandbox-{secrets.token_hex(8)}",
             image=image,
             command=("/bin/sh", "-c", AGENT, "agent"),
             user=user,
@@ -213,6 +224,23 @@ class ContainerBackend(Backend):
             else:  # another was as fast
                 await self._in_thread(found.close)
         return self._engine
+
+    def _doubt(self, engine: Engine, name: str) -> None:
+        """Notes a container that an engine which did not answer may have made all the same, or may yet make."""
+        self._doubtful[name] = 0
+        if len(self._doubtful) == 1:
+            self._tasks.start_soon(self._remove_doubtful, engine)
+
+    async def _remove_doubtful(self, engine: Engine) -> None:
+        """Removes them until the engine has answered for so long that it makes none any more."""
+        while self._doubtful:
+            await anyio.sleep(_AGAIN)
+            for name, answers in [*self._doubtful.items()]:
+                with contextlib.suppress(SandboxError):
+                    await self._in_thread(partial(engine.remove, name))
+                    self._doubtful[name] = answers + 1
+                    if answers == _CERTAIN:
+                        del self._doubtful[name]
 
     async def _beat(self) -> None:
         """Tells all agents that the server lives."""

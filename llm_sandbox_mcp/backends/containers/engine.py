@@ -50,6 +50,8 @@ class Mount:
 class Recipe:
     """One container to be made; what is not here is the engine's default or, where that is looser, denied."""
 
+    name: str
+    """No other has it: it can be removed by it, too."""
     image: str
     command: Sequence[str]
     user: str
@@ -219,7 +221,7 @@ class Engine(ABC):
 
     @abstractmethod
     def remove(self, container: str) -> None:
-        """Ends and removes it; nothing happens when it is gone."""
+        """Ends and removes it, by its id or its name; nothing happens when it is gone."""
 
     @abstractmethod
     def attach_path(self, container: str) -> str:

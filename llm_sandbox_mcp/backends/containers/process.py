@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from ...errors import SandboxLost, StartFailed
-from ..base import Process
+from ..base import HOME, Process
 from .container import Streams, lost_sandbox
 
 if TYPE_CHECKING:
@@ -38,9 +38,13 @@ exec /usr/bin/env "$@"
 """
 
 
-def clean(prefix: Sequence[str]) -> tuple[str, ...]:
-    """How `env` is told to begin with nothing; behind a prefix, which may need them, the image's own variables stay."""
-    return () if prefix else ("-i",)
+def environment(env: Mapping[str, str], prefix: Sequence[str]) -> list[str]:
+    """How `env` is told what there is: no more than this, or for a prefix what it needs to find and keep things, too.
+
+    That is what the image has set, and a home that can be written.
+    """
+    words = [f"{key}={value}" for key, value in env.items()]
+    return [f"HOME={HOME}", *words] if prefix else ["-i", *words]
 
 
 def starter(argv: Sequence[str], env: Mapping[str, str], cwd: str, prefix: Sequence[str] = ()) -> list[str]:
@@ -51,8 +55,7 @@ def starter(argv: Sequence[str], env: Mapping[str, str], cwd: str, prefix: Seque
     Raises `StartFailed` for words that no process can be given.
     """
     argv = [*prefix, *argv]
-    variables = (f"{key}={value}" for key, value in env.items())
-    words = [cwd, env.get("PATH", _NO_PATH), argv[0], *clean(prefix), *variables, *argv]
+    words = [cwd, env.get("PATH", _NO_PATH), argv[0], *environment(env, prefix), *argv]
     sizes = [len(word.encode(errors="surrogateescape")) for word in words]
     if any("\0" in word for word in words) or max(sizes) > _ARGUMENT_BYTES or sum(sizes) > _ALL_BYTES:
         raise StartFailed(f"cannot start {argv[0]}: its arguments contain NUL or exceed {_ARGUMENT_BYTES} bytes")

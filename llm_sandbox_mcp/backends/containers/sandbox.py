@@ -19,7 +19,7 @@ from ..listening import Listener
 from ..listing import LIST, read_list
 from .container import Container, Streams, lost_sandbox
 from .outside import Outside
-from .process import ContainerProcess, clean, starter
+from .process import ContainerProcess, environment, starter
 from .relay import open_relay
 
 FOLDERS = (WORKDIR, HOME, "/tmp")
@@ -248,7 +248,16 @@ class ContainerSandbox(Sandbox):
 
     async def lacking(self, programs: Sequence[str]) -> Sequence[str]:
         # Asked each time: code that runs here can answer, and must not do so for other sandboxes of the image.
-        command = ["env", *clean(self._prefix), f"PATH={PATH}", *self._prefix, "sh", "-c", _MISSING, "sh", *programs]
+        command = [
+            "env",
+            *environment({"PATH": PATH}, self._prefix),
+            *self._prefix,
+            "sh",
+            "-c",
+            _MISSING,
+            "sh",
+            *programs,
+        ]
         return (await self._look(shlex.join(command), _LISTING)).decode(errors="replace").split()
 
     async def ending(self) -> bool:

@@ -1,0 +1,43 @@
+"""An engine that takes a request and does not answer: that is said, and what it does too late is undone."""
+
+import signal
+from pathlib import Path
+
+import anyio
+import pytest
+
+from llm_sandbox_mcp.backends import docker, podman
+from llm_sandbox_mcp.errors import EngineUnavailable
+from llm_sandbox_mcp.wiring import open_service
+from tests.engines import small_profile
+
+from .engines import Watched, address, until
+from .proxy import proxy
+
+pytestmark = pytest.mark.anyio
+
+PATIENCE = 6
+"""Seconds that the server waits for an answer here; making a container takes a tenth of one."""
+GONE = 60.0
+
+
+async def test_a_container_that_is_made_after_nobody_waits_for_it_any_more_is_removed(
+    engine: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (docker, podman):
+        monkeypatch.setattr(module, "SECONDS", PATIENCE)
+    watched = Watched(address(engine), folder / "runtime")
+    place = folder / "engine.sock"
+    profile = small_profile(engine, folder, **{engine: {"host": f"unix://{place}"}})
+    with anyio.fail_after(120):
+        async with proxy(address(engine), place) as way, open_service(profile) as service:
+            session = (await service.execute("x = 41")).session_id
+            way.send_signal(signal.SIGSTOP)
+            with pytest.raises(EngineUnavailable, match=f"{engine} does not answer"):
+                await service.execute("1")
+            assert (len(watched.now()), len(service.list_sessions())) == (1, 1)
+            way.send_signal(signal.SIGCONT)
+            await until(lambda: len(watched.now()) == 2, GONE)
+            await until(lambda: len(watched.now()) == 1, GONE)
+            assert (await service.execute("x + 1", session_id=session)).result == "42"
+    assert not watched.now()
