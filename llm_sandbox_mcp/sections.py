@@ -246,7 +246,7 @@ class ContainersSection(Section):
     images: Mapping[str, str]
     user: Annotated[str, Field(pattern="^([1-9][0-9]*:[1-9][0-9]*)?$")]
     environment: Annotated[str, Field(pattern="^/")]
-    prefix: Many[str]
+    prefix: Many[Annotated[str, Field(min_length=1)]]
     runtime: str
     gpus: Annotated[str, Field(pattern="^(all|[1-9][0-9]*)?$")]
     pull: Literal["never", "missing", "always"]
@@ -284,7 +284,7 @@ class KubernetesSection(Section):
     pull: Literal["Always", "IfNotPresent", "Never"]
     pull_secrets: Many[str]
     environment: Annotated[str, Field(pattern="^/")]
-    prefix: Many[str]
+    prefix: Many[Annotated[str, Field(min_length=1)]]
     join: str
     network: Literal["enforced", "unchecked"]
     reserved: Annotated[float, Field(gt=0, le=1)]

@@ -12,7 +12,7 @@ import docker
 from docker import auth
 from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 from docker.tls import TLSConfig
-from docker.types import DeviceRequest, LogConfig, Ulimit
+from docker.types import DeviceRequest, LogConfig, Mount, Ulimit
 from docker.utils import parse_repository_tag
 
 from ..errors import EngineUnavailable, ImageMissing
@@ -130,7 +130,6 @@ class DockerEngine(Engine):
         with self._edge(f"making a container of {recipe.image}", step=recipe.step):
             settings = self._api.create_host_config(
                 auto_remove=True,
-                binds=[f"{m.source}:{m.target}:{'rw' if m.writable else 'ro'}" for m in recipe.mounts],
                 cap_drop=["ALL"],
                 cpu_period=100_000,
                 cpu_quota=int(recipe.cpus * 100_000),
@@ -139,6 +138,8 @@ class DockerEngine(Engine):
                 log_config=LogConfig(type="none"),
                 mem_limit=recipe.memory,
                 memswap_limit=recipe.memory,
+                # Not as "binds", for which the engine makes a folder of root's where there is none.
+                mounts=[Mount(m.target, m.source, type="bind", read_only=not m.writable) for m in recipe.mounts],
                 network_mode="bridge" if recipe.network else "none",
                 pids_limit=recipe.pids,
                 read_only=True,

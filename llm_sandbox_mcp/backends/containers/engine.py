@@ -79,10 +79,12 @@ class Recipe:
 
     @property
     def step(self) -> str:
-        """The next step where its engine does not make or start it: empty where it is a usual one."""
+        """The next step where its engine does not make or start it."""
         asked = [f"containers.{key} in the profile" for key in ("runtime", "gpus", "mounts") if getattr(self, key)]
         toolkit = "install the NVIDIA Container Toolkit for the engine, or " if self.gpus else ""
-        return f"{toolkit}change {' or '.join(asked)}" if asked else ""
+        if asked:
+            return f"{toolkit}change {' or '.join(asked)}"
+        return "check image, registry and user below [containers] in the profile, or see the log of the engine"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from llm_sandbox_mcp.backends.containers.backend import LABEL
 from llm_sandbox_mcp.backends.containers.engine import Recipe
 from llm_sandbox_mcp.backends.docker import DockerEngine
 from llm_sandbox_mcp.errors import StartFailed
+from llm_sandbox_mcp.sections import MountSection
 from tests.deadlines import within
 from tests.engines import MIB, docker_host, need, small_profile, surroundings
 
@@ -21,6 +22,7 @@ pytestmark = pytest.mark.anyio
 
 IMAGE = "llm-sandbox-mcp-base"
 SOON = 10.0
+NOWHERE = Path("/nonexistent")
 
 ASKED: Mapping[str, tuple[Mapping[str, object], Mapping[str, str], str]] = {
     "all GPUs": (
@@ -37,6 +39,16 @@ ASKED: Mapping[str, tuple[Mapping[str, object], Mapping[str, str], str]] = {
         {"runtime": "nowhere"},
         {"docker": "runtime specified nowhere", "podman": "and not nowhere"},
         "change containers.runtime in the profile",
+    ),
+    "a folder that is not there": (
+        {"mounts": (MountSection(source=str(NOWHERE / "folder"), target="/data"),)},
+        {"docker": f"does not exist: {NOWHERE}/folder", "podman": f"{NOWHERE}/folder: no such file"},
+        "change containers.mounts in the profile",
+    ),
+    "a user that no system has": (
+        {"user": "9999999999:1"},
+        {"docker": "must be in range", "podman": "must be in range"},
+        "check image, registry and user below [containers] in the profile, or see the log of the engine",
     ),
 }
 
@@ -59,6 +71,7 @@ async def test_what_an_engine_cannot_give_is_told_with_the_next_step_and_nothing
     assert last.endswith(step)
     label = f"{LABEL}={places.runtime.name}"
     await engines.until(lambda: not client.api.containers(all=True, filters={"label": label}), SOON)
+    assert not NOWHERE.exists()
 
 
 @pytest.mark.parametrize(("gpus", "count"), [("all", -1), ("2", 2)])
