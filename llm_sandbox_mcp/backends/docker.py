@@ -205,7 +205,7 @@ class DockerEngine(Engine):
     def find(self, label: str) -> list[Found]:
         with self._edge("listing containers"):
             listed = self._api.containers(all=True, filters={"label": label})
-        return [Found(str(entry["Id"]), entry.get("Labels") or {}) for entry in listed]
+        return [Found.read(entry) for entry in listed]
 
     def image(self, name: str) -> Stored | None:
         with self._edge(f"looking for image {name}"):

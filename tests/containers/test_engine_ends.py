@@ -28,8 +28,9 @@ SOON = 10.0
 GONE = 60.0
 """Seconds for two tries to remove a container, each as long as an engine may take that has just come back."""
 ROUNDS = 3
-POOLED = 2
-"""Connections to the engine that its package keeps for the next call, one more or less."""
+POOLED = 3
+"""Connections to the engine that its package keeps for the next call, one more or less, and one of the look for what it
+may have made too late."""
 
 
 @dataclass(frozen=True)

@@ -235,11 +235,14 @@ class ContainerBackend(Backend):
         """Removes them until the engine has answered for so long that it makes none any more."""
         while self._doubtful:
             await anyio.sleep(_AGAIN)
-            for name, answers in [*self._doubtful.items()]:
-                with contextlib.suppress(SandboxError):
-                    await self._in_thread(partial(engine.remove, name))
-                    self._doubtful[name] = answers + 1
-                    if answers == _CERTAIN:
+            looked_for = [*self._doubtful]
+            with contextlib.suppress(SandboxError):
+                for found in await self._in_thread(lambda: engine.find(LABEL)):
+                    if found.name in looked_for:
+                        await self._in_thread(partial(engine.remove, found.id))
+                for name in looked_for:
+                    self._doubtful[name] += 1
+                    if self._doubtful[name] > _CERTAIN:
                         del self._doubtful[name]
 
     async def _beat(self) -> None:

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 from ...errors import EngineUnavailable, StartFailed
@@ -51,7 +52,7 @@ class Recipe:
     """One container to be made; what is not here is the engine's default or, where that is looser, denied."""
 
     name: str
-    """No other has it: it can be removed by it, too."""
+    """No other has it: it is found by it where its making was not answered."""
     image: str
     command: Sequence[str]
     user: str
@@ -103,7 +104,15 @@ class Found:
     """A container that carries our labels."""
 
     id: str
-    labels: Mapping[str, str] = field(default_factory=dict)
+    name: str
+    """Empty for one that is being removed."""
+    labels: Mapping[str, str]
+
+    @classmethod
+    def read(cls, entry: Mapping[str, Any]) -> Self:
+        """An entry of an engine's list."""
+        name = next(iter(entry.get("Names") or ()), "")
+        return cls(str(entry["Id"]), str(name).removeprefix("/"), entry.get("Labels") or {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +232,7 @@ class Engine(ABC):
 
     @abstractmethod
     def remove(self, container: str) -> None:
-        """Ends and removes it, by its id or its name; nothing happens when it is gone."""
+        """Ends and removes it; nothing happens when it is gone."""
 
     @abstractmethod
     def attach_path(self, container: str) -> str:
