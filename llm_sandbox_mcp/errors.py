@@ -72,6 +72,10 @@ class ImageFailed(StartFailed):
     """An image cannot be pulled or built; the message has the engine's last words."""
 
 
+class Unschedulable(StartFailed):
+    """No machine of the engine's has room for the sandbox, or may take it."""
+
+
 class MissingPackage(ProfileError):
     """What the profile names needs a package that is not installed."""
 
@@ -90,3 +94,15 @@ class PoolTimeout(Unavailable):
 
 class SandboxLost(SandboxError):
     """The sandbox died after the code was sent; its outcome is unknown and it is never run again for the caller."""
+
+
+class OutOfMemory(SandboxLost):
+    """All of the sandbox was ended at its memory limit, not only a process of the code's."""
+
+
+class Evicted(SandboxLost):
+    """The machine that it was on, or the engine, needed the room and ended it."""
+
+
+class NodeLost(SandboxLost):
+    """The machine that it was on went away, or is silent."""

@@ -89,6 +89,7 @@ class Profile(Section):
         named = {f"languages.{name}": name for name in self.languages}
         named |= {f"pool.languages: {name}": name for name in self.pool.languages}
         named |= {f"containers.images.{name}": name for name in self.containers.images}
+        named |= {f"kubernetes.images.{name}": name for name in self.kubernetes.images}
         named |= {f"containers.dockerfiles.{name}": name for name in self.containers.dockerfiles}
         for number, rule in enumerate(self.rules.custom):
             named |= {f"rules.custom.{number}.languages: {name}": name for name in rule.languages}

@@ -15,6 +15,7 @@ from pydantic import (
 )
 
 from .destinations import Destination
+from .pod_manifest import Labels, PodManifest
 from .policy import LEAST, Network, Policy
 from .toml_model import Many, Section
 from .units import PositiveDuration, PositiveSize, Size
@@ -292,6 +293,6 @@ class KubernetesSection(Section):
     runtime_class: str
     node_selector: Mapping[str, str]
     tolerations: Many[Mapping[str, Any]]
-    labels: Mapping[str, str]
+    labels: Labels
     annotations: Mapping[str, str]
-    pod_manifest: Mapping[str, Any]
+    pod_manifest: PodManifest

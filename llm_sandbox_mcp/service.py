@@ -133,9 +133,8 @@ class Service:
                     notes.append(f"started fresh: since an earlier run {ran.loss}")
                 status = status_of(outcome, ran.usage, ran.fullness, policy)
                 if outcome.ending == "lost" and status == "error":
-                    raise SandboxLost(
-                        await sandbox.why_lost()
-                        or "the sandbox ended while the code ran; what it did is unknown; run again to start fresh"
+                    raise await sandbox.loss() or SandboxLost(
+                        "the sandbox ended while the code ran; what it did is unknown; run again to start fresh"
                     )
                 notes += notes_of(outcome, ran.usage, ran.fullness, status, policy, seconds)
                 left = sandbox if session.loss is None else None

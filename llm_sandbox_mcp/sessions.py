@@ -9,7 +9,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from .backends import copying
-from .backends.base import FIGURES, Fullness, Sandbox, Usage
+from .backends.base import FIGURES, Fullness, Sandbox, Usage, halves
 from .backends.room import Room
 from .cpu_time import cpu_bound
 from .errors import CapacityReached, SandboxLost, UnknownSession, quoted
@@ -85,7 +85,8 @@ class Session:
     async def exclusive(self) -> AsyncIterator[None]:
         """Waits for this session's turn and holds it; raises `UnknownSession` when it was closed meanwhile.
 
-        What the use leaves running may go on until its time is up, however the use ends.
+        What the use leaves running may go on until its time is up, however the use ends. Where the sandbox is lost
+        meanwhile, the error is what its engine tells of that.
         """
         self._users += 1
         self.uses += 1
@@ -96,7 +97,12 @@ class Session:
                 self._deadline = anyio.current_time() + self.policy.timeout
                 if self._lease is not None:
                     self._overtime.forget(self._lease.sandbox)
-                yield
+                try:
+                    yield
+                except SandboxLost as lost:
+                    if self._lease is not None and (told := await self._lease.sandbox.loss()):
+                        raise told from lost
+                    raise
         finally:
             self._users -= 1
             self.used_at = anyio.current_time()
@@ -110,7 +116,8 @@ class Session:
         """
         self._language = language or self._language
         if self._lease is not None and not self._lease.sandbox.alive:
-            self.drop("its sandbox ended")
+            lost = await self._lease.sandbox.loss()
+            self.drop(halves(str(lost))[0] if lost else "its sandbox ended")
         for name, kernel in list(self._kernels.items()):
             if not kernel.running:
                 self.loss = await self._let_go(name)

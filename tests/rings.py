@@ -56,6 +56,7 @@ IN_TURNS = (
 )
 """Tests of which one case for each language is run, each on one engine."""
 ONLY_IN_ALL = (
+    "tests/cluster/test_outages.py::test_a_node_that_falls_silent_is_told_by_name_and_used_again_once_it_answers",
     "tests/cluster/test_scale.py",
     "tests/containers/test_crashes.py::test_fifty_sessions_opened_at_once_all_answer_and_close_at_once",
     "tests/containers/test_frozen_engine.py",
@@ -66,6 +67,7 @@ ONLY_IN_ALL = (
 """What is about load, waits long, or needs daemons, packages or a network that nothing else does."""
 ALONE = (
     "tests/cluster/test_network.py",
+    "tests/cluster/test_outages.py::test_a_node_that_falls_silent_is_told_by_name_and_used_again_once_it_answers",
     "tests/cluster/test_scale.py",
     "tests/containers/test_crashes.py::test_fifty_sessions_opened_at_once_all_answer_and_close_at_once",
 )

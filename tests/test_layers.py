@@ -32,6 +32,7 @@ LAYERS = (
         "media",
         "pace",
         "pictures",
+        "pod_manifest",
         "readiness",
         "sockets",
         "tasks",

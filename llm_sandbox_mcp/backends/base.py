@@ -11,6 +11,7 @@ from typing import Literal
 import anyio
 from anyio.abc import AsyncResource, ByteReceiveStream, ByteSendStream
 
+from ..errors import SandboxLost
 from ..policy import Policy
 from ..tasks import open_tasks
 from .images import Images
@@ -195,9 +196,9 @@ class Sandbox(ABC):
     def alive(self) -> bool:
         """Whether processes can still be started in it."""
 
-    async def why_lost(self) -> str:
-        """Why it ended, "cause; next step", where its engine tells; empty otherwise."""
-        return ""
+    async def loss(self) -> SandboxLost | None:
+        """What ended it, where its engine tells; None otherwise. Takes seconds at most."""
+        return None
 
     @abstractmethod
     async def list_files(self) -> Files:

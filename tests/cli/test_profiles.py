@@ -62,6 +62,7 @@ def test_the_environment_names_a_profile_and_the_option_comes_first() -> None:
         ("[limits]\nmemory = 5\n", "limits.memory: must be a string with a unit"),
         ("[limits]\ntimeout = '0s'\n", "limits.timeout: must be above zero"),
         ("[languages.pyton]\n", "languages.pyton: no such language"),
+        ('[kubernetes.images]\npyton = "x"\n', "kubernetes.images.pyton: no such language"),
         ('[languages.ruby]\nlibraries = ["rake"]\n', "languages.ruby.libraries: none are prepared for ruby"),
         ("[files]\nroots = ['data']\n", "files.roots.0: must be absolute"),
         ("[files]\nroots = ['']\n", "files.roots.0: must be absolute"),

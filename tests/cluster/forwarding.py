@@ -14,8 +14,13 @@ async def forwarded(
     port: int,
     sent: Callable[[int], None] = lambda _: None,
     received: Callable[[int], None] = lambda _: None,
+    *,
+    local_port: int = 0,
 ) -> AsyncIterator[int]:
-    """A port of the address from which every connection is passed on to another; told of the bytes of each part."""
+    """A port of the address from which every connection is passed on to another; told of the bytes of each part.
+
+    With the scope end the connections too. The port is any, where none is named.
+    """
 
     async def passed_on(incoming: SocketStream) -> None:
         # Either side may end at any time.
@@ -25,7 +30,7 @@ async def forwarded(
                 tasks.start_soon(_copy, outgoing, incoming, received)
 
     async with (
-        await anyio.create_tcp_listener(local_host=listen) as listener,
+        await anyio.create_tcp_listener(local_host=listen, local_port=local_port) as listener,
         anyio.create_task_group() as tasks,
     ):
         tasks.start_soon(listener.serve, passed_on)

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -12,11 +13,25 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from llm_sandbox_mcp.errors import CapacityReached, EngineUnavailable, SandboxError, SandboxLost, StartFailed
+from llm_sandbox_mcp.backends import open_backend
+from llm_sandbox_mcp.backends.base import PATH, Sandbox
+from llm_sandbox_mcp.errors import (
+    CapacityReached,
+    EngineUnavailable,
+    Evicted,
+    ImageFailed,
+    ImageMissing,
+    NodeLost,
+    OutOfMemory,
+    SandboxError,
+    SandboxLost,
+    StartFailed,
+    Unschedulable,
+)
 from llm_sandbox_mcp.service import Service
 from tests.containers.engines import until
 from tests.deadlines import within
-from tests.engines import kubeconfig
+from tests.engines import kubeconfig, small_profile, surroundings
 
 from .conftest import Serving
 
@@ -112,12 +127,12 @@ async def test_a_quota_that_is_used_up(serving: Serving, cluster: Any, namespace
 
 async def test_an_image_that_cannot_be_pulled(serving: Serving) -> None:
     async with serving({"images": {"bash": "127.0.0.1:9/none:1"}}) as service:
-        await refused(service, StartFailed, "image 127.0.0.1:9/none:1 of pod sandbox-", "cannot be had", "pull_secrets")
+        await refused(service, ImageFailed, "image 127.0.0.1:9/none:1 of pod sandbox-", "cannot be had", "pull_secrets")
 
 
 async def test_an_image_that_is_never_pulled(serving: Serving) -> None:
     async with serving({"images": {"bash": "none:1"}, "pull": "Never"}) as service:
-        await refused(service, StartFailed, "image none:1", "ErrImageNeverPull")
+        await refused(service, ImageMissing, "image none:1", "ErrImageNeverPull")
 
 
 @pytest.mark.parametrize(
@@ -145,7 +160,7 @@ async def test_what_a_manifest_loosens_is_reported_at_start(serving: Serving, ca
 
 async def test_a_pod_that_no_node_takes(serving: Serving) -> None:
     async with serving({"node_selector": {"pool": "none"}}) as service:
-        await refused(service, StartFailed, "no node takes pod sandbox-", "Unschedulable", "add nodes")
+        await refused(service, Unschedulable, "no node takes pod sandbox-", "Unschedulable", "add nodes")
 
 
 def deletes(cluster: Any, namespace: str, name: str) -> None:
@@ -165,15 +180,20 @@ def loses_its_node(cluster: Any, namespace: str, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("happens", "says"),
+    ("happens", "error", "says"),
     [
-        (deletes, "was deleted; open a new session"),
-        (evicts, "was ended: Evicted, The node was low on resource: memory.; give its node more room"),
-        (loses_its_node, "was lost: NodeLost, node-1 is silent; see to the node"),
+        (deletes, SandboxLost, "was deleted; open a new session"),
+        (evicts, Evicted, "was ended: Evicted, The node was low on resource: memory.; give its node more room"),
+        (loses_its_node, NodeLost, "was lost: NodeLost, node-1 is silent; see to the node"),
     ],
 )
 async def test_what_becomes_of_a_pod_under_a_session_is_told_by_name(
-    serving: Serving, cluster: Any, namespace: str, happens: Callable[[Any, str, str], None], says: str
+    serving: Serving,
+    cluster: Any,
+    namespace: str,
+    happens: Callable[[Any, str, str], None],
+    error: type[SandboxLost],
+    says: str,
 ) -> None:
     async with serving() as service:
         other = await service.execute("x=1", language="bash")
@@ -192,6 +212,7 @@ async def test_what_becomes_of_a_pod_under_a_session_is_told_by_name(
                 await service.execute(
                     "echo on; sleep 1000", language="bash", session_id=session.session_id, on_output=seen
                 )
+            assert raised.type is error
             assert f"pod {name} {says}" in str(raised.value)
 
         async with anyio.create_task_group() as tasks:
@@ -209,7 +230,62 @@ async def test_what_becomes_of_a_pod_under_a_session_is_told_by_name(
         assert any("started fresh" in note for note in fresh.notes)
 
 
-_VERBS = ["pods create", "pods list", "pods watch", "pods/exec create", "pods/attach create", "leases create"]
+async def test_an_idle_session_is_told_why_it_starts_fresh(serving: Serving, cluster: Any, namespace: str) -> None:
+    async with serving() as service:
+        first = await service.execute("x=1", language="bash")
+        (pod,) = cluster.list_namespaced_pod(namespace).items
+        await anyio.to_thread.run_sync(evicts, cluster, namespace, pod.metadata.name)
+        await until(lambda: not cluster.list_namespaced_pod(namespace).items, SOON)
+        again = await service.execute("echo ${x}fresh", language="bash", session_id=first.session_id)
+    assert again.stdout.text == "fresh\n"
+    (note,) = again.notes
+    assert f"since an earlier run pod {pod.metadata.name} was ended: Evicted, The node was low on resource" in note
+
+
+FILL = "for folder in /tmp /home /sandbox; do head -c 60M /dev/zero >>$folder/full; done"
+"""Takes more memory than a pod has, in files: whatever is killed for that, it frees none of it."""
+
+
+async def test_code_that_takes_all_memory_of_its_pod_is_out_of_memory(
+    serving: Serving, cluster: Any, namespace: str
+) -> None:
+    async with serving(limits={"memory": 64 * MIB, "disk": 64 * MIB}) as service:
+        other = await service.execute("x=1", language="bash")
+        first = await service.execute("y=1", language="bash")
+        with within(SOON):
+            full = await service.execute(f"while {FILL}; do :; done", language="bash", session_id=first.session_id)
+        assert (full.status, full.session_state) == ("out_of_memory", "fresh")
+        assert "the memory limit of 64MiB was reached; use less data at once" in full.notes
+        await until(lambda: len(cluster.list_namespaced_pod(namespace).items) == 1, SOON)
+        again = await service.execute("echo ${y}fresh", language="bash", session_id=first.session_id)
+        assert again.stdout.text == "fresh\n"
+        assert (await service.execute("echo $x", language="bash", session_id=other.session_id)).stdout.text == "1\n"
+
+
+async def test_a_pod_that_is_killed_at_its_memory_limit_is_an_error_of_its_own(folder: Path, namespace: str) -> None:
+    section = {"namespace": namespace}
+    limits = {"memory": 64 * MIB, "disk": 64 * MIB}
+    profile = small_profile("kubernetes", folder, kubernetes=section, limits=limits)
+
+    async def fill(sandbox: Sandbox) -> None:
+        while True:  # the agent is the last to be killed
+            async with await sandbox.spawn(("bash", "-c", FILL), {"PATH": PATH}) as process:
+                await process.wait()
+
+    async with open_backend(profile, surroundings(folder)) as backend:
+        with within(SOON):
+            async with backend.sandbox(profile.policy(), backend.image_of("bash")) as sandbox:
+                with pytest.raises((SandboxLost, StartFailed)):
+                    await fill(sandbox)
+                lost = await sandbox.loss()
+    assert type(lost) is OutOfMemory
+    assert re.fullmatch(r"pod sandbox-\w+ ended: OOMKilled; raise limits.memory in the profile, .*", str(lost))
+
+
+_VERBS = [
+    *("pods create", "pods list", "pods watch", "pods/exec create", "pods/attach create"),
+    "leases create",
+]
 
 
 @asynccontextmanager
@@ -257,3 +333,26 @@ async def test_a_verb_that_is_forbidden(
 ) -> None:
     async with allowed(cluster, namespace, folder, without) as file, serving({"kubeconfig": file}) as service:
         await refused(service, SandboxError, without.split()[0], "configs/kubernetes")
+
+
+async def test_a_sweep_that_is_forbidden(serving: Serving, cluster: Any, namespace: str, folder: Path) -> None:
+    async with allowed(cluster, namespace, folder, "leases list") as file, serving({"kubeconfig": file}) as service:
+        with within(SOON), pytest.raises(EngineUnavailable, match=r"does not allow to list pods and leases: .*; grant"):
+            await service.backend.sweep()
+
+
+async def test_a_pod_that_may_not_be_deleted_ends_and_the_operator_is_told(
+    serving: Serving, cluster: Any, namespace: str, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def pods() -> list[Any]:
+        found: list[Any] = cluster.list_namespaced_pod(namespace).items
+        return found
+
+    async with allowed(cluster, namespace, folder, "pods delete") as file, serving({"kubeconfig": file}) as service:
+        first = await service.execute("echo x", language="bash")
+        await service.close_session(first.session_id)
+        # Its agent's input ends with the connection.
+        await until(lambda: [pod.status.phase for pod in pods()] == ["Succeeded"], SOON)
+        (said,) = caplog.messages
+        assert re.search(r"sandbox-\w+ is not removed yet: .* cannot be deleted: .*cannot delete resource", said)
+    await anyio.to_thread.run_sync(deletes, cluster, namespace, pods()[0].metadata.name)

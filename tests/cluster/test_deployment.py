@@ -14,7 +14,7 @@ import pytest
 
 from llm_sandbox_mcp.backends.kubernetes.leases import SERVER
 from tests.containers.engines import until
-from tests.engines import absent, docker_host, kubeconfig
+from tests.engines import absent, docker_host, kubeconfig, lack_own_cluster
 from tests.mcp.results import answer
 from tests.mcp.serving import bearing
 
@@ -44,7 +44,7 @@ async def image(cluster: Any) -> str:
     """The tag of the server's image, which the cluster has."""
     containerd = Path(kubeconfig() or "").with_name("containerd.sock")
     if not containerd.is_socket():
-        pytest.skip(f"the server's image cannot be loaded into a cluster without {containerd}")
+        lack_own_cluster(f"the server's image cannot be loaded into a cluster without {containerd}")
     if docker_host() is None:
         absent("docker", "the server's image is built by it")
     return await anyio.to_thread.run_sync(server_image.ensure, containerd)

@@ -2,15 +2,17 @@
 
 import subprocess
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import anyio
 import anyio.to_thread
 import pytest
 
+from llm_sandbox_mcp.backends import open_backend
 from llm_sandbox_mcp.errors import CapacityReached, SandboxLost, StartFailed
 from tests.containers.engines import until
-from tests.engines import MIB, kubeconfig
+from tests.engines import MIB, kubeconfig, small_profile, surroundings
 
 from .conftest import Serving
 
@@ -82,11 +84,39 @@ async def test_it_serves_one_session_at_a_time(serving: Serving, pod: Any) -> No
 async def test_one_that_is_not_there_or_goes_is_named(serving: Serving, pod: Any, cluster: Any, namespace: str) -> None:
     with anyio.fail_after(60):
         async with serving({"join": "no-such-pod"}) as service:
-            with pytest.raises(StartFailed, match="no-such-pod"):
+            with pytest.raises(StartFailed, match="pod no-such-pod does not run in namespace"):
                 await service.execute("echo 1", language="bash")
         async with serving({"join": NAME}) as service:
             first = await service.execute("echo 1", language="bash")
-            now = {"gracePeriodSeconds": 0}
-            await anyio.to_thread.run_sync(lambda: cluster.delete_namespaced_pod(NAME, namespace, body=now))
-            with pytest.raises((SandboxLost, StartFailed)):
-                await service.execute("sleep 20", language="bash", session_id=first.session_id)
+            started = anyio.Event()
+
+            async def seen(stream: str, text: str) -> None:
+                started.set()
+
+            async def run() -> None:
+                with pytest.raises(SandboxLost, match=f"pod {NAME} was deleted; open a new session"):
+                    await service.execute(
+                        "echo on; sleep 1000", language="bash", session_id=first.session_id, on_output=seen
+                    )
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(run)
+                await started.wait()
+                now = {"gracePeriodSeconds": 0}
+                await anyio.to_thread.run_sync(lambda: cluster.delete_namespaced_pod(NAME, namespace, body=now))
+            with pytest.raises(StartFailed, match=f"pod {NAME} does not run in namespace {namespace}; start it"):
+                await service.execute("echo 1", language="bash", session_id=first.session_id)
+
+
+async def test_what_it_may_that_pods_of_ours_may_not_is_told_by_doctor(pod: Any, namespace: str, folder: Path) -> None:
+    async def told(name: str) -> dict[str, tuple[str, str]]:
+        profile = small_profile("kubernetes", folder, kubernetes={"namespace": namespace, "join": name})
+        async with open_backend(profile, surroundings(folder)) as backend:
+            return {check.name: (check.state, check.detail) for check in await backend.probe()}
+
+    with anyio.fail_after(60):
+        found = await told(NAME)
+        assert found["pods"][0] == "degraded"
+        assert "container main: may gain privileges" in found["pods"][1]
+        assert found["network"] == ("degraded", f"pod {NAME} has the network that it was given")
+        assert (await told("none"))["pods"] == ("missing", f"there is no pod none in namespace {namespace}")

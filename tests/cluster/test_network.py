@@ -14,6 +14,7 @@ import pytest
 
 from llm_sandbox_mcp.errors import EngineUnavailable
 from llm_sandbox_mcp.service import Service
+from tests.engines import lack_own_cluster
 from tests.outside import ANSWER, PORT, Outside, outside
 
 from .conftest import Serving
@@ -58,7 +59,7 @@ def filtering(rules: Sequence[Sequence[str]]) -> Iterator[None]:
 def node() -> None:
     """This machine, where tests can do for pods what a network plugin does."""
     if not (os.geteuid() == 0 and shutil.which("iptables") and Path("/sys/class/net", BRIDGE).exists()):
-        pytest.skip("tests can only enforce a policy on the node of a cluster of their own")
+        lack_own_cluster("tests can only enforce a policy on the node of a cluster of their own")
 
 
 @pytest.fixture

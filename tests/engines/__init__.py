@@ -3,7 +3,7 @@
 from llm_sandbox_mcp.backends import BACKENDS
 
 from .addresses import docker_host, podman_host
-from .cluster import cluster, has_image, need_image
+from .cluster import cluster, has_image, lack_own_cluster, need_image
 from .kubernetes import kubeconfig
 from .profiles import MIB, host_folder, plain_handlers, small_profile, surroundings
 from .requirement import REQUIRE, absent, need, need_control_groups, need_open_network, required, without_control_groups
@@ -18,6 +18,7 @@ __all__ = [
     "has_image",
     "host_folder",
     "kubeconfig",
+    "lack_own_cluster",
     "need",
     "need_control_groups",
     "need_image",

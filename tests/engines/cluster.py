@@ -1,7 +1,8 @@
 """The tests' own cluster, asked beside the product."""
 
+import os
 from functools import cache
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -37,6 +38,13 @@ def need_image(backend: str, language: str) -> None:
         if language in ON_CLUSTER:
             absent("kubernetes", reason)
         pytest.skip(reason)
+
+
+def lack_own_cluster(reason: str) -> NoReturn:
+    """Skips what only a cluster of the tests' own can show; fails where it is one and still lacks what that takes."""
+    if not os.environ.get("KUBECONFIG"):
+        absent("kubernetes", reason)
+    pytest.skip(reason)
 
 
 @cache

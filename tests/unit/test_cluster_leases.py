@@ -1,15 +1,17 @@
 """Who lives is told by the cluster's clock, not by those of the machines that servers run on."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from typing import Any
 
+import anyio
 import pytest
 from aiohttp import web
 from kubernetes.aio.client import Configuration
 
+from llm_sandbox_mcp.backends.kubernetes import leases
 from llm_sandbox_mcp.backends.kubernetes.api import Api
 from llm_sandbox_mcp.backends.kubernetes.leases import Leases
 
@@ -29,17 +31,54 @@ class Cluster:
     def __init__(self, off: timedelta) -> None:
         self.off = off
         self.leases: dict[str, Any] = {}
+        self.away = False
+        """Whether it refuses whatever is asked."""
+        self.changed_meanwhile = False
+        """Whether a lease is always another by the time that it is to be removed."""
+        self.renewed = 0
+        self._news = anyio.Event()
 
     async def answer(self, request: web.Request) -> web.Response:
         name = request.path.rpartition("/")[2]
+        if self.away:
+            self._tell()
+            return self._said(500, reason="InternalError")
         if request.method == "POST":
             lease = await request.json()
             lease["metadata"]["resourceVersion"] = "1"
             self.leases[lease["metadata"]["name"]] = lease
+        elif request.method == "PATCH":
+            if name not in self.leases:
+                return self._said(404, reason="NotFound")
+            (change,) = await request.json()
+            assert (change["op"], change["path"]) == ("replace", "/spec/renewTime")
+            self.leases[name]["spec"]["renewTime"] = change["value"]
+            self.renewed += 1
+        elif request.method == "DELETE" and self.changed_meanwhile:
+            assert (await request.json())["preconditions"] == {"resourceVersion": "1"}
+            return self._said(409, reason="Conflict")
         elif request.method == "DELETE":
             del self.leases[name]
+        self._tell()
+        return self._said(200, items=[*self.leases.values()])
+
+    def _said(self, status: int, **words: object) -> web.Response:
         date = format_datetime(self.now(), usegmt=True)
-        return web.json_response({"items": [*self.leases.values()]}, headers={"Date": date})
+        return web.json_response(words, status=status, headers={"Date": date})
+
+    def _tell(self) -> None:
+        self._news.set()
+        self._news = anyio.Event()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Returns once that is so, looked at with each request."""
+        with anyio.fail_after(30):
+            while not condition():
+                await self._news.wait()
+
+    async def until_renewed(self, times: int) -> None:
+        before = self.renewed
+        await self.until(lambda: self.renewed >= before + times)
 
     def now(self) -> datetime:
         return datetime.now(UTC) + self.off
@@ -80,3 +119,69 @@ async def test_a_server_lives_whatever_the_clock_of_who_asks(hours: int) -> None
         cluster.off += timedelta(minutes=3)
         assert await Leases(api, "asks").living() == set()
         assert cluster.leases == {}
+
+
+@asynccontextmanager
+async def kept(cluster: Cluster, api: Api) -> AsyncIterator[None]:
+    """A server whose lease is taken and renewed."""
+    mine = Leases(api, "mine")
+    await mine.take()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(mine.keep)
+        yield
+        tasks.cancel_scope.cancel()
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "_BEAT", 0.01)
+
+
+@pytest.mark.usefixtures("quick")
+async def test_a_lease_is_renewed_for_as_long_as_its_server_lives() -> None:
+    cluster = Cluster(timedelta())
+    async with asking(cluster) as api, kept(cluster, api):
+        for _ in range(3):
+            # Longer than a lease lasts by itself.
+            cluster.off += timedelta(minutes=3)
+            # The first may have been on its way with the time before, whose answer tells the new one.
+            await cluster.until_renewed(2)
+            assert await Leases(api, "asks").living() == {"mine"}
+
+
+@pytest.mark.usefixtures("quick")
+async def test_a_lease_that_was_removed_is_taken_again() -> None:
+    cluster = Cluster(timedelta())
+    async with asking(cluster) as api, kept(cluster, api):
+        for _ in range(2):
+            cluster.leases.clear()
+            await cluster.until(lambda: "mine" in cluster.leases)
+        await cluster.until_renewed(1)
+
+
+@pytest.mark.usefixtures("quick")
+async def test_a_cluster_that_is_away_for_a_while_is_asked_again() -> None:
+    cluster = Cluster(timedelta())
+    async with asking(cluster) as api, kept(cluster, api):
+        cluster.away = True
+        refusals = 0
+
+        def refused() -> bool:
+            nonlocal refusals
+            refusals += 1
+            return refusals > 3
+
+        await cluster.until(refused)
+        cluster.leases.clear()
+        cluster.away = False
+        await cluster.until(lambda: "mine" in cluster.leases)
+
+
+async def test_a_lease_that_was_renewed_since_it_was_read_is_not_removed() -> None:
+    cluster = Cluster(timedelta())
+    async with asking(cluster) as api:
+        await Leases(api, "slow").take()
+        cluster.off += timedelta(minutes=3)
+        cluster.changed_meanwhile = True
+        assert await Leases(api, "asks").living() == set()
+        assert {*cluster.leases} == {"slow"}

@@ -4,7 +4,18 @@ from typing import Any
 
 import pytest
 
-from llm_sandbox_mcp.backends.kubernetes.watching import Watched, failure
+from llm_sandbox_mcp.backends.kubernetes.failures import failure
+from llm_sandbox_mcp.backends.kubernetes.watching import Watched
+from llm_sandbox_mcp.errors import (
+    Evicted,
+    ImageFailed,
+    ImageMissing,
+    NodeLost,
+    OutOfMemory,
+    SandboxLost,
+    StartFailed,
+    Unschedulable,
+)
 
 
 def pod(state: dict[str, Any] | None = None, *, deleted: bool = False, **status: Any) -> dict[str, Any]:
@@ -19,12 +30,20 @@ def pod(state: dict[str, Any] | None = None, *, deleted: bool = False, **status:
     return {"metadata": metadata, "spec": {"containers": [{"name": "sandbox", "image": "image:1"}]}, "status": status}
 
 
+def disrupted(reason: str, message: str) -> dict[str, str]:
+    return {"type": "DisruptionTarget", "status": "True", "reason": reason, "message": message}
+
+
 SILENT = [{"type": "Ready", "status": "False"}, {"type": "ContainersReady", "status": "True"}]
 
 FAILURES = {
     "an image that cannot be pulled": (
         pod({"waiting": {"reason": "ImagePullBackOff", "message": "Back-off; pulling"}}, phase="Pending"),
         ("image image:1 of pod sandbox-1", "ImagePullBackOff, Back-off, pulling", "kubernetes.pull_secrets"),
+    ),
+    "an image that is not there": (
+        pod({"waiting": {"reason": "ErrImageNeverPull", "message": "not present"}}, phase="Pending"),
+        ("image image:1 of pod sandbox-1", "ErrImageNeverPull, not present", "kubernetes.pull"),
     ),
     "a start that fails": (
         pod({"waiting": {"reason": "CreateContainerConfigError", "message": "no secret"}}, phase="Pending"),
@@ -53,6 +72,14 @@ FAILURES = {
         pod({"running": {}}, phase="Running", conditions=[*SILENT, {"type": "PodScheduled", "status": "True"}]),
         ("pod sandbox-1 was lost: NodeLost, its node is silent", "see to the node"),
     ),
+    "a node that is tainted": (
+        pod({"running": {}}, deleted=True, conditions=[disrupted("DeletionByTaintManager", "deleting")]),
+        ("pod sandbox-1 was ended: DeletionByTaintManager, deleting", "see to the node"),
+    ),
+    "made room for another": (
+        pod({"running": {}}, deleted=True, conditions=[disrupted("PreemptionByScheduler", "preempted")]),
+        ("pod sandbox-1 was ended: PreemptionByScheduler, preempted", "more room"),
+    ),
     "too old": (
         pod(phase="Failed", reason="DeadlineExceeded"),
         ("pod sandbox-1 was ended: DeadlineExceeded", "new session"),
@@ -79,14 +106,48 @@ RUNNING = {"running", "not ready by its own account"}
 @pytest.mark.parametrize("what", FAILURES)
 def test_a_failure_is_told_with_its_cause_and_the_next_step(what: str) -> None:
     seen, says = FAILURES[what]
-    said = failure(seen)
-    assert all(words in said for words in says), said
-    assert said.count("; ") == 1
+    found = failure(seen)
+    assert found
+    assert all(words in found.message for words in says), found
+    assert found.message.count("; ") == 1
     watched = Watched("sandbox-1")
     watched.take(seen)
     assert watched.over.is_set()
     assert watched.ready.is_set()
-    assert watched.failure == said
+    assert watched.failure == found
+
+
+TYPES: dict[str, tuple[type[StartFailed], type[SandboxLost]]] = {
+    "an image that cannot be pulled": (ImageFailed, SandboxLost),
+    "an image that is not there": (ImageMissing, SandboxLost),
+    "no node": (Unschedulable, SandboxLost),
+    "out of memory": (StartFailed, OutOfMemory),
+    "evicted": (StartFailed, Evicted),
+    "made room for another": (StartFailed, Evicted),
+    "a node that is lost": (StartFailed, NodeLost),
+    "a node that is silent": (StartFailed, NodeLost),
+    "a node that is tainted": (StartFailed, NodeLost),
+    "deleted": (StartFailed, SandboxLost),
+}
+
+
+@pytest.mark.parametrize("what", TYPES)
+def test_each_cause_has_an_error_of_its_own(what: str) -> None:
+    found = failure(FAILURES[what][0])
+    assert found
+    assert (type(found.at_start()), type(found.later())) == TYPES[what]
+
+
+def test_a_pod_of_somebody_elses_is_judged_by_its_first_container() -> None:
+    theirs = pod(phase="Running")
+    theirs["spec"]["containers"] = [{"name": "main", "image": "image:2"}, {"name": "side", "image": "image:3"}]
+    states = {"side": {"running": {}}, "main": {"waiting": {"reason": "ErrImagePull"}}}
+    theirs["status"]["containerStatuses"] = [{"name": name, "state": state} for name, state in states.items()]
+    watched = Watched("sandbox-1")
+    watched.take(theirs)
+    assert watched.container == "main"
+    assert watched.failure
+    assert watched.failure.message.startswith("image image:2 of pod sandbox-1 cannot be had")
 
 
 @pytest.mark.parametrize("what", HOPEFUL)
@@ -103,5 +164,6 @@ def test_the_first_failure_is_the_reason() -> None:
     watched.on_over = lambda: calls.append(None)
     watched.take(FAILURES["out of memory"][0])
     watched.take(FAILURES["deleted"][0])
-    assert "OOMKilled" in watched.failure
+    assert watched.failure
+    assert watched.failure.out_of_memory
     assert len(calls) == 1

@@ -5,7 +5,10 @@ from typing import Any
 
 import pytest
 
-from llm_sandbox_mcp.backends.kubernetes.manifest import PodRecipe, loosened, manifest, merged
+from llm_sandbox_mcp.backends.kubernetes.loosening import loosened, rebound
+from llm_sandbox_mcp.backends.kubernetes.manifest import PodRecipe, manifest, merged
+from llm_sandbox_mcp.errors import ProfileError
+from llm_sandbox_mcp.profile import load_profile
 
 RECIPE = PodRecipe(
     name="sandbox-1",
@@ -44,6 +47,29 @@ def test_a_pod_with_a_network_has_the_label_that_lets_it_out_and_a_name_server()
     assert closed["metadata"]["labels"] == {"llm-sandbox-mcp.server": "1"}
     assert "dnsPolicy" not in opened["spec"]
     assert [*loosened(opened)] == []
+
+
+def test_what_the_profile_says_of_pods_is_in_them() -> None:
+    recipe = replace(
+        RECIPE,
+        runtime_class="gvisor",
+        node_selector={"pool": "sandboxes"},
+        tolerations=({"key": "sandboxes", "operator": "Exists"},),
+        pull_secrets=("registry",),
+        annotations={"owner": "a"},
+        pull="Always",
+    )
+    made = manifest(recipe)
+    assert made["metadata"]["annotations"] == {"owner": "a"}
+    assert made["spec"]["containers"][0]["imagePullPolicy"] == "Always"
+    expected = {
+        "runtimeClassName": "gvisor",
+        "nodeSelector": {"pool": "sandboxes"},
+        "tolerations": [{"key": "sandboxes", "operator": "Exists"}],
+        "imagePullSecrets": [{"name": "registry"}],
+    }
+    assert {key: made["spec"][key] for key in expected} == expected
+    assert not {*expected} & {*manifest(RECIPE)["spec"]}
 
 
 def test_every_folder_is_in_memory_and_has_a_size() -> None:
@@ -107,6 +133,31 @@ def of_container(**own: object) -> dict[str, Any]:
             "container sandbox: listens on port 80 of its node",
         ),
         ({"spec": {"containers": [{"name": "other", "image": "x"}]}}, "container other: may gain privileges"),
+        ({"spec": {"hostAliases": [{"ip": "10.0.0.1", "hostnames": ["db"]}]}}, "spec.hostAliases is set"),
+        ({"spec": {"what comes one day": 1}}, "spec.what comes one day is set"),
+        (
+            {"spec": {"securityContext": {"sysctls": [{"name": "a", "value": "1"}]}}},
+            "spec.securityContext.sysctls is set",
+        ),
+        ({"spec": {"securityContext": {"fsGroup": 0}}}, "container sandbox: runs in root's group"),
+        ({"metadata": {"finalizers": ["example.org/keep"]}}, "metadata.finalizers keep it when it is deleted"),
+        (
+            {"metadata": {"annotations": {"container.apparmor.security.beta.kubernetes.io/sandbox": "unconfined"}}},
+            "annotation container.apparmor.security.beta.kubernetes.io/sandbox is set",
+        ),
+        (
+            of_container(securityContext={"procMount": "Unmasked"}),
+            "container sandbox: securityContext.procMount is set",
+        ),
+        (of_container(envFrom=[{"secretRef": {"name": "s"}}]), "container sandbox: it.envFrom is set"),
+        (
+            of_container(env=[{"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]),
+            "container sandbox: knows a secret by its variable KEY",
+        ),
+        (
+            of_container(volumeMounts=[{"name": "x", "mountPath": "/x", "mountPropagation": "Bidirectional"}]),
+            "container sandbox: shares what is mounted at /x with its node",
+        ),
         (
             {"spec": {"initContainers": [{"name": "first", "image": "x"}]}},
             "container first: has no limit of cpu",
@@ -116,3 +167,60 @@ def of_container(**own: object) -> dict[str, Any]:
 )
 def test_what_the_operator_loosens_is_told(own: dict[str, Any], says: str) -> None:
     assert says in [*loosened(with_own(own))]
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"metadata": {"labels": {"team": "a"}, "annotations": {"owner": "a"}}},
+        {"spec": {"affinity": {"nodeAffinity": {}}, "priorityClassName": "low", "runtimeClassName": "gvisor"}},
+        {"spec": {"tolerations": [{"operator": "Exists"}], "nodeSelector": {"pool": "a"}}},
+        of_container(env=[{"name": "LANG", "value": "C"}], image="other", resources={"requests": {"cpu": "1"}}),
+    ],
+    ids=str,
+)
+def test_what_loosens_nothing_is_not_told(own: dict[str, Any]) -> None:
+    merged_pod = with_own(own)
+    assert [*loosened(merged_pod), *rebound(manifest(RECIPE), merged_pod)] == []
+
+
+@pytest.mark.parametrize(
+    ("own", "says"),
+    [
+        (of_container(resources={"limits": {"memory": "8Gi"}}), "its limit of memory is 8Gi"),
+        ({"spec": {"volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": "9Gi"}}]}}, "the size of volume tmp is 9Gi"),
+        ({"spec": {"activeDeadlineSeconds": None}}, "spec.activeDeadlineSeconds is none"),
+        (of_container(terminationMessagePath="/tmp/x"), "its terminationMessagePath is /tmp/x"),
+    ],
+    ids=str,
+)
+def test_bounds_that_the_operator_changes_are_told(own: dict[str, Any], says: str) -> None:
+    (said,) = rebound(manifest(RECIPE), with_own(own))
+    assert said == f"{says}, whatever else the profile says"
+
+
+@pytest.mark.parametrize(
+    ("section", "says"),
+    [
+        ({"pod_manifest": {"spec": {"containers": "sandbox"}}}, "pod_manifest: spec.containers: "),
+        ({"pod_manifest": {"spec": {"containers": [{"image": "x"}]}}}, "pod_manifest: spec.containers.0.name: "),
+        ({"pod_manifest": {"spec": {"volumes": [{"emptyDir": {}}]}}}, "pod_manifest: spec.volumes.0.name: "),
+        ({"pod_manifest": {"spec": {"securityContext": 1}}}, "pod_manifest: spec.securityContext: "),
+        ({"pod_manifest": {"spec": {"volumes": [{"name": "x", "emptyDir": 1}]}}}, "spec.volumes.0.emptyDir: "),
+        ({"pod_manifest": {"metadata": {"labels": {"a": 1}}}}, "pod_manifest: metadata.labels.a: "),
+        ({"pod_manifest": {"metadata": {"labels": {"llm-sandbox-mcp.network": "open"}}}}, "are the server's own"),
+        ({"labels": {"llm-sandbox-mcp.network": "open"}}, "kubernetes.labels: labels that begin with"),
+        ({"labels": {"llm-sandbox-mcp.server": "other"}}, "are the server's own"),
+    ],
+    ids=str,
+)
+def test_a_mistake_in_what_is_merged_is_told_when_the_profile_is_read(section: dict[str, Any], says: str) -> None:
+    with pytest.raises(ProfileError) as raised:
+        load_profile(over={"kubernetes": section})
+    assert says in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_what_is_merged_may_have_anything_else() -> None:
+    own = {"spec": {"containers": [{"name": "sandbox", "lifecycle": {}}], "new": {"field": [1]}}}
+    assert load_profile(over={"kubernetes": {"pod_manifest": own}}).kubernetes.pod_manifest == own

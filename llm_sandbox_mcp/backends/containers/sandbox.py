@@ -1,6 +1,7 @@
 """A living container: processes are started in it by the engine, and its agent does the rest."""
 
 import contextlib
+import logging
 import re
 import secrets
 import shlex
@@ -21,6 +22,8 @@ from .container import Container, Streams, lost_sandbox
 from .outside import Outside
 from .process import ContainerProcess, environment, starter
 from .relay import open_relay
+
+_log = logging.getLogger(__name__)
 
 FOLDERS = (WORKDIR, HOME, "/tmp")
 """What code can write, in every container."""
@@ -317,23 +320,28 @@ async def owned(sandbox: ContainerSandbox, tasks: TaskGroup) -> AsyncIterator[No
         yield
     finally:
         with anyio.CancelScope(shield=True):
-            removed = await _removed(sandbox)
-        if not removed:
+            obstacle = await _removed(sandbox)
+        if obstacle:
+            _log.warning("%s is not removed yet: %s", sandbox.id, obstacle)
             tasks.start_soon(_remove_later, sandbox)
 
 
-async def _removed(sandbox: ContainerSandbox) -> bool:
-    with anyio.move_on_after(_END), contextlib.suppress(SandboxError):
-        await sandbox.end()
-        return True
-    return False
+async def _removed(sandbox: ContainerSandbox) -> str:
+    """Removes it; why that did not work, empty where it did."""
+    with anyio.move_on_after(_END):
+        try:
+            await sandbox.end()
+        except SandboxError as error:
+            return str(error)
+        return ""
+    return f"no answer within {_END:g} s"
 
 
 async def _remove_later(sandbox: ContainerSandbox) -> None:
     """For as long as the server lives; what is there then is left to the next server's sweep."""
     while True:
         await anyio.sleep(_AGAIN)
-        if await _removed(sandbox):
+        if not await _removed(sandbox):
             return
 
 

@@ -177,6 +177,8 @@ class Api:
             yield
         except TimeoutError as error:
             raise self._unreachable("no answer in time") from error
+        except (aiohttp.ClientPayloadError, aiohttp.ServerDisconnectedError) as error:
+            raise self._unreachable("the connection broke") from error
         except (aiohttp.ClientError, OSError) as error:
             raise self._unreachable(str(error) or type(error).__name__) from error
 

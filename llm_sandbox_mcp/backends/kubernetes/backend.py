@@ -11,16 +11,19 @@ import anyio
 from anyio.abc import TaskGroup
 from pydantic import BaseModel, ConfigDict
 
-from ...errors import CapacityReached, EngineUnavailable, SandboxError, StartFailed
+from ...errors import SandboxError, StartFailed
 from ...policy import Network, Policy
 from ..base import Backend, Check, Sandbox, Surroundings, halves
 from ..containers.agent import AGENT, pack_handlers
 from ..containers.sandbox import FOLDERS, owned
 from .api import Api, Json, Refused
 from .channels import PERL
+from .checks import joined_checks, network_check, pods_check
 from .connection import Connection
+from .joining import Joining
 from .leases import SERVER
-from .manifest import PodRecipe, loosened, manifest, merged
+from .loosening import loosened, rebound
+from .manifest import PodRecipe, manifest, merged
 from .network import denied_by_policy, denied_in_fact
 from .pod import Pod
 from .refusals import as_error
@@ -75,7 +78,7 @@ class PodBackend(Backend):
         self._environ = surroundings.environ
         self._server = surroundings.runtime.name
         self._handlers = pack_handlers(surroundings.handlers)
-        self._joined = False
+        self._joining = Joining(self._settings.join, self._settings.prefix, self._handlers)
         self._starting = anyio.CapacityLimiter(self._settings.starting)
         self._checking = anyio.Lock()
         self._isolated = False
@@ -116,26 +119,17 @@ class PodBackend(Backend):
         except SandboxError as error:
             return [Check(self.name, "missing", *halves(str(error)))]
         where = f"{version['gitVersion']} at {api.address}, namespace {api.namespace}"
-        return [Check(self.name, "ok", where), self._pods_check(), await self._network_check(api)]
+        return [Check(self.name, "ok", where), *await self._checks(api)]
 
-    async def _network_check(self, api: Api) -> Check:
-        if self._settings.network == "unchecked":
-            return Check(
-                "network", "degraded", "pods may have one", 'set kubernetes.network = "enforced" in the profile'
-            )
-        try:
-            await denied_by_policy(api)
-        except EngineUnavailable as error:
-            return Check("network", "missing", *halves(str(error)))
-        return Check("network", "ok", "denied by policy; that it is enforced is found out before the first sandbox")
-
-    def _pods_check(self) -> Check:
-        if said := self._loosened():
-            return Check("pods", "degraded", ", ".join(said), "see kubernetes.pod_manifest in the profile")
-        return Check("pods", "ok", 'restricted by the Pod Security Standard "restricted"')
+    async def _checks(self, api: Api) -> list[Check]:
+        if self._settings.join:
+            return await joined_checks(api, self._settings.join)
+        return [pods_check(self._loosened()), await network_check(api, self._settings.network)]
 
     def _loosened(self) -> list[str]:
-        return [*loosened(self._manifest("sandbox", self._recipe(_EXAMPLE, "image", "sandbox")))]
+        recipe = self._recipe(_EXAMPLE, "image", "sandbox")
+        merged_pod = self._manifest("sandbox", recipe)
+        return [*loosened(merged_pod), *rebound(manifest(recipe), merged_pod)]
 
     async def sweep(self) -> int:
         api = await self.connected()
@@ -157,7 +151,7 @@ class PodBackend(Backend):
         api = await self.connected()
         image = image or self.image_of("python")
         if self._settings.join:
-            async with self._join(api, policy, image) as joined:
+            async with self._joining.sandbox(api, policy, image, self._tasks) as joined:
                 yield joined
             return
         await self._checked(api, policy, image)
@@ -205,28 +199,6 @@ class PodBackend(Backend):
         finally:
             self._cluster.watch.forget(name)
 
-    @asynccontextmanager
-    async def _join(self, api: Api, policy: Policy, image: str) -> AsyncIterator[Sandbox]:
-        name = self._settings.join
-        if self._joined:
-            raise CapacityReached(f"pod {name} serves one session at a time; close the other one")
-        self._joined = True
-        try:
-            try:
-                found = await api.call("GET", f"/api/v1/namespaces/{api.namespace}/pods/{name}")
-            except Refused as refused:
-                raise as_error(refused, f"find pod {name}", api) from refused
-            if found["status"].get("phase") != "Running":
-                raise StartFailed(f"pod {name} does not run in namespace {api.namespace}; start it")
-            pod = Pod(api, name, self._tasks, container=found["spec"]["containers"][0]["name"])
-            agent = await pod.join(["/bin/sh", "-c", AGENT, "sh", "joined", PERL])
-            sandbox = PodSandbox(pod, agent, policy, image, self._settings.prefix, Watched(name), joined=True)
-            async with owned(sandbox, self._tasks):
-                await sandbox.begin(self._handlers)
-                yield sandbox
-        finally:
-            self._joined = False
-
     async def _create(self, api: Api, pod: Json) -> None:
         try:
             await api.call("POST", f"/api/v1/namespaces/{api.namespace}/pods", body=pod)
@@ -238,10 +210,11 @@ class PodBackend(Backend):
             await watched.ready.wait()
         if deadline.cancelled_caught:
             raise StartFailed(
-                f"pod {watched.name} of image {image} did not start in {_START:g} s; is the cluster overloaded?"
+                watched.unheard
+                or f"pod {watched.name} of image {image} did not start in {_START:g} s; is the cluster overloaded?"
             )
         if watched.failure:
-            raise StartFailed(watched.failure)
+            raise watched.failure.at_start()
 
     def _recipe(self, policy: Policy, image: str, name: str) -> PodRecipe:
         settings = self._settings

@@ -81,7 +81,7 @@ class Connection:
 
     async def _begin(self, api: Api) -> None:
         self.leases = Leases(api, self._server)
-        self.watch = Watch(api, f"{SERVER}={self._server}", partial(self._remove_stranger, api))
+        self.watch = Watch(api, ("labelSelector", f"{SERVER}={self._server}"), partial(self._remove_stranger, api))
         try:
             # Tells the cluster's time, which is what a lease says.
             await api.call("GET", "/version")
@@ -93,8 +93,4 @@ class Connection:
         self._tasks.start_soon(self.watch.run)
 
     def _remove_stranger(self, api: Api, name: str) -> None:
-        async def remove() -> None:
-            with contextlib.suppress(SandboxError):
-                await Pod(api, name, self._tasks).remove()
-
-        self._tasks.start_soon(remove)
+        Pod(api, name, self._tasks).remove_soon()

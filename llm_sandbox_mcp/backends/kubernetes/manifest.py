@@ -1,7 +1,7 @@
 """What a pod is made of: restricted in everything, and what the profile merges into that."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -136,60 +136,3 @@ def _merged_lists(ours: list[Any], theirs: list[Any]) -> list[Any]:
     for entry in theirs:
         result[entry[key]] = merged(result.get(entry[key]), entry)
     return [*result.values()]
-
-
-_POD = {
-    "hostNetwork": (None, False),
-    "hostPID": (None, False),
-    "hostIPC": (None, False),
-    "shareProcessNamespace": (None, False),
-    "automountServiceAccountToken": (False,),
-    "enableServiceLinks": (False,),
-    "restartPolicy": ("Never",),
-}
-"""Fields of a pod, and the values that loosen nothing."""
-
-_HARMLESS_VOLUMES = {"name", "emptyDir", "configMap", "downwardAPI"}
-
-
-def loosened(pod: Json) -> Iterator[str]:
-    """What of a pod is looser than ours, one line each; for a manifest of the profile's own."""
-    spec = pod["spec"]
-    for key, allowed in _POD.items():
-        if spec.get(key) not in allowed:
-            yield f"spec.{key} is {spec.get(key)!r}"
-    for volume in spec.get("volumes") or ():
-        for kind in sorted(set(volume) - _HARMLESS_VOLUMES):
-            yield f"volume {volume['name']} is a {kind}"
-        if "emptyDir" in volume and not (volume["emptyDir"] or {}).get("sizeLimit"):
-            yield f"volume {volume['name']} has no sizeLimit"
-    of_pod = spec.get("securityContext") or {}
-    for container in (*(spec.get("initContainers") or ()), *spec["containers"]):
-        for said in _loosened_container(container, of_pod):
-            yield f"container {container['name']}: {said}"
-
-
-def _loosened_container(container: Json, of_pod: Json) -> Iterator[str]:
-    own = container.get("securityContext") or {}
-    both = {**of_pod, **own}
-    if both.get("runAsNonRoot") is not True or both.get("runAsUser") == 0:
-        yield "may run as root"
-    if own.get("privileged"):
-        yield "is privileged"
-    if own.get("allowPrivilegeEscalation") is not False:
-        yield "may gain privileges"
-    if own.get("readOnlyRootFilesystem") is not True:
-        yield "can write to its image"
-    capabilities = own.get("capabilities") or {}
-    if "ALL" not in (capabilities.get("drop") or ()):
-        yield "keeps capabilities"
-    for added in capabilities.get("add") or ():
-        yield f"gains {added}"
-    if (both.get("seccompProfile") or {}).get("type") not in ("RuntimeDefault", "Localhost"):
-        yield "has no system call filter"
-    for kind in ("cpu", "memory"):
-        if kind not in ((container.get("resources") or {}).get("limits") or {}):
-            yield f"has no limit of {kind}"
-    for port in container.get("ports") or ():
-        if port.get("hostPort"):
-            yield f"listens on port {port['hostPort']} of its node"

@@ -1,11 +1,12 @@
 """One pod: processes are started in it over websockets, and it is deleted."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 import aiohttp
 from anyio.abc import TaskGroup
 
-from ...errors import SandboxLost, StartFailed
+from ...errors import SandboxError, SandboxLost, StartFailed
 from ..containers.container import Container, lost_sandbox
 from .api import Api, Query, Refused
 from .channels import PROTOCOLS, Channels, feeder
@@ -70,6 +71,14 @@ class Pod(Container):
         except Refused as refused:
             if refused.status != 404:
                 raise StartFailed(f"pod {self.id} cannot be deleted: {refused}; delete it yourself") from refused
+
+    def remove_soon(self) -> None:
+        """Removes it beside all else; one that the cluster does not let go of is left to whoever owns it."""
+        self._tasks.start_soon(self._try_to_remove)
+
+    async def _try_to_remove(self) -> None:
+        with suppress(SandboxError):
+            await self.remove()
 
     async def _connect(self, verb: str, query: Query) -> aiohttp.ClientWebSocketResponse:
         try:

@@ -1,0 +1,81 @@
+"""A pod of somebody else's as a sandbox: used as it is by one session at a time, and never removed."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import anyio
+from anyio.abc import TaskGroup
+
+from ...errors import CapacityReached, StartFailed
+from ...policy import Policy
+from ...tasks import open_tasks
+from ..base import Sandbox
+from ..containers.agent import AGENT
+from ..containers.sandbox import owned
+from .api import Api, Refused
+from .channels import PERL
+from .pod import Pod
+from .refusals import as_error
+from .sandbox import PodSandbox
+from .watching import Watch, Watched, of_name
+
+
+class Joining:
+    """One pod by its name."""
+
+    def __init__(self, name: str, prefix: Sequence[str], handlers: bytes) -> None:
+        self._name = name
+        self._prefix = prefix
+        self._handlers = handlers
+        self._used = False
+        self._leaving = False
+        """Whether the session that has it is about to let go of it."""
+        self._left = anyio.Event()
+
+    @asynccontextmanager
+    async def sandbox(self, api: Api, policy: Policy, image: str, tasks: TaskGroup) -> AsyncIterator[Sandbox]:
+        """It, for as long as the scope lasts; `tasks` take in what its processes print.
+
+        Raises `CapacityReached` while another session has it, and `StartFailed` where it does not run.
+        """
+        async with self._turn(), open_tasks() as watching:
+            watched = await self._watched(api, watching)
+            pod = Pod(api, self._name, tasks, container=watched.container)
+            agent = await pod.join(["/bin/sh", "-c", AGENT, "sh", "joined", PERL])
+            sandbox = PodSandbox(pod, agent, policy, image, self._prefix, watched, joined=True)
+            async with owned(sandbox, tasks):
+                await sandbox.begin(self._handlers)
+                try:
+                    yield sandbox
+                finally:
+                    self._leaving = True
+            watching.cancel_scope.cancel()
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        while self._used:
+            if not self._leaving:
+                raise CapacityReached(f"pod {self._name} serves one session at a time; close the other one")
+            await self._left.wait()
+        self._used, self._leaving = True, False
+        try:
+            yield
+        finally:
+            self._used = False
+            self._left.set()
+            self._left = anyio.Event()
+
+    async def _watched(self, api: Api, tasks: TaskGroup) -> Watched:
+        """What is known of it, for as long as the tasks run."""
+        watch = Watch(api, of_name(self._name))
+        watched = watch.expect(self._name)
+        try:
+            await watch.begin()
+        except Refused as refused:
+            raise as_error(refused, f"find pod {self._name}", api) from refused
+        if watched.failure:
+            raise watched.failure.at_start()
+        if not watched.ready.is_set():
+            raise StartFailed(f"pod {self._name} does not run in namespace {api.namespace}; start it")
+        tasks.start_soon(watch.run)
+        return watched

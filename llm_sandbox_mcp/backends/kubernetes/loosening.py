@@ -1,0 +1,163 @@
+"""What of a pod is looser than in those that are made here: of a manifest of the profile's, or of somebody else's pod.
+
+What is not known to loosen nothing is told.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from .manifest import CONTAINER, Json
+
+_VALUES: Mapping[str, tuple[object, ...]] = {
+    "automountServiceAccountToken": (False,),
+    "enableServiceLinks": (False,),
+    "hostIPC": (None, False),
+    "hostNetwork": (None, False),
+    "hostPID": (None, False),
+    "restartPolicy": ("Never",),
+    "shareProcessNamespace": (None, False),
+}
+"""Fields of a pod, and the values that loosen nothing."""
+_LOOKED_AT = {"containers", "initContainers", "securityContext", "volumes"}
+_HARMLESS = {
+    "activeDeadlineSeconds",
+    "affinity",
+    "dnsConfig",
+    "dnsPolicy",
+    "hostUsers",
+    "hostname",
+    "imagePullSecrets",
+    "nodeName",
+    "nodeSelector",
+    "overhead",
+    "preemptionPolicy",
+    "priority",
+    "priorityClassName",
+    "readinessGates",
+    "runtimeClassName",
+    "schedulerName",
+    "schedulingGates",
+    "serviceAccount",
+    "serviceAccountName",
+    "terminationGracePeriodSeconds",
+    "tolerations",
+    "topologySpreadConstraints",
+}
+_HARMLESS_SECURITY = {"fsGroup", "fsGroupChangePolicy", "runAsGroup", "runAsNonRoot", "runAsUser", "seccompProfile"}
+_CONTAINER = {"env", "ports", "resources", "securityContext", "terminationMessagePath", "volumeMounts"}
+_HARMLESS_CONTAINER = {
+    "args",
+    "command",
+    "image",
+    "imagePullPolicy",
+    "livenessProbe",
+    "name",
+    "readinessProbe",
+    "startupProbe",
+    "stdin",
+    "stdinOnce",
+    "terminationMessagePolicy",
+    "workingDir",
+}
+_CONTAINER_SECURITY = {"allowPrivilegeEscalation", "capabilities", "privileged", "readOnlyRootFilesystem"}
+_HARMLESS_VOLUMES = {"name", "emptyDir", "configMap", "downwardAPI"}
+_ANNOTATIONS = ("apparmor", "seccomp", "networks")
+"""Parts of the names of annotations that change what a pod may do."""
+
+
+def loosened(pod: Json) -> Iterator[str]:
+    """What of a pod is looser than ours, one line each."""
+    metadata, spec = pod.get("metadata") or {}, pod["spec"]
+    for name in metadata.get("annotations") or ():
+        if any(part in name for part in _ANNOTATIONS):
+            yield f"annotation {name} is set"
+    if metadata.get("finalizers"):
+        yield "metadata.finalizers keep it when it is deleted"
+    for key, allowed in _VALUES.items():
+        if spec.get(key) not in allowed:
+            yield f"spec.{key} is {spec.get(key)!r}"
+    yield from _unknown("spec", spec, {*_VALUES, *_LOOKED_AT, *_HARMLESS})
+    for volume in spec.get("volumes") or ():
+        yield from _of_volume(volume)
+    of_pod = spec.get("securityContext") or {}
+    yield from _unknown("spec.securityContext", of_pod, _HARMLESS_SECURITY)
+    for container in (*(spec.get("initContainers") or ()), *spec["containers"]):
+        for said in _of_container(container, of_pod):
+            yield f"container {container['name']}: {said}"
+
+
+def _unknown(place: str, given: Json, known: set[str]) -> Iterator[str]:
+    for key, value in given.items():
+        if key not in known and value not in (None, [], {}):
+            yield f"{place}.{key} is set"
+
+
+def _of_volume(volume: Json) -> Iterator[str]:
+    for kind in sorted(set(volume) - _HARMLESS_VOLUMES):
+        yield f"volume {volume['name']} is a {kind}"
+    if "emptyDir" in volume and not (volume["emptyDir"] or {}).get("sizeLimit"):
+        yield f"volume {volume['name']} has no sizeLimit"
+
+
+def _of_container(container: Json, of_pod: Json) -> Iterator[str]:
+    own = container.get("securityContext") or {}
+    both = {**of_pod, **own}
+    if both.get("runAsNonRoot") is not True or both.get("runAsUser") == 0:
+        yield "may run as root"
+    if 0 in (both.get("runAsGroup"), both.get("fsGroup")):
+        yield "runs in root's group"
+    if own.get("privileged"):
+        yield "is privileged"
+    if own.get("allowPrivilegeEscalation") is not False:
+        yield "may gain privileges"
+    if own.get("readOnlyRootFilesystem") is not True:
+        yield "can write to its image"
+    capabilities = own.get("capabilities") or {}
+    if "ALL" not in (capabilities.get("drop") or ()):
+        yield "keeps capabilities"
+    for added in capabilities.get("add") or ():
+        yield f"gains {added}"
+    if (both.get("seccompProfile") or {}).get("type") not in ("RuntimeDefault", "Localhost"):
+        yield "has no system call filter"
+    yield from _unknown("securityContext", own, _HARMLESS_SECURITY | _CONTAINER_SECURITY)
+    yield from _of_rest(container)
+
+
+def _of_rest(container: Json) -> Iterator[str]:
+    for kind in ("cpu", "memory"):
+        if kind not in ((container.get("resources") or {}).get("limits") or {}):
+            yield f"has no limit of {kind}"
+    for variable in container.get("env") or ():
+        if "secretKeyRef" in (variable.get("valueFrom") or {}):
+            yield f"knows a secret by its variable {variable['name']}"
+    for mount in container.get("volumeMounts") or ():
+        if mount.get("mountPropagation") not in (None, "None"):
+            yield f"shares what is mounted at {mount['mountPath']} with its node"
+    for port in container.get("ports") or ():
+        if port.get("hostPort"):
+            yield f"listens on port {port['hostPort']} of its node"
+    yield from _unknown("it", container, _CONTAINER | _HARMLESS_CONTAINER)
+
+
+def rebound(ours: Json, merged: Json) -> Iterator[str]:
+    """Which bounds of a pod of ours are others once the manifest of the profile is merged into it, one line each."""
+    after = _bounds(merged)
+    for what, bound in _bounds(ours).items():
+        if after.get(what) != bound:
+            yield f"{what} is {after.get(what) or 'none'}, whatever else the profile says"
+
+
+def _bounds(pod: Json) -> dict[str, object]:
+    spec = pod["spec"]
+    container: Json = next((one for one in spec["containers"] if one["name"] == CONTAINER), {})
+    limits = (container.get("resources") or {}).get("limits") or {}
+    sizes = {
+        f"the size of volume {volume['name']}": (volume.get("emptyDir") or {}).get("sizeLimit")
+        for volume in spec.get("volumes") or ()
+    }
+    return {
+        "spec.activeDeadlineSeconds": spec.get("activeDeadlineSeconds"),
+        "its terminationMessagePath": container.get("terminationMessagePath"),
+        "its limit of cpu": limits.get("cpu"),
+        "its limit of memory": limits.get("memory"),
+        **sizes,
+    }

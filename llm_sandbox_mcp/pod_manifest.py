@@ -1,0 +1,91 @@
+"""The shape that a pod's manifest has in a profile, as far as it is looked at here; the cluster checks the rest."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, Field, ValidationError
+
+OWN = "llm-sandbox-mcp."
+"""What the names of the server's own labels begin with."""
+
+_Name = Annotated[str, Field(min_length=1)]
+
+
+def _not_own(labels: Mapping[str, str]) -> Mapping[str, str]:
+    for name in labels:
+        if name.startswith(OWN):
+            raise ValueError(f"labels that begin with {OWN} are the server's own; {name} is one")
+    return labels
+
+
+Labels = Annotated[Mapping[str, str], AfterValidator(_not_own)]
+"""Labels of the operator's: ours say whose a pod is, and whether policies let it out."""
+
+
+class _Named(BaseModel):
+    name: _Name
+
+
+class _Variable(_Named):
+    valueFrom: Mapping[str, Any] | None = None
+
+
+class _Mount(BaseModel):
+    mountPath: _Name
+
+
+class _Volume(_Named):
+    emptyDir: Mapping[str, Any] | None = None
+
+
+class _Capabilities(BaseModel):
+    add: Sequence[str] | None = None
+    drop: Sequence[str] | None = None
+
+
+class _Security(BaseModel):
+    capabilities: _Capabilities | None = None
+    seccompProfile: Mapping[str, Any] | None = None
+
+
+class _Resources(BaseModel):
+    limits: Mapping[str, Any] | None = None
+
+
+class _Container(_Named):
+    env: Sequence[_Variable] | None = None
+    ports: Sequence[Mapping[str, Any]] | None = None
+    resources: _Resources | None = None
+    securityContext: _Security | None = None
+    volumeMounts: Sequence[_Mount] | None = None
+
+
+class _Spec(BaseModel):
+    containers: Sequence[_Container] = ()
+    initContainers: Sequence[_Container] | None = None
+    securityContext: _Security | None = None
+    volumes: Sequence[_Volume] | None = None
+
+
+class _Metadata(BaseModel):
+    annotations: Mapping[str, str] | None = None
+    labels: Labels = Field(default_factory=dict)
+
+
+class _Pod(BaseModel):
+    metadata: _Metadata = Field(default_factory=_Metadata)
+    spec: _Spec = Field(default_factory=_Spec)
+
+
+def _shaped(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
+    try:
+        _Pod.model_validate(manifest)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        raise ValueError(f"{place}: {first['msg'].removeprefix('Value error, ')}") from None
+    return manifest
+
+
+PodManifest = Annotated[Mapping[str, Any], AfterValidator(_shaped)]
+"""A manifest, or a part of one, that can be merged into those of sandboxes."""

@@ -1,0 +1,148 @@
+"""A cluster that goes away for a while, and a node that does: told soon, by name, and all is well afterwards."""
+
+import os
+import signal
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import anyio
+import pytest
+from anyio.abc import TaskGroup, TaskStatus
+
+from llm_sandbox_mcp.errors import EngineUnavailable, NodeLost, SandboxLost
+from llm_sandbox_mcp.service import Service
+from tests.containers.engines import until
+from tests.deadlines import within
+from tests.engines import kubeconfig, lack_own_cluster
+
+from .conftest import Serving
+from .forwarding import forwarded
+
+pytestmark = pytest.mark.anyio
+
+SOON = 50.0
+"""Seconds for an error to be told: five are promised, ten times that allow for a busy machine."""
+MISSED = 400.0
+"""Seconds for a cluster to miss a node, which takes it forty by itself."""
+
+
+class Way:
+    """The only way to the cluster, which can be cut and opened again."""
+
+    def __init__(self, tasks: TaskGroup, host: str, port: int) -> None:
+        self._tasks = tasks
+        self._to = (host, port)
+        self._scope = anyio.CancelScope()
+        self.port = 0
+
+    async def open(self) -> None:
+        self._scope = anyio.CancelScope()
+        self.port = await self._tasks.start(self._carry)
+
+    def cut(self) -> None:
+        self._scope.cancel()
+
+    async def _carry(self, *, task_status: TaskStatus[int]) -> None:
+        with self._scope:
+            async with forwarded("127.0.0.1", *self._to, local_port=self.port) as port:
+                task_status.started(port)
+                await anyio.sleep_forever()
+
+
+@asynccontextmanager
+async def way_to(cluster: Any, folder: Path) -> AsyncIterator[tuple[Way, str]]:
+    """A way to the cluster, and a kubeconfig that leads over it."""
+    address = cluster.api_client.configuration.host
+    place = urlsplit(address)
+    async with anyio.create_task_group() as tasks:
+        way = Way(tasks, place.hostname or "", place.port or 443)
+        await way.open()
+        file = folder / "kubeconfig"
+        file.write_text(Path(kubeconfig() or "").read_text().replace(address, f"https://127.0.0.1:{way.port}"))
+        yield way, str(file)
+        tasks.cancel_scope.cancel()
+
+
+async def run_into(
+    service: Service, session: str, error: type[SandboxLost], says: str, happens: Callable[[], None]
+) -> None:
+    """Runs endless code, and once it runs has something happen that it does not survive."""
+    started = anyio.Event()
+
+    async def seen(stream: str, text: str) -> None:
+        started.set()
+
+    async def run() -> None:
+        with pytest.raises(error, match=says) as raised:
+            await service.execute(
+                "echo on; sleep 1000", language="bash", session_id=session, timeout=MISSED, on_output=seen
+            )
+        assert raised.type is error
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(run)
+        await started.wait()
+        happens()
+
+
+async def test_a_cluster_that_goes_away_under_a_run_is_told_soon_and_used_again_once_it_is_back(
+    serving: Serving, cluster: Any, namespace: str, folder: Path
+) -> None:
+    def phases() -> list[str]:
+        return [pod.status.phase for pod in cluster.list_namespaced_pod(namespace).items]
+
+    limits = {"timeout": MISSED}
+    async with way_to(cluster, folder) as (way, file), serving({"kubeconfig": file}, limits=limits) as service:
+        busy = await service.execute("x=1", language="bash")
+        idle = await service.execute("x=2", language="bash")
+        says = r"the connection to pod sandbox-\w+ broke: kubernetes does not answer at .*; check that the cluster runs"
+        with within(SOON):
+            await run_into(service, busy.session_id, SandboxLost, says, way.cut)
+        for session in ("", idle.session_id):
+            with within(SOON), pytest.raises(EngineUnavailable, match="kubernetes does not answer at"):
+                await service.execute("echo $x", language="bash", session_id=session)
+        # Nobody tells them to: pods end with the connection of their server.
+        await until(lambda: {*phases()} <= {"Succeeded"}, SOON)
+
+        await way.open()
+        for session in (busy.session_id, idle.session_id):
+            with within(SOON):
+                again = await service.execute("echo [$x]", language="bash", session_id=session)
+            assert again.stdout.text == "[]\n"
+            assert any("started fresh" in note for note in again.notes)
+        await until(lambda: phases() == ["Running", "Running"], SOON)
+    await until(lambda: phases() == [], SOON)
+
+
+@contextmanager
+def freezing(name: str) -> Iterator[Callable[[], None]]:
+    """What stops a program of the cluster that tests brought up on this machine; it goes on with the scope's end."""
+    noted = Path(kubeconfig() or "").with_name(f"{name}.pid")
+    if os.environ.get("KUBECONFIG") or not noted.is_file():
+        lack_own_cluster(f"{name} can only be stopped in a cluster of the tests' own")
+    pid = int(noted.read_text())
+    try:
+        yield partial(os.kill, pid, signal.SIGSTOP)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+async def test_a_node_that_falls_silent_is_told_by_name_and_used_again_once_it_answers(
+    serving: Serving, cluster: Any, namespace: str
+) -> None:
+    async with serving(limits={"timeout": MISSED}) as service:
+        first = await service.execute("x=1", language="bash")
+        with freezing("kubelet") as freeze:
+            says = r"pod sandbox-\w+ was lost: NodeLost, node-1 is silent; see to the node"
+            with within(MISSED):
+                await run_into(service, first.session_id, NodeLost, says, freeze)
+        # As long as it has one, nothing is put there.
+        await until(lambda: not any(node.spec.taints for node in cluster.list_node().items), SOON)
+        with within(SOON):
+            again = await service.execute("echo [$x]", language="bash", session_id=first.session_id)
+        assert again.stdout.text == "[]\n"
+    await until(lambda: not cluster.list_namespaced_pod(namespace).items, SOON)
