@@ -63,7 +63,9 @@ class Api:
         self._client = ApiClient(configuration)
         # Each attached process keeps a connection as long as it lives, so their number is no limit; what is asked is.
         self._connector = Connector(limit=0, ssl=self._client.rest_client.ssl_context)
-        self._session = aiohttp.ClientSession(connector=self._connector, trust_env=True)
+        # Who asks bounds the time; aiohttp's own five minutes would be a timer for each connection that stays open.
+        no_timeout = aiohttp.ClientTimeout(total=None)
+        self._session = aiohttp.ClientSession(connector=self._connector, timeout=no_timeout, trust_env=True)
         self._renew = renew
         self._ahead = time.time() - time.monotonic()
         """Of the machine's time since it started, the cluster's clock, as it told last."""

@@ -43,8 +43,8 @@ class PodSandbox(ContainerSandbox):
         for process in [*self.processes]:
             process.close()
         self._agent.close()
-        if not self._joined:
-            # Its session may be idle for long.
+        if not self._joined and not self._killed:
+            # Its session, which would see to that, may be idle for long.
             self._pod.remove_soon()
 
     async def _failure(self) -> Failure | None:

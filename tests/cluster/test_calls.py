@@ -1,0 +1,56 @@
+"""What a session asks of the cluster: little to begin and to end with, nothing for a run."""
+
+import re
+from collections import Counter
+from typing import Any
+
+import anyio
+import pytest
+
+from llm_sandbox_mcp.backends.kubernetes.api import Api
+from llm_sandbox_mcp.service import Service
+
+from .conftest import Serving
+
+pytestmark = pytest.mark.anyio
+
+SESSIONS = 3
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What was asked about pods, by method and verb; the one watch of all pods and the lease are not."""
+    requests: list[str] = []
+    prepared = Api._prepared
+
+    async def noted(api: Api, method: str, path: str, query: Any) -> tuple[str, dict[str, str]]:
+        if "/pods" in path and ("watch", "1") not in query:
+            requests.append(f"{method} {re.sub('sandbox-[0-9a-f]+', 'NAME', path.partition('/pods')[2])}".strip())
+        return await prepared(api, method, path, query)
+
+    monkeypatch.setattr(Api, "_prepared", noted)
+    return requests
+
+
+async def test_a_session_from_the_pool_takes_four_calls_and_its_runs_none(serving: Serving, asked: list[str]) -> None:
+    async def filled(service: Service) -> None:
+        await service.pool_until(lambda pool: pool.warm == 1 and pool.warming == pool.closing == 0)
+
+    async with serving(pool={"min": 1, "languages": ("bash",)}) as service:
+        with anyio.fail_after(120):
+            await service.warm()
+            await filled(service)
+            asked.clear()
+            for number in range(SESSIONS):
+                session = (await service.execute(f"x={number}", language="bash")).session_id
+                await filled(service)
+                opened = len(asked)
+                for _ in range(5):
+                    again = await service.execute("echo $x", language="bash", session_id=session)
+                    assert again.stdout.text == f"{number}\n"
+                assert len(asked) == opened
+                await service.close_session(session)
+                await filled(service)
+    each = ("POST", "GET /NAME/attach", "GET /NAME/exec", "DELETE /NAME")
+    ended_with_the_server = {"DELETE /NAME": 1}
+    assert Counter(asked) == Counter(dict.fromkeys(each, SESSIONS)) + Counter(ended_with_the_server)
