@@ -1,13 +1,15 @@
 """The shape that a pod's manifest has in a profile, as far as it is looked at here; the cluster checks the rest."""
 
+import json
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
 OWN = "llm-sandbox-mcp."
 """What the names of the server's own labels begin with."""
 
+_T = TypeVar("_T")
 _Name = Annotated[str, Field(min_length=1)]
 
 
@@ -31,7 +33,10 @@ class _Variable(_Named):
 
 
 class _Mount(BaseModel):
-    mountPath: _Name
+    """Of ours by its name, or another by its place."""
+
+    name: _Name | None = None
+    mountPath: _Name | None = None
 
 
 class _Volume(_Named):
@@ -77,7 +82,16 @@ class _Pod(BaseModel):
     spec: _Spec = Field(default_factory=_Spec)
 
 
+def _plain(value: _T) -> _T:
+    try:
+        json.dumps(value)
+    except TypeError:
+        raise ValueError("must be of texts, numbers, lists and tables only; dates are written as texts") from None
+    return value
+
+
 def _shaped(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
+    _plain(manifest)
     try:
         _Pod.model_validate(manifest)
     except ValidationError as error:
@@ -86,6 +100,9 @@ def _shaped(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
         raise ValueError(f"{place}: {first['msg'].removeprefix('Value error, ')}") from None
     return manifest
 
+
+Toleration = Annotated[Mapping[str, Any], AfterValidator(_plain)]
+"""What has a pod put on nodes that others are kept from."""
 
 PodManifest = Annotated[Mapping[str, Any], AfterValidator(_shaped)]
 """A manifest, or a part of one, that can be merged into those of sandboxes."""

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -15,7 +15,7 @@ from pydantic import (
 )
 
 from .destinations import Destination
-from .pod_manifest import Labels, PodManifest
+from .pod_manifest import Labels, PodManifest, Toleration
 from .policy import LEAST, Network, Policy
 from .toml_model import Many, Section
 from .units import PositiveDuration, PositiveSize, Size
@@ -292,7 +292,7 @@ class KubernetesSection(Section):
     starting: Annotated[int, Field(ge=1)]
     runtime_class: str
     node_selector: Mapping[str, str]
-    tolerations: Many[Mapping[str, Any]]
+    tolerations: Many[Toleration]
     labels: Labels
     annotations: Mapping[str, str]
     pod_manifest: PodManifest

@@ -294,7 +294,7 @@ async def allowed(cluster: Any, namespace: str, folder: Path, without: str) -> A
     from kubernetes.client import RbacAuthorizationV1Api
 
     role: Any = [
-        {"apiGroups": [""], "resources": ["pods"], "verbs": ["create", "delete", "list", "watch", "get"]},
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["create", "delete", "list", "watch"]},
         {"apiGroups": [""], "resources": ["pods/exec", "pods/attach"], "verbs": ["create", "get"]},
         {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create", "delete", "list", "patch"]},
     ]
@@ -332,7 +332,7 @@ async def test_a_verb_that_is_forbidden(
     serving: Serving, cluster: Any, namespace: str, folder: Path, without: str
 ) -> None:
     async with allowed(cluster, namespace, folder, without) as file, serving({"kubeconfig": file}) as service:
-        await refused(service, SandboxError, without.split()[0], "configs/kubernetes")
+        await refused(service, EngineUnavailable, without.split()[0], "configs/kubernetes")
 
 
 async def test_a_sweep_that_is_forbidden(serving: Serving, cluster: Any, namespace: str, folder: Path) -> None:

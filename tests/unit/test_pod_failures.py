@@ -14,6 +14,7 @@ from llm_sandbox_mcp.errors import (
     OutOfMemory,
     SandboxLost,
     StartFailed,
+    Unavailable,
     Unschedulable,
 )
 
@@ -117,7 +118,7 @@ def test_a_failure_is_told_with_its_cause_and_the_next_step(what: str) -> None:
     assert watched.failure == found
 
 
-TYPES: dict[str, tuple[type[StartFailed], type[SandboxLost]]] = {
+TYPES: dict[str, tuple[type[Unavailable], type[SandboxLost]]] = {
     "an image that cannot be pulled": (ImageFailed, SandboxLost),
     "an image that is not there": (ImageMissing, SandboxLost),
     "no node": (Unschedulable, SandboxLost),

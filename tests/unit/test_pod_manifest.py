@@ -1,6 +1,7 @@
 """What a pod is made of, and how the operator's own manifest is merged into it."""
 
 from dataclasses import replace
+from datetime import date
 from typing import Any
 
 import pytest
@@ -116,6 +117,13 @@ def of_container(**own: object) -> dict[str, Any]:
         ({"spec": {"automountServiceAccountToken": None}}, "spec.automountServiceAccountToken is None"),
         ({"spec": {"volumes": [{"name": "host", "hostPath": {"path": "/"}}]}}, "volume host is a hostPath"),
         ({"spec": {"volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": None}}]}}, "volume tmp has no sizeLimit"),
+        ({"spec": {"volumes": [{"name": "more"}]}}, "volume more has no sizeLimit"),
+        ({"spec": {"volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": "0"}}]}}, "volume tmp has no sizeLimit"),
+        (
+            {"spec": {"volumes": [{"name": "tmp", "emptyDir": {"medium": None}}]}},
+            "volume tmp is on the disk of its node",
+        ),
+        ({"spec": {"priorityClassName": "system-node-critical"}}, "spec.priorityClassName is set"),
         ({"spec": {"securityContext": {"runAsUser": 0}}}, "container sandbox: may run as root"),
         ({"spec": {"securityContext": {"runAsNonRoot": None}}}, "container sandbox: may run as root"),
         (
@@ -128,6 +136,19 @@ def of_container(**own: object) -> dict[str, Any]:
         (of_container(securityContext={"capabilities": {"drop": []}}), "container sandbox: keeps capabilities"),
         (of_container(securityContext={"capabilities": {"add": ["SYS_ADMIN"]}}), "container sandbox: gains SYS_ADMIN"),
         (of_container(resources={"limits": {"memory": None}}), "container sandbox: has no limit of memory"),
+        (
+            of_container(resources={"limits": {"devices.kubevirt.io/kvm": "1"}}),
+            "container sandbox: is given devices.kubevirt.io/kvm",
+        ),
+        (of_container(resources={"limits": {"cpu": "0"}}), "container sandbox: has no limit of cpu"),
+        (
+            of_container(livenessProbe={"httpGet": {"host": "10.0.0.1", "port": 80}}),
+            "container sandbox: has its node ask another host by its livenessProbe",
+        ),
+        (
+            {"metadata": {"annotations": {"v1.multus-cni.io/default-network": "lan"}}},
+            "annotation v1.multus-cni.io/default-network is set",
+        ),
         (
             of_container(ports=[{"name": "web", "containerPort": 80, "hostPort": 80}]),
             "container sandbox: listens on port 80 of its node",
@@ -173,7 +194,8 @@ def test_what_the_operator_loosens_is_told(own: dict[str, Any], says: str) -> No
     "own",
     [
         {"metadata": {"labels": {"team": "a"}, "annotations": {"owner": "a"}}},
-        {"spec": {"affinity": {"nodeAffinity": {}}, "priorityClassName": "low", "runtimeClassName": "gvisor"}},
+        {"metadata": {"annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}}},
+        {"spec": {"affinity": {"nodeAffinity": {}}, "runtimeClassName": "gvisor"}},
         {"spec": {"tolerations": [{"operator": "Exists"}], "nodeSelector": {"pool": "a"}}},
         of_container(env=[{"name": "LANG", "value": "C"}], image="other", resources={"requests": {"cpu": "1"}}),
     ],
@@ -191,6 +213,13 @@ def test_what_loosens_nothing_is_not_told(own: dict[str, Any]) -> None:
         ({"spec": {"volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": "9Gi"}}]}}, "the size of volume tmp is 9Gi"),
         ({"spec": {"activeDeadlineSeconds": None}}, "spec.activeDeadlineSeconds is none"),
         (of_container(terminationMessagePath="/tmp/x"), "its terminationMessagePath is /tmp/x"),
+        (of_container(securityContext={"runAsUser": 1000}), "its user is 1000"),
+        (
+            of_container(securityContext={"seccompProfile": {"type": "Localhost"}}),
+            "its system call filter is Localhost",
+        ),
+        (of_container(stdinOnce=False), "its stdinOnce is none"),
+        ({"spec": {"dnsPolicy": "ClusterFirst"}}, "spec.dnsPolicy is ClusterFirst"),
     ],
     ids=str,
 )
@@ -209,6 +238,8 @@ def test_bounds_that_the_operator_changes_are_told(own: dict[str, Any], says: st
         ({"pod_manifest": {"spec": {"volumes": [{"name": "x", "emptyDir": 1}]}}}, "spec.volumes.0.emptyDir: "),
         ({"pod_manifest": {"metadata": {"labels": {"a": 1}}}}, "pod_manifest: metadata.labels.a: "),
         ({"pod_manifest": {"metadata": {"labels": {"llm-sandbox-mcp.network": "open"}}}}, "are the server's own"),
+        ({"pod_manifest": {"spec": {"since": date(2026, 1, 1)}}}, "pod_manifest: must be of texts, numbers"),
+        ({"tolerations": [{"key": date(2026, 1, 1)}]}, "kubernetes.tolerations.0: must be of texts, numbers"),
         ({"labels": {"llm-sandbox-mcp.network": "open"}}, "kubernetes.labels: labels that begin with"),
         ({"labels": {"llm-sandbox-mcp.server": "other"}}, "are the server's own"),
     ],
@@ -219,6 +250,26 @@ def test_a_mistake_in_what_is_merged_is_told_when_the_profile_is_read(section: d
         load_profile(over={"kubernetes": section})
     assert says in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        of_container(volumeMounts=[{"name": ["tmp"], "mountPath": "/x"}]),
+        {"spec": {"tolerations": [{"key": ["a"]}]}},
+    ],
+    ids=str,
+)
+def test_names_that_are_none_do_not_break_a_merge(own: dict[str, Any]) -> None:
+    recipe = replace(RECIPE, tolerations=({"key": "sandboxes"},))
+    assert merged(manifest(recipe), own)["spec"]
+
+
+def test_a_mount_of_ours_is_changed_by_its_name() -> None:
+    own = of_container(volumeMounts=[{"name": "tmp", "readOnly": True}])
+    assert load_profile(over={"kubernetes": {"pod_manifest": own}})
+    mounts = {mount["name"]: mount for mount in with_own(own)["spec"]["containers"][0]["volumeMounts"]}
+    assert mounts["tmp"] == {"name": "tmp", "mountPath": "/tmp", "readOnly": True}
 
 
 def test_what_is_merged_may_have_anything_else() -> None:

@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager
 import anyio
 from anyio.abc import TaskGroup
 
-from ...errors import SandboxError, StartFailed
+from ...errors import SandboxError, StartFailed, Unavailable
 from ...policy import Policy
 from ...tasks import open_tasks
 from ..base import HOME, OWN_ENTRIES, PATH, WORKDIR, Files, Fullness, Process, Sandbox, Usage
@@ -120,13 +120,21 @@ class ContainerSandbox(Sandbox):
                 f"what template {self.image} brings cannot be unpacked on {self._container.engine}: its folders "
                 "have too little room, or it is damaged; raise limits.disk in the profile, and limits.memory with it"
             )
+        if said.startswith("missing "):
+            raise self._unfit(f"has no {said.removeprefix('missing ')}")
         if said != "ready":
-            lacks = f"has no {said.removeprefix('missing ')}" if said.startswith("missing ") else "ended at once"
-            raise StartFailed(
-                f"a container of {self.origin} {lacks}; an image needs sh, tar, gzip and GNU find: "
-                "llm-sandbox-mcp images build makes one"
-            )
+            raise await self.ended_at_once()
         self.begun = True
+
+    async def ended_at_once(self) -> Unavailable:
+        """The error for one that ended before it could be used."""
+        return self._unfit("ended at once")
+
+    def _unfit(self, why: str) -> StartFailed:
+        return StartFailed(
+            f"a container of {self.origin} {why}; an image needs sh, tar, gzip and GNU find: "
+            "llm-sandbox-mcp images build makes one"
+        )
 
     @property
     def alive(self) -> bool:

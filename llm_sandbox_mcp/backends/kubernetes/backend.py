@@ -11,7 +11,7 @@ import anyio
 from anyio.abc import TaskGroup
 from pydantic import BaseModel, ConfigDict
 
-from ...errors import SandboxError, StartFailed
+from ...errors import SandboxError, SandboxLost, StartFailed
 from ...policy import Network, Policy
 from ..base import Backend, Check, Sandbox, Surroundings, halves
 from ..containers.agent import AGENT, pack_handlers
@@ -187,7 +187,10 @@ class PodBackend(Backend):
                     with anyio.CancelScope(shield=True):
                         await self._create(api, self._manifest(name, recipe))
                     await self._started(watched, image)
-                    agent = await pod.attach()
+                    try:
+                        agent = await pod.attach()
+                    except SandboxLost as lost:
+                        raise await watched.never_used(lost) from lost
             except BaseException:
                 with anyio.move_on_after(_REMOVE, shield=True), contextlib.suppress(SandboxError):
                     await pod.remove()
@@ -207,14 +210,11 @@ class PodBackend(Backend):
 
     async def _started(self, watched: Watched, image: str) -> None:
         with anyio.move_on_after(_START) as deadline:
-            await watched.ready.wait()
+            await watched.started()
         if deadline.cancelled_caught:
             raise StartFailed(
-                watched.unheard
-                or f"pod {watched.name} of image {image} did not start in {_START:g} s; is the cluster overloaded?"
+                f"pod {watched.name} of image {image} did not start in {_START:g} s; is the cluster overloaded?"
             )
-        if watched.failure:
-            raise watched.failure.at_start()
 
     def _recipe(self, policy: Policy, image: str, name: str) -> PodRecipe:
         settings = self._settings

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from ...errors import EngineUnavailable
 from ..base import Check, halves
 from .api import Api, Refused
+from .failures import code_state, failure
 from .loosening import loosened
 from .network import denied_by_policy
 from .refusals import as_error
@@ -36,10 +37,17 @@ async def joined_checks(api: Api, name: str) -> list[Check]:
         found = await api.call("GET", f"/api/v1/namespaces/{api.namespace}/pods", [of_name(name)])
     except Refused as refused:
         return [Check("pods", "missing", *halves(str(as_error(refused, f"find pod {name}", api))))]
+    except EngineUnavailable as error:
+        return [Check("pods", "missing", *halves(str(error)))]
     if not found["items"]:
         return [Check("pods", "missing", f"there is no pod {name} in namespace {api.namespace}", "start it")]
-    said = [*loosened(found["items"][0])]
-    of_pod = Check("pods", "ok", f"pod {name} is as restricted as pods of ours")
+    pod = found["items"][0]
+    if ended := failure(pod):
+        return [Check("pods", "missing", *halves(ended.message))]
+    if "running" not in code_state(pod):
+        return [Check("pods", "missing", f"pod {name} does not run in namespace {api.namespace}", "start it")]
+    said = [*loosened(pod)]
+    of_pod = Check("pods", "ok", f'pod {name} is what the Pod Security Standard "restricted" asks for')
     if said:
         of_pod = Check("pods", "degraded", f"pod {name}: {', '.join(said)}", "change its manifest, or join another")
     fix = "have a NetworkPolicy deny it everything, as that of configs/kubernetes does for pods of ours"

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import (
+    EngineUnavailable,
     Evicted,
     ImageFailed,
     ImageMissing,
@@ -12,6 +13,7 @@ from ...errors import (
     OutOfMemory,
     SandboxLost,
     StartFailed,
+    Unavailable,
     Unschedulable,
 )
 from .manifest import CONTAINER
@@ -40,7 +42,16 @@ _HOPELESS = {
     "CrashLoopBackOff",
 }
 """Why one waits that will not start by waiting."""
-_OF_NODE = {"NodeLost", "NodeShutdown", "Terminated", "Shutdown", "NodeAffinity", "DeletionByTaintManager"}
+_OF_NODE = {
+    "NodeLost",
+    "NodeShutdown",
+    "Terminated",
+    "Shutdown",
+    "NodeAffinity",
+    "DeletionByTaintManager",
+    "DeletionByDeviceTaintManager",
+    "DeletionByPodGC",
+}
 """Why one ends whose node is no longer there for it."""
 # https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions
 _DISRUPTED = {"EvictionByEvictionAPI", "PreemptionByScheduler", "TerminationByKubelet", "Preempting", "Evicted"}
@@ -48,8 +59,14 @@ _DISRUPTED = {"EvictionByEvictionAPI", "PreemptionByScheduler", "TerminationByKu
 
 _OOM = "OOMKilled"
 _UNSCHEDULABLE = "Unschedulable"
+_DELETED = "Deleted"
+_FORBIDDEN = "Forbidden"
 
-_AT_START: Mapping[str, type[StartFailed]] = {**_IMAGE, _UNSCHEDULABLE: Unschedulable}
+_AT_START: Mapping[str, type[Unavailable]] = {
+    **_IMAGE,
+    _UNSCHEDULABLE: Unschedulable,
+    _FORBIDDEN: EngineUnavailable,
+}
 _LATER: Mapping[str, type[SandboxLost]] = {
     _OOM: OutOfMemory,
     **dict.fromkeys(_DISRUPTED, Evicted),
@@ -71,7 +88,12 @@ class Failure:
         """Whether all of it was ended at its memory limit."""
         return self.reason == _OOM
 
-    def at_start(self) -> StartFailed:
+    @property
+    def by_cluster(self) -> bool:
+        """Whether the cluster ended it, and not its own program."""
+        return self.reason in {*_AT_START, *_LATER, _DELETED}
+
+    def at_start(self) -> Unavailable:
         """The error while no code has run in it."""
         return _AT_START.get(self.reason, StartFailed)(self.message)
 
@@ -124,7 +146,12 @@ def failure(pod: Mapping[str, Any]) -> Failure | None:
 
 def deleted(name: str) -> Failure:
     """Of a pod that somebody deleted."""
-    return Failure("Deleted", f"pod {name} was deleted; open a new session")
+    return Failure(_DELETED, f"pod {name} was deleted; open a new session")
+
+
+def forbidden(why: str) -> Failure:
+    """Of a pod whose becoming is not told, since that is not allowed."""
+    return Failure(_FORBIDDEN, why)
 
 
 def _never_starts(pod: Mapping[str, Any], waiting: Mapping[str, Any]) -> Failure:

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import anyio
 from anyio.abc import TaskGroup
 
-from ...errors import CapacityReached, StartFailed
+from ...errors import CapacityReached, SandboxLost, StartFailed
 from ...policy import Policy
 from ...tasks import open_tasks
 from ..base import Sandbox
@@ -18,6 +18,9 @@ from .pod import Pod
 from .refusals import as_error
 from .sandbox import PodSandbox
 from .watching import Watch, Watched, of_name
+
+_LEAVING = 1.0
+"""Seconds in which a session that lets go of a pod begins to do so."""
 
 
 class Joining:
@@ -41,7 +44,10 @@ class Joining:
         async with self._turn(), open_tasks() as watching:
             watched = await self._watched(api, watching)
             pod = Pod(api, self._name, tasks, container=watched.container)
-            agent = await pod.join(["/bin/sh", "-c", AGENT, "sh", "joined", PERL])
+            try:
+                agent = await pod.join(["/bin/sh", "-c", AGENT, "sh", "joined", PERL])
+            except SandboxLost as lost:
+                raise await watched.never_used(lost) from lost
             sandbox = PodSandbox(pod, agent, policy, image, self._prefix, watched, joined=True)
             async with owned(sandbox, tasks):
                 await sandbox.begin(self._handlers)
@@ -53,6 +59,10 @@ class Joining:
 
     @asynccontextmanager
     async def _turn(self) -> AsyncIterator[None]:
+        # One whose lease has ended may not have come to leaving yet.
+        with anyio.move_on_after(_LEAVING):
+            while self._used:
+                await self._left.wait()
         while self._used:
             if not self._leaving:
                 raise CapacityReached(f"pod {self._name} serves one session at a time; close the other one")

@@ -3,6 +3,7 @@
 What is not known to loosen nothing is told.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 
 from .manifest import CONTAINER, Json
@@ -29,9 +30,6 @@ _HARMLESS = {
     "nodeName",
     "nodeSelector",
     "overhead",
-    "preemptionPolicy",
-    "priority",
-    "priorityClassName",
     "readinessGates",
     "runtimeClassName",
     "schedulerName",
@@ -44,15 +42,14 @@ _HARMLESS = {
 }
 _HARMLESS_SECURITY = {"fsGroup", "fsGroupChangePolicy", "runAsGroup", "runAsNonRoot", "runAsUser", "seccompProfile"}
 _CONTAINER = {"env", "ports", "resources", "securityContext", "terminationMessagePath", "volumeMounts"}
+_PROBES = {"livenessProbe", "readinessProbe", "startupProbe"}
 _HARMLESS_CONTAINER = {
+    *_PROBES,
     "args",
     "command",
     "image",
     "imagePullPolicy",
-    "livenessProbe",
     "name",
-    "readinessProbe",
-    "startupProbe",
     "stdin",
     "stdinOnce",
     "terminationMessagePolicy",
@@ -60,15 +57,19 @@ _HARMLESS_CONTAINER = {
 }
 _CONTAINER_SECURITY = {"allowPrivilegeEscalation", "capabilities", "privileged", "readOnlyRootFilesystem"}
 _HARMLESS_VOLUMES = {"name", "emptyDir", "configMap", "downwardAPI"}
-_ANNOTATIONS = ("apparmor", "seccomp", "networks")
-"""Parts of the names of annotations that change what a pod may do."""
+_LIMITS = {"cpu", "memory", "ephemeral-storage"}
+_NONE = re.compile(r"0*(\.0*)?[A-Za-z]*")
+"""A quantity that is nothing, which a limit takes for none."""
+_ANNOTATIONS = re.compile(r"k8s|kubernetes|cni|cdi|nri|cri-o|containerd|kata|gvisor|apparmor|seccomp|network|device")
+"""In the names of annotations that a cluster's own programs, runtimes and plugins act upon."""
+_HARMLESS_ANNOTATIONS = ("cluster-autoscaler.kubernetes.io/", "kubectl.kubernetes.io/")
 
 
 def loosened(pod: Json) -> Iterator[str]:
     """What of a pod is looser than ours, one line each."""
     metadata, spec = pod.get("metadata") or {}, pod["spec"]
     for name in metadata.get("annotations") or ():
-        if any(part in name for part in _ANNOTATIONS):
+        if _ANNOTATIONS.search(name) and not name.startswith(_HARMLESS_ANNOTATIONS):
             yield f"annotation {name} is set"
     if metadata.get("finalizers"):
         yield "metadata.finalizers keep it when it is deleted"
@@ -87,15 +88,24 @@ def loosened(pod: Json) -> Iterator[str]:
 
 def _unknown(place: str, given: Json, known: set[str]) -> Iterator[str]:
     for key, value in given.items():
-        if key not in known and value not in (None, [], {}):
+        if key not in known and value not in (None, False, [], {}):
             yield f"{place}.{key} is set"
 
 
 def _of_volume(volume: Json) -> Iterator[str]:
+    name = volume["name"]
     for kind in sorted(set(volume) - _HARMLESS_VOLUMES):
-        yield f"volume {volume['name']} is a {kind}"
-    if "emptyDir" in volume and not (volume["emptyDir"] or {}).get("sizeLimit"):
-        yield f"volume {volume['name']} has no sizeLimit"
+        yield f"volume {name} is a {kind}"
+    if "emptyDir" in volume or set(volume) == {"name"}:  # which is an emptyDir too
+        folder = volume.get("emptyDir") or {}
+        if _nothing(folder.get("sizeLimit")):
+            yield f"volume {name} has no sizeLimit"
+        if folder.get("medium") != "Memory":
+            yield f"volume {name} is on the disk of its node"
+
+
+def _nothing(quantity: object) -> bool:
+    return quantity is None or _NONE.fullmatch(str(quantity)) is not None
 
 
 def _of_container(container: Json, of_pod: Json) -> Iterator[str]:
@@ -123,15 +133,21 @@ def _of_container(container: Json, of_pod: Json) -> Iterator[str]:
 
 
 def _of_rest(container: Json) -> Iterator[str]:
+    limits = (container.get("resources") or {}).get("limits") or {}
     for kind in ("cpu", "memory"):
-        if kind not in ((container.get("resources") or {}).get("limits") or {}):
+        if _nothing(limits.get(kind)):
             yield f"has no limit of {kind}"
+    for kind in sorted(set(limits) - _LIMITS):
+        yield f"is given {kind}"
+    for probe in sorted(_PROBES & {*container}):
+        if any(isinstance(asked, Mapping) and asked.get("host") for asked in (container[probe] or {}).values()):
+            yield f"has its node ask another host by its {probe}"
     for variable in container.get("env") or ():
         if "secretKeyRef" in (variable.get("valueFrom") or {}):
             yield f"knows a secret by its variable {variable['name']}"
     for mount in container.get("volumeMounts") or ():
         if mount.get("mountPropagation") not in (None, "None"):
-            yield f"shares what is mounted at {mount['mountPath']} with its node"
+            yield f"shares what is mounted at {mount.get('mountPath') or mount.get('name')} with its node"
     for port in container.get("ports") or ():
         if port.get("hostPort"):
             yield f"listens on port {port['hostPort']} of its node"
@@ -142,20 +158,27 @@ def rebound(ours: Json, merged: Json) -> Iterator[str]:
     """Which bounds of a pod of ours are others once the manifest of the profile is merged into it, one line each."""
     after = _bounds(merged)
     for what, bound in _bounds(ours).items():
-        if after.get(what) != bound:
+        if bound is not None and after.get(what) != bound:
             yield f"{what} is {after.get(what) or 'none'}, whatever else the profile says"
 
 
 def _bounds(pod: Json) -> dict[str, object]:
     spec = pod["spec"]
+    security = spec.get("securityContext") or {}
     container: Json = next((one for one in spec["containers"] if one["name"] == CONTAINER), {})
     limits = (container.get("resources") or {}).get("limits") or {}
+    own = {**security, **(container.get("securityContext") or {})}
     sizes = {
         f"the size of volume {volume['name']}": (volume.get("emptyDir") or {}).get("sizeLimit")
         for volume in spec.get("volumes") or ()
     }
     return {
         "spec.activeDeadlineSeconds": spec.get("activeDeadlineSeconds"),
+        "spec.dnsPolicy": spec.get("dnsPolicy"),
+        "spec.runtimeClassName": spec.get("runtimeClassName"),
+        "its user": own.get("runAsUser"),
+        "its system call filter": (own.get("seccompProfile") or {}).get("type"),
+        "its stdinOnce": container.get("stdinOnce"),
         "its terminationMessagePath": container.get("terminationMessagePath"),
         "its limit of cpu": limits.get("cpu"),
         "its limit of memory": limits.get("memory"),

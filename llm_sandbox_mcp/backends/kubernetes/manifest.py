@@ -127,9 +127,13 @@ def merged(ours: Any, theirs: Any) -> Any:
     return theirs
 
 
+def _named(entry: Mapping[str, Any], key: str) -> bool:
+    return isinstance(entry.get(key), str)
+
+
 def _merged_lists(ours: list[Any], theirs: list[Any]) -> list[Any]:
     entries = [*ours, *theirs]
-    key = next((key for key in _KEYS if all(isinstance(e, Mapping) and key in e for e in entries)), None)
+    key = next((key for key in _KEYS if all(isinstance(e, Mapping) and _named(e, key) for e in entries)), None)
     if key is None:
         return theirs
     result = {entry[key]: entry for entry in ours}

@@ -11,6 +11,7 @@ from ..containers.container import Container, lost_sandbox
 from .api import Api, Query, Refused
 from .channels import PROTOCOLS, Channels, feeder
 from .manifest import CONTAINER
+from .refusals import as_error
 
 _STREAMS = [("stdin", "true"), ("stdout", "true"), ("stderr", "true")]
 
@@ -86,11 +87,8 @@ class Pod(Container):
         except Refused as refused:
             if refused.status in (404, 409):
                 raise lost_sandbox() from refused
-            if refused.status == 403:
-                raise StartFailed(
-                    f"the cluster does not allow {verb} in pod {self.id}: {refused}; "
-                    "grant what configs/kubernetes/role.yaml lists"
-                ) from refused
+            if refused.status in (401, 403):
+                raise as_error(refused, f"{verb} in pod {self.id}", self._api) from refused
             raise SandboxLost(f"pod {self.id} takes no {verb}: {refused}; open a new session") from refused
 
     def _pumped(self, channels: Channels) -> Channels:

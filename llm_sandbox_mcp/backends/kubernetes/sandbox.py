@@ -5,17 +5,14 @@ from dataclasses import replace
 
 import anyio
 
-from ...errors import SandboxLost
+from ...errors import SandboxLost, Unavailable
 from ...policy import Policy
 from ..base import Usage
 from ..containers.container import Streams
 from ..containers.sandbox import ContainerSandbox
 from .failures import Failure
 from .pod import Pod
-from .watching import Watched
-
-_TOLD = 4.0
-"""Seconds for the cluster to tell why a pod ended; its connections end first."""
+from .watching import TOLD, Watched
 
 
 class PodSandbox(ContainerSandbox):
@@ -38,6 +35,8 @@ class PodSandbox(ContainerSandbox):
         self._told_by = 0.0
         """When it is no longer waited for; 0 until it is."""
         watched.on_over = self._lose
+        if watched.over.is_set():
+            self._lose()
 
     def _lose(self) -> None:
         for process in [*self.processes]:
@@ -48,13 +47,17 @@ class PodSandbox(ContainerSandbox):
             self._pod.remove_soon()
 
     async def _failure(self) -> Failure | None:
-        """What became of it; None where that is not told in time."""
-        self._told_by = self._told_by or anyio.current_time() + _TOLD
-        with anyio.CancelScope(deadline=self._told_by):
-            await self._watched.until_told()
-        return self._watched.failure
+        """What became of one that is not alive; None where that is not told in time."""
+        self._told_by = self._told_by or anyio.current_time() + TOLD
+        return await self._watched.told(self._told_by)
+
+    async def ended_at_once(self) -> Unavailable:
+        found = await self._failure()
+        return found.at_start() if found and found.by_cluster else await super().ended_at_once()
 
     async def loss(self) -> SandboxLost | None:
+        if self.alive:
+            return None
         if found := await self._failure():
             return found.later()
         name, unheard = self._watched.name, self._watched.unheard
@@ -69,7 +72,7 @@ class PodSandbox(ContainerSandbox):
         return replace(used, oom_kills=used.oom_kills + 1) if found and found.out_of_memory else used
 
     async def kill(self) -> None:
-        if self._ended_by_itself:
+        if self._ended_by_itself and self.begun and not self._joined:
             # With the pod goes what the cluster would say of its end.
             await self._failure()
         await super().kill()

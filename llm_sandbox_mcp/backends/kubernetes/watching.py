@@ -1,20 +1,23 @@
 """The pods of one server, as the cluster tells of them over one watch: no poll, and nothing per pod."""
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from typing import Any
 
 import anyio
 
-from ...errors import Unavailable
+from ...errors import EngineUnavailable, SandboxLost, StartFailed, Unavailable
 from .api import Api, Refused
-from .failures import Failure, code_container, code_state, deleted, failure
+from .failures import Failure, code_container, code_state, deleted, failure, forbidden
 
 GRANT = "grant what configs/kubernetes/role.yaml lists: kubectl apply -k configs/kubernetes"
 """What an operator does who lacks a permission."""
 
+TOLD = 4.0
+"""Seconds for the cluster to tell why a pod ended, whose connections end first, or to be back where it is away."""
+
 _PAUSE = 0.5
 """Seconds between two attempts to watch a cluster that does not answer."""
+_TOO_OLD = 410
 
 
 def of_name(name: str) -> tuple[str, str]:
@@ -53,6 +56,7 @@ class Watched:
             self.fail(found)
         elif "running" in code_state(pod):
             self.ready.set()
+            self._change()
 
     def fail(self, found: Failure) -> None:
         """It has ended, or will never start."""
@@ -63,14 +67,37 @@ class Watched:
             self._change()
             self.on_over()
 
-    def lose_sight(self, why: str) -> None:
-        """Nothing is heard of it until the cluster tells again."""
-        self.unheard = why
+    def hear(self, unheard: str = "") -> None:
+        """The cluster tells again; or it does not, and why."""
+        self.unheard = unheard
         self._change()
 
-    async def until_told(self) -> None:
-        """Returns once it is known what became of it, or that this will not be told for now."""
-        while not self.failure and not self.unheard:
+    async def started(self) -> None:
+        """Returns once it runs; raises what keeps it from that."""
+        while not self.ready.is_set():
+            if self.unheard:
+                with anyio.move_on_after(TOLD) as away:
+                    await self._until(lambda: self.ready.is_set() or not self.unheard)
+                if away.cancelled_caught:
+                    raise EngineUnavailable(self.unheard)
+            await self._until(lambda: self.ready.is_set() or bool(self.unheard))
+        if self.failure:
+            raise self.failure.at_start()
+
+    async def told(self, deadline: float) -> Failure | None:
+        """What became of it; None where that is not told until then, or will not be for now."""
+        with anyio.CancelScope(deadline=deadline):
+            await self._until(lambda: self.failure is not None or bool(self.unheard))
+        return self.failure
+
+    async def never_used(self, lost: SandboxLost) -> Unavailable:
+        """The error for one that was lost before any code ran in it."""
+        if found := await self.told(anyio.current_time() + TOLD):
+            return found.at_start()
+        return EngineUnavailable(self.unheard) if self.unheard else StartFailed(str(lost))
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
             await self._changed.wait()
 
     def _change(self) -> None:
@@ -104,17 +131,19 @@ class Watch:
         self._pods.pop(name, None)
 
     async def begin(self) -> None:
-        """Finds out from when on to watch; raises what the cluster does not allow."""
+        """Finds out from when on to watch, and what became of pods meanwhile; raises what the cluster refuses."""
         listed = await self._api.call("GET", self._path, [self._selector])
         self._version = listed["metadata"]["resourceVersion"]
         there = {pod["metadata"]["name"]: pod for pod in listed["items"]}
         for name, watched in [*self._pods.items()]:
-            watched.unheard = ""
+            watched.hear()
             if name in there:
                 watched.take(there[name])
             elif watched.ready.is_set():
                 # Not one that is being made: it went while nobody watched.
                 watched.fail(deleted(name))
+        for name in {*there} - {*self._pods}:
+            self._on_stranger(name)
 
     async def run(self) -> None:
         """Takes in events for ever; where the cluster ends the stream it is asked anew."""
@@ -125,26 +154,32 @@ class Watch:
                     async for event in events:
                         self._take(event["type"], event["object"])
                 continue
-            except Refused as refused:
-                # Otherwise what it was to begin with is too old.
-                if refused.status in (401, 403):
-                    self._forbidden(f"kubernetes does not allow to watch pods: {refused}; {GRANT}")
-            except Unavailable as error:
-                self._lose_sight(str(error))
+            except (Refused, Unavailable) as error:
+                self._lose_touch(error)
+            await self._begin_again()
+
+    async def _begin_again(self) -> None:
+        while True:
             await anyio.sleep(_PAUSE)
-            with suppress(Refused, Unavailable):
-                await self.begin()
+            try:
+                return await self.begin()
+            except (Refused, Unavailable) as error:
+                self._lose_touch(error)
 
-    def _forbidden(self, why: str) -> None:
-        """Nothing will be heard of those that are being made; those that run may go on."""
-        self._lose_sight(why)
+    def _lose_touch(self, error: Refused | Unavailable) -> None:
+        status = error.status if isinstance(error, Refused) else 0
+        if status == _TOO_OLD:  # what it was to begin with; there is a newer one
+            return
+        denied = status in (401, 403)
+        why = str(error)
+        if denied:
+            why = f"kubernetes does not allow to watch pods: {error}; {GRANT}"
+        elif status:
+            why = f"kubernetes does not tell of pods: {error}; see to the cluster"
         for watched in self._pods.values():
-            if not watched.ready.is_set():
-                watched.fail(Failure("Forbidden", why))
-
-    def _lose_sight(self, why: str) -> None:
-        for watched in self._pods.values():
-            watched.lose_sight(why)
+            watched.hear(unheard=why)
+            if denied and not watched.ready.is_set():
+                watched.fail(forbidden(why))  # those that run already may go on
 
     @property
     def _path(self) -> str:

@@ -1,0 +1,172 @@
+"""What a watch makes of a cluster that goes away and comes back, of one that refuses, and of pods that nobody expects."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from llm_sandbox_mcp.backends.kubernetes import watching
+from llm_sandbox_mcp.backends.kubernetes.api import Api, Refused
+from llm_sandbox_mcp.backends.kubernetes.watching import Watch, Watched
+from llm_sandbox_mcp.errors import EngineUnavailable, Evicted, ImageFailed, SandboxLost, StartFailed
+
+pytestmark = pytest.mark.anyio
+
+AWAY = EngineUnavailable("kubernetes does not answer; check that it runs")
+BUSY = Refused(503, "ServiceUnavailable", "the server is busy")
+OLD = Refused(410, "Expired", "too old resource version")
+DENIED = Refused(403, "Forbidden", "pods is forbidden: User cannot watch resource")
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "_PAUSE", 0.0)
+    monkeypatch.setattr(watching, "TOLD", 0.05)
+
+
+def pod(name: str = "one", state: str = "running", **status: Any) -> dict[str, Any]:
+    status = {"containerStatuses": [{"name": "sandbox", "state": {state: {}}}], **status}
+    metadata = {"name": name, "resourceVersion": "1"}
+    return {"metadata": metadata, "spec": {"containers": [{"name": "sandbox", "image": "image"}]}, "status": status}
+
+
+EVICTED = pod(phase="Failed", reason="Evicted", message="low on memory")
+
+
+class Told:
+    """Answers in the place of a cluster: what each list and each watch comes to, in their order.
+
+    The last list is what every other one is, and after the last watch nothing more is told.
+    """
+
+    namespace = "sandboxes"
+
+    def __init__(self, lists: list[Any], watches: list[Any]) -> None:
+        self.lists, self.watches = lists, watches
+        self.asked = 0
+
+    async def call(self, method: str, path: str, query: object) -> dict[str, Any]:
+        await anyio.lowlevel.checkpoint()
+        answer = self.lists.pop(0) if len(self.lists) > 1 else self.lists[0]
+        if isinstance(answer, Exception):
+            raise answer.with_traceback(None)
+        return {"metadata": {"resourceVersion": "1"}, "items": answer}
+
+    @asynccontextmanager
+    async def watch(self, path: str, query: object) -> AsyncIterator[AsyncIterator[Any]]:
+        await anyio.lowlevel.checkpoint()
+        self.asked += 1
+        if not self.watches:
+            await anyio.sleep_forever()
+        answer = self.watches.pop(0)
+
+        async def events() -> AsyncIterator[Any]:
+            for kind, seen in answer:
+                yield {"type": kind, "object": seen}
+            if not self.watches:
+                await anyio.sleep_forever()
+
+        if isinstance(answer, Exception):
+            raise answer
+        yield events()
+
+
+@asynccontextmanager
+async def watched(
+    lists: list[Any], watches: list[Any], on_stranger: Callable[[str], None] = lambda _: None
+) -> AsyncIterator[Watched]:
+    """The pod `one`, watched in a cluster that answers so."""
+    watch = Watch(cast(Api, Told(lists, watches)), ("labelSelector", "a=b"), on_stranger)
+    one = watch.expect("one")
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(watch.run)
+            yield one
+            tasks.cancel_scope.cancel()
+
+
+async def soon() -> float:
+    """A bound that is never reached."""
+    return anyio.current_time() + 20
+
+
+async def test_what_is_told_after_the_cluster_was_away_is_what_became_of_the_pod() -> None:
+    again = [("MODIFIED", EVICTED)]
+    async with watched([BUSY, AWAY, [pod()]], [AWAY, [("MODIFIED", pod())], again]) as one:
+        await one.over.wait()
+        assert one.unheard == ""
+        found = await one.told(await soon())
+        assert found
+        assert type(found.later()) is Evicted
+
+
+async def test_a_pod_that_went_while_nobody_watched_was_deleted() -> None:
+    async with watched([[]], [[("ADDED", pod())], AWAY]) as one:
+        await one.over.wait()
+        assert one.failure
+        assert "was deleted" in one.failure.message
+
+
+async def test_a_watch_that_is_too_old_is_no_reason_to_believe_the_cluster_away() -> None:
+    heard: list[str] = []
+    async with watched([[pod()]], [[("ADDED", pod())], OLD, [("MODIFIED", EVICTED)]]) as one:
+        one.hear = lambda unheard="": heard.append(unheard)  # type: ignore[method-assign]
+        await one.over.wait()
+    assert heard == [""]
+
+
+@pytest.mark.parametrize("ends", [AWAY, BUSY], ids=["away", "busy"])
+async def test_a_start_is_given_up_soon_after_the_cluster_went_away(ends: Exception) -> None:
+    async with watched([ends], [ends]) as one:
+        with pytest.raises(EngineUnavailable, match=r"; (check|see)"):
+            await one.started()
+
+
+async def test_a_start_goes_on_where_the_cluster_is_back_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "TOLD", 20.0)
+    async with watched([BUSY, [pod(state="waiting")]], [AWAY, [("MODIFIED", pod())]]) as one:
+        await one.started()
+
+
+async def test_a_start_that_may_not_be_watched_is_forbidden() -> None:
+    async with watched([DENIED], [DENIED]) as one:
+        with pytest.raises(EngineUnavailable, match=r"does not allow to watch pods: .*; grant"):
+            await one.started()
+
+
+async def test_one_that_runs_goes_on_where_the_watch_is_forbidden() -> None:
+    async with watched([DENIED, [pod()]], [[("ADDED", pod())], DENIED, []]) as one:
+        await one.started()
+        assert not one.over.is_set()
+
+
+async def test_one_that_is_lost_before_it_was_used_is_a_start_that_failed() -> None:
+    lost = SandboxLost("the sandbox is gone; open a new session")
+    one = Watched("one")
+    assert type(await one.never_used(lost)) is StartFailed
+    one.hear("it does not answer; see to it")
+    assert type(await one.never_used(lost)) is EngineUnavailable
+    one.take(
+        {
+            **pod(),
+            "status": {"containerStatuses": [{"name": "sandbox", "state": {"waiting": {"reason": "ErrImagePull"}}}]},
+        }
+    )
+    assert type(await one.never_used(lost)) is ImageFailed
+
+
+async def test_pods_that_nobody_expects_are_told_of_whenever_the_watch_begins() -> None:
+    strangers: list[str] = []
+    async with watched(
+        [[pod(), pod("two")]], [[("ADDED", pod("three"))], AWAY, [("MODIFIED", EVICTED)]], strangers.append
+    ) as one:
+        await one.over.wait()
+    assert strangers == ["three", "two"]
