@@ -86,6 +86,10 @@ FAILURES = {
         ("pod sandbox-1 was ended: DeadlineExceeded", "new session"),
     ),
     "deleted": (pod({"running": {}}, phase="Running", deleted=True), ("pod sandbox-1 was deleted", "new session")),
+    "left alone": (
+        pod({"terminated": {"reason": "Completed", "exitCode": 0}}, phase="Succeeded"),
+        ("pod sandbox-1 ended: Completed, its connection to the server broke; open a new session",),
+    ),
     "ended": (pod({"terminated": {"exitCode": 1}}, phase="Failed"), ("pod sandbox-1 ended: exit code 1",)),
 }
 

@@ -129,7 +129,10 @@ def failure(pod: Mapping[str, Any]) -> Failure | None:
         return _never_starts(pod, waiting)
     if ended:
         reason = ended.get("reason") or f"exit code {ended.get('exitCode')}"
-        return _said(f"pod {name} ended", reason, ended.get("message"))
+        message = ended.get("message")
+        if ended.get("exitCode") == 0 and code_container(pod) == CONTAINER:
+            message = "its connection to the server broke"  # our agent comes to its end with its input alone
+        return _said(f"pod {name} ended", reason, message)
     conditions = {condition.get("type"): condition for condition in status.get("conditions") or ()}
     scheduled = conditions.get("PodScheduled") or {}
     if scheduled.get("reason") == _UNSCHEDULABLE:
