@@ -118,6 +118,36 @@ async def test_a_cluster_that_goes_away_under_a_run_is_told_soon_and_used_again_
     await until(lambda: phases() == [], SOON)
 
 
+async def test_a_start_under_way_when_the_cluster_goes_away_fails_soon_and_its_pod_is_removed_later(
+    serving: Serving, cluster: Any, namespace: str, folder: Path
+) -> None:
+    # A pod that is long in starting.
+    wait = {"name": "wait", "image": "llm-sandbox-mcp-bash", "imagePullPolicy": "IfNotPresent"}
+    manifest = {"spec": {"initContainers": [{**wait, "command": ["sleep", "1000"]}]}}
+
+    def pods() -> list[Any]:
+        found: list[Any] = cluster.list_namespaced_pod(namespace).items
+        return found
+
+    async with (
+        way_to(cluster, folder) as (way, file),
+        serving({"kubeconfig": file, "pod_manifest": manifest}) as service,
+    ):
+
+        async def start() -> None:
+            with within(SOON), pytest.raises(EngineUnavailable, match="kubernetes does not answer at"):
+                await service.execute("echo x", language="bash")
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(start)
+            await until(lambda: len(pods()) == 1, SOON)
+            way.cut()
+        assert len(pods()) == 1
+        await way.open()
+        # Nobody waits for it any more, and no session would remove it.
+        await until(lambda: not pods(), SOON)
+
+
 @contextmanager
 def freezing(name: str) -> Iterator[Callable[[], None]]:
     """What stops a program of the cluster that tests brought up on this machine; it goes on with the scope's end."""
