@@ -90,7 +90,7 @@ async def test_the_account_can_do_nothing_else(account: str, namespace: str) -> 
     assert granted == {resource: {*verbs.split()} for resource, verbs in MAY.items()}
 
 
-async def test_the_servers_own_pod_is_restricted_but_for_its_account_and_its_token(
+async def test_the_servers_own_pod_is_restricted_but_for_its_account_its_token_and_its_folder(
     namespace: str, folder: Path
 ) -> None:
     await kubectl("apply", "-k", str(without_server(folder, namespace)))
@@ -99,6 +99,7 @@ async def test_the_servers_own_pod_is_restricted_but_for_its_account_and_its_tok
         "spec.automountServiceAccountToken is None",
         "spec.restartPolicy is 'Always'",
         "volume token is a secret",
+        "volume tmp is on the disk of its node",
     }
 
 
