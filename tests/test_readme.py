@@ -129,7 +129,18 @@ def test_a_program_of_the_readme_runs(part: str, printed: str) -> None:
     assert (done.returncode, done.stdout) == (0, printed), done
 
 
-def test_every_file_that_the_readme_links_to_is_there() -> None:
+def is_there(link: str) -> bool:
+    """Whether a file is, and in it the heading that a link names."""
+    path, _, anchor = link.partition("#")
+    file = ROOT / path if path else ROOT / "README.md"
+    if not anchor:
+        return file.exists()
+    headings = re.findall(r"^#+ (.+)$", file.read_text(encoding="utf-8"), re.MULTILINE) if file.is_file() else []
+    return anchor in {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_every_place_that_the_readme_links_to_is_there() -> None:
     links = [link for link in re.findall(r"\]\(([^)]+)\)", README) if not link.startswith("https://")]
-    assert [link for link in links if not (ROOT / link).exists()] == []
+    assert [link for link in links if not is_there(link)] == []
     assert links
+    assert not is_there("configs/kubernetes/README.md#no-such-heading")
