@@ -20,6 +20,12 @@ _CARRIERS = tuple(
     map(ipaddress.ip_network, ("::ffff:0:0/96", "::/96", "::ffff:0:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48"))
 ) + tuple(map(ipaddress.ip_network, ("2002::/16", "2001::/32")))
 """Ranges of IPv6 with an address of IPv4 inside: mapped, compatible, translated, NAT64, 6to4, Teredo."""
+_ISATAP = 0x5EFE
+"""What precedes an address of IPv4 at the end of one of IPv6, in any range; a bit of it says whether that is unique."""
+_UNIQUE = 1 << 25
+
+_SPECIAL = tuple(map(ipaddress.ip_network, ("192.0.0.0/24", "192.88.99.0/24", "3fff::/20", "168.63.129.16/32")))
+"""Protocols', relays', documentation's, which not every Python knows; and where one cloud's machines ask their host."""
 
 _LOOPBACK = tuple(map(ipaddress.ip_network, ("127.0.0.0/8", "::1")))
 
@@ -51,11 +57,13 @@ def read_authority(text: str) -> tuple[str | IPAddress, int]:
 def is_public(address: str) -> bool:
     """Whether an address is one of the public internet, and does not carry another one inside."""
     ip = ipaddress.ip_address(address.partition("%")[0])
-    return ip.is_global and not (ip.is_multicast or ip.is_reserved or _carries(ip) or _site_local(ip))
+    special = any(ip in network for network in _SPECIAL)
+    return ip.is_global and not (special or ip.is_multicast or ip.is_reserved or _carries(ip) or _site_local(ip))
 
 
 def _carries(ip: IPAddress) -> bool:
-    return any(ip in network for network in _CARRIERS)
+    isatap = ip.version == 6 and (int(ip) >> 32) & 0xFFFFFFFF & ~_UNIQUE == _ISATAP
+    return isatap or any(ip in network for network in _CARRIERS)
 
 
 def _site_local(ip: IPAddress) -> bool:

@@ -152,6 +152,7 @@ def test_a_destination_reads_as_it_is_written(text: str) -> None:
         ("172.16.0.1", False),
         ("192.168.0.1", False),
         ("100.64.0.1", False),
+        ("192.0.0.192", False),
         ("198.18.0.1", False),
         ("224.0.0.1", False),
         ("240.0.0.1", False),
@@ -173,6 +174,31 @@ def test_a_destination_reads_as_it_is_written(text: str) -> None:
 )
 def test_public_addresses_are_told_from_all_others(address: str, public: bool) -> None:
     assert is_public(address) is public
+
+
+SPECIAL = [
+    *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24"),
+    *("192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24"),
+    *("224.0.0.0/4", "240.0.0.0/4", "168.63.129.16/32"),
+    *("::/128", "::1/128", "::ffff:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48", "100::/64", "100:0:0:1::/64"),
+    *("2001::/32", "2001:2::/48", "2001:10::/28", "2001:db8::/32", "2002::/16", "3fff::/20", "5f00::/16", "fc00::/7"),
+    *("fe80::/10", "fec0::/10", "ff00::/8", "::/8", "4000::/2", "8000::/1"),
+]
+"""All that IANA's registries of special addresses know as not reachable everywhere, and what nobody was given."""
+
+
+@pytest.mark.parametrize("network", SPECIAL)
+@given(data=st.data())
+def test_no_address_of_a_special_range_is_public(network: str, data: st.DataObject) -> None:
+    held = ipaddress.ip_network(network)
+    assert not is_public(str(held[0])) and not is_public(str(held[-1]))
+    assert not is_public(str(held[data.draw(st.integers(0, held.num_addresses - 1))]))
+
+
+@given(st.ip_addresses(v=4), st.sampled_from([0x5EFE, 0x200_5EFE]))
+def test_an_address_of_ipv4_at_the_end_of_one_of_ipv6_is_never_public(ip: ipaddress.IPv4Address, mark: int) -> None:
+    isatap = ipaddress.IPv6Address((0x2606_4700 << 96) + (mark << 32) + int(ip))
+    assert not is_public(str(isatap))
 
 
 @given(st.ip_addresses(v=4))
