@@ -109,4 +109,11 @@ def _append(file: str, text: str, size: int) -> None:
             os.replace(file, f"{file}.1")
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     with open(descriptor, "wb", buffering=0) as log:
-        log.write(text.encode())
+        whole, rest = os.fstat(descriptor).st_size, memoryview(text.encode())
+        try:
+            while rest:  # a disk that has room for a part takes that part
+                rest = rest[log.write(rest) :]
+        except OSError:
+            # The next line must not begin in the middle of this one.
+            log.truncate(whole)
+            raise

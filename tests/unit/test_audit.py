@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 from pathlib import Path
 
 import anyio
@@ -9,6 +10,7 @@ import pytest
 
 from llm_sandbox_mcp import audit as audits
 from llm_sandbox_mcp.audit import Audit
+from tests.disks import fill, small_disk
 
 pytestmark = pytest.mark.anyio
 
@@ -54,6 +56,25 @@ async def test_a_disk_that_fails_is_told_of_once_and_used_again_when_it_works(
     assert "kept" in file.read_text()
     [record] = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert f"audit.file: {file} cannot be written: No such file or directory" in record.getMessage()
+
+
+async def test_a_disk_that_fills_in_the_middle_of_a_line_costs_no_later_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with small_disk(tmp_path / "disk", "64k") as disk:
+        file = disk / "audit.log"
+        taken = fill(disk)
+        os.truncate(taken, taken.stat().st_size - os.sysconf("SC_PAGE_SIZE"))
+        async with Audit(str(file)) as audit:
+            while not caplog.records:
+                audit.note("network.refused", target="y" * 900)
+                await anyio.lowlevel.checkpoint()
+            taken.unlink()
+            audit.note("network.refused", target="kept")
+        lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert lines[-1]["target"] == "kept"
+    [record] = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert f"audit.file: {file} cannot be written: No space left on device" in record.getMessage()
 
 
 async def test_more_than_the_disk_takes_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
