@@ -20,6 +20,8 @@ _TIMES = {"connect": 10.0, "write": 60.0, "read": 300.0, "pool": 10.0}
 _HOP = {"connection", "keep-alive", "proxy-connection", "proxy-authorization", "proxy-authenticate", "te", "trailer"}
 _HOP |= {"transfer-encoding", "upgrade", "expect", "host"}
 """Headers that are between us and one side only."""
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "QUERY")
+"""Of all others, some ask a server to repeat what it was sent, the secret with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +101,14 @@ async def _pass_back(answer: httpcore2.Response, reply: Reply) -> None:
 
 def _headers(asked: Request, wanted: Wanted) -> Headers:
     ours = [(secret.header, secret.value) for secret in wanted.secrets]
-    named = {name for name, _ in ours}
-    theirs = [line for line in _without_hop(asked.lines) if line[0] not in named]
-    framing = [("transfer-encoding", "chunked")] if "transfer-encoding" in asked.headers else []
+    # Programs behind some servers cannot tell the two signs apart.
+    named = {name.replace("_", "-") for name, _ in ours}
+    theirs = [line for line in _without_hop(asked.lines) if line[0].replace("_", "-") not in named]
+    framing: Headers = []
+    if "transfer-encoding" in asked.headers:
+        # Two lengths are one request to some servers, and two to those behind them.
+        theirs = [line for line in theirs if line[0] != "content-length"]
+        framing = [("transfer-encoding", "chunked")]
     return [("host", wanted.authority), *theirs, *framing, *ours]
 
 

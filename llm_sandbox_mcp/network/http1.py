@@ -95,7 +95,7 @@ class Reply:
 
 Handler = Callable[[Request, Reply], Awaitable[None]]
 OnUnreadable = Callable[[bytes], Awaitable[None]]
-"""Hears the first bytes of what is no request; `Refused` says what is answered."""
+"""Hears the first bytes of what is no request, or has a body where none may be; `Refused` says what is answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ async def _converse(stream: ByteStream, serving: Serving) -> None:
         if head is None:
             return
         if _has_body(head) and (head.method == "CONNECT" or not serving.bodies):
-            await reply.line(400, "requests with a body are not served here", close=True)
+            await _unreadable(reply, serving, bytes(seen), 400, "requests with a body are not served here")
             return
         try:
             await serving.handle(head, reply)
@@ -179,8 +179,13 @@ async def _converse(stream: ByteStream, serving: Serving) -> None:
         connection.start_next_cycle()
 
 
-async def _unreadable(reply: Reply, serving: Serving, seen: bytes, status: int) -> None:
-    line = "this is not a request that can be read here"
+async def _unreadable(
+    reply: Reply,
+    serving: Serving,
+    seen: bytes,
+    status: int,
+    line: str = "this is not a request that can be read here",
+) -> None:
     try:
         if serving.on_unreadable is not None:
             await serving.on_unreadable(seen)

@@ -117,10 +117,9 @@ class Gate:
             raise await self._refusal(request, "only CONNECT is served here; use https")
 
     async def unreadable(self, seen: bytes) -> None:
-        """Refuses what is no request."""
-        raise await self._refused_as(
-            "", seen.decode("latin-1"), "this is not a request that can be read here; send CONNECT host:port"
-        )
+        """Refuses what is no request, or has a body where none may be."""
+        reason = "this is not a request that can be read here; send CONNECT host:port, and no body"
+        raise await self._refused_as("", seen.decode("latin-1"), reason)
 
     async def _tunnel(self, request: Request, reply: Reply) -> None:
         target = request.target
@@ -139,11 +138,13 @@ class Gate:
 
     async def _forwarded(self, forwarder: "Forwarder", request: Request, reply: Reply) -> bool:
         """Answers a request for a destination that has secrets; false for any other."""
-        from .forwarding import wanted
+        from .forwarding import METHODS, wanted
 
         found = wanted(request.target, self._secrets)
         if found is None:
             return False
+        if request.method not in METHODS:
+            raise await self._refusal(request, f"{quoted(request.method)} is not served here; use {METHODS[0]} or POST")
         # What is named for its secret is named.
         destinations = [*self._destinations, *(secret.destination for secret in found.secrets)]
         host = read_host(f"[{found.host}]" if ":" in found.host else found.host)

@@ -169,6 +169,9 @@ async def test_what_is_sent_passes_whole_and_its_end_with_it(size: int) -> None:
         b"\x16\x03\x01\x02\x00\x01\r\n\r\n",
         b"CONNECT api.test:443 HTTP/1.1\r\nHost: x\r\nX: \0\r\n\r\n",
         b"CONNECT api.test:443\nX HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"CONNECT api.test:443 HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello",
+        b"CONNECT evil.test:443 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"POST http://api.test/ HTTP/1.1\r\nHost: api.test\r\nContent-Length: 5\r\n\r\nhello",
         b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"x" * http1.HEAD,
     ],
 )
@@ -294,6 +297,36 @@ async def test_a_secret_is_added_to_a_request_that_goes_on_over_tls(site: Site) 
         assert headers["x-own"] == "2"
         assert not {"x-hop", "proxy-authorization", "connection"} & set(headers)
     assert len(site.asked) == 2
+
+
+async def test_a_request_with_two_lengths_goes_on_with_one(site: Site) -> None:
+    async with serving(secrets=(secret(site.port),)) as asking:
+        head = f"POST http://127.0.0.1:{site.port}/ HTTP/1.1\r\nHost: x\r\nContent-Length: 30\r\n"
+        head += "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
+        got = await asking.send(head.encode())
+    assert got.startswith(b"HTTP/1.1 200 ")
+    [(_, _, headers, body)] = site.asked
+    assert body == b"hello"
+    assert "content-length" not in headers
+
+
+@pytest.mark.parametrize("method", ["TRACE", "TRACK", "trace", "DEBUG", "CUSTOM"])
+async def test_no_request_asks_a_server_to_repeat_what_it_was_sent(
+    site: Site, method: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving(secrets=(secret(site.port),)) as asking:
+        got = await asking.send(f"{method} http://127.0.0.1:{site.port}/ HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    assert got.startswith(b"HTTP/1.1 403 ")
+    assert site.asked == []
+    assert refused(caplog)[0]["method"] == method
+
+
+async def test_no_header_of_the_code_is_taken_for_one_with_a_secret(site: Site) -> None:
+    async with serving(secrets=(secret(site.port, "x-api-key"),)) as asking:
+        head = f"GET http://127.0.0.1:{site.port}/ HTTP/1.1\r\nHost: x\r\nX_Api_Key: mine\r\nX-API_KEY: too\r\n\r\n"
+        await asking.send(head.encode())
+    [(_, _, headers, _)] = site.asked
+    assert {name: value for name, value in headers.items() if "key" in name} == {"x-api-key": SECRET}
 
 
 async def test_a_redirect_is_for_the_code_to_follow(site: Site) -> None:
