@@ -2,9 +2,12 @@
 
 import socket
 from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
 
 import anyio
 import anyio.to_thread
+from anyio.abc import TaskGroup
 
 from ..destinations import IPAddress
 from ..sockets import RawStream
@@ -14,22 +17,46 @@ SECONDS = 10.0
 """To resolve a name, and as many to connect to it."""
 
 
-async def resolve(host: str | IPAddress, port: int, threads: anyio.CapacityLimiter) -> list[str]:
-    """All addresses of a host; `Refused` where it has none."""
-    if not isinstance(host, str):
-        return [str(host)]
+class Resolver:
+    """Looks names up for one sandbox, so many at once, however long each takes."""
 
-    def look_up() -> list[str]:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+    def __init__(self, tasks: TaskGroup, threads: anyio.CapacityLimiter, most: int) -> None:
+        self._tasks = tasks
+        self._threads = threads
+        self._turns = anyio.Semaphore(most)
 
-    try:
-        with anyio.fail_after(SECONDS):
-            return await anyio.to_thread.run_sync(look_up, limiter=threads, abandon_on_cancel=True)
-    except TimeoutError:
-        raise Refused(504, f"{host} was not resolved in {SECONDS:g} s; try again later") from None
-    except OSError:
-        raise Refused(502, f"{host} cannot be resolved; check the name") from None
+    async def resolve(self, host: str | IPAddress, port: int) -> list[str]:
+        """All addresses of a host; `Refused` where it has none."""
+        if not isinstance(host, str):
+            return [str(host)]
+        found: list[str] = []
+        done = anyio.Event()
+
+        async def look_up() -> None:
+            try:
+                with suppress(OSError):
+                    look = partial(_addresses, host, port)
+                    found[:] = await anyio.to_thread.run_sync(look, limiter=self._threads, abandon_on_cancel=True)
+            finally:
+                done.set()
+                self._turns.release()
+
+        try:
+            with anyio.fail_after(SECONDS):
+                await self._turns.acquire()
+                # Nothing ends a thread that asks a silent server: it has its turn for as long as that takes.
+                self._tasks.start_soon(look_up)
+                await done.wait()
+        except TimeoutError:
+            raise Refused(504, f"{host} was not resolved in {SECONDS:g} s; try again later") from None
+        if not found:
+            raise Refused(502, f"{host} cannot be resolved; check the name")
+        return found
+
+
+def _addresses(host: str, port: int) -> list[str]:
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
 async def connect(host: str | IPAddress, addresses: Sequence[str], port: int) -> RawStream:

@@ -1,8 +1,8 @@
 """The proxy: what a sandbox asks for by CONNECT is resolved, checked, and connected to here, or refused and logged."""
 
 import resource
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence, Set
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING
 
 import anyio
@@ -14,7 +14,7 @@ from ..backends.listening import PROXY_PORT
 from ..destinations import Destination, IPAddress, grants, opens, read_authority, read_host
 from ..errors import ListeningFailed, SandboxLost, StartFailed, quoted
 from ..tasks import open_tasks
-from .connecting import connect, resolve
+from .connecting import Resolver, connect
 from .http1 import Refused, Reply, Request, Serving, serve
 from .secrets import Secret
 from .tunnel import carry
@@ -55,6 +55,7 @@ class Proxy:
         self._secrets = secrets
         self._forwarder = forwarder
         self._threads = anyio.CapacityLimiter(_THREADS)
+        self._held: set[str] = set()
         # Each takes two descriptors; as many are left for all else that the server does.
         self._shared = anyio.Semaphore(max(CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4))
 
@@ -72,13 +73,23 @@ class Proxy:
             yield
             tasks.cancel_scope.cancel()
 
+    @contextmanager
+    def held(self, sandbox: Sandbox) -> Iterator[None]:
+        """Refuses whatever a sandbox asks for while the scope lasts; what it is connected to, it stays connected to."""
+        self._held.add(sandbox.id)
+        try:
+            yield
+        finally:
+            self._held.discard(sandbox.id)
+
     async def _serve(self, sandbox: Sandbox, *, task_status: TaskStatus[None]) -> None:
-        gate = Gate(sandbox, self._audit, self._threads, self._secrets, self._forwarder)
         bodies = self._forwarder is not None
-        serving = Serving(gate.answer, CONNECTIONS, self._shared, bodies=bodies, on_unreadable=gate.unreadable)
         started = False
         try:
-            async with sandbox.listen(PROXY_PORT) as listener:
+            async with sandbox.listen(PROXY_PORT) as listener, open_tasks() as tasks:
+                resolver = Resolver(tasks, self._threads, _LOOKUPS)
+                gate = Gate(sandbox, self._audit, resolver, self._secrets, self._forwarder, self._held)
+                serving = Serving(gate.answer, CONNECTIONS, self._shared, bodies=bodies, on_unreadable=gate.unreadable)
                 started = True
                 task_status.started()
                 await serve(listener, serving)
@@ -95,22 +106,25 @@ class Gate:
         self,
         sandbox: Sandbox,
         audit: Audit,
-        threads: anyio.CapacityLimiter,
+        resolver: Resolver,
         secrets: Sequence[Secret],
         forwarder: "Forwarder | None",
+        held: Set[str],
     ) -> None:
         self._sandbox = sandbox.id
         self._destinations = sandbox.policy.network.destinations
         self._audit = audit
-        self._threads = threads
+        self._resolver = resolver
         self._secrets = secrets
         self._forwarder = forwarder
-        self._lookups = anyio.Semaphore(_LOOKUPS)
+        self._held = held
         self._refused = 0
         self._turn = anyio.Lock()
 
     async def answer(self, request: Request, reply: Reply) -> None:
         """Answers one request."""
+        if self._sandbox in self._held:
+            raise await self._refusal(request, "libraries are being installed, from their index alone; try again later")
         if request.method == "CONNECT":
             await self._tunnel(request, reply)
         elif self._forwarder is None or not await self._forwarded(self._forwarder, request, reply):
@@ -156,8 +170,7 @@ class Gate:
         self, request: Request, host: str | IPAddress, port: int, destinations: Sequence[Destination]
     ) -> list[str]:
         """The addresses of a host that is granted: one that may not be connected to is enough to refuse it."""
-        async with self._lookups:
-            addresses = await resolve(host, port, self._threads)
+        addresses = await self._resolver.resolve(host, port)
         if not all(opens(destinations, host, address, port) for address in addresses):
             reason = f"{quoted(str(host))} is at an address that is not public; name that in network.domains, too"
             raise await self._refusal(request, reason)

@@ -17,7 +17,7 @@ from llm_sandbox_mcp.audit import Audit
 from llm_sandbox_mcp.backends.listening import Listener, listen_on
 from llm_sandbox_mcp.destinations import Destination
 from llm_sandbox_mcp.errors import ProfileError
-from llm_sandbox_mcp.network import http1
+from llm_sandbox_mcp.network import connecting, http1
 from llm_sandbox_mcp.network import proxy as proxies
 from llm_sandbox_mcp.network.proxy import make_proxy
 from llm_sandbox_mcp.network.secrets import Secret, read_secrets
@@ -217,6 +217,32 @@ async def test_a_host_that_cannot_be_reached_is_said_to_be_so(monkeypatch: pytes
 
         monkeypatch.setattr(socket, "getaddrinfo", nobody)
         assert b"502 api.test cannot be resolved; " in await asking.tunnel("api.test:443")
+
+
+async def test_a_resolver_that_does_not_answer_holds_no_more_threads_than_a_sandbox_may_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connecting, "SECONDS", 0.05)
+    answering, asked = threading.Event(), []
+
+    def getaddrinfo(host: str, *_: object, **__: object) -> list[Any]:
+        asked.append(host)
+        answering.wait(30)
+        return [(0, 0, 0, "", ("10.0.0.5", 443))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    async with serving("*.test") as asking:
+        try:
+            for number in range(20):
+                assert (await asking.tunnel(f"h{number}.test:443")).startswith(b"HTTP/1.1 504 ")
+            assert len(asked) == proxies._LOOKUPS
+        finally:
+            answering.set()
+        # They are used again once it answers.
+        said = b"504"
+        while b"504" in said:
+            said = await asking.tunnel("later.test:443")
+        assert said.startswith(b"HTTP/1.1 403 ")
 
 
 async def test_a_connection_on_which_nothing_moves_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
