@@ -70,7 +70,7 @@ async def open_service(
             pool = Pool(backend, profile.pool, warm_up, proxy.attached, owners)
             timers.start_soon(pool.serve)
             sessions = Sessions(pool, profile.sessions, timers)
-            installer = Installer(profile, folders.cache, libraries)
+            installer = Installer(profile, folders.cache, libraries, proxy.held)
             store = ArtifactStore(runtime.path / "artifacts", profile.artifacts)
             try:
                 yield Service(profile, languages, backend, pool, sessions, store, preparer, installer, checker, audit)

@@ -2,10 +2,12 @@
 
 The package manager, and every script of a package, runs in the sandbox of the session, which has no network: for the
 time of the installation, a listener on its own loopback leads to a gateway in this process, and that to the index only.
+The proxy of a profile that names hosts serves nobody there meanwhile.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -45,10 +47,17 @@ _LAST_CHARACTERS = 2000
 
 
 class Installer:
-    """Installs libraries as the profile allows."""
+    """Installs libraries as the profile allows; `alone` keeps a sandbox from all but their index meanwhile."""
 
-    def __init__(self, profile: Profile, cache: Path, rules: Mapping[str, LibraryRules]) -> None:
+    def __init__(
+        self,
+        profile: Profile,
+        cache: Path,
+        rules: Mapping[str, LibraryRules],
+        alone: Callable[[Sandbox], AbstractContextManager[object]] = nullcontext,
+    ) -> None:
         self._profile = profile
+        self._alone = alone
         self._rules = rules
         self._downloads = Downloads(cache / FOLDER)
 
@@ -108,7 +117,8 @@ class Installer:
         problems: list[str] = []
         before = await sandbox.usage()
         try:
-            done = await self._through_gateway(sandbox, places, known, libraries, upstream, problems)
+            with self._alone(sandbox):
+                done = await self._through_gateway(sandbox, places, known, libraries, upstream, problems)
         except ListeningFailed as error:
             raise InstallFailed(str(error)) from error
         if done is None:
