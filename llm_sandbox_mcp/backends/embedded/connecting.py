@@ -26,6 +26,9 @@ _NEVER = (
     "127.0.0.0/8",
     # Where clouds tell a machine its secrets.
     "169.254.0.0/16",
+    "100.100.100.200/32",
+    "168.63.129.16/32",
+    "192.0.0.192/32",
 )
 _FIB_TRIE = "/proc/net/fib_trie"
 _TUN_NUMBER = os.makedev(10, 200)
