@@ -10,7 +10,7 @@ import pytest
 from llm_sandbox_mcp.profile import Profile
 from llm_sandbox_mcp.sections import LanguageSection
 from llm_sandbox_mcp.service import Service
-from tests.engines import small_profile
+from tests.engines import MIB, need_image, small_profile
 from tests.unit.local_index import LocalIndex, Page, local_index, sdist
 
 from .test_network_by_name import logged
@@ -62,6 +62,39 @@ with open('/sandbox/asked.json', 'w') as file:
     json.dump(asked, file)
 """
 
+POSTINSTALL = """
+const fs = require('fs'), net = require('net');
+const index = new URL(process.env.npm_config_registry);
+const ask = (port, raw) => new Promise((told) => {
+    const one = net.connect(port, '127.0.0.1', () => one.write(raw));
+    one.on('data', (data) => { told(String(data).split(' ')[1]); one.destroy(); });
+    one.on('error', (error) => told(error.code));
+    one.on('close', () => told('closed'));
+});
+const head = ` HTTP/1.1\\r\\nConnection: close\\r\\nHost: ${index.host}\\r\\n\\r\\n`;
+(async () => {
+    const asked = {
+        granted: await ask(3128, 'CONNECT 127.0.0.1:SITE' + head),
+        index: await ask(index.port, `GET ${index.pathname}phones` + head),
+        another: await ask(index.port, 'GET http://127.0.0.1:INDEX/private' + head),
+        directly: await ask(INDEX, 'GET /private' + head),
+    };
+    fs.writeFileSync('/sandbox/asked.json', JSON.stringify(asked));
+    // Another one stays, and looks again and again.
+    const looks = `setInterval(() => { const one = require('net').connect(${index.port}, '127.0.0.1');
+        one.on('connect', () => { require('fs').appendFileSync('/sandbox/looks', 'reached '); one.destroy(); });
+        one.on('error', (error) => require('fs').appendFileSync('/sandbox/looks', error.code + ' ')); }, 20)`;
+    require('child_process').spawn('node', ['-e', looks], { detached: true, stdio: 'ignore' }).unref();
+    while (!fs.existsSync('/sandbox/looks')) await new Promise((over) => setTimeout(over, 10));
+})();
+"""
+LOOKS = """
+const seen = () => require('fs').readFileSync('/sandbox/looks', 'utf8').trim().split(' ');
+const before = seen().length;
+while (seen().length < before + 5) await new Promise((over) => setTimeout(over, 20));
+console.log(seen()[0], seen().at(-1));
+"""
+
 
 @pytest.fixture
 def site() -> Iterator[LocalIndex]:
@@ -79,9 +112,15 @@ def index() -> Iterator[LocalIndex]:
 @pytest.fixture
 def profile(backend_name: str, folder: Path, site: LocalIndex, index: LocalIndex) -> Profile:
     network = {"mode": "allow", "domains": (f"127.0.0.1:{site.port}",)}
-    upstream = index.url.replace("://", "://someone:hunter2@") + "/simple/"
-    made = small_profile(backend_name, folder, network=network)
-    return made.model_copy(update={"languages": {"python": LanguageSection(index=upstream)}})
+    limits = {"memory": 512 * MIB, "pids": 128}
+    upstream = index.url.replace("://", "://someone:hunter2@")
+    languages = {
+        "python": LanguageSection(index=f"{upstream}/simple/"),
+        "javascript": LanguageSection(index=f"{upstream}/"),
+    }
+    return small_profile(backend_name, folder, network=network, limits=limits).model_copy(
+        update={"languages": languages}
+    )
 
 
 async def test_what_a_package_runs_while_it_is_built_reaches_the_index_and_nothing_that_is_granted(
@@ -103,3 +142,21 @@ async def test_what_a_package_runs_while_it_is_built_reaches_the_index_and_nothi
     assert site.requests == []
     assert [line["target"] for line in logged(caplog)][:1] == [f"127.0.0.1:{site.port}"]
     assert "hunter2" not in caplog.text + repr(before) + repr(after)
+
+
+@pytest.mark.parametrize("language", ["javascript"])
+async def test_what_a_package_runs_and_leaves_behind_once_it_is_there_reaches_no_more(
+    service: Service, backend_name: str, site: LocalIndex, index: LocalIndex, language: str
+) -> None:
+    need_image(backend_name, language)
+    code = POSTINSTALL.replace("SITE", str(site.port)).replace("INDEX", str(index.port))
+    index.add_npm("phones", index, postinstall=code)
+    session = (await service.execute("1", language=language)).session_id
+    with anyio.fail_after(60):
+        await service.install(["phones"], language=language, session_id=session)
+    read = "process.stdout.write(require('fs').readFileSync('/sandbox/asked.json', 'utf8'))"
+    asked = json.loads((await service.execute(read, language=language, session_id=session)).stdout.text)
+    assert asked == {"granted": "403", "index": "200", "another": "400", "directly": "ECONNREFUSED"}
+    looked = await service.execute(LOOKS, language=language, session_id=session)
+    assert looked.stdout.text == "reached ECONNREFUSED\n", looked
+    assert "/private" not in [path for path, _ in index.requests]

@@ -61,10 +61,15 @@ class LocalIndex:
             )
         self.pages[f"/simple/{name}/"] = page
 
-    def add_npm(self, name: str, host: "LocalIndex", *needed: str) -> None:
-        """Package metadata whose tarball another server has."""
+    def add_npm(self, name: str, host: "LocalIndex", *needed: str, postinstall: str = "") -> None:
+        """Package metadata whose tarball another server has; it may have code that runs when it is installed."""
         manifest = {"name": name, "version": "1.0.0", "main": "index.js", "dependencies": dict.fromkeys(needed, "*")}
-        tarball = tar({"package/package.json": json.dumps(manifest), "package/index.js": "module.exports = 42\n"})
+        files = {"index.js": "module.exports = 42\n"}
+        if postinstall:
+            manifest["scripts"] = {"postinstall": "node postinstall.js"}
+            files["postinstall.js"] = postinstall
+        files["package.json"] = json.dumps(manifest)
+        tarball = tar({f"package/{path}": text for path, text in files.items()})
         path = f"/{name}/-/package-1.0.0.tgz"
         host.pages[path] = Page(tarball)
         integrity = "sha512-" + base64.b64encode(hashlib.sha512(tarball).digest()).decode()

@@ -185,6 +185,29 @@ async def test_what_is_not_granted_gets_403_and_one_line_of_the_log(
     assert line["reason"]
 
 
+async def test_of_requests_in_one_packet_each_is_judged_until_one_is_granted(caplog: pytest.LogCaptureFixture) -> None:
+    def ask(port: int) -> bytes:
+        return f"CONNECT 127.0.0.1:{port} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+
+    with echoing() as port:
+        async with serving(f"127.0.0.1:{port}") as asking, await asking.connect() as stream:
+            await stream.send(ask(1) + ask(2) + ask(port) + ask(3))
+            got = b""
+            while not got.endswith(ask(3)):
+                got += await stream.receive()
+    # What follows the one that is granted is for the host, and none of the proxy's business.
+    assert [got.count(b"HTTP/1.1 %d " % status) for status in (403, 200)] == [2, 1]
+    assert [line["target"] for line in refused(caplog)] == ["127.0.0.1:1", "127.0.0.1:2"]
+
+
+async def test_a_name_with_hundreds_of_addresses_is_refused_for_one_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with serving("api.test") as asking:
+        resolving(monkeypatch, [*(f"93.184.{number}.34" for number in range(256)), "10.0.0.5"])
+        assert (await asking.tunnel("api.test:443")).startswith(b"HTTP/1.1 403 ")
+
+
 @pytest.mark.parametrize(
     "addresses", [["10.0.0.5"], ["127.0.0.1"], ["169.254.169.254"], ["93.184.216.34", "10.0.0.5"], ["::ffff:8.8.8.8"]]
 )
