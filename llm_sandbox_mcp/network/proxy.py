@@ -56,8 +56,10 @@ class Proxy:
         self._forwarder = forwarder
         self._threads = anyio.CapacityLimiter(_THREADS)
         self._held: set[str] = set()
-        # Each takes two descriptors; as many are left for all else that the server does.
-        self._shared = anyio.Semaphore(max(CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4))
+        # Each of either takes two descriptors; a third and more are left for all else that the server does.
+        files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self._shared = anyio.Semaphore(max(CONNECTIONS, files // 4))
+        self._pipes = anyio.Semaphore(files // 16)
 
     @asynccontextmanager
     async def attached(self, sandbox: Sandbox) -> AsyncIterator[None]:
@@ -88,7 +90,7 @@ class Proxy:
         try:
             async with sandbox.listen(PROXY_PORT) as listener, open_tasks() as tasks:
                 resolver = Resolver(tasks, self._threads, _LOOKUPS)
-                gate = Gate(sandbox, self._audit, resolver, self._secrets, self._forwarder, self._held)
+                gate = Gate(sandbox, self._audit, resolver, self._secrets, self._forwarder, self._held, self._pipes)
                 serving = Serving(gate.answer, CONNECTIONS, self._shared, bodies=bodies, on_unreadable=gate.unreadable)
                 started = True
                 task_status.started()
@@ -110,6 +112,7 @@ class Gate:
         secrets: Sequence[Secret],
         forwarder: "Forwarder | None",
         held: Set[str],
+        pipes: anyio.Semaphore,
     ) -> None:
         self._sandbox = sandbox.id
         self._destinations = sandbox.policy.network.destinations
@@ -118,6 +121,7 @@ class Gate:
         self._secrets = secrets
         self._forwarder = forwarder
         self._held = held
+        self._pipes = pipes
         self._refused = 0
         self._turn = anyio.Lock()
 
@@ -148,7 +152,7 @@ class Gate:
             stream, early = await reply.switch()
             if early:
                 await upstream.send(early)
-            await carry(stream, upstream, IDLE)
+            await carry(stream, upstream, IDLE, self._pipes)
 
     async def _forwarded(self, forwarder: "Forwarder", request: Request, reply: Reply) -> bool:
         """Answers a request for a destination that has secrets; false for any other."""

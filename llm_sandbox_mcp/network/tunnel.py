@@ -3,7 +3,7 @@
 import fcntl
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 
 import anyio
@@ -19,8 +19,11 @@ _GONE = (anyio.BrokenResourceError, anyio.ClosedResourceError)
 _FLAGS = os.SPLICE_F_MOVE | os.SPLICE_F_NONBLOCK
 
 
-async def carry(one: ByteStream, other: ByteStream, idle: float) -> None:
-    """Returns once both directions have ended, either connection is lost, or nothing moved for `idle` seconds."""
+async def carry(one: ByteStream, other: ByteStream, idle: float, pipes: anyio.Semaphore) -> None:
+    """Returns once both directions have ended, either connection is lost, or nothing moved for `idle` seconds.
+
+    Each direction that carries much takes one of the pipes, where there is one left.
+    """
     with anyio.CancelScope(deadline=anyio.current_time() + idle) as scope:
 
         def moved() -> None:
@@ -29,7 +32,7 @@ async def carry(one: ByteStream, other: ByteStream, idle: float) -> None:
         async def pass_on(source: ByteStream, target: ByteStream) -> None:
             try:
                 with suppress(anyio.EndOfStream):
-                    await _pass_on(source, target, moved)
+                    await _pass_on(source, target, moved, pipes)
                 await target.send_eof()
             except _GONE:
                 scope.cancel()
@@ -39,7 +42,7 @@ async def carry(one: ByteStream, other: ByteStream, idle: float) -> None:
             tasks.start_soon(pass_on, other, one)
 
 
-async def _pass_on(source: ByteStream, target: ByteStream, moved: Callable[[], None]) -> None:
+async def _pass_on(source: ByteStream, target: ByteStream, moved: Callable[[], None], pipes: anyio.Semaphore) -> None:
     total = 0
     while total < _MUCH or not (isinstance(source, RawStream) and isinstance(target, RawStream)):
         data = await source.receive(_PIECE)
@@ -48,9 +51,9 @@ async def _pass_on(source: ByteStream, target: ByteStream, moved: Callable[[], N
         moved()
         total += len(data)
     try:
-        with _pipe() as (outlet, inlet):
+        with _pipe(pipes) as (outlet, inlet):
             await _splice(source, target, outlet, inlet, moved)
-    except OSError:  # no descriptor is left: it goes on as it began
+    except (anyio.WouldBlock, OSError):  # none is left: it goes on as it began
         while True:
             await target.send(await source.receive(_PIECE))
             moved()
@@ -67,12 +70,13 @@ async def _splice(source: RawStream, target: RawStream, outlet: int, inlet: int,
 
 
 @contextmanager
-def _pipe() -> Iterator[tuple[int, int]]:
-    outlet, inlet = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
+def _pipe(pipes: anyio.Semaphore) -> Iterator[tuple[int, int]]:
+    pipes.acquire_nowait()
+    with ExitStack() as held:
+        held.callback(pipes.release)
+        outlet, inlet = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        held.callback(os.close, outlet)
+        held.callback(os.close, inlet)
         with suppress(OSError):  # an ordinary user may have only so many that are larger than usual
             fcntl.fcntl(inlet, fcntl.F_SETPIPE_SZ, _PIPE)
         yield outlet, inlet
-    finally:
-        os.close(outlet)
-        os.close(inlet)

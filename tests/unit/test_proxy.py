@@ -2,10 +2,12 @@
 
 import json
 import logging
+import os
+import resource
 import socket
 import threading
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -151,6 +153,34 @@ async def test_what_is_sent_passes_whole_and_its_end_with_it(size: int) -> None:
                 async for data in stream:
                     got += data
             assert got == sent
+
+
+async def test_connections_that_carry_much_leave_descriptors_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (64, 64))
+    before = pipes()
+    sent = bytes(range(256)) * 8000
+    with echoing() as port:
+        async with serving(f"127.0.0.1:{port}") as asking, AsyncExitStack() as held:
+            for _ in range(6):
+                stream = await held.enter_async_context(await asking.connect())
+                await stream.send(f"CONNECT 127.0.0.1:{port} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+                await answer(stream)
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(stream.send, sent)
+                    got = b""
+                    while len(got) < len(sent):
+                        got += await stream.receive()
+                assert got == sent
+            assert 0 < pipes() - before <= 8
+
+
+def pipes() -> int:
+    """The ends of pipes that this process has open."""
+    ends = 0
+    for descriptor in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            ends += os.readlink(f"/proc/self/fd/{descriptor}").startswith("pipe:")
+    return ends
 
 
 @pytest.mark.parametrize(
