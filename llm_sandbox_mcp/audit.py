@@ -1,11 +1,14 @@
 """What was refused, for the operator: one line of JSON for each, which nothing that code chose can forge."""
 
+import fcntl
+import io
 import json
 import logging
 import os
 import sys
 from collections import deque
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Self
@@ -104,16 +107,38 @@ def _line(event: str, facts: dict[str, object]) -> str:
 
 
 def _append(file: str, text: str, size: int) -> None:
-    with suppress(FileNotFoundError):
-        if os.stat(file).st_size >= size:
-            os.replace(file, f"{file}.1")
-    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    with open(descriptor, "wb", buffering=0) as log:
-        whole, rest = os.fstat(descriptor).st_size, memoryview(text.encode())
-        try:
-            while rest:  # a disk that has room for a part takes that part
-                rest = rest[log.write(rest) :]
-        except OSError:
-            # The next line must not begin in the middle of this one.
-            log.truncate(whole)
-            raise
+    with _locked(file) as log:
+        whole = os.fstat(log.fileno()).st_size
+        if whole < size:
+            _write_whole(log, text.encode(), whole)
+            return
+        os.replace(file, f"{file}.1")
+    _append(file, text, sys.maxsize)
+
+
+@contextmanager
+def _locked(file: str) -> Iterator[io.FileIO]:
+    """The file, opened for no other server that has the same one to rename it or to write."""
+    while True:
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        with open(descriptor, "wb", buffering=0) as log:
+            with suppress(OSError):  # some file systems have no locks
+                fcntl.flock(log, fcntl.LOCK_EX)
+            try:
+                renamed = not os.path.samestat(os.fstat(descriptor), os.stat(file))
+            except FileNotFoundError:
+                renamed = True
+            if not renamed:
+                yield log
+                return
+
+
+def _write_whole(log: io.FileIO, content: bytes, before: int) -> None:
+    rest = memoryview(content)
+    try:
+        while rest:  # a disk that has room for a part takes that part
+            rest = rest[log.write(rest) :]
+    except OSError:
+        # The next line must not begin in the middle of this one.
+        log.truncate(before)
+        raise

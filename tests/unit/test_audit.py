@@ -3,6 +3,8 @@
 import json
 import logging
 import os
+import threading
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
@@ -107,3 +109,24 @@ async def test_the_file_has_a_bound_and_what_was_before_is_beside_it(tmp_path: P
     assert numbers == [3] * 5
     assert before == [2] * 5
     assert sorted(path.name for path in tmp_path.iterdir()) == ["audit.log", "audit.log.1"]
+
+
+async def test_of_two_servers_with_one_file_only_one_puts_it_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meeting, replace = threading.Barrier(2), os.replace
+
+    def slowly(*paths: str) -> None:
+        # If the other comes this far too, it is let go first.
+        with suppress(threading.BrokenBarrierError):
+            meeting.wait(0.2)
+        replace(*paths)
+
+    monkeypatch.setattr(os, "replace", slowly)
+    file = tmp_path / "audit.log"
+    file.write_text("before\n" * 100)
+    async with Audit(str(file), 700) as one, Audit(str(file), 700) as other:
+        one.note("network.refused", number=1)
+        other.note("network.refused", number=2)
+    assert sorted(json.loads(line)["number"] for line in file.read_text().splitlines()) == [1, 2]
+    assert (tmp_path / "audit.log.1").read_text() == "before\n" * 100
