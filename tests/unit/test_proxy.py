@@ -433,6 +433,22 @@ async def test_a_secret_goes_nowhere_else(site: Site, target: str, caplog: pytes
     assert "hunter2" not in caplog.text
 
 
+async def test_a_name_with_a_secret_is_resolved_once_and_nowhere_private(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = Secret(Destination("models.test", site.port), "authorization", SECRET)
+    ask = f"GET http://models.test:{site.port}/ HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+    async with serving(secrets=(named,)) as asking:
+        resolving(monkeypatch, ["127.0.0.1"])
+        assert (await asking.send(ask)).startswith(b"HTTP/1.1 403 'models.test' is at an address that is not public")
+    async with serving(f"127.0.0.1:{site.port}", secrets=(named,)) as asking:
+        asked = resolving(monkeypatch, ["127.0.0.1"], ["10.0.0.5"])
+        # The server there has another name, and learns nothing.
+        assert (await asking.send(ask)).startswith(b"HTTP/1.1 502 models.test failed at TLS: ")
+    assert asked == ["models.test"]
+    assert site.asked == []
+
+
 async def test_of_two_secrets_of_a_host_each_goes_to_its_own_port(site: Site) -> None:
     async with serving(secrets=(secret(site.port + 1, "x-other", "other"), secret(site.port))) as asking:
         await asking.send(f"GET http://127.0.0.1:{site.port}/ HTTP/1.1\r\nHost: x\r\n\r\n".encode())
