@@ -131,8 +131,9 @@ INSPECTED: _Numbers = {
 # the exit signal; only unshare and clone3 take it as a flag.
 NEW_NAMESPACES = 0x7E020000
 # The first two put keystrokes into a terminal that the sandbox shares; the third loads kernel modules (line
-# disciplines): TIOCSTI, TIOCLINUX, TIOCSETD.
-REFUSED_REQUESTS = (0x5412, 0x541C, 0x5423)
+# disciplines): TIOCSTI, TIOCLINUX, TIOCSETD. The others load bridge and 8021q for whoever asks a socket, before the
+# kernel looks at rights (net/socket.c): SIOCGIFBR, SIOCSIFBR, SIOCGIFVLAN, SIOCSIFVLAN, and SIOCBRADDBR to SIOCBRDELIF.
+REFUSED_REQUESTS = (0x5412, 0x541C, 0x5423, 0x8940, 0x8941, 0x8982, 0x8983, 0x89A0, 0x89A1, 0x89A2, 0x89A3)
 FILE_TYPE, DEVICES = 0o170000, (0o020000, 0o060000)
 AF_UNIX, INTERNET = 1, (2, 10)
 SOCK_TYPE_MASK, SOCK_STREAM, SOCK_DGRAM = 0xF, 1, 2

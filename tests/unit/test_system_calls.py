@@ -160,14 +160,22 @@ def test_stream_and_datagram_sockets_are_allowed(machine: str, family: int, kind
     assert judge(machine, "socket", family, kind | flags, 0) == ALLOW
 
 
-@given(machines, st.sampled_from([0x5412, 0x541C, 0x5423]), high_halves)
-def test_high_bits_do_not_hide_a_terminal_injection(machine: str, request_: int, high: int) -> None:
+@given(
+    machines,
+    st.sampled_from([0x5412, 0x541C, 0x5423, 0x8940, 0x8941, 0x8982, 0x8983, *range(0x89A0, 0x89A4)]),
+    high_halves,
+)
+def test_high_bits_do_not_hide_a_terminal_injection_or_the_loading_of_a_module(
+    machine: str, request_: int, high: int
+) -> None:
     assert judge(machine, "ioctl", 0, high | request_) == "EPERM"
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-@pytest.mark.parametrize("request_", [0x5401, 0x5413, 0x541B, 0x5421])
-def test_ordinary_terminal_requests_are_allowed(machine: str, request_: int) -> None:
+@pytest.mark.parametrize(
+    "request_", [0x5401, 0x5413, 0x541B, 0x5421, 0x8912, 0x8927, 0x8933, 0x893F, 0x8942, 0x8981, 0x8984, 0x89A4]
+)
+def test_ordinary_requests_to_terminals_and_sockets_are_allowed(machine: str, request_: int) -> None:
     assert judge(machine, "ioctl", 1, request_) == ALLOW
 
 
