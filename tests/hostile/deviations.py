@@ -64,8 +64,9 @@ FINDINGS: dict[str, tuple[str, set[str]]] = {
         },
     ),
     "test_no_setting_of_the_kernel_can_be_written": (
-        "its own audit id, which tells nobody anything, and the first process's badness, which bounds only itself",
-        {"self/loginuid", "1/oom_score_adj"},
+        "its own audit id, which tells nobody anything, the first process's badness, which bounds only itself, and files by "
+        "which the kernel wakes who waits for memory",
+        {"self/loginuid", "1/oom_score_adj", *(f"/proc/pressure/{name}" for name in ("cpu", "io", "memory", "irq"))},
     ),
     "test_sysfs_and_control_groups_are_not_there": (
         _PROC,
@@ -73,7 +74,21 @@ FINDINGS: dict[str, tuple[str, set[str]]] = {
     ),
     "test_nothing_in_proc_tells_of_the_host": (
         _PROC,
-        {"cmdline", "config.gz", "interrupts", "kallsyms", "key-users"},
+        {
+            *(
+                "cmdline",
+                "config.gz",
+                "interrupts",
+                "kallsyms",
+                "key-users",
+                "iomem",
+                "ioports",
+                "locks",
+                "modules",
+                "softirqs",
+            ),
+            *("bus", "driver", "fs", "irq", "pressure"),
+        },
     ),
     "test_no_folder_of_the_system_can_be_written": (
         _OWN_HANDLERS,

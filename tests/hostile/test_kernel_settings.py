@@ -24,6 +24,14 @@ for root in ('/proc/sys', '/sys'):
         for name in names:
             path = os.path.join(folder, name)
             attempt(path, os.open, path, os.O_WRONLY)
+for folder, folders, names in os.walk('/proc'):
+    if folder == '/proc':
+        # What a process has of itself, and what is tried above.
+        folders[:] = [name for name in folders if not name.isdigit() and name not in ('sys', 'self', 'thread-self')]
+    for name in names:
+        path = os.path.join(folder, name)
+        if os.path.isfile(path):
+            attempt(path, os.open, path, os.O_WRONLY)
 attempt('adj below its own', write, '/proc/self/oom_score_adj', '-1000')
 """
         + """
@@ -47,11 +55,14 @@ async def test_nothing_in_proc_tells_of_the_host(arena: Arena, tolerated: Tolera
     output = await arena.check("""
 import json, os
 sizes = {}
-for name in ('kallsyms', 'kcore', 'interrupts', 'cmdline', 'config.gz', 'keys', 'key-users', 'sched_debug', 'timer_list'):
+for name in ('kallsyms', 'kcore', 'interrupts', 'cmdline', 'config.gz', 'keys', 'key-users', 'sched_debug', 'timer_list',
+             'iomem', 'ioports', 'modules', 'locks', 'softirqs', 'kmsg', 'kpagecount', 'slabinfo', 'vmallocinfo'):
     try:
         sizes[name] = len(open(f'/proc/{name}', 'rb').read(100))
     except OSError:
         sizes[name] = 0
+for name in ('acpi', 'asound', 'bus', 'driver', 'fs', 'irq', 'pressure', 'scsi'):
+    sizes[name] = len(os.listdir(f'/proc/{name}')) if os.path.isdir(f'/proc/{name}') else 0
 print(json.dumps(sizes))
 """)
     tolerated(name for name, size in json.loads(output).items() if size)

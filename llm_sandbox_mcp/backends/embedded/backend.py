@@ -173,6 +173,7 @@ class EmbeddedBackend(Backend):
             tools=launcher.places["tools"],
             init=stage.init,
             resolving=stage.resolving,
+            empty=stage.empty,
             terminals=stage.terminals if launcher.own_terminals else None,
         )
         enforced = launcher.cgroups > 0

@@ -16,7 +16,12 @@ UID = 1000
 """The uid inside; outside it is the sandbox's own, or the server's where that has none to give."""
 
 _SHM = 64 << 20
-_MASKED = ("kallsyms", "kcore", "interrupts", "cmdline", "config.gz", "keys", "key-users", "sched_debug", "timer_list")
+_MASKED = (
+    *("kallsyms", "kcore", "interrupts", "cmdline", "config.gz", "keys", "key-users", "sched_debug", "timer_list"),
+    *("iomem", "ioports", "modules", "locks", "softirqs"),
+)
+_MASKED_FOLDERS = ("acpi", "asound", "bus", "driver", "fs", "irq", "pressure", "scsi")
+"""Devices, disks and interrupts of the machine; anybody may write to files of `pressure`, to be woken by the kernel."""
 _ROOT_LINKS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _NOFILE = 4096
 
@@ -32,6 +37,8 @@ class Mounts:
     init: Path
     resolving: Path
     """Files of /etc in the place of others, where names are resolved over an open network."""
+    empty: Path
+    """A folder with nothing in it."""
     terminals: Path | None
     """The sandbox's own pseudo-terminals; without them it has those of the machine."""
 
@@ -55,7 +62,7 @@ def command(
         *("--ro-bind", str(mounts.environments), ENVIRONMENTS),
         *("--ro-bind", str(mounts.tools), TOOLS),
         *("--ro-bind", str(mounts.init), "/opt/init.py"),
-        *_proc(),
+        *_proc(mounts.empty),
         *("--dev", "/dev", *_tmpfs("/dev/shm", _SHM, "1777")),
         *(("--dev-bind", str(mounts.terminals), "/dev/pts") if mounts.terminals else ()),
         *("--remount-ro", "/dev"),
@@ -84,12 +91,15 @@ def _resolving(folder: Path) -> Iterator[str]:
         yield from ("--ro-bind", str(folder / name), f"/etc/{name}")
 
 
-def _proc() -> Iterator[str]:
+def _proc(empty: Path) -> Iterator[str]:
     # The processes of /proc are those of the new namespace; these other files still tell of the host.
     yield from ("--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys")
     for name in _MASKED:
         if os.path.exists(f"/proc/{name}"):
             yield from ("--ro-bind", "/dev/null", f"/proc/{name}")
+    for name in _MASKED_FOLDERS:
+        if os.path.isdir(f"/proc/{name}"):
+            yield from ("--ro-bind", str(empty), f"/proc/{name}")
 
 
 def _tmpfs(path: str, size: int, mode: str) -> tuple[str, ...]:

@@ -32,6 +32,10 @@ class Stage:
         return self.path / "resolving"
 
     @property
+    def empty(self) -> Path:
+        return self.path / "empty"
+
+    @property
     def handlers(self) -> Path:
         return self.path / "handlers"
 
@@ -62,6 +66,7 @@ def write_stage(path: Path, handlers: Mapping[str, Path]) -> Stage:
         for name, text in RESOLVING.items():
             (stage.resolving / name).write_text(text)
         stage.terminals.mkdir()
+        stage.empty.mkdir()
         stage.handlers.mkdir()
         for name, folder in handlers.items():
             shutil.copytree(folder, stage.handlers / name, ignore=shutil.ignore_patterns("__pycache__", "selftest"))
