@@ -157,8 +157,8 @@ def _set_limits(limits: str) -> None:
 
 
 def _confine(rules: str) -> None:
-    """Puts Landlock's rules into force for this process and all that it starts: `attributes,place=rights,...`."""
-    attributes, *places = rules.split(",")
+    """Puts Landlock's rules into force for this process and all that it starts: `attributes,flags,place=rights,...`."""
+    attributes, flags, *places = rules.split(",")
     given = bytes.fromhex(attributes)
     ruleset = _call("syscall", _LANDLOCK_CREATE, given, len(given), 0)
     for place in places:
@@ -170,7 +170,7 @@ def _confine(rules: str) -> None:
         rule = int(rights).to_bytes(8, "little") + descriptor.to_bytes(4, "little")
         _call("syscall", _LANDLOCK_ADD, ruleset, _LANDLOCK_BENEATH, rule, 0)
         os.close(descriptor)
-    _call("syscall", _LANDLOCK_RESTRICT, ruleset, 0)
+    _call("syscall", _LANDLOCK_RESTRICT, ruleset, int(flags))
     os.close(ruleset)
 
 

@@ -19,6 +19,8 @@ _RIGHTS = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16) - 
 """All that can be done with files, by the version of the ABI that it is known since."""
 _SCOPES_SINCE, _SCOPES = 6, 0b11
 """Abstract sockets and signals stay within."""
+_FLAGS_SINCE, _LOG_NOTHING_OF_THEIRS = 7, 1 << 2
+"""Code can take more from itself; the machine's audit log would say so each time that it then tries."""
 
 _READ = _EXECUTE | _READ_FILE | _READ_DIR
 _CHANGE = _READ_FILE | _READ_DIR | _WRITE_FILE | _TRUNCATE
@@ -40,12 +42,13 @@ def version() -> int:
 
 
 def rules(abi: int) -> str:
-    """What PID 1 is told: what is handled at all, then what may be done at each place; empty without Landlock."""
+    """What PID 1 is told: what is handled, with which flags, and what may be done where; empty without Landlock."""
     if not abi:
         return ""
     handled = max(rights for since, rights in _RIGHTS.items() if since <= abi)
     # The size tells the kernel how much of the structure is meant: files; networks, of which nothing; scopes.
     words = [handled, 0, _SCOPES] if abi >= _SCOPES_SINCE else [handled]
     attributes = b"".join(word.to_bytes(8, "little") for word in words)
+    flags = _LOG_NOTHING_OF_THEIRS if abi >= _FLAGS_SINCE else 0
     places = (f"{path}={rights & handled}" for path, rights in _PLACES.items())
-    return ",".join((attributes.hex(), *places))
+    return ",".join((attributes.hex(), str(flags), *places))
