@@ -4,8 +4,8 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -70,21 +70,50 @@ def run(
 
     `lent` gives the user uids for sandboxes; `privileges` are further arguments of setpriv.
     """
-    settings = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(packages), "PYTHONDONTWRITEBYTECODE": "1"}
-    with NamedTemporaryFile("w") as ranges:
-        ranges.write(f"{USER}:{LENT.start}:{len(LENT)}\n" if lent else "")
-        ranges.flush()
-        os.chmod(ranges.name, 0o644)
-        lending = ["unshare", "--mount", "sh", "-c", _LENDING, "sh", ranges.name]
+    with _lending(lent) as lending:
         return subprocess.run(
             [*lending, *_AS_USER, *privileges, interpreter(), *argv],
             cwd=cwd or packages,
-            env={**settings, **(env or {})},
+            env=_settings(packages, env),
             capture_output=True,
             text=True,
             timeout=LIMIT,
             check=False,
         )
+
+
+@contextmanager
+def started(
+    packages: Path, *argv: str, cwd: Path, env: Mapping[str, str], lent: bool
+) -> Iterator[subprocess.Popen[str]]:
+    """The same, for as long as the scope."""
+    with (
+        _lending(lent) as lending,
+        subprocess.Popen(
+            [*lending, *_AS_USER, interpreter(), *argv],
+            cwd=cwd,
+            env=_settings(packages, env),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as process,
+    ):
+        yield process
+
+
+@contextmanager
+def _lending(lent: bool) -> Iterator[Sequence[str]]:
+    """What runs a command where uids are lent to the user, or none are."""
+    with NamedTemporaryFile("w") as ranges:
+        ranges.write(f"{USER}:{LENT.start}:{len(LENT)}\n" if lent else "")
+        ranges.flush()
+        os.chmod(ranges.name, 0o644)
+        yield ["unshare", "--mount", "sh", "-c", _LENDING, "sh", ranges.name]
+
+
+def _settings(packages: Path, env: Mapping[str, str] | None) -> Mapping[str, str]:
+    settings = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(packages), "PYTHONDONTWRITEBYTECODE": "1"}
+    return {**settings, **(env or {})}
 
 
 def _needed(name: str) -> list[Distribution]:

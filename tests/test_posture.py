@@ -1,22 +1,20 @@
-"""A live sandbox of bubblewrap, looked at from outside, against what the README's table promises of it."""
+"""Live sandboxes of bubblewrap, all their processes looked at from outside, against what the README's table promises."""
 
 import os
 import re
-import secrets
+import shutil
 import tomllib
-from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
+from llm_sandbox_mcp.backends import BACKENDS
 from llm_sandbox_mcp.backends.embedded import landlock
-from llm_sandbox_mcp.wiring import open_service
-from tests.engines import host_folder, need, small_profile
+from tests.engines import need_open_network
+from tests.promises import ROOT, TABLE, listed, showing
+from tests.watched import MEMORY, PIDS, SECRET, Watched, watched
 
-pytestmark = pytest.mark.anyio
-
-ROOT = Path(__file__).parents[1]
 NAMESPACES = {
     "user": "user",
     "mount": "mnt",
@@ -29,207 +27,161 @@ NAMESPACES = {
 """The README's words, and the kernel's."""
 MOST_LAYERS = 16
 """Of Landlock, one upon the other."""
-COUNT_LAYERS = """
-import ctypes
-libc, layers = ctypes.CDLL(None), 0
-while True:
-    ruleset = libc.syscall(444, (4).to_bytes(8, 'little'), 8, 0)
-    if ruleset < 0 or libc.syscall(446, ruleset, 0) < 0:
-        break
-    layers += 1
-layers
-"""
+SERVERS = {
+    "root": ("root", "none"),
+    "root, open network": ("root", "open"),
+    "ordinary user, uids lent": ("lent", "none"),
+    "ordinary user": ("without", "none"),
+}
+"""Who runs the server, and the network of its profile."""
+KINDS = ("/opt/init.py", "/opt/handlers/python/runner.py", "sleep\0001000", "sleep\0002000", "sleep\0003000")
+"""What there has to be to look at: PID 1, a runner, its child, a daemon, what a shell left behind."""
 
 
-def promised() -> Mapping[str, Mapping[str, str]]:
-    """The README's table: for each layer what each backend has of it."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    lines = iter(text[text.index("| layer | embedded |") :].splitlines())
-    head = [cell.strip() for cell in next(lines).strip("|").split("|")]
-    next(lines)
-    rows = {}
-    for line in lines:
-        if not line.startswith("|"):
-            break
-        layer, *cells = (cell.strip() for cell in line.strip("|").split("|"))
-        rows[layer] = dict(zip(head[1:], cells, strict=True))
-    return rows
-
-
-TABLE = promised()
-
-
-def listed(layer: str) -> set[str]:
-    """What the table lists for embedded, before the first semicolon."""
-    return set(TABLE[layer]["embedded"].partition(";")[0].replace("`", "").split(", "))
-
-
-@dataclass(frozen=True)
-class Seen:
-    """What there is to look at, on the machine."""
-
-    code: int
-    """The process that runs code."""
-    first: int
-    """PID 1 of the sandbox."""
-    layers: int
-    """Of Landlock, that the code could add."""
-
-    @property
-    def both(self) -> tuple[int, int]:
-        return self.code, self.first
-
-    def status(self, key: str) -> set[str]:
-        found = set()
-        for process in self.both:
-            text = Path(f"/proc/{process}/status").read_text()
-            found |= set(re.findall(rf"^{key}:[ \t]*(.*)$", text, re.MULTILINE))
-        return found
-
-    def mounts(self) -> Mapping[str, tuple[set[str], str, str]]:
-        """By its place, of each mount: its options, its kind, and those of the kind."""
-        found = {}
-        for line in Path(f"/proc/{self.code}/mountinfo").read_text().splitlines():
-            here, _, there = line.partition(" - ")
-            kind, _, own = there.split(maxsplit=2)
-            found[here.split()[4]] = (set(here.split()[5].split(",")), kind, own)
-        return found
-
-    def group(self, process: int, controller: str) -> str:
-        """Its control group for that, in whichever version the machine has."""
-        groups = dict(line.split(":", 2)[1:] for line in Path(f"/proc/{process}/cgroup").read_text().splitlines())
-        return groups.get(controller, groups.get("", ""))
-
-    def descriptors(self, process: int) -> list[str]:
-        folder = Path(f"/proc/{process}/fd")
-        return [os.readlink(entry) for entry in folder.iterdir()]
-
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(scope="module")
-async def seen() -> AsyncIterator[Seen]:
+@pytest.fixture(scope="module", params=SERVERS)
+def seen(request: pytest.FixtureRequest) -> Iterator[Watched]:
+    user, network = SERVERS[request.param]
     if os.geteuid() != 0:
         pytest.skip("only root sees what a sandbox's processes have")
-    await need("embedded")
-    name = f"seen{secrets.token_hex(4)}"
-    with host_folder() as folder:
-        async with open_service(small_profile("embedded", folder)) as service:
-            layers = await service.execute(COUNT_LAYERS)
-            opened = await service.execute(f"open('/proc/self/comm', 'w').write({name!r})")
-            assert opened.status == layers.status == "ok", opened
-            (code,) = [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/comm") if _says(path, name)]
-            first = code
-            while _status(first, "NSpid")[-1] != "1":
-                first = int(_status(first, "PPid")[0])
-            yield Seen(code, first, int(layers.result or -1))
+    if network == "open":
+        need_open_network()
+    packages: Path = request.getfixturevalue("ordinary_packages") if user != "root" else ROOT
+    with watched(packages, user=user, network=network) as found:
+        commands = [process.read("cmdline") for process in found.inside]
+        assert not [kind for kind in KINDS if not any(kind in command for command in commands)], commands
+        assert any("uv\0pip" in command for command in commands), "an installation"
+        if shutil.which("g++", path="/usr/bin"):
+            assert any(command.startswith("/sandbox") or "/home" in command for command in commands), commands
+        yield found
 
 
-def _status(process: int, key: str) -> list[str]:
-    """The words of one line about a process."""
-    lines = Path(f"/proc/{process}/status").read_text().splitlines()
-    return next(line.split()[1:] for line in lines if line.startswith(f"{key}:"))
-
-
-def _says(path: Path, text: str) -> bool:
-    try:
-        return path.read_text().strip() == text
-    except OSError:
-        return False
-
-
-def namespaces(seen: Seen) -> None:
+def namespaces(seen: Watched) -> None:
     """The table lists those that are the sandbox's own, and no other is shared but that of clocks."""
-    own = {
-        name
-        for name in os.listdir("/proc/self/ns")
-        if not name.endswith("_for_children")
-        for process in seen.both
-        if os.readlink(f"/proc/{process}/ns/{name}") != os.readlink(f"/proc/self/ns/{name}")
-    }
-    assert own == {NAMESPACES[word] for word in listed("namespaces")}
+    names = [name for name in os.listdir("/proc/self/ns") if not name.endswith("_for_children")]
+    for sandbox in seen.sandboxes:
+        for process in sandbox:
+            theirs = {name: process.namespace(name) for name in names}
+            own = {name for name in names if theirs[name] != seen.server.namespace(name)}
+            assert own == {NAMESPACES[word] for word in listed("namespaces")}, process
+            assert theirs == {name: sandbox[0].namespace(name) for name in names}, process
+    for name in NAMESPACES.values():
+        assert len({first.namespace(name) for first, *_ in seen.sandboxes}) == len(seen.sandboxes)
 
 
-def capabilities(seen: Seen) -> None:
+def capabilities(seen: Watched) -> None:
     assert listed("capabilities") == {"none"}
     for kind in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
-        assert seen.status(kind) == {"0" * 16}, kind
+        assert {process.status(kind) for process in seen.inside} == {"0" * 16}, kind
 
 
-def gain(seen: Seen) -> None:
-    assert seen.status("NoNewPrivs") == {"1"}
-    assert all({"nosuid", "nodev"} <= seen.mounts()[place][0] for place in listed("writable folders"))
+def gain(seen: Watched) -> None:
+    assert {process.status("NoNewPrivs") for process in (*seen.inside, *seen.outside)} == {"1"}
+    for place, (_, options, kind, _) in seen.runner.mounts().items():
+        assert "nosuid" in options, place
+        assert "nodev" in options or kind in ("devtmpfs", "devpts"), place
 
 
-def system_calls(seen: Seen) -> None:
-    assert seen.status("Seccomp") == {"2"}
-    assert seen.status("Seccomp_filters") == {"1"}
+def system_calls(seen: Watched) -> None:
+    assert {process.status("Seccomp") for process in seen.inside} == {"2"}
+    assert {process.status("Seccomp_filters") for process in seen.inside} == {"1"}
 
 
-def second_layer(seen: Seen) -> None:
-    assert seen.layers == MOST_LAYERS - bool(landlock.version())
+def second_layer(seen: Watched) -> None:
+    """PID 1 has it before it starts anything, and none can put it off; how many there can be, only code can try."""
+    assert seen.said["layers"] == MOST_LAYERS - bool(landlock.version())
 
 
-def user(seen: Seen) -> None:
-    ids = {number for line in (*seen.status("Uid"), *seen.status("Gid")) for number in line.split()}
-    assert len(ids) == 1 and int(ids.pop()) >= 200_000
-    assert seen.status("Groups") == {""}
+def user(seen: Watched) -> None:
+    """One of its own for each, where there are any to have; the server's without."""
+    of_each = []
+    for sandbox in seen.sandboxes:
+        ids = {number for process in sandbox for key in ("Uid", "Gid") for number in process.status(key).split()}
+        assert len(ids) == 1, ids
+        of_each.append(int(ids.pop()))
+        assert of_each[-1] in seen.users
+        assert {process.status("Groups") for process in sandbox} == {""}
+    if len(seen.users) > 1:
+        assert len(set(of_each)) == len(of_each)
+        assert int(seen.server.status("Uid").split()[0]) not in of_each
 
 
-def root(seen: Seen) -> None:
+def root(seen: Watched) -> None:
     """Nothing is a writable mount but the folders listed, processes' own files, and device nodes."""
-    writable = {place for place, (options, _, _) in seen.mounts().items() if "rw" in options}
-    assert "/" not in writable
-    devices = {place for place, (_, kind, _) in seen.mounts().items() if kind in ("devtmpfs", "devpts")}
+    assert listed("root folder") == {"read-only"}
+    mounts = seen.runner.mounts()
+    writable = {place for place, (_, options, _, _) in mounts.items() if "rw" in options}
+    devices = {place for place, (_, _, kind, _) in mounts.items() if kind in ("devtmpfs", "devpts")}
     assert writable - devices - {"/proc"} == listed("writable folders")
+    assert "ro" in mounts["/"][1] and "ro" in mounts["/dev"][1]
+    assert not any(place.startswith("/sys") for place in mounts)
 
 
-def writable_folders(seen: Seen) -> None:
+def writable_folders(seen: Watched) -> None:
     for place in listed("writable folders"):
-        options, kind, own = seen.mounts()[place]
-        assert kind == "tmpfs" and "size=" in own and "rw" in options, place
+        _, options, kind, own = seen.runner.mounts()[place]
+        assert kind == "tmpfs" and "size=" in own and {"rw", "nosuid", "nodev"} <= options, place
 
 
-def environment(seen: Seen) -> None:
-    assert Path(f"/proc/{seen.first}/environ").read_bytes() == b"PWD=/\0"
+def environment(seen: Watched) -> None:
+    assert listed("environment") == {"nothing of the server's"}
     handler = tomllib.loads((ROOT / "handlers/python/handler.toml").read_text(encoding="utf-8"))
     own = {"PATH", "HOME", "USER", "LOGNAME", "LANG", *handler["env"]}
-    names = {entry.partition("=")[0] for entry in Path(f"/proc/{seen.code}/environ").read_text().split("\0") if entry}
+    names = {entry.partition("=")[0] for entry in seen.runner.variables()}
     assert {name for name in names if not name.startswith("SANDBOX_")} == own
+    assert {frozenset(first.variables()) for first, *_ in seen.sandboxes} == {frozenset({"PWD=/"})}
+    assert not [process for process in seen.inside if SECRET in process.read("environ")]
+    assert {process.read("environ") for process in seen.outside} == {""}
+    assert SECRET in seen.server.read("environ"), "as there would be nothing to find"
 
 
-def descriptors(seen: Seen) -> None:
-    """Pipes to the server and what the interpreter itself opened; PID 1 has its socket."""
-    kinds = {re.sub(r":\[\d+\]$", "", target) for target in seen.descriptors(seen.code)}
+def descriptors(seen: Watched) -> None:
+    """Pipes to the server and what processes themselves opened, in their own file system; PID 1 has its socket."""
+    kinds = {re.sub(r":\[\d+\]$", "", target) for target in seen.runner.descriptors().values()}
     assert kinds <= {"pipe", "/dev/null", "anon_inode"}
-    assert len([target for target in seen.descriptors(seen.first) if target.startswith("socket")]) == 1
+    theirs = {target for process in (seen.server, *seen.outside) for target in process.descriptors().values()}
+    for first, *others in seen.sandboxes:
+        mounts = {number for number, *_ in first.mounts().values()}
+        assert len([target for target in first.descriptors().values() if target.startswith("socket")]) == 1
+        for process in (first, *others):
+            found = process.descriptors()
+            assert not [target for target in found.values() if target.startswith("socket") and target in theirs]
+            opened = {number: target for number, target in found.items() if target.startswith("/")}
+            strange = {number: target for number, target in opened.items() if process.mount_of(number) not in mounts}
+            # What bubblewrap was started with: nothing to read, and a place for its last words.
+            assert set(strange.values()) <= ({"/dev/null", "/memfd:log (deleted)"} if process == first else set())
 
 
-def pseudo_terminals(seen: Seen) -> None:
+def pseudo_terminals(seen: Watched) -> None:
     """So many, of an instance that no other process has."""
     number = re.match(r"(\d+) of its own", TABLE["pseudo-terminals"]["embedded"])
     assert number
-    _, kind, own = seen.mounts()["/dev/pts"]
+    assert seen.said["probed"]["terminals"] == "ok"
+    _, _, kind, own = seen.runner.mounts()["/dev/pts"]
     assert kind == "devpts" and f"max={number[1]}" in own.split(",")
-    theirs, ours = (os.stat(f"{root}/dev/pts").st_dev for root in (f"/proc/{seen.code}/root", ""))
-    assert theirs != ours
+    devices = {os.stat(f"/proc/{first.pid}/root/dev/pts").st_dev for first, *_ in seen.sandboxes}
+    assert len(devices - {os.stat("/dev/pts").st_dev}) == len(seen.sandboxes)
 
 
-def limits(seen: Seen) -> None:
+def limits(seen: Watched) -> None:
+    """A group of its own for each sandbox, with what makes and connects it; or limits of each process."""
+    if not seen.limited():
+        expected = {"Max processes": str(PIDS), "Max data size": str(MEMORY)}
+        assert all(expected.items() <= process.limits().items() for process in seen.inside)
+        return
     for controller in ("memory", "pids", "cpu"):
-        own = seen.group(seen.code, controller)
-        assert own == seen.group(seen.first, controller) != seen.group(os.getpid(), controller)
+        groups = [{process.group(controller) for process in sandbox} for sandbox in seen.sandboxes]
+        assert {len(group) for group in groups} == {1}
+        own = {group.pop() for group in groups}
+        assert len(own) == len(seen.sandboxes) and seen.server.group(controller) not in own
+        assert {process.group(controller) for process in seen.outside} <= own
 
 
-def network(seen: Seen) -> None:
-    lines = Path(f"/proc/{seen.code}/net/dev").read_text().splitlines()[2:]
-    assert [line.partition(":")[0].strip() for line in lines] == ["lo"]
+def network(seen: Watched) -> None:
+    expected = {"lo", "tap0"} if any(process.read("comm") == "slirp4netns\n" for process in seen.outside) else {"lo"}
+    assert {frozenset(process.interfaces()) for process in seen.inside} == {frozenset(expected)}
 
 
-CHECKS: Mapping[str, Callable[[Seen], None]] = {
+CHECKS: Mapping[str, Callable[[Watched], None]] = {
     "namespaces": namespaces,
     "capabilities": capabilities,
     "gaining privileges": gain,
@@ -247,15 +199,46 @@ CHECKS: Mapping[str, Callable[[Seen], None]] = {
 
 
 @pytest.mark.parametrize("layer", CHECKS)
-async def test_a_layer_is_as_the_readme_says(seen: Seen, layer: str) -> None:
+def test_a_layer_is_as_the_readme_says(seen: Watched, layer: str) -> None:
     CHECKS[layer](seen)
+
+
+def test_what_makes_a_sandbox_and_its_network_has_the_sandboxs_user_and_no_rights(seen: Watched) -> None:
+    """bubblewrap, which waits outside of each, and slirp4netns, which is root in the sandbox's namespace alone."""
+    programs = [process.read("comm").strip() for process in seen.outside]
+    assert programs.count("bwrap") == len(seen.sandboxes)
+    users = {number for process in seen.inside for number in process.status("Uid").split()}
+    for process, program in zip(seen.outside, programs, strict=True):
+        assert {*process.status("Uid").split(), *process.status("Gid").split()} <= users
+        assert process.status("Groups") == ""
+        if program == "bwrap":
+            assert process.status("CapEff") == process.status("CapPrm") == "0" * 16
+        else:
+            # In which nobody is mapped but the sandbox's user, and which the code's own lies in.
+            assert process.namespace("user") != seen.server.namespace("user")
+            (mapped,) = process.read("uid_map").splitlines()
+            assert mapped.split()[1:] == [process.status("Uid").split()[0], "1"]
+            assert process.status("Seccomp") == "2"
 
 
 def test_every_layer_of_the_table_is_checked() -> None:
     assert set(TABLE) == set(CHECKS)
 
 
+def covered(file: str) -> set[str]:
+    """The backends that a file of tests looks at, by where it is."""
+    if file.startswith("hostile/"):
+        text = (ROOT / "tests" / file).read_text(encoding="utf-8")
+        chosen = re.search(r'for name in \("embedded",\)|"backend_name", PODS', text)
+        return set(BACKENDS) if chosen is None else {"kubernetes"} if "PODS" in chosen[0] else {"embedded"}
+    places = {"containers/": {"docker", "podman"}, "cluster/": {"kubernetes"}}
+    return next((backends for place, backends in places.items() if file.startswith(place)), {"embedded"})
+
+
 @pytest.mark.parametrize("layer", TABLE)
-def test_what_shows_a_layer_is_there(layer: str) -> None:
-    named = re.findall(r"`([a-z_/]+(?:\.py)?)`", TABLE[layer]["shown by"])
+def test_what_shows_a_layer_is_there_for_each_backend_that_has_it(layer: str) -> None:
+    named = showing(layer)
     assert named and all((ROOT / "tests" / name).exists() for name in named), named
+    shown = {backend for name in named for backend in covered(name)}
+    columns = {name for name in TABLE[layer] if name != "shown by" and TABLE[layer][name] != "no"}
+    assert {backend.lower() for column in columns for backend in column.split(", ")} <= shown

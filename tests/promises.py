@@ -1,0 +1,40 @@
+"""The README's table of layers, as data."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+_HEAD = "| layer | embedded |"
+_SHOWN_BY = "shown by"
+
+
+def _promised() -> Mapping[str, Mapping[str, str]]:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    lines = iter(text[text.index(_HEAD) :].splitlines())
+    head = [cell.strip() for cell in next(lines).strip("|").split("|")]
+    next(lines)
+    rows = {}
+    for line in lines:
+        if not line.startswith("|"):
+            break
+        layer, *cells = (cell.strip() for cell in line.strip("|").split("|"))
+        rows[layer] = dict(zip(head[1:], cells, strict=True))
+    return rows
+
+
+TABLE = _promised()
+"""For each layer what each backend has of it, and what shows that."""
+
+
+def listed(layer: str, backend: str = "embedded") -> set[str]:
+    """What the table lists, before the first semicolon; "the same" is what it lists for bubblewrap."""
+    cell = TABLE[layer][backend]
+    if cell.startswith("the same"):
+        return listed(layer)
+    return set(re.split(r"[;:]", cell)[0].replace("`", "").split(", "))
+
+
+def showing(layer: str) -> set[str]:
+    """The files of tests that the table names."""
+    return set(re.findall(r"`([a-z_/]+\.py)`", TABLE[layer][_SHOWN_BY]))
