@@ -131,6 +131,8 @@ class DockerEngine(Engine):
             settings = self._api.create_host_config(
                 auto_remove=True,
                 cap_drop=["ALL"],
+                # The default is the machine's own where it has control groups of version 1.
+                cgroupns="private",
                 cpu_period=100_000,
                 cpu_quota=int(recipe.cpus * 100_000),
                 init=True,

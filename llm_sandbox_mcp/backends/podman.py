@@ -104,6 +104,8 @@ class PodmanEngine(Engine):
         writable = ["rw", "exec", "nosuid", "nodev", "mode=0700", "U"]
         spec: dict[str, Any] = {
             "cap_drop": ["ALL"],
+            # The default is the machine's own where it has control groups of version 1.
+            "cgroupns": {"nsmode": "private"},
             "command": [*recipe.command],
             "entrypoint": [],
             "healthconfig": {"Test": ["NONE"]},

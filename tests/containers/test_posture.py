@@ -1,6 +1,10 @@
-"""A live container as its machine sees it: by the engine's word, and by what the kernel says of each of its processes."""
+"""A live container as its machine sees it: by the engine's word, and by what the kernel says of each of its processes.
+
+The README's table promises it, and every layer of that is looked at here or where `ELSEWHERE` says.
+"""
 
 import os
+import re
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
@@ -15,6 +19,7 @@ from llm_sandbox_mcp.backends.containers.backend import LABEL
 from llm_sandbox_mcp.sections import MountSection
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import MIB, small_profile
+from tests.promises import TABLE, listed, showing
 
 pytestmark = pytest.mark.anyio
 
@@ -99,7 +104,7 @@ def sizes(seen: Seen) -> set[int]:
 
 
 def shared_namespaces(seen: Seen) -> set[str]:
-    names = ("mnt", "pid", "net", "ipc", "uts")
+    names = ("mnt", "pid", "net", "ipc", "uts", "cgroup")
     ours = {os.readlink(f"/proc/self/ns/{name}") for name in names}
     return {os.readlink(f"/proc/{process}/ns/{name}") for process in seen.processes for name in names} & ours
 
@@ -125,6 +130,17 @@ def sources_of_the_machine(seen: Seen) -> set[str]:
 def sockets(seen: Seen) -> list[str]:
     roots = [root for root, *_ in seen.mounts().values()]
     return [root for root in roots if "docker.sock" in root or "podman.sock" in root]
+
+
+def code_descriptors(seen: Seen) -> set[str]:
+    """What those of the interpreter and its child lead to: three pipes each, and what they opened themselves."""
+    found = set()
+    for process in seen.processes:
+        if seen.read(process, "comm").strip() in ("python3", "sleep"):
+            targets = {entry.name: os.readlink(entry) for entry in Path(f"/proc/{process}/fd").iterdir()}
+            assert {targets[name].partition(":")[0] for name in "12"} == {"pipe"}
+            found |= {re.sub(r":\[\d+\]$|:\[eventpoll\]$", "", target) for target in targets.values()}
+    return found
 
 
 def labels(seen: Seen) -> tuple[str, bool]:
@@ -177,6 +193,7 @@ POSTURE: Mapping[str, tuple[Callable[[Seen], object], object]] = {
         ("no", True),
     ),
     "a log on disk": (lambda seen: seen.host["LogConfig"]["Type"], "none"),
+    "descriptors of code": (code_descriptors, {"pipe", "/dev/null"}),
     "its variables": (
         lambda seen: {entry.partition("=")[0] for entry in seen.inspected["Config"]["Env"]} - ENGINES_OWN,
         set(),
@@ -222,6 +239,36 @@ def _processes(first: int) -> tuple[int, ...]:
         except OSError:  # it ended meanwhile
             continue
     return tuple(found)
+
+
+COLUMN = "Docker, Podman"
+LAYERS = {
+    "namespaces": ("all but user", ("namespaces of the machine",)),
+    "capabilities": ("none", ("capabilities", "privileged, devices")),
+    "gaining privileges": ("never", ("no new privileges, and filtered calls", "set-uid programs and devices there")),
+    "system calls": ("ours", ("no new privileges, and filtered calls",)),
+    "user of the machine": ("one of its own for each container", ("user and group of every process", "further groups")),
+    "root folder": ("read-only", ("the root", "writable places", "folders of the machine", "sockets of the engine")),
+    "writable folders": ("/sandbox", ("writable places", "folders in memory", "their size")),
+    "environment": ("nothing of the server's", ("its variables", "variables of the server")),
+    "descriptors": ("three pipes", ("descriptors of code",)),
+    "memory, processes, processors": (
+        "the engine's control group",
+        ("memory", "memory with swap", "processes", "processors"),
+    ),
+    "network": ("its own loopback", ("network",)),
+}
+"""What the README's table says first of each layer, and what is looked at for it."""
+ELSEWHERE = {"pseudo-terminals": "hostile/test_shared_counters.py"}
+
+
+def test_every_layer_that_the_readme_promises_of_containers_is_looked_at() -> None:
+    promised = {layer for layer in TABLE if TABLE[layer][COLUMN] != "no"}
+    assert promised == LAYERS.keys() | ELSEWHERE.keys()
+    assert all(ELSEWHERE[layer] in showing(layer) for layer in ELSEWHERE)
+    for layer, (said, looked_at) in LAYERS.items():
+        assert said in listed(layer, COLUMN), layer
+        assert POSTURE.keys() >= {*looked_at}, layer
 
 
 async def test_a_live_container_is_locked_up_as_the_policy_says(seen: Seen) -> None:
