@@ -18,6 +18,7 @@ from ..libraries.cache import contents
 from ..profile import Profile
 from ..rules.checking import Unready
 from ..service import Service
+from . import layers
 from .cache import used_of
 from .old_environment import OldVariable, laid_over, old_variables
 from .opening import folders_of, named_profile, opened, read_profile, run_until_signal
@@ -37,8 +38,9 @@ def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
         async with opened(profile, environ) as service:
             engine = await service.backend.probe()
             if all(row.state != "missing" for row in engine):
-                trial, languages = await _try_sandboxes(service, folders)
-                engine.append(trial)
+                trial, seen, languages = await _try_sandboxes(service, folders, environ)
+                told = {row.name for row in engine}
+                engine += [trial, *(row for row in seen if row.name not in told)]
             else:
                 languages = [row for language in service.languages.values() for row in _commands(language)]
             unjudged = await service.unjudged()
@@ -72,15 +74,17 @@ def _print(rows: Sequence[Check], works: bool) -> None:
     sys.stdout.write("\n".join(lines) + "\n")
 
 
-async def _try_sandboxes(service: Service, folders: HostFolders) -> tuple[Check, list[Check]]:
-    """Opens a real sandbox of each image, or of the host, and asks in it for the version of each of its languages."""
+async def _try_sandboxes(
+    service: Service, folders: HostFolders, environ: Mapping[str, str]
+) -> tuple[Check, list[Check], list[Check]]:
+    """Opens a real sandbox of each image, or of the host: whether one starts, its layers, and each language in it."""
     backend = await service.backend.chosen()
     by_image: dict[str, list[Language]] = {}
     for language in service.languages.values():
         by_image.setdefault(backend.image_of(language.name), []).append(language)
     policy = service.profile.policy()
     trial = Check("sandbox", "missing", "none of any language can be made", "see the rows below")
-    rows = []
+    rows, seen = [], []
     for image, languages in by_image.items():
         start = time.perf_counter()
         try:
@@ -89,14 +93,15 @@ async def _try_sandboxes(service: Service, folders: HostFolders) -> tuple[Check,
                 if trial.state != "ok":
                     spent = (time.perf_counter() - start) * 1000
                     trial = Check("sandbox", "ok", f"started and ran a program in {spent:.0f} ms")
+                    seen = await layers.look(sandbox, policy, environ)
                 for language in languages:
                     rows += await _examine(language, service.profile, folders, backend, sandbox)
         except SandboxError as error:
             cause, step = halves(str(error))
             if not image:
-                return Check("sandbox", "missing", cause, step or "see the rows above"), []
+                return Check("sandbox", "missing", cause, step or "see the rows above"), [], []
             rows += [Check(language.name, "missing", cause, step) for language in languages]
-    return trial, rows
+    return trial, seen, rows
 
 
 def _commands(language: Language) -> list[Check]:

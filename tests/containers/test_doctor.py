@@ -7,6 +7,7 @@ from tests.cli.command import command
 from tests.engines.images import LANGUAGES
 
 from .engines import address, profile_file
+from .test_posture import LAYERS
 
 
 def test_each_language_is_asked_in_its_own_image(engine: str, folder: Path) -> None:
@@ -15,6 +16,11 @@ def test_each_language_is_asked_in_its_own_image(engine: str, folder: Path) -> N
     for language in LANGUAGES:
         assert re.search(rf"\n{language} +ok ", done.stdout), done.stdout
     assert done.stdout.endswith("Code can run here.\n")
+    for layer in LAYERS.keys() - {"memory, processes, processors"} | {"memory", "limits", "seccomp"}:
+        assert re.search(rf"\n{layer} +ok ", done.stdout), done.stdout
+    # Docker gives no container a number of them, and says so.
+    terminals = {"docker": "degraded", "podman": "ok"}[engine]
+    assert re.search(rf"\npseudo-terminals +{terminals} ", done.stdout), done.stdout
 
 
 def test_an_image_that_is_missing_or_lacks_the_language_is_told_and_the_others_run(engine: str, folder: Path) -> None:

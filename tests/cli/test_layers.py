@@ -1,0 +1,115 @@
+"""`doctor` says of each layer of the README's table whether it is on, and what is closed stays closed without it."""
+
+import os
+import platform
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from llm_sandbox_mcp.backends.embedded import landlock
+from llm_sandbox_mcp.backends.system_calls import PRCTL
+from tests.promises import TABLE
+
+from .command import ARGV, LIMIT, command, environment
+
+pytestmark = pytest.mark.usefixtures("embedded")
+
+ROWS = {"Landlock": "landlock", "memory, processes, processors": "control groups"}
+"""What `doctor` calls them, where that is shorter."""
+WITHOUT = """
+import ctypes, os, struct, sys
+answers, argv = sys.argv[1].split(), sys.argv[2:]
+code = b''
+for answer in answers:
+    number, argument, error = map(int, answer.split(':'))
+    if argument >= 0:
+        code += struct.pack('<HBBI', 0x20, 0, 0, 0) + struct.pack('<HBBI', 0x15, 0, 3, number)
+        code += struct.pack('<HBBI', 0x20, 0, 0, 16) + struct.pack('<HBBI', 0x15, 0, 1, argument)
+    else:
+        code += struct.pack('<HBBI', 0x20, 0, 0, 0) + struct.pack('<HBBI', 0x15, 0, 1, number)
+    code += struct.pack('<HBBI', 0x06, 0, 0, 0x50000 | error)
+code += struct.pack('<HBBI', 0x06, 0, 0, 0x7FFF0000)
+kept = ctypes.create_string_buffer(code, len(code))
+program = struct.pack('HxxxxxxQ', len(code) // 8, ctypes.addressof(kept))
+if ctypes.CDLL(None, use_errno=True).prctl(22, 2, program, 0, 0):
+    raise SystemExit(f'cannot take calls away: {os.strerror(ctypes.get_errno())}')
+os.execvp(argv[0], argv)
+"""
+"""Runs a command on a kernel that answers some calls with an error, each `number:first argument or -1:error`."""
+EINVAL, ENOSYS = 22, 38
+NO_LANDLOCK = f"444:-1:{ENOSYS}"
+
+
+def no_filters() -> str:
+    """A kernel without filters of system calls."""
+    seccomp = {"x86_64": 317, "aarch64": 277}[platform.machine()]
+    return f"{seccomp}:-1:{ENOSYS} {PRCTL[platform.machine()]}:22:{EINVAL}"
+
+
+def lacking(calls: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs the command where these calls fail."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root to take calls away and leave all else as it is")
+    return _run([sys.executable, "-c", WITHOUT, calls, *ARGV, *arguments])
+
+
+def _run(argv: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(argv, capture_output=True, text=True, timeout=LIMIT, env=environment(), check=False)
+
+
+def states(doctor: str) -> dict[str, str]:
+    rows = re.findall(r"^(\S.*?) {2,}(ok|degraded|missing)\b", doctor, re.MULTILINE)
+    return dict(rows)
+
+
+@pytest.fixture(scope="module")
+def usual() -> dict[str, str]:
+    """What it says where nothing is taken away."""
+    done = command("doctor")
+    assert done.returncode == 0, done
+    return states(done.stdout)
+
+
+def test_doctor_has_a_row_for_each_layer_of_the_readme(usual: dict[str, str]) -> None:
+    found = usual
+    assert {ROWS.get(layer, layer) for layer in TABLE} <= found.keys()
+    machines_own = {"landlock", "control groups", "user of the machine", "pseudo-terminals"}
+    assert {found[ROWS.get(layer, layer)] for layer in TABLE if ROWS.get(layer, layer) not in machines_own} == {"ok"}
+    assert found["landlock"] == ("ok" if landlock.version() else "degraded")
+
+
+def test_without_landlock_it_is_said_to_be_off_and_all_else_holds(usual: dict[str, str]) -> None:
+    done = lacking(NO_LANDLOCK, "doctor")
+    assert done.returncode == 0, done
+    assert re.search(r"\nlandlock +degraded +not in this kernel; the mounts alone say", done.stdout), done.stdout
+    assert states(done.stdout) == {**usual, "landlock": "degraded"}
+    code = "ls /root /var /run 2>&1 | grep -c 'No such file'; touch /usr/x 2>&1 | grep -o 'Read-only file system'"
+    ran = lacking(NO_LANDLOCK, "run", "--language", "bash", "-c", code)
+    assert (ran.returncode, ran.stdout) == (0, "3\nRead-only file system\n"), ran
+
+
+def test_without_filters_of_system_calls_nothing_runs() -> None:
+    done = lacking(no_filters(), "doctor")
+    assert done.returncode == 1, done
+    assert states(done.stdout)["sandbox"] == "missing"
+    assert done.stdout.endswith("Code cannot run here.\n")
+    ran = lacking(no_filters(), "run", "--language", "bash", "-c", "echo unfiltered")
+    assert (ran.returncode, ran.stdout) == (2, ""), ran
+    assert "SECCOMP" in ran.stderr
+
+
+def test_without_control_groups_they_are_said_to_be_off_and_code_runs_in_each_processs_limits(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root to take control groups away")
+    argv = ["unshare", "--mount", "sh", "-c", 'umount -R /sys/fs/cgroup && exec "$@"', "sh", *ARGV]
+    done = _run([*argv, "doctor"])
+    assert done.returncode == 0, done
+    assert re.search(r"\ncontrol groups +degraded +limits hold for single processes only", done.stdout), done.stdout
+    profile = tmp_path / "own.toml"
+    profile.write_text('[limits]\nmemory = "64MiB"\npids = 20\n')
+    code = "ulimit -Hd; ulimit -Hu"
+    ran = _run([*argv, "run", "--profile", str(profile), "--language", "bash", "-c", code])
+    assert (ran.returncode, ran.stdout) == (0, "65536\n20\n"), ran
