@@ -129,6 +129,10 @@ def test_a_program_of_the_readme_runs(part: str, printed: str) -> None:
     assert (done.returncode, done.stdout) == (0, printed), done
 
 
+DOCUMENTS = ("README.md", "SECURITY.md")
+"""What people read first; others have their own tests."""
+
+
 def is_there(link: str) -> bool:
     """Whether a file is, and in it the heading that a link names."""
     path, _, anchor = link.partition("#")
@@ -139,8 +143,17 @@ def is_there(link: str) -> bool:
     return anchor in {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def test_every_place_that_the_readme_links_to_is_there() -> None:
-    links = [link for link in re.findall(r"\]\(([^)]+)\)", README) if not link.startswith("https://")]
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_place_that_a_document_links_to_is_there(document: str) -> None:
+    text = (ROOT / document).read_text(encoding="utf-8")
+    links = [link for link in re.findall(r"\]\(([^)]+)\)", text) if not link.startswith("https://")]
     assert [link for link in links if not is_there(link)] == []
     assert links
     assert not is_there("configs/kubernetes/README.md#no-such-heading")
+
+
+def test_how_to_report_a_hole_is_said_privately_and_beside_the_table_of_layers() -> None:
+    text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    assert "[SECURITY.md](SECURITY.md)" in README
+    assert "Report a vulnerability" in text and "README.md#limits-and-isolation" in text
+    assert "| layer |" not in text, "the README has that table, once"

@@ -101,4 +101,11 @@ def test_the_wheel_has_every_handler_and_profile_and_no_tests(wheel: Path) -> No
 def test_the_sdist_has_what_tests_need(sdist: Path) -> None:
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    assert {"tests/data/penguins.csv", "handlers/README.md", "configs/default.toml", "README.md", "LICENSE"} <= names
+    assert {
+        "tests/data/penguins.csv",
+        "handlers/README.md",
+        "configs/default.toml",
+        "README.md",
+        "SECURITY.md",
+        "LICENSE",
+    } <= names
