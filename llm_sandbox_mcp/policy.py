@@ -1,5 +1,6 @@
 """What code may do, and the one way to change it: downwards."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -61,25 +62,44 @@ OF_RUN = frozenset(("timeout", "grace", "cpu_time", "output"))
 """The limits of a run. The others are those of a sandbox, which has them from its start to its end."""
 
 
-def narrow(policy: Policy, **lower: float | None) -> Policy:
-    """Returns the policy with some limits lowered.
+_UNITS = {
+    **dict.fromkeys(("memory", "disk", "file_size", "output"), "bytes"),
+    **dict.fromkeys(("timeout", "grace", "cpu_time"), "seconds"),
+    "cpus": "processors",
+    "pids": "processes and threads",
+    "files": "files and folders",
+}
+_LONG = 10**18
+
+
+def narrow(policy: Policy, lower: Mapping[str, object], whose: str = "the profile's") -> Policy:
+    """Returns the policy with some limits lowered; `whose` they are stands in messages.
 
     Raises `PolicyDenied` for a value above the policy's own or not above zero, `InvalidArgument` for a name that is no
-    limit; `None` leaves a limit as it is.
+    limit or a value that is no number; `None` leaves a limit as it is.
     """
     changed: dict[str, float] = {}
     for name, value in lower.items():
         if value is None:
             continue
         if name not in LIMITS:
-            raise InvalidArgument(f"{quoted(name, 40)} is no limit; there are: {', '.join(LIMITS)}")
+            raise InvalidArgument(f"{quoted(str(name), 40)} is no limit; there are: {', '.join(LIMITS)}")
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise InvalidArgument(f"{name} must be a number of {_UNITS[name]}; got {quoted(str(value), 40)}")
         limit = getattr(policy, name)
         least = LEAST.get(name)
         if not ((least or 0) <= value <= limit and value > 0):
             lowest = f"at least {least}" if least else "above 0"
-            raise PolicyDenied(f"{name} must be {lowest} and at most {limit:g}, the profile's limit; got {value:g}")
+            raise PolicyDenied(f"{name} must be {lowest} and at most {_said(limit)}, {whose} limit; got {_said(value)}")
         if isinstance(limit, int) and value != int(value):
             raise PolicyDenied(f"{name} must be a whole number; got {value:g}")
         changed[name] = int(value) if isinstance(limit, int) else float(value)
     # Checked above, and asked for by every run: validating the whole policy again would cost more than all of this.
     return policy.model_copy(update=changed) if changed else policy
+
+
+def _said(value: float) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
+    # Of many digits Python makes no text, nor a float.
+    return str(value) if abs(value) < _LONG else "a number out of all bounds"

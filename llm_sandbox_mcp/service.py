@@ -108,7 +108,7 @@ class Service:
         if timeout is not None:
             of_run["timeout"] = timeout
         of_sandbox = {name: value for name, value in (limits or {}).items() if name not in OF_RUN}
-        narrow(self._policy, **of_run)
+        narrow(self._policy, of_run)
         values = sendable(variables or {}, chosen)
         if tell and not (chosen.handler.runner and chosen.handler.runner.tells):
             raise InvalidArgument(f"{chosen.name} does not tell what names stand for; print what is wanted")
@@ -117,8 +117,8 @@ class Service:
         with self._audited("code.refused", chosen):
             notes += await self._checker.check(chosen, code)
         session = self._session(session_id, chosen, of_sandbox)
-        policy = narrow(session.policy, **of_run)
-        seconds = min(DEFAULT_TIMEOUT, policy.timeout) if timeout is None else timeout
+        policy = narrow(session.policy, of_run, "the session's")
+        seconds = min(DEFAULT_TIMEOUT, policy.timeout) if timeout is None else policy.timeout
         try:
             async with session.exclusive():
                 places = await self._places(chosen, on_progress)
@@ -136,7 +136,8 @@ class Service:
                     raise await sandbox.loss() or SandboxLost(
                         "the sandbox ended while the code ran; what it did is unknown; run again to start fresh"
                     )
-                notes += notes_of(outcome, ran.usage, ran.fullness, status, policy, seconds)
+                # First what its status means.
+                notes = notes_of(outcome, ran.usage, ran.fullness, status, policy, seconds) + notes
                 left = sandbox if session.loss is None else None
                 artifacts, left_out = await self._store.collect(
                     session.id, session.runs, left, outcome, self.profile.limits.shown
@@ -335,7 +336,7 @@ class Service:
     def _session(self, session_id: str, language: Language, lower: Mapping[str, float] | None = None) -> Session:
         """The session of that id, or a new one with these limits lowered."""
         if not session_id:
-            return self._sessions.open(language.name, narrow(self._policy, **(lower or {})))
+            return self._sessions.open(language.name, narrow(self._policy, lower or {}))
         if lower:
             raise InvalidArgument(
                 f"{', '.join(sorted(lower))} can be lowered for a new session only; leave session_id out to open one"

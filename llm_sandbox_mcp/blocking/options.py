@@ -62,9 +62,7 @@ class Options:
         if self.image is not None and self.dockerfile is not None:
             raise ValidationError("image and dockerfile are both given; an image comes from one of them")
         for name in ("default_timeout", "execution_timeout", "session_timeout"):
-            seconds = getattr(self, name)
-            if seconds is not None and not seconds > 0:
-                raise ValidationError(f"{name} is {seconds}; give seconds above zero, or None")
+            check_seconds(name, getattr(self, name))
 
     def profile(self, over: Mapping[str, Mapping[str, Any]] | None = None) -> Profile:
         """The profile that `LLM_SANDBOX_PROFILE` names, or `library`, with these arguments laid over it."""
@@ -139,6 +137,13 @@ class Options:
         if self.container_id is not None:
             overlay.only("container_id", *_IMAGES)
             overlay.set(section, "join", self.container_id)
+
+
+def check_seconds(name: str, seconds: object) -> None:
+    """Raises `ValidationError` for what is neither a time nor None."""
+    if seconds is None or (isinstance(seconds, int | float) and not isinstance(seconds, bool) and seconds > 0):
+        return
+    raise ValidationError(f"{name} is {str(seconds)[:40]}; give seconds above zero, or None")
 
 
 def _micromamba_root(environment: str) -> str:

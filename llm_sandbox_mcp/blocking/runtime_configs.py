@@ -18,7 +18,10 @@ def apply(overlay: Overlay, language: str, configs: Mapping[str, Any]) -> None:
             if "cpu_quota" not in configs:
                 raise overlay.refuse(parameter, "it says nothing without cpu_quota: give both, or cpus")
         elif name == "cpu_quota":
-            overlay.set("limits", "cpus", float(value) / configs.get("cpu_period", _PERIOD))
+            period = _number(overlay, "runtime_configs['cpu_period']", configs.get("cpu_period", _PERIOD))
+            if not period > 0:
+                raise overlay.refuse("runtime_configs['cpu_period']", "it must be above zero")
+            overlay.set("limits", "cpus", _number(overlay, parameter, value) / period)
         elif name in ("environment", "env"):
             overlay.language(language, "env", variables(overlay, parameter, value))
         elif name in _MEANT:
@@ -47,16 +50,23 @@ def mount(overlay: Overlay, parameter: str, source: object, target: object, *, w
     overlay.extend("containers", "mounts", [{"source": str(source), "target": str(target), "writable": writable}])
 
 
+def _number(overlay: Overlay, parameter: str, value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise overlay.refuse(parameter, f"{str(value)[:40]!r} is no number") from None
+
+
 def _memory(overlay: Overlay, parameter: str, value: object) -> None:
     overlay.set("limits", "memory", docker_size(str(value)) or value)
 
 
 def _cpus(overlay: Overlay, parameter: str, value: Any) -> None:
-    overlay.set("limits", "cpus", float(value))
+    overlay.set("limits", "cpus", _number(overlay, parameter, value))
 
 
 def _nano_cpus(overlay: Overlay, parameter: str, value: Any) -> None:
-    overlay.set("limits", "cpus", value / 1e9)
+    overlay.set("limits", "cpus", _number(overlay, parameter, value) / 1e9)
 
 
 def _pids(overlay: Overlay, parameter: str, value: object) -> None:

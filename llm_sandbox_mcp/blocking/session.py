@@ -24,7 +24,7 @@ from .exceptions import (
     translated,
 )
 from .opened import shelf
-from .options import Options
+from .options import Options, check_seconds
 from .outputs import output
 from .portal import Held, portal
 from .running import ENDING, be_verbose, follow, living, refresh, together
@@ -327,8 +327,7 @@ class SandboxSession:
             timeout = self.options.execution_timeout
         if timeout is None:
             return min(self.options.default_timeout or self._longest, self._longest)
-        if not timeout > 0:
-            raise ValidationError(f"timeout is {timeout}; give seconds above zero, or None")
+        check_seconds("timeout", timeout)
         return timeout
 
     def _output(self, done: Execution) -> ConsoleOutput:

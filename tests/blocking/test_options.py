@@ -93,6 +93,11 @@ ALWAYS: list[dict[str, Any]] = [
     {"tty": False},
 ]
 
+TIMES = ("default_timeout", "execution_timeout", "session_timeout")
+NO_TIMES: list[Any] = ["5", "5s", True, [], float("nan")]
+NO_NUMBERS: list[Any] = ["x", None, [], 10**400]
+NO_PIDS: list[Any] = [0, -1, 7, "x", 8.5, float("inf"), []]
+CPUS = ("cpus", "cpu_count", "nano_cpus", "cpu_quota")
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"backend": "embedded", "image": "a"}, "backend embedded: image: it is for"),
     ({"backend": "embedded", "dockerfile": __file__}, "backend embedded: dockerfile: it is for docker and podman"),
@@ -113,6 +118,16 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"default_timeout": 0}, "default_timeout is 0"),
     ({"execution_timeout": -1.0}, "execution_timeout is"),
     ({"session_timeout": float("nan")}, "session_timeout is nan"),
+    *(({name: wrong}, f"{name} is ") for name in TIMES for wrong in NO_TIMES),
+    *(({"runtime_configs": {name: wrong}}, "is no number") for name in CPUS for wrong in NO_NUMBERS),
+    *(
+        ({"runtime_configs": {name: wrong}}, "limits.cpus")
+        for name in CPUS
+        for wrong in (0, -1, float("nan"), float("inf"))
+    ),
+    ({"runtime_configs": {"cpu_quota": 1, "cpu_period": 0}}, "cpu_period"),
+    ({"runtime_configs": {"cpu_quota": 1, "cpu_period": "x"}}, "cpu_period"),
+    *(({"runtime_configs": {"pids_limit": wrong}}, "limits.pids") for wrong in NO_PIDS),
     ({"runtime_configs": {"privileged": True}}, r"backend auto: runtime_configs\['privileged'\]"),
     ({"runtime_configs": {"read_only": False}}, "read_only"),
     ({"runtime_configs": {"cap_add": ["SYS_ADMIN"]}}, "cap_add"),

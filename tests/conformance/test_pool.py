@@ -111,7 +111,10 @@ async def test_a_used_sandbox_is_destroyed_and_never_seen_again(backend: Backend
 async def test_a_narrower_or_looser_policy_is_never_served_by_what_is_warm(backend: Backend, policy: Policy) -> None:
     async with opened(backend) as pool:
         warm = await filled(pool, policy)
-        for other in (narrow(policy, pids=policy.pids - 1), policy.model_copy(update={"memory": policy.memory * 2})):
+        for other in (
+            narrow(policy, {"pids": policy.pids - 1}),
+            policy.model_copy(update={"memory": policy.memory * 2}),
+        ):
             lease = await pool.acquire("bash", other)
             assert (lease.sandbox.policy, lease.kernel) == (other, None)
         assert (await pool.acquire("bash", policy)).sandbox is warm.sandbox

@@ -234,6 +234,9 @@ async def test_a_caller_lowers_limits_of_a_new_session_and_of_one_run(service: S
     assert (await service.execute(fills)).status == "ok"
     slow = await service.execute("import time\ntime.sleep(100)", limits={"timeout": 0.3})
     assert slow.status == "timeout", slow
+    short = service.open_session(limits={"timeout": 5})
+    with pytest.raises(PolicyDenied, match="at most 5, the session's limit; got 6"):
+        await service.execute("1", session_id=short, timeout=6)
 
 
 @pytest.mark.parametrize("changes", [LONG], ids=["grace"])
@@ -273,6 +276,11 @@ async def test_a_cancelled_call_of_code_that_is_deaf_ends_with_the_grace_of_its_
         ({"files": 0}, PolicyDenied, "files must be above 0"),
         ({"pids": 8.5}, PolicyDenied, "pids must be a whole number"),
         ({"model_config": 1}, InvalidArgument, "'model_config' is no limit; there are: memory, "),
+        ({"timeout": "5s"}, InvalidArgument, "timeout must be a number of seconds; got '5s'"),
+        ({"memory": "1MiB"}, InvalidArgument, "memory must be a number of bytes; got '1MiB'"),
+        ({"pids": True}, InvalidArgument, "pids must be a number of processes and threads; got 'True'"),
+        ({"disk": 10**400}, PolicyDenied, "the profile's limit; got a number out of all bounds"),
+        ({"policy": 1}, InvalidArgument, "'policy' is no limit; there are: memory, "),
         ({"narrow\n": 1}, InvalidArgument, r"'narrow\\n' is no limit; there are: memory, "),
     ],
 )

@@ -20,7 +20,13 @@ from .policies import POLICY
 
 PYTHON = Key("python", "", POLICY)
 BASH = Key("bash", "", POLICY)
-KEYS = [PYTHON, BASH, Key("python", "other", POLICY), Key("python", "", narrow(POLICY, timeout=1)), Key("", "", POLICY)]
+KEYS = [
+    PYTHON,
+    BASH,
+    Key("python", "other", POLICY),
+    Key("python", "", narrow(POLICY, {"timeout": 1})),
+    Key("", "", POLICY),
+]
 LIMITS = load_profile().pool
 IN_FLIGHT = (State.WARMING, State.CLOSING, State.CHECKING)
 
