@@ -23,6 +23,8 @@ MAX_FIGURES = 100
 """Figures named in one report."""
 _MOST = 10_000
 """Entries of anything in a report."""
+_DEEPEST = 100
+"""Lists and objects in each other that a value may have: what writes JSON has a bound of its own, and so do readers."""
 
 
 class ToldError(BaseModel):
@@ -92,7 +94,7 @@ def _is_modest(found: object) -> bool:
 
 
 def decode_values(texts: Mapping[str, str]) -> dict[str, object]:
-    """What names stand for; without what is no JSON that can be sent on, which only a forged report has."""
+    """What names stand for; without what is no JSON that can be sent on, as it is in a forged report, or too deep."""
     values: dict[str, object] = {}
     for name, text in texts.items():
         try:
@@ -100,8 +102,15 @@ def decode_values(texts: Mapping[str, str]) -> dict[str, object]:
             json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
         except (ValueError, RecursionError):
             continue
-        values[name] = value
+        if _is_flat(value, _DEEPEST):
+            values[name] = value
     return values
+
+
+def _is_flat(value: object, levels: int) -> bool:
+    """Whether there are at most so many lists and objects in each other."""
+    inner = value if isinstance(value, list) else value.values() if isinstance(value, dict) else ()
+    return levels > 0 and all(_is_flat(one, levels - 1) for one in inner if isinstance(one, (list, dict)))
 
 
 class FrameParser:

@@ -41,7 +41,7 @@ def sendable(variables: Mapping[str, object], language: Language) -> Mapping[str
             )
     try:
         text = json.dumps(dict(variables), ensure_ascii=False, allow_nan=False).encode(errors="replace")
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise InvalidArgument(f"variables must be JSON values: {error}; send null or text for it") from error
     if len(text) > _VARIABLES_MAX:
         raise InvalidArgument(

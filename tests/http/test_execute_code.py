@@ -91,6 +91,8 @@ def test_the_answer_has_what_the_code_bound_at_its_top_level(server: Server, cod
         "{(1, 2): 3}",
         "10**5000",
         "[[[]]] and (lambda: [l := [], l.append(l), l])()[2]",
+        "__import__('functools').reduce(lambda inner, _: [inner], range(300), 1)",
+        "__import__('functools').reduce(lambda inner, _: {'inner': inner}, range(900), 1)",
         "type('D', (dict,), {'items': lambda self: 1 / 0})(a=1)",
     ],
 )
