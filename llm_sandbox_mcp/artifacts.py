@@ -143,15 +143,30 @@ class ArtifactStore:
         """
         found: list[Artifact] = []
         notes: list[str] = []
+        report = outcome.report if sandbox is not None else None
+        long = {name: data for name, data in _streams(outcome) if len(data) > shown}
+        if not long and (report is None or not (report.files or report.figures or report.files_omitted)):
+            return found, notes
+        before = {artifact.name for artifact in self.of_session(session_id)}
         try:
-            for name, data in (("stdout", outcome.stdout), ("stderr", outcome.stderr)):
-                if len(data) > shown:
-                    found.append(await self.put(session_id, f"run-{run}-{name}.txt", data))
-            if sandbox is not None and outcome.report is not None:
-                await self._collect(session_id, sandbox, outcome.report, found, notes)
+            for name, data in long.items():
+                found.append(await self.put(session_id, f"run-{run}-{name}.txt", data))
+            if sandbox is not None and report is not None:
+                await self._collect(session_id, sandbox, report, found, notes)
         except (SandboxLost, Unavailable) as error:
             notes.append(f"some files were not kept: {error}")
-        return found, notes
+        kept = [artifact for artifact in found if self._has(session_id, artifact)]
+        most, size = self._limits.store_files, format_size(self._limits.store)
+        bounds = f"{most} files of {size} are kept of all sessions together: make fewer, or smaller ones"
+        if gone := len(found) - len(kept):
+            notes.append(f"{gone} files of this run made room for others; {bounds}")
+        elif lost := before - {artifact.name for artifact in self.of_session(session_id)}:
+            notes.append(f"{len(lost)} earlier artifacts of this session made room; {bounds}")
+        return kept, notes
+
+    def _has(self, session_id: str, artifact: Artifact) -> bool:
+        kept = self._kept.get((session_id, artifact.name))
+        return kept is not None and kept.artifact is artifact
 
     async def _collect(
         self, session_id: str, sandbox: Sandbox, report: Report, found: list[Artifact], notes: list[str]
@@ -161,7 +176,8 @@ class ArtifactStore:
         most = self._limits.files
         omitted = report.files_omitted + max(0, len(files) + len(figures) - most)
         if omitted:
-            notes.append(f"{omitted} more files were changed and not kept; at most {most} are per run")
+            bound = f"at most {most} are per run: put them into one"
+            notes.append(f"{omitted} more files were changed and not kept; {bound}")
         figures = figures[:most]
         for folder, names in ((FIGURES, figures), (WORKDIR, files[: most - len(figures)])):
             await self._take(session_id, sandbox, folder, names, found, notes)
@@ -186,7 +202,8 @@ class ArtifactStore:
             expected.discard(member.name)
             if member.size > limit:
                 size = format_size(member.size)
-                notes.append(f"{one_line(member.name)} ({size}) was not kept; the limit is {format_size(limit)}")
+                most = f"the limit is {format_size(limit)}: write less, or more than one file"
+                notes.append(f"{one_line(member.name)} ({size}) was not kept; {most}")
             else:
                 found.append(await self.put(session_id, member.name, bytes(member.content)))
 
@@ -195,6 +212,10 @@ class ArtifactStore:
             notes.append(
                 f"{len(expected)} changed files could not be read: {one_line(', '.join(sorted(expected)))[:200]}"
             )
+
+
+def _streams(outcome: Outcome) -> Sequence[tuple[str, bytes]]:
+    return ("stdout", outcome.stdout), ("stderr", outcome.stderr)
 
 
 def _is_inner(name: str) -> bool:

@@ -18,6 +18,7 @@ _STEPS: Mapping[Status, str] = {
     "out_of_memory": "use less data at once",
     "disk_limit": "delete files or write less",
     "inode_limit": "delete some or make fewer",
+    "process_limit": "starting more was refused: start fewer, or end some first",
 }
 """What helps where code has reached a limit that `limits_hit` sees."""
 
@@ -81,7 +82,8 @@ def told_of(outcome: Outcome) -> Told | None:
         return None
     error = told.error
     raised = None if error is None else Raised(error.type, error.message, error.traceback)
-    return Told(decode_values(told.values), told.left_out, raised)
+    values = decode_values(told.values)
+    return Told(values, (*told.left_out, *(name for name in told.values if name not in values)), raised)
 
 
 def exit_code_of(outcome: Outcome) -> int:
@@ -105,19 +107,16 @@ def notes_of(
         case "cpu_limit":
             spent = format_duration(policy.cpu_time)
             notes.append(f"stopped after {spent} of processor time, of all processes together; do less per call")
-        case "out_of_memory" | "disk_limit" | "inode_limit":
-            notes.append(f"{hit[status]}; {_STEPS[status]}")
         case "output_limit":
             notes.append(f"stopped after printing {format_size(policy.output)}; write to a file instead")
         case "file_limit":
             largest = format_size(policy.largest_file)
             notes.append(f"the limit of {largest} for one file was reached; write less, or more than one file")
     if usage.oom_kills and status != "out_of_memory":
-        notes.append(
-            f"{usage.oom_kills} processes of the code were killed at the memory limit of {format_size(policy.memory)}"
-        )
-    if "process_limit" in hit:
-        notes.append(f"{hit['process_limit']}; starting more was refused")
+        most = format_size(policy.memory)
+        hit["out_of_memory"] = f"processes of the code killed at the memory limit of {most}: {usage.oom_kills}"
+    # First the one that decided, then those that were reached besides.
+    notes += [f"{hit[one]}; {_STEPS[one]}" for one in sorted(hit, key=lambda one: one != status)]
     if overcrowded(fullness, policy):
         notes.append("there were more files and folders than may be; variables and files are lost")
     elif status == "out_of_memory" and not outcome.alive:

@@ -123,7 +123,10 @@ class Installer:
             raise InstallFailed(str(error)) from error
         if done is None:
             limit = format_duration(self._profile.limits.install_timeout)
-            raise InstallFailed(f"installing {', '.join(libraries)} took longer than {limit} and was stopped")
+            raise InstallFailed(
+                f"installing {', '.join(libraries)} took longer than {limit} and was stopped; "
+                "install fewer at once, or raise limits.install_timeout in the profile"
+            )
         if done.exit_code != 0:
             causes = [*await _reached(sandbox, before), *dict.fromkeys(problems)]
             said = "; ".join([*causes, _last_lines(done.stderr or done.stdout)])

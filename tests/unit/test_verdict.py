@@ -1,11 +1,96 @@
-"""What of a stream is shown."""
+"""What a run comes to, and what of a stream is shown."""
 
+import itertools
 import re
+import signal
+from typing import get_args
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llm_sandbox_mcp.verdict import shown
+from llm_sandbox_mcp.backends.base import Fullness, Usage
+from llm_sandbox_mcp.execution import Ending, Outcome
+from llm_sandbox_mcp.policy import Policy
+from llm_sandbox_mcp.protocol import Report
+from llm_sandbox_mcp.results import Status
+from llm_sandbox_mcp.verdict import notes_of, shown, status_of
+
+POLICY = Policy(
+    memory=1 << 20,
+    cpus=1,
+    pids=7,
+    disk=2 << 20,
+    files=9,
+    file_size=3 << 20,
+    timeout=5,
+    grace=1,
+    cpu_time=4,
+    output=5 << 20,
+)
+USAGES = [Usage(oom, pids, cpu) for oom in (0, 1) for pids in (0, 1) for cpu in (None, 0.5)]
+FULL = [Fullness(disk, entries, large) for disk in (False, True) for entries in (0, 9, 10) for large in (False, True)]
+CODES = [None, 0, 1, 137, 128 + signal.SIGXFSZ, 128 + signal.SIGXCPU]
+REPORTS = [None, Report(status="ok", exit_code=0), Report(status="error", exit_code=1)]
+BY_SERVER = ("timeout", "cpu_limit", "output_limit", "cancelled")
+
+
+def outcomes() -> list[Outcome]:
+    return [
+        Outcome(ending, report if ending == "answered" else None, True, code, alive, b"", b"", 0, 1.0)
+        for ending, report, code, alive in itertools.product(get_args(Ending), REPORTS, CODES, (True, False))
+    ]
+
+
+SEEN = [*itertools.product(outcomes(), USAGES, FULL)]
+
+
+def test_every_limit_that_was_reached_is_told_once_in_a_line_with_the_next_step() -> None:
+    for outcome, usage, full in SEEN:
+        status = status_of(outcome, usage, full, POLICY)
+        notes = notes_of(outcome, usage, full, status, POLICY, 2)
+        reached = {
+            "memory limit of 1MiB": usage.oom_kills > 0,
+            "disk limit of 2MiB": full.disk,
+            "limit of 9 files and folders": full.entries >= 9,
+            "limit of 7 processes and threads": usage.pids_refused > 0,
+        }
+        for name, hit in reached.items():
+            assert sum(name in note for note in notes) == hit, (outcome, usage, full, notes)
+        assert all(re.fullmatch(r"[^\n;]+; [^\n;]+|variables and files are lost", note) for note in notes), notes
+        assert len({*notes}) == len(notes), notes
+
+
+def test_where_two_limits_were_reached_one_decides_whatever_the_code_says() -> None:
+    for outcome, usage, full in SEEN:
+        status = status_of(outcome, usage, full, POLICY)
+        assert status in get_args(Status)
+        succeeded = outcome.ending == "answered" and outcome.report == REPORTS[1]
+        if usage.oom_kills and not succeeded:
+            assert status == "out_of_memory"
+        elif outcome.ending in BY_SERVER:
+            assert status == outcome.ending
+        elif full.entries > POLICY.files:
+            assert status == "inode_limit"
+        elif succeeded:
+            assert status == "ok"
+        else:
+            assert status not in ("timeout", "output_limit", "cancelled", "out_of_memory")
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        ("timeout", "stopped after 2s; "),
+        ("cpu_limit", "stopped after 4s of processor time"),
+        ("output_limit", "stopped after printing 5MiB; "),
+        ("file_limit", "the limit of 2MiB for one file was reached; "),
+    ],
+)
+def test_what_the_server_stopped_says_at_which_limit(status: Status, said: str) -> None:
+    outcome = Outcome("exited", None, True, 1, False, b"", b"", 0, 1.0)
+    assert notes_of(outcome, Usage(), Fullness(), status, POLICY, 2)[0].startswith(said)
+
 
 GAP = re.compile(r"\n\[\.\.\. [^\n]* left out \.\.\.\]\n")
 
