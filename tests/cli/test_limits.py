@@ -1,0 +1,25 @@
+"""`run` with code that reaches a limit."""
+
+from pathlib import Path
+
+import pytest
+
+from llm_sandbox_mcp.results import Status
+
+from ..reached import LIMITS, PROFILE
+from .command import command
+
+pytestmark = pytest.mark.usefixtures("control_groups")
+
+EXITS: dict[Status, int] = {"cpu_limit": 124, "output_limit": 130}
+"""Elsewhere the code failed, with the status that Python then has. `test_run.py` has those of time and memory."""
+
+
+@pytest.mark.parametrize("status", [status for status in LIMITS if status not in ("timeout", "out_of_memory")])
+def test_a_limit_is_a_status_and_a_line_on_stderr(tmp_path: Path, status: Status) -> None:
+    limit = LIMITS[status]
+    profile = tmp_path / "small.toml"
+    profile.write_text(PROFILE)
+    done = command("run", "--profile", str(profile), "--timeout", str(limit.timeout), "-c", limit.code)
+    assert done.returncode == EXITS.get(status, 1), done.stderr[-2000:]
+    assert f"note: {limit.note}" in done.stderr.splitlines()
