@@ -1,5 +1,6 @@
 """Text that code, packages or callers chose, made harmless for consoles, logs and lines of our own."""
 
+import logging
 import re
 
 _CONTROLS = re.compile(
@@ -23,3 +24,16 @@ def one_line(text: str) -> str:
 
 def _shown(control: re.Match[str]) -> str:
     return control[0].encode("unicode_escape").decode()
+
+
+class EscapingFormatter(logging.Formatter):
+    """Escapes control characters: what is logged may come from code, and a terminal obeys them.
+
+    A record is one line, and those of its traceback are indented, so that no text in it can pass for another record.
+    """
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name is logging's
+        return one_line(super().formatMessage(record))
+
+    def format(self, record: logging.LogRecord) -> str:
+        return escape(super().format(record)).replace("\n", "\n  ")

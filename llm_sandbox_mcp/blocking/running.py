@@ -8,6 +8,7 @@ from dataclasses import replace
 import anyio
 
 from ..errors import SandboxError
+from ..escaping import EscapingFormatter
 from ..results import Execution, Output
 from ..sandboxes import Printed, Sandboxes, Session
 from ..tasks import open_tasks
@@ -70,7 +71,9 @@ async def refresh(session: Session) -> None:
 def be_verbose() -> None:
     _log.setLevel(logging.DEBUG)
     if not _log.handlers:
-        _log.addHandler(logging.StreamHandler())
+        handler = logging.StreamHandler()
+        handler.setFormatter(EscapingFormatter("%(message)s"))
+        _log.addHandler(handler)
 
 
 def together(done: Execution, ending: Execution) -> Execution:

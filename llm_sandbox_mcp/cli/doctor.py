@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ..backends.base import ENVIRONMENTS, PATH, Backend, Check, Sandbox, halves
 from ..errors import SandboxError
+from ..escaping import one_line
 from ..folders import HostFolders
 from ..kernel import Places
 from ..languages import Language
@@ -47,7 +48,7 @@ def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
             runs = [row for row in languages if row.state != "missing" and row.name not in unjudged]
             works = all(row.state != "missing" for row in engine) and bool(runs)
             rules = _rules(service, unjudged)
-            _print(
+            show(
                 [
                     *engine,
                     _room(service),
@@ -65,9 +66,10 @@ def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     return run_until_signal(examine)
 
 
-def _print(rows: Sequence[Check], works: bool) -> None:
+def show(rows: Sequence[Check], works: bool) -> None:
+    """Prints the rows, what fixes those that are not well, and what it comes to."""
     lines = [table(("what", "state", "detail"), [(row.name, row.state, row.detail) for row in rows])]
-    fixes = [f"  {row.name}: {row.fix}" for row in rows if row.state != "ok" and row.fix]
+    fixes = [one_line(f"  {row.name}: {row.fix}") for row in rows if row.state != "ok" and row.fix]
     if fixes:
         lines += ["", "what fixes it:", *fixes]
     lines += ["", "Code can run here." if works else "Code cannot run here."]

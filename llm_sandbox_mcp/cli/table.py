@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from ..escaping import escape
+from ..escaping import one_line
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Lines of columns as wide as their widest cell, under a line of names."""
-    cells = [[escape(cell) for cell in row] for row in (head, *rows)]
+    cells = [[one_line(cell) for cell in row] for row in (head, *rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     cells.insert(1, ["-" * width for width in widths])
     return "\n".join(

@@ -1,7 +1,6 @@
 """Code that reaches a limit, for callers without MCP."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 

@@ -10,8 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llm_sandbox_mcp import cli
-from llm_sandbox_mcp.cli import sweep
+from llm_sandbox_mcp.backends.base import Check
+from llm_sandbox_mcp.blocking.running import be_verbose
+from llm_sandbox_mcp.cli import doctor, sweep
 from llm_sandbox_mcp.cli.logs import log_to_stderr
+from llm_sandbox_mcp.cli.parser import parse
 from llm_sandbox_mcp.errors import InstallFailed
 from llm_sandbox_mcp.escaping import escape, one_line
 
@@ -82,3 +85,34 @@ def test_a_record_of_the_log_cannot_be_forged_by_what_is_in_it(text: str, monkey
     assert " ERROR x: failed: " in first and first.endswith("forged")
     assert others and all(line.startswith("  ") for line in others)
     assert "\x1b" not in said.getvalue() and "\x9b" not in said.getvalue() and "\u202e" not in said.getvalue()
+
+
+@pytest.mark.parametrize("text", ATTACKS.values(), ids=ATTACKS)
+def test_what_an_image_says_forges_no_row_of_doctor_and_no_fix(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    said = f"{text}\nsandbox  ok  forged"
+    doctor.show([Check(said, "missing", said, said)], works=False)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 8, lines
+    assert lines[5] == f"  {one_line(said)}: {one_line(said)}"
+    assert sum(one_line(said) in line for line in lines) == 2
+    assert all(line == one_line(line) for line in lines)
+
+
+@pytest.mark.parametrize("text", ATTACKS.values(), ids=ATTACKS)
+def test_a_mistake_on_the_command_line_is_shown_and_not_obeyed(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse(["sweep", f"--{text}\nforged"])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"--{one_line(text)}\\nforged" in line
+
+
+@pytest.mark.parametrize("text", ATTACKS.values(), ids=ATTACKS)
+def test_what_a_program_asks_to_see_of_its_sessions_is_escaped(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", said)
+    noted = logging.getLogger("llm_sandbox_mcp")
+    monkeypatch.setattr(noted, "handlers", [])
+    monkeypatch.setattr(noted, "level", noted.level)
+    be_verbose()
+    noted.info("%s: %s", "image", f"{text}\nforged")
+    assert said.getvalue() == f"image: {one_line(text)}\\nforged\n"
