@@ -80,9 +80,23 @@ def decode_report(payload: bytes) -> Report | None:
     """The report, or nothing where the payload is not one."""
     try:
         found = json.loads(payload)
+        if b"\\ud" in payload.lower():
+            found = _without_surrogates(found)
         return Report.model_validate(found) if _is_modest(found) else None
     except (ValueError, RecursionError):
         return None
+
+
+def _without_surrogates(found: object) -> object:
+    """The same with '?' for lone surrogates, which JSON can name and nobody can send on."""
+    match found:
+        case str():
+            return found.encode("utf-8", "replace").decode()
+        case list():
+            return [_without_surrogates(one) for one in found]
+        case dict():
+            return {_without_surrogates(name): _without_surrogates(one) for name, one in found.items()}
+    return found
 
 
 def _is_modest(found: object) -> bool:

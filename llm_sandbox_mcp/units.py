@@ -1,5 +1,6 @@
 """Sizes and times as people write them: `"512MiB"`, `"30s"`."""
 
+import math
 import re
 from typing import Annotated
 
@@ -9,14 +10,17 @@ SIZES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 TIMES = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DOCKER = re.compile(r"(\d{1,15}(?:\.\d+)?)([bkmgt]?)b?", re.IGNORECASE)
 _DOCKER_UNITS = {"": "B", "b": "B", "k": "KiB", "m": "MiB", "g": "GiB", "t": "TiB"}
-_QUANTITY = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)")
+_QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]+)")
 
 
 def _quantity(text: object, units: dict[str, float] | dict[str, int], example: str) -> float:
     match = _QUANTITY.fullmatch(text) if isinstance(text, str) else None
     if match is None or match[2] not in units:
         raise ValueError(f"must be a string with a unit ({', '.join(units)}), such as {example}")
-    return float(match[1]) * units[match[2]]
+    amount = float(match[1]) * units[match[2]]
+    if not math.isfinite(amount):
+        raise ValueError("is out of all bounds")
+    return amount
 
 
 def parse_size(text: object) -> int:

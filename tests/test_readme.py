@@ -8,10 +8,14 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from llm_sandbox_mcp.cli.parser import build
+from llm_sandbox_mcp.profile import load_profile
+from llm_sandbox_mcp.results import Status
+from llm_sandbox_mcp.sections import ArtifactLimits, Limits
 
 from .cli.command import LIMIT, ROOT, command, environment
 from .engines import host_folder
@@ -157,3 +161,32 @@ def test_how_to_report_a_hole_is_said_privately_and_beside_the_table_of_layers()
     assert "[SECURITY.md](SECURITY.md)" in README
     assert "Report a vulnerability" in text and "README.md#limits-and-isolation" in text
     assert "| layer |" not in text, "the README has that table, once"
+
+
+def limits() -> list[tuple[str, list[str], str]]:
+    """The rows of the table of limits: the limit, the keys of the profile, what a run or a call gets."""
+    (table,) = re.findall(r"^\| limit \| key in the profile \|.*\n\|[-|]+\n((?:\|.*\n)+)", README, re.MULTILINE)
+    rows = []
+    for line in table.splitlines():
+        limit, keys, gets = line.strip("| ").split(" | ")
+        found = re.findall(r"`([^`]+)`", keys)
+        section = found[0].partition(".")[0] if found else ""
+        rows.append((limit, [section + key if key.startswith(".") else key for key in found], gets))
+    return rows
+
+
+def test_every_limit_of_the_profile_is_in_the_table_and_no_other() -> None:
+    named = {key for _, keys, _ in limits() for key in keys}
+    sections = load_profile()
+    for key in named:
+        section, _, name = key.partition(".")
+        assert name in type(getattr(sections, section)).model_fields, key
+    assert {f"limits.{name}" for name in Limits.model_fields} <= named
+    assert {f"artifacts.{name}" for name in ArtifactLimits.model_fields} <= named
+    assert {"sessions.max", "sessions.starts_per_second", "pool.max"} <= named
+
+
+def test_every_status_of_a_limit_is_in_the_table_and_no_other() -> None:
+    of_limits = {*get_args(Status)} - {"ok", "error", "cancelled"}
+    named = {word for _, keys, gets in limits() if keys for word in re.findall(r"`([a-z_]+)`", gets)}
+    assert named == of_limits

@@ -62,12 +62,19 @@ def test_every_profile_that_comes_along_is_right(path: Path) -> None:
 
 
 MISTAKES = {
-    "limits.memory": ['"2"', "2", '"2GB"', '"-1MiB"', '"0B"', "true", "[]"],
+    "limits.memory": ['"2"', "2", '"2GB"', '"-1MiB"', '"0B"', "true", "[]", f'"{"9" * 400}MiB"', '"٣MiB"'],
     "limits.cpus": ["0", "-1", '"2"', "nan"],
     "limits.pids": ["0", "-5", "1.5", '"x"'],
-    "limits.timeout": ['"0s"', "30", '"30"', '"30 minutes"'],
+    "limits.timeout": ['"0s"', "30", '"30"', '"30 minutes"', f'"{"9" * 400}s"', f'"{"9" * 308}d"', '"infs"', '"nans"'],
     "limits.grace": ['"0s"', "2", '"61s"'],
+    "limits.cpu_time": ['"0s"', "5"],
     "limits.output": ['"0B"'],
+    "limits.shown": ['"0B"'],
+    "limits.code": ['"0B"'],
+    "limits.files": ["0", "1.5"],
+    "limits.file_size": ['"0B"'],
+    "limits.install_timeout": ['"0s"'],
+    "sessions.starts_per_second": ["0", "-1", "inf", "nan"],
     "limits.disk": ['"0B"'],
     "sessions.max": ["0", '"many"'],
     "sessions.idle_timeout": ['"0s"', "600"],

@@ -1,0 +1,126 @@
+"""Whatever code prints, returns, raises and calls its files, what callers get is JSON that a strict parser reads."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from mcp.types import ReadResourceResult
+from pydantic import BaseModel
+
+from llm_sandbox_mcp.artifacts import describe
+from llm_sandbox_mcp.escaping import one_line
+from llm_sandbox_mcp.execution import Outcome
+from llm_sandbox_mcp.protocol import decode_report
+from llm_sandbox_mcp.results import Execution, Status
+from llm_sandbox_mcp.server.content import contents, describe_run, executed, failure, success
+from llm_sandbox_mcp.server.rest.answers import answered, ran
+from llm_sandbox_mcp.verdict import shown, told_of
+
+ANY_TEXT = st.text(st.characters(exclude_categories=())) | st.sampled_from(
+    ["\ud800", "\udfff\ud800", "\0", "\u2028\u2029", "\x1b]52;c;eA==\x07", "\x9b2J", "\u202e", "\ufeff", "\U000e0041"]
+)
+BYTES = st.binary(max_size=200) | st.sampled_from(
+    [b"\xff\xfe", b"\xed\xa0\x80", b"\xc0\x80", b"\xf4\x90\x80\x80", b"\0", b"\xe2\x80\xa8", b"\x1e" * 40, b"\x9b2J"]
+)
+DEEP = ["[" * depth + "]" * depth for depth in (99, 101, 255, 900)]
+NUMBERS = ["NaN", "-Infinity", "1e999", "-0.0", "1" * 4300, "1" * 4301, "1e-999", "123456789012345678901234567890.5"]
+JSON_TEXT = st.sampled_from(
+    [*DEEP, *NUMBERS, '"\\ud800"', '{"\\udfff": 1}', '{"": {"": ""}}', '{"a": 1, "a": 2}', "x"]
+) | (
+    st.recursive(
+        st.none() | st.integers() | st.floats() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)
+    )
+).map(json.dumps)
+NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40)
+"""Of files: those that are kept are valid text."""
+STATUSES: Sequence[Status] = ("ok", "error", "timeout")
+
+
+def strict(text: str | bytes) -> Any:
+    """What a strict parser makes of it."""
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is no JSON")
+
+    return json.loads(text if isinstance(text, str) else text.decode("utf-8", "strict"), parse_constant=refuse)
+
+
+def said(answer: BaseModel) -> Any:
+    """What is sent of an answer over MCP."""
+    return strict(answer.model_dump_json(by_alias=True))
+
+
+@given(
+    st.sampled_from(STATUSES),
+    BYTES,
+    BYTES,
+    st.none() | ANY_TEXT,
+    st.dictionaries(ANY_TEXT, JSON_TEXT, max_size=5),
+    st.none() | st.tuples(ANY_TEXT, ANY_TEXT, ANY_TEXT),
+    st.lists(st.tuples(NAMES, BYTES), max_size=3),
+    st.lists(ANY_TEXT, max_size=3),
+    st.integers(1, 300),
+)
+def test_a_run_is_told_in_valid_json_over_every_way(
+    status: Status,
+    stdout: bytes,
+    stderr: bytes,
+    result: str | None,
+    values: dict[str, str],
+    error: tuple[str, str, str] | None,
+    files: list[tuple[str, bytes]],
+    notes: list[str],
+    most: int,
+) -> None:
+    raised = None if error is None else dict(zip(("type", "message", "traceback"), error, strict=True))
+    told = {"values": values, "left_out": [*values], "error": raised}
+    payload = json.dumps({"status": "ok", "exit_code": 0, "result": result, "told": told}).encode()
+    report = decode_report(payload)
+    outcome = Outcome("answered", report, True, None, True, stdout, stderr, 0, 1.0)
+    execution = Execution(
+        status,
+        0,
+        shown(stdout, most),
+        shown(stderr, most),
+        report.result if report is not None else None,
+        1.0,
+        "0" * 32,
+        "kept",
+        tuple(describe(name, content) for name, content in files),
+        tuple(map(one_line, notes)),
+        told_of(outcome),
+    )
+    answer = executed(execution)
+    sent = said(success(describe_run(answer), answer))
+    assert sent["structuredContent"]["status"] == status
+    assert sent["structuredContent"]["stdout"] == execution.stdout.text
+    over_http = strict(bytes(answered(ran("name", execution, ())).body))
+    assert over_http["status"] == status
+    if status == "ok" and execution.told is not None and report is not None and report.told is not None:
+        assert {*over_http["result"]} | {*execution.told.left_out} == {*report.told.values}
+        assert over_http["result"] == execution.told.values
+
+
+@given(ANY_TEXT)
+def test_a_refusal_is_one_valid_line(text: str) -> None:
+    (content,) = said(failure(text))["content"]
+    assert len(content["text"].splitlines()) <= 1
+
+
+@given(NAMES, BYTES)
+def test_an_artifact_is_read_as_valid_json(name: str, data: bytes) -> None:
+    (content,) = said(ReadResourceResult(contents=[contents("0" * 32, describe(name, data), data)]))["contents"]
+    assert ("text" in content) != ("blob" in content)
+
+
+@given(st.text(st.sampled_from(["\ud800", "\udfff", "a", "\U0001f600", "\0"]), min_size=1))
+def test_a_report_says_nothing_that_no_json_can_say(text: str) -> None:
+    error = {"type": text, "message": text, "traceback": text}
+    told = {"values": {text: "1"}, "left_out": [text], "error": error}
+    found = {"status": "ok", "exit_code": 0, "result": text, "files": [text], "figures": [text], "told": told}
+    report = decode_report(json.dumps(found).encode())
+    assert report is not None and strict(report.model_dump_json())
+    # Of a pair JSON makes one character.
+    assert report.result == json.loads(json.dumps(text)).encode("utf-8", "replace").decode()
