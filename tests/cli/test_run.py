@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from llm_sandbox_mcp.escaping import one_line
+
 from .command import ARGV, LIMIT, command, environment, refused
 
 pytestmark = pytest.mark.usefixtures("embedded")
@@ -80,6 +82,15 @@ def test_files_that_the_code_made_come_out_into_the_folder(tmp_path: Path) -> No
     assert done.returncode == 0
     made = {str(path.relative_to(tmp_path)): path.read_text() for path in tmp_path.rglob("*.txt")}
     assert made == {"new/out/a.txt": "1\n", "new/out/sub/b.txt": "2\n"}
+
+
+def test_names_of_files_are_shown_and_not_obeyed_even_in_a_pipe(tmp_path: Path) -> None:
+    name = "a\x1b]0;x\x07\x9b2J\u202e\r\nsaved: forged"
+    done = command("run", "--artifacts", str(tmp_path / "out"), "-c", f"open({name!r}, 'w').write('x')\nNone")
+    assert done.returncode == 0, done
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("saved: ")]
+    assert line == f"saved: {tmp_path}/out/{one_line(name)}"
+    assert (tmp_path / "out" / name).read_text() == "x"
 
 
 def test_output_is_passed_as_it_is_to_a_pipe_and_escaped_for_a_terminal() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+import httpx2
 import pytest
 
 from llm_sandbox_mcp.results import Status
@@ -9,7 +10,7 @@ from llm_sandbox_mcp.results import Status
 from ..engines import host_folder
 from ..mcp.serving import Server, start, stop
 from ..reached import LIMITS, PROFILE
-from .calling import execute
+from .calling import execute, failure
 
 pytestmark = pytest.mark.usefixtures("control_groups")
 
@@ -35,3 +36,35 @@ def test_a_limit_is_the_error_and_the_type_of_it(small: Server, status: Status) 
     assert answer.status_code == 400, said
     assert (said["status"], said["error_type"], said["error"]) == (status, status, limit.note), said
     assert said["success"] is False
+
+
+@pytest.mark.parametrize(
+    "timeout",
+    [
+        "0",
+        "-1",
+        "-0.0",
+        "60.001",
+        "1e9",
+        "1e400",
+        "9" * 400,
+        "9" * 5000,
+        "NaN",
+        "Infinity",
+        '"5"',
+        '"5s"',
+        "true",
+        "null",
+        "[]",
+    ],
+    ids=lambda text: text[:9],
+)
+def test_no_time_beyond_the_profiles_is_taken(small: Server, timeout: str) -> None:
+    body = f'{{"code": "1", "session_id": "times", "timeout_seconds": {timeout}}}'
+    headers = {"Content-Type": "application/json"}
+    answer = httpx2.post(f"{small.url}/execute_code/", content=body, headers=headers, timeout=30)
+    assert answer.status_code in (400, 403, 422), answer.text
+    said = failure(answer, answer.status_code)
+    assert len(said) < 400
+    listed = httpx2.get(f"{small.url}/logs", headers={"X-Session-Id": "times"}).json()
+    assert not [entry for entry in listed["entries"] if entry["status"] != "refused"]
