@@ -37,6 +37,8 @@ OUTCOMES: dict[str, tuple[tuple[str, ...], str]] = {
     "test_no_other_user_of_the_machine_is_mapped[{}]": (CONTAINERS + PODS, _USERS),
     "test_a_file_that_does_not_fit_is_refused_with_the_reason[{}-16777216]": (PODS, _SIZES),
     "test_a_disk_filler_meets_the_limit": (PODS, _SIZES),
+    "test_a_limit_has_its_status_in_every_language[{}-disk_limit": (PODS, _SIZES),
+    "test_each_limit_holds_after_that[{}-disk_limit": (PODS, _SIZES),
     "test_the_limit_keeps_a_dump_from_a_program_of_the_host_too": (
         PODS,
         "a shell counts in blocks, so that no limit of one byte can be set; it is 0, and no file is written",

@@ -68,8 +68,6 @@ AFTER = {
 @pytest.mark.parametrize("limits", [SMALL], indirect=True)
 @pytest.mark.parametrize("status", AFTER)
 async def test_each_limit_holds_after_that(arena: Arena, status: str) -> None:
-    if status == "disk_limit" and arena.backend == "kubernetes":
-        pytest.skip("before 1.22 no volume in memory has a size")
     result = await arena.attack(RAISE + AFTER[status])
     expected = "error" if status == "process_limit" and not arena.counts_processes() else status
     assert result.status == expected, result
