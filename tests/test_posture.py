@@ -157,7 +157,7 @@ def pseudo_terminals(seen: Watched) -> None:
     """So many, of an instance that no other process has."""
     number = re.match(r"(\d+) of its own", TABLE["pseudo-terminals"]["embedded"])
     assert number
-    assert seen.said["probed"]["terminals"] == "ok"
+    assert seen.said["probed"]["pseudo-terminals"] == "ok"
     _, _, kind, own = seen.runner.mounts()["/dev/pts"]
     assert kind == "devpts" and f"max={number[1]}" in own.split(",")
     devices = {os.stat(f"/proc/{first.pid}/root/dev/pts").st_dev for first, *_ in seen.sandboxes}

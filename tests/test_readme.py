@@ -156,7 +156,7 @@ def test_every_place_that_a_document_links_to_is_there(document: str) -> None:
     assert not is_there("configs/kubernetes/README.md#no-such-heading")
 
 
-def test_how_to_report_a_hole_is_said_privately_and_beside_the_table_of_layers() -> None:
+def test_how_to_report_a_vulnerability_is_said_privately_and_beside_the_table_of_layers() -> None:
     text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
     assert "[SECURITY.md](SECURITY.md)" in README
     assert "Report a vulnerability" in text and "README.md#limits-and-isolation" in text

@@ -40,8 +40,7 @@ def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
             engine = await service.backend.probe()
             if all(row.state != "missing" for row in engine):
                 trial, seen, languages = await _try_sandboxes(service, folders, environ)
-                told = {row.name for row in engine}
-                engine += [trial, *(row for row in seen if row.name not in told)]
+                engine = _both([*engine, trial], seen)
             else:
                 languages = [row for language in service.languages.values() for row in _commands(language)]
             unjudged = await service.unjudged()
@@ -74,6 +73,13 @@ def show(rows: Sequence[Check], works: bool) -> None:
         lines += ["", "what fixes it:", *fixes]
     lines += ["", "Code can run here." if works else "Code cannot run here."]
     sys.stdout.write("\n".join(lines) + "\n")
+
+
+def _both(told: Sequence[Check], seen: Sequence[Check]) -> list[Check]:
+    """One row for each name: what the engine says, unless a live sandbox shows that it is not so."""
+    found = {row.name: row for row in seen}
+    rows = [(found.pop(row.name, row), row) for row in told]
+    return [*(live if live.state != "ok" == row.state else row for live, row in rows), *found.values()]
 
 
 async def _try_sandboxes(

@@ -70,7 +70,7 @@ async def use(service: Service) -> dict[str, Any]:
         except SandboxError as error:
             after.append(str(error))
     return {
-        "uids": probed["uids"],
+        "uids": probed["user of the machine"],
         "launcher": parent,
         "sandboxes": whose,
         "written": [written.status, written.stderr.text, sorted(artifact.name for artifact in written.artifacts)],

@@ -17,7 +17,7 @@ from .command import ARGV, LIMIT, command, environment
 
 pytestmark = pytest.mark.usefixtures("embedded")
 
-ROWS = {"Landlock": "landlock", "memory, processes, processors": "control groups"}
+ROWS = {"memory, processes, processors": "control groups"}
 """What `doctor` calls them, where that is shorter."""
 WITHOUT = """
 import ctypes, os, struct, sys
@@ -76,16 +76,16 @@ def usual() -> dict[str, str]:
 def test_doctor_has_a_row_for_each_layer_of_the_readme(usual: dict[str, str]) -> None:
     found = usual
     assert {ROWS.get(layer, layer) for layer in TABLE} <= found.keys()
-    machines_own = {"landlock", "control groups", "user of the machine", "pseudo-terminals"}
+    machines_own = {"Landlock", "control groups", "user of the machine", "pseudo-terminals"}
     assert {found[ROWS.get(layer, layer)] for layer in TABLE if ROWS.get(layer, layer) not in machines_own} == {"ok"}
-    assert found["landlock"] == ("ok" if landlock.version() else "degraded")
+    assert found["Landlock"] == ("ok" if landlock.version() else "degraded")
 
 
 def test_without_landlock_it_is_said_to_be_off_and_all_else_holds(usual: dict[str, str]) -> None:
     done = lacking(NO_LANDLOCK, "doctor")
     assert done.returncode == 0, done
-    assert re.search(r"\nlandlock +degraded +not in this kernel; the mounts alone say", done.stdout), done.stdout
-    assert states(done.stdout) == {**usual, "landlock": "degraded"}
+    assert re.search(r"\nLandlock +degraded +not in this kernel; the mounts alone say", done.stdout), done.stdout
+    assert states(done.stdout) == {**usual, "Landlock": "degraded"}
     code = "ls /root /var /run 2>&1 | grep -c 'No such file'; touch /usr/x 2>&1 | grep -o 'Read-only file system'"
     ran = lacking(NO_LANDLOCK, "run", "--language", "bash", "-c", code)
     assert (ran.returncode, ran.stdout) == (0, "3\nRead-only file system\n"), ran

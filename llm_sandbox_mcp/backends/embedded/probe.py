@@ -172,24 +172,24 @@ def _landlock() -> Check:
     abi = landlock.version()
     if not abi:
         fix = "a kernel since 5.13 with landlock among its security modules (the boot parameter lsm)"
-        return Check("landlock", "degraded", "not in this kernel; the mounts alone say what code can reach", fix)
-    return Check("landlock", "ok", f"version {abi}: only the folders that are meant for code, as the mounts say too")
+        return Check("Landlock", "degraded", "not in this kernel; the mounts alone say what code can reach", fix)
+    return Check("Landlock", "ok", f"version {abi}: only the folders that are meant for code, as the mounts say too")
 
 
 def _uids(launcher: Launcher) -> Check:
     if launcher.uids:
         lent = f", of {len(launcher.uids)} that /etc/subuid lends uid {os.geteuid()}" if os.geteuid() else ""
-        return Check("uids", "ok", f"each sandbox has an unprivileged uid of its own{lent}")
+        return Check("user of the machine", "ok", f"each sandbox has an unprivileged uid of its own{lent}")
     cause, _, step = launcher.shared.partition("; ")
     shared = f"shared uid: the kernel counts sandboxes with the server, as those of uid {os.geteuid()}: {cause}"
-    return Check("uids", "degraded", shared, step)
+    return Check("user of the machine", "degraded", shared, step)
 
 
 def _terminals(launcher: Launcher) -> Check:
     if launcher.own_terminals:
-        return Check("terminals", "ok", f"each sandbox has {terminals.MOST} pseudo-terminals of its own")
+        return Check("pseudo-terminals", "ok", f"each sandbox has {terminals.MOST} pseudo-terminals of its own")
     fix = "start the server as root, or let its user make user namespaces"
-    return Check("terminals", "degraded", "one sandbox can take all pseudo-terminals that the machine has", fix)
+    return Check("pseudo-terminals", "degraded", "one sandbox can take all pseudo-terminals that the machine has", fix)
 
 
 def _reads(switch: Path) -> str | None:
