@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from . import growth, journal, ordinary, rings, sides, stacks
+from . import expected, growth, journal, ordinary, rings, sides, stacks
 from .engines import host_folder, need, need_control_groups, need_open_network
 from .scratch import scratch
 
@@ -24,6 +24,7 @@ def pytest_configure(config: pytest.Config) -> None:
     journal.configure(config)
     stacks.install()
     growth.install()
+    config.pluginmanager.register(expected)
     config.pluginmanager.register(stacks)
     config.pluginmanager.register(growth)
     rings.running = config.getoption(rings.OPTION)

@@ -4,9 +4,9 @@ import os
 import re
 import secrets
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from tests.engines import (
 )
 from tests.growth import kept
 from tests.hostile import deviations
+from tests.hostile.overheard import overheard
 from tests.leftovers import System, containers, look, nothing_beyond
 from tests.unit.local_index import LocalIndex, local_index, sdist
 
@@ -44,6 +45,7 @@ POOL: dict[str, Mapping[str, object]] = {"kubernetes": {"min": 2, "languages": (
 PROCESSES = {"embedded": 2, "docker": 3, "podman": 3, "kubernetes": 3}
 """Of a session with one interpreter; in a container the agent is one more."""
 _CORE_PATTERN = Path("/proc/sys/kernel/core_pattern")
+_CHECKED = pytest.StashKey[bool]()
 
 
 @dataclass(frozen=True)
@@ -90,13 +92,13 @@ class Arena:
     state: Callable[[], System]
     """What of this machine the server takes now."""
     only_neighbour: System
+    outputs: list[str]
+    """Everything that came back."""
     index: LocalIndex | None = None
     """Where libraries come from, if the case has any."""
     next: str = ""
     """Session that was opened after the last attack, for the next one; empty once it is used."""
     with_next: System | None = None
-    outputs: list[str] = field(default_factory=list)
-    """Everything that came back."""
 
     async def attack(self, code: str, *, language: str = "python", **arguments: Any) -> Execution:
         """Runs hostile code while the neighbour works too."""
@@ -116,7 +118,6 @@ class Arena:
                 await self.neighbour_works()
         for error in errors:
             raise error
-        await self.keep(results[0])
         return results[0]
 
     async def execute(
@@ -126,13 +127,6 @@ class Arena:
         if not session_id and language == "python":
             session_id, self.next = self.next, ""
         return await self.service.execute(code, language=language, session_id=session_id, **arguments)
-
-    async def keep(self, result: Execution) -> None:
-        """Remembers an output, its artifacts included."""
-        self.outputs.append(repr(result))
-        for artifact in result.artifacts:
-            _, content = await self.service.files.read_artifact(result.session_id, artifact.name)
-            self.outputs.append(content.decode(errors="replace"))
 
     def counts_processes(self) -> bool:
         """Whether results say that the limit on processes was reached."""
@@ -155,7 +149,6 @@ class Arena:
     async def check(self, code: str, session_id: str = "", **arguments: Any) -> str:
         """Runs honest code that must succeed; gives what it printed."""
         result = await self.execute(code, session_id=session_id, **arguments)
-        await self.keep(result)
         assert result.status == "ok", result
         return result.stdout.text
 
@@ -265,16 +258,18 @@ async def attacked(
             session = await service.execute(f"number = {number}")
             assert session.status == "ok", session
             await filled(service)
-            arena = Arena(backend_name, service, canaries, session.session_id, number, state, state(), index)
-            # Nothing went before; all attacks on this backend would fail with it.
-            await arena.open_next(60)
-            with kept(backend_name):
-                yield arena
+            neighbour = session.session_id
+            with overheard(service) as outputs:
+                arena = Arena(backend_name, service, canaries, neighbour, number, state, state(), outputs, index)
+                # Nothing went before; all attacks on this backend would fail with it.
+                await arena.open_next(60)
+                with kept(backend_name):
+                    yield arena
         await nothing_beyond(before, state, GONE)
 
 
 @pytest.fixture(autouse=True)
-async def arena(attacked: Arena) -> AsyncIterator[Arena]:
+async def arena(request: pytest.FixtureRequest, attacked: Arena) -> AsyncIterator[Arena]:
     """After the case, holds the server to everything that must hold."""
     arena, canaries = attacked, attacked.canaries
     arena.outputs.clear()
@@ -285,8 +280,22 @@ async def arena(attacked: Arena) -> AsyncIterator[Arena]:
             await arena.neighbour_works()
         await arena.nothing_is_left()
         await arena.open_next(OPENED.get(arena.backend, ANSWER))
-    assert _CORE_PATTERN.read_bytes() == core_pattern
+    assert _CORE_PATTERN.read_bytes() == core_pattern, "core_pattern was changed"
     for path, text in canaries.content.items():
-        assert path.read_text() == text
-        assert not any(text in output for output in arena.outputs)
-    assert not any(canaries.environment in output for output in arena.outputs)
+        assert path.read_text() == text, "a file of the host was changed"
+    hidden = (canaries.environment, *canaries.content.values())
+    assert not any(secret in output for output in arena.outputs for secret in hidden), "a secret of the host came back"
+    request.node.stash[_CHECKED] = True
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Fails a case after which the above was not checked, whichever way it got around it."""
+    report = yield
+    if call.when == "call":
+        item.stash[_CHECKED] = False
+    elif call.when == "teardown" and report.passed and item.stash.get(_CHECKED, True) is False:
+        report.outcome, report.longrepr = "failed", "nothing was checked after it: it has no `arena`, or one of its own"
+    return report

@@ -1,0 +1,72 @@
+"""Everything that comes back from a server, whichever way a case asks it."""
+
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+from llm_sandbox_mcp.errors import SandboxError
+from llm_sandbox_mcp.results import Execution
+from llm_sandbox_mcp.service import Service
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class _Lines(logging.Handler):
+    def __init__(self, heard: list[str]) -> None:
+        super().__init__()
+        self.heard = heard
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.heard.append(self.format(record))
+
+
+@contextmanager
+def overheard(service: Service) -> Iterator[list[str]]:
+    """Gives what comes back meanwhile: results, artifacts, errors, and lines of the log."""
+    heard: list[str] = []
+    listener = _Lines(heard)
+    package = logging.getLogger("llm_sandbox_mcp")
+    vars(service).update(
+        execute=_with_artifacts(service, _hear(service.execute, heard), heard), install=_hear(service.install, heard)
+    )
+    for name in ("copy_in", "copy_in_from_host", "copy_out", "copy_out_to_host", "read", "read_artifact"):
+        setattr(service.files, name, _hear(getattr(service.files, name), heard))
+    package.addHandler(listener)
+    try:
+        yield heard
+    finally:
+        package.removeHandler(listener)
+
+
+def _hear(method: Callable[P, Awaitable[T]], heard: list[str]) -> Callable[P, Awaitable[T]]:
+    @wraps(method)
+    async def hearing(*arguments: P.args, **named: P.kwargs) -> T:
+        try:
+            answer = await method(*arguments, **named)
+        except SandboxError as error:
+            heard.append(str(error))
+            raise
+        heard.append(repr(answer))
+        return answer
+
+    return hearing
+
+
+def _with_artifacts(
+    service: Service, execute: Callable[P, Awaitable[Execution]], heard: list[str]
+) -> Callable[P, Awaitable[Execution]]:
+    """Reads what a run left behind, before a later one may take its place."""
+
+    @wraps(execute)
+    async def executing(*arguments: P.args, **named: P.kwargs) -> Execution:
+        result = await execute(*arguments, **named)
+        for artifact in result.artifacts:
+            with suppress(SandboxError):  # gone with its session
+                _, content = await service.files.read_artifact(result.session_id, artifact.name)
+                heard.append(content.decode(errors="replace"))
+        return result
+
+    return executing
