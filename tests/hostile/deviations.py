@@ -60,11 +60,9 @@ _OWN_HANDLERS = "each container has a copy of the handlers, which is the code's,
 FINDINGS: dict[str, tuple[str, set[str]]] = {
     "test_engine_sockets_and_the_users_places_are_absent": (
         _IMAGE,
-        {
-            *("/run", "/var", "/root", "/etc/shadow", "/.dockerenv", "/mnt", "/media", "/srv", "/boot", "/sys"),
-            "/proc/1/root/run",
-        },
+        {"/run", "/var", "/root", "/etc/shadow", "/mnt", "/media", "/srv", "/boot", "/sys", "/proc/1/root/run"},
     ),
+    "test_engine_sockets_and_the_users_places_are_absent[docker]": ("it marks its containers", {"/.dockerenv"}),
     "test_no_setting_of_the_kernel_can_be_written": (
         "its own audit id, which tells nobody anything, the first process's badness, which bounds only itself, and files by "
         "which the kernel wakes who waits for memory",
@@ -117,8 +115,16 @@ FINDINGS: dict[str, tuple[str, set[str]]] = {
         },
     ),
 }
-"""What else a test may find on containers and pods, or on the one named, and why. It must find some of it; which, depends on the
-engine's version."""
+"""What else a test finds on containers and pods, or on the one named, and why: all of it."""
+
+BY_VERSION = {
+    *("cmdline", "config.gz", "interrupts", "kallsyms", "key-users"),
+    *("/sys/fs/cgroup", "setuid programs elsewhere", "/.dockerenv"),
+}
+"""Of that, what engines mask, mount or make in one version and not in another: it may be found."""
+
+SOME_FOUND = PODS
+"""Backends on which some of it is found; which, depends on what the nodes of a cluster run."""
 
 
 def mark(items: Iterable[pytest.Item]) -> None:
@@ -133,6 +139,6 @@ def mark(items: Iterable[pytest.Item]) -> None:
 
 
 def findings(backend: str, test: str) -> set[str]:
-    """What a test may find on a backend."""
+    """What a test finds on a backend."""
     rows = (test, f"{test}[{backend}]") if backend in CONTAINERS + PODS else ()
     return {found for row in rows if row in FINDINGS for found in FINDINGS[row][1]}

@@ -107,6 +107,45 @@ if os.fork() == 0:
         assert content in (b"x", b"", b"\0"), content
 
 
+async def test_folders_that_change_into_links_while_they_are_looked_at_lead_nowhere_else(arena: Arena) -> None:
+    result = await arena.attack("""
+import os
+for number in range(50):
+    os.makedirs(f'{number}/etc')
+    open(f'{number}/etc/passwd', 'w').write('x')
+if os.fork() == 0:
+    os.setsid()
+    while True:
+        for number in range(50):
+            os.rename(f'{number}', '/tmp/away') if os.stat('/tmp').st_dev == os.stat('.').st_dev else os.rename(f'{number}', '.away')
+            os.symlink('/', f'{number}')
+            os.unlink(f'{number}')
+            os.rename('.away' if os.path.exists('.away') else '/tmp/away', f'{number}')
+""")
+    assert result.status == "ok", result
+    for artifact in result.artifacts:
+        _, content = await arena.service.files.read_artifact(result.session_id, artifact.name)
+        assert content in (b"x", b""), artifact
+
+
+async def test_what_is_no_regular_file_is_no_artifact_and_holds_nobody_up(arena: Arena) -> None:
+    result = await arena.attack("""
+import os, socket
+os.mkfifo('fifo')
+os.mkfifo('.hidden')
+socket.socket(socket.AF_UNIX).bind('socket')
+for target in ('/dev/zero', '/proc/self/environ', '/', '.', 'link'): os.symlink(target, f'link-{target.replace("/", "-")}')
+os.symlink('link', 'link')
+os.makedirs('folder/locked')
+os.mkfifo('folder/fifo')
+os.chmod('folder/locked', 0)
+open('file', 'w').write('x')
+None
+""")
+    assert result.status == "ok" and result.duration < ANSWER, result
+    assert [artifact.name for artifact in result.artifacts] == ["file"], result
+
+
 async def test_files_of_later_runs_cannot_reach_the_store_by_forged_names(arena: Arena) -> None:
     result = await arena.attack(
         NONCE

@@ -37,6 +37,23 @@ async def test_a_daemon_is_gone_with_a_session_that_is_not_kept(arena: Arena) ->
     assert (result.status, result.session_state) == ("ok", "ended")
 
 
+async def test_one_that_was_never_a_child_of_the_code_is_gone_too(arena: Arena) -> None:
+    # Its parent is the runner's parent from the beginning: the flag is CLONE_PARENT.
+    result = await arena.attack(
+        DAEMON
+        + """
+import ctypes, platform
+number = 56 if platform.machine() == 'x86_64' else 220
+if ctypes.CDLL(None).syscall(number, 0x8000 | signal.SIGCHLD, 0, 0, 0, 0) == 0:
+    os.setsid()
+    while True: pass
+print('started')
+""",
+        keep_session=False,
+    )
+    assert (result.status, result.stdout.text) == ("ok", "started\n"), result
+
+
 async def test_a_daemon_that_holds_the_streams_open_does_not_hide_the_runners_end(arena: Arena) -> None:
     result = await arena.attack(DAEMON + "daemon(lambda: time.sleep(1))\nprint('last words', flush=True)\nos._exit(7)")
     assert (result.status, result.exit_code) == ("error", 7)

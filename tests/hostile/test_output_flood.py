@@ -26,6 +26,7 @@ for _ in range(3):
     subprocess.Popen(['yes'], start_new_session=True)
 time.sleep(1000)
 """,
+    "that no process copies": "import os\nzeros = os.open('/dev/zero', os.O_RDONLY)\nwhile True: os.splice(zeros, 1, 1 << 20)",
     "newlines": "import os\nwhile True:\n    os.write(1, b'\\n' * 65536)",
     "frame starts": "import os\nwhile True:\n    os.write(1, b'\\x1e' * 65536)",
     "not UTF-8": "import os\nwhile True:\n    os.write(1, b'\\xff\\0\\xc3' * 20000)",

@@ -28,10 +28,10 @@ for folder in ('/', '/usr', '/usr/bin', '/etc', '/dev', '/opt', '/opt/handlers',
                '/opt/environments', '/proc', '/bin', '/lib', '/usr/lib/python3', '/run', '/var', '/var/tmp', '/root', '/sys',
                '/sys/fs/cgroup', '/sys/fs/cgroup/memory', '/sys/fs/cgroup/pids', '/dev/mqueue'):
     if os.path.isdir(folder):
-        attempt(f'file in {folder}', open, f'{folder}/new', 'w')
-        attempt(f'folder in {folder}', os.mkdir, f'{folder}/new')
-        attempt(f'link in {folder}', os.symlink, '/', f'{folder}/new')
-        attempt(f'FIFO in {folder}', os.mkfifo, f'{folder}/new')
+        attempt(f'file in {folder}', open, f'{folder}/new-file', 'w')
+        attempt(f'folder in {folder}', os.mkdir, f'{folder}/new-folder')
+        attempt(f'link in {folder}', os.symlink, '/', f'{folder}/new-link')
+        attempt(f'FIFO in {folder}', os.mkfifo, f'{folder}/new-fifo')
         attempt(f'mode of {folder}', os.chmod, folder, 0o777)
         attempt(f'name of {folder}', os.rename, folder, '/tmp/moved')
 for path in ('/etc/passwd', '/etc/hosts', '/opt/init.py', '/opt/handlers/python/runner.py', '/usr/bin/env', '/usr/bin/tar',
@@ -39,8 +39,8 @@ for path in ('/etc/passwd', '/etc/hosts', '/opt/init.py', '/opt/handlers/python/
     if os.path.exists(path):
         attempt(f'content of {path}', open, path, 'r+')
         attempt(f'end of {path}', open, path, 'a')
-        attempt(f'{path} itself', os.unlink, path)
         attempt(f'times of {path}', os.utime, path)
+        attempt(f'{path} itself', os.unlink, path)
 def write(path, text):
     with open(path, 'w') as file:
         file.write(text)

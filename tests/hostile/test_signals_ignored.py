@@ -58,6 +58,20 @@ signal.signal(signal.SIGINT, signal.SIG_IGN)
 subprocess.run(['sh', '-c', 'trap "" INT TERM HUP; while :; do :; done'])
 """,
     "stopped": "import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)",
+    "many beside a first process that has to wait": """
+import os, signal
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+for change in (lambda: os.setpriority(os.PRIO_PROCESS, 1, 19), lambda: os.sched_setscheduler(1, os.SCHED_IDLE, os.sched_param(0))):
+    try:
+        change()
+    except OSError:
+        pass
+for _ in range(40):
+    if os.fork() == 0:
+        os.setsid()
+        break
+while True: pass
+""",
     "replaced by another program": """
 import os, signal
 signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -10,6 +10,8 @@ from pathlib import Path
 import anyio
 import pytest
 
+from tests.effort import EFFORT
+
 from .processes import gone, watch_children
 from .talking import SERVE, server
 from .wire import CLIENT, message
@@ -50,7 +52,8 @@ async def test_the_end_of_the_input_ends_the_server_in_the_middle_of_a_run() -> 
             await gone(watched)
 
 
-async def test_a_server_that_is_killed_leaves_no_process() -> None:
+@pytest.mark.parametrize("_time", range(EFFORT * EFFORT))
+async def test_a_server_that_is_killed_leaves_no_process(_time: int) -> None:
     async with server() as talk:
         await talk.start_endless_run()
         with watch_children(talk.process.pid) as watched, anyio.fail_after(SOON):
