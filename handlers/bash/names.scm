@@ -5,8 +5,31 @@
 (command
   name: (command_name (word) @_starts)
   argument: (word) @call
-  (#any-of? @_starts "builtin" "command" "env" "exec" "nice" "nohup" "sudo" "time" "timeout" "xargs"))
+  (#any-of? @_starts "builtin" "busybox" "chroot" "command" "coproc" "doas" "env" "eval" "exec" "flock" "ionice" "nice" "nohup" "parallel" "setsid"
+    "stdbuf" "strace" "sudo" "time" "timeout" "watch" "xargs"))
 (command name: (command_name) @call . argument: [(word) (string) (raw_string) (concatenation)] @argument)
+
+(command
+  argument: (word) @_starts
+  . argument: (word) @call
+  (#any-of? @_starts "-exec" "-execdir"))
+
+; CURL=/usr/bin/curl; $CURL x
+(variable_assignment name: (variable_name) @as value: [(word) (string) (raw_string)] @value)
+
+(command
+  name: (command_name (word) @_runs)
+  argument: [(string) (raw_string)] @code
+  (#any-of? @_runs "bash" "sh" "/bin/sh" "/bin/bash" "dash" "zsh" "ksh" "eval" "trap" "su" "watch"))
+(command
+  argument: (word) @_runs
+  argument: [(string) (raw_string)] @code
+  (#any-of? @_runs "bash" "sh"))
+((redirected_statement
+  body: (command name: (command_name (word) @_runs))
+  redirect: (heredoc_redirect (heredoc_body) @code))
+  (#any-of? @_runs "bash" "sh" "/bin/sh" "/bin/bash" "dash" "zsh" "ksh")
+  (#set! text "verbatim"))
 
 (word) @word
 (string) @string

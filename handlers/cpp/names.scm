@@ -1,6 +1,13 @@
 ; What names something in C++; handlers/README.md explains the captures.
 
 (preproc_include path: (_) @module (#set! bind "none"))
+; What the grammar does not take for an include, such as one within a class.
+((preproc_call directive: (preproc_directive) @_includes argument: (preproc_arg) @module)
+  (#match? @_includes "^#[ \\t]*(include|include_next|import)$")
+  (#set! bind "none"))
+(preproc_def name: (identifier) @as value: (preproc_arg) @value)
+((preproc_function_def value: (preproc_arg) @code) (#set! text "verbatim"))
+((preproc_def value: (preproc_arg) @code) (#set! text "verbatim"))
 
 (using_declaration "namespace" [(identifier) (qualified_identifier)] @value (#set! bind "star"))
 (using_declaration (qualified_identifier) @value (#set! bind "last"))
@@ -8,6 +15,8 @@
   name: (_) @as
   [(namespace_identifier) (nested_namespace_specifier)] @value .)
 (init_declarator declarator: (identifier) @as value: [(identifier) (qualified_identifier)] @value)
+(init_declarator declarator: (_ (identifier) @as) value: [(identifier) (qualified_identifier)] @value)
+(assignment_expression left: (identifier) @as right: [(identifier) (qualified_identifier)] @value)
 (init_declarator
   declarator: (_ declarator: (identifier) @as)
   value: [(identifier) (qualified_identifier) (pointer_expression)] @value)

@@ -10,9 +10,14 @@
   name: (identifier) @as
   value: [(identifier) (field_access) (method_invocation) (object_creation_expression)] @value)
 
+(assignment_expression
+  left: (identifier) @as
+  right: [(identifier) (field_access) (method_invocation) (object_creation_expression)] @value)
+
 (method_invocation object: (_) @on name: (identifier) @call)
 (method_invocation !object name: (identifier) @call)
 (method_reference . (_) @on (identifier) @call .)
+(method_reference . (_) @call . "::" . "new")
 (field_access) @call
 (type_identifier) @call
 (scoped_type_identifier) @call

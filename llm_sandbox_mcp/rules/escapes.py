@@ -4,6 +4,9 @@ import re
 
 _ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|u\{([0-9a-fA-F]{1,5})\}|([0-7]{3}))")
 
+_SIMPLE = re.compile(r"""\\([ntr"'`$\\])""")
+_SIMPLY = {"n": "\n", "t": "\t", "r": "\r"}
+
 
 def decoded(text: str) -> str:
     """The text with the characters that it means."""
@@ -13,3 +16,8 @@ def decoded(text: str) -> str:
 def _character(escape: re.Match[str]) -> str:
     octal = escape[4]
     return chr(int(octal, 8) if octal else int(escape[1] or escape[2] or escape[3], 16))
+
+
+def unescaped(text: str) -> str:
+    """The text with the line ends, tabs and quotes that it means."""
+    return _SIMPLE.sub(lambda escape: _SIMPLY.get(escape[1], escape[1]), text) if "\\" in text else text

@@ -2,25 +2,32 @@
 
 import re
 import unicodedata
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import chain
 
-from tree_sitter import Language, Node, Parser, Query, QueryCursor
+from tree_sitter import Language, Node, Parser
 
-from .escapes import decoded
+from .escapes import decoded, unescaped
 from .hints import pieces_of
+from .queries import Match, parts_of
 
 _LONGEST = 400
 """Bytes of a name that are looked at; what is longer is a chain of calls whose beginning tells enough."""
 _MEANINGS = 8
 """Names that one alias can stand for, in the scopes of one file."""
 _LITERAL = re.compile(r"""(?:[A-Za-z]|u8)*("{3}|'{3}|["'`])(.*?)\1?\Z|<(.*)>\Z""", re.DOTALL)
+_NO_MODULE = re.compile(r"\s|//")
+_DEEPEST = 3
+"""How often code may stand in a string of code."""
 _PLAIN = re.compile(r"[\w.]*")
 _SPACE = re.compile(r"""("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')|/\*.*?\*/|(?://|\#(?!\w))[^\n]*|\\\n|\s+""", re.DOTALL)
 _BEFORE = re.compile(r"\A(?:[(\s]|(?:await|new)\s)+")
+_LAST = re.compile(r"([^./:-]+)(?:[./]v\d+)?\Z")
+"""The name by which a module is known; `v2` at its end is none."""
 _INDEX = re.compile(r"""\[["'`]([\w.]+)["'`]\]""")
-_DOT = re.compile(r"\?\.|->|:{2,3}|\$")
+_DOT = re.compile(r"[?&]\.|->|:{2,3}|\$")
 _CALLED = re.compile(r"""([^(]+)\((?:\w+=)?((?:[A-Za-z]{0,2})(?:"[^"]*"|'[^']*'|`[^`]*`))[^)]*\)*(.*)\Z""", re.DOTALL)
 _ARGUMENTS = re.compile(r"\([^()]*\)")
 
@@ -53,25 +60,39 @@ class Grammar:
         self.dot = "." if dotted else ":"
         self.boundary = re.compile(r"[./:]|\Z" if dotted else r"[/:]|\Z")
         self._parser = Parser(language)
-        self._named, self._texts = _parts(language, query)
-        self._settings = [self._named.pattern_settings(index) for index in range(self._named.pattern_count)]
+        self._named, self._special, self._texts = parts_of(language, query)
         self._noise = re.compile(noise) if noise else None
         self._builtin = tuple(f"{name}{self.dot}" for name in builtin)
-        self._importers = frozenset(importers)
+        self._importers = frozenset(map(self.plain, importers))
+        self._importing = frozenset(piece for name in importers for piece in pieces_of(name.encode()))
 
     def names(
-        self, code: bytes, *, named: bool = True, texts: bool = True, pieces: Collection[bytes] | None = None
+        self,
+        code: bytes,
+        *,
+        named: bool = True,
+        texts: bool = True,
+        pieces: Collection[bytes] | None = None,
+        depth: int = _DEEPEST,
     ) -> Names:
         """What the code names: modules and calls, comments and strings; each costs time.
 
         With `pieces`, only calls that have one of them, or stand for a name that has.
         """
         root = self._parser.parse(code).root_node
-        reading = _Reading(self, code, self._importers, pieces)
+        wanted = None if pieces is None else self._importing.union(pieces)
+        reading = _Reading(self, code, self._importers, wanted)
         if texts:
-            reading.read_texts(captures for _, captures in QueryCursor(self._texts).matches(root))
+            reading.read_texts(self._texts.matches(root, code))
         if named:
-            reading.read(QueryCursor(self._named).matches(root), self._settings)
+            reading.read(chain(self._named.matches(root, code), self._special.matches(root, code)))
+            if reading.computes:
+                if not texts:
+                    reading.read_texts(self._texts.matches(root, code))
+                reading.take_strings_for_modules()
+            if depth:
+                for inner, start in reading.inner.items():
+                    reading.take(self.names(inner, texts=False, pieces=pieces, depth=depth - 1), start)
         return reading.names
 
     def plain(self, name: str) -> str:
@@ -94,18 +115,6 @@ class Grammar:
         return name
 
 
-def _parts(language: Language, query: str) -> tuple[Query, Query]:
-    """The part of a query that finds what is named, and the one that finds comments and strings."""
-    named, source = Query(language, query), query.encode()
-    texts = b""
-    for index in range(named.pattern_count):
-        pattern = source[named.start_byte_for_pattern(index) : named.end_byte_for_pattern(index)]
-        if re.search(rb"@(string|word|comment)\b", pattern):
-            named.disable_pattern(index)
-            texts += pattern
-    return named, Query(language, texts.decode())
-
-
 class _Reading:
     """One pass over what the query found in a file: first what it binds, then what it uses."""
 
@@ -123,42 +132,46 @@ class _Reading:
         self._module = cache(lambda text: grammar.plain(literal(text)))
         self._pieces = set(pieces) if pieces is not None else None
         self.names = Names()
+        self.inner: dict[bytes, int] = {}
+        """Code that stands in a string which is run, and where."""
+        self.computes = False
+        """Whether something is imported whose name is no literal."""
 
-    def read(
-        self, matches: Iterable[tuple[int, dict[str, list[Node]]]], settings: Sequence[Mapping[str, str | None]]
-    ) -> None:
+    def read(self, matches: Iterable[Match]) -> None:
         """Takes in what modules and calls are named."""
         values, calls = [], []
-        for index, captures in matches:
-            if "call" in captures:
-                calls.append((settings[index], captures))
+        for setting, captures in matches:
+            if "computed" in captures:
+                self.computes = True
+            elif "code" in captures:
+                self._run(setting, captures["code"][0])
+            elif "call" in captures or "member" in captures:
+                calls.append((setting, captures))
             elif "value" in captures:
-                values.append((settings[index], captures))
+                values.append((setting, captures))
             else:
-                self._import(settings[index], captures)
+                self._import(setting, captures)
         for setting, captures in values:
             self._assign(setting, captures)
         # First those that import, such as `library(x)`: they can bring names that others use.
-        for setting, captures in calls:
-            if "argument" in captures:
-                self._call_with_name(setting, captures)
+        told = {self._call_with_name(setting, captures) for setting, captures in calls if "argument" in captures}
         # Most names are used again and again: each is looked at once.
-        first: dict[str | bytes, int] = {}
+        places: dict[str | bytes, list[int]] = {}
         for setting, captures in calls:
-            node = captures["call"][0]
-            start = (captures["on"][0] if "on" in captures else node).start_byte
-            called = setting.get("name") or self._code[start : min(node.end_byte, start + _LONGEST)]
-            if first.setdefault(called, start) > start:
-                first[called] = start
-        for called, start in first.items():
+            called, start = self._called(setting, captures)
+            places.setdefault(called, []).append(start)
+        for called, starts in places.items():
             if isinstance(called, str):
-                self._use(called, start)
+                self._use(called, min(starts))
             elif self._matters(called):
-                self._use(called.decode(errors="replace"), start)
+                name = called.decode(errors="replace")
+                self._use(name, min(starts))
+                if not self.computes and not told.issuperset(starts):
+                    self.computes = self._imports(name)
 
-    def read_texts(self, matches: Iterable[dict[str, list[Node]]]) -> None:
+    def read_texts(self, matches: Iterable[Match]) -> None:
         """Takes in comments and strings."""
-        for captures in matches:
+        for _, captures in matches:
             for kind, (node, *_) in captures.items():
                 if kind in ("string", "word"):
                     text = self._code[node.start_byte : node.end_byte].decode(errors="replace")
@@ -173,7 +186,7 @@ class _Reading:
         start = node.start_byte
         self._note(self.names.modules, module, start)
         name = self._text_of(captures["name"][0]) if "name" in captures else ""
-        whole = f"{module}{self._dot}{self._plain(name)}" if name else module
+        whole = self._plain(f"{module}{self._dot}{name}") if name else module
         if name:
             self._note(self.names.modules, whole, start)
         local = self._text_of(captures["as"][0]) if "as" in captures else name
@@ -200,7 +213,8 @@ class _Reading:
             case "first":
                 local = whole = module.partition(".")[0]
             case "last":
-                local = re.split(r"[./]", module)[-1]
+                last = _LAST.search(module)
+                local = last[1] if last is not None else module
         meanings = self._bound.setdefault(local, [])
         if local and whole not in meanings and len(meanings) < _MEANINGS:
             meanings.append(whole)
@@ -211,17 +225,43 @@ class _Reading:
     def _matters(self, name: bytes) -> bool:
         return self._pieces is None or not self._pieces.isdisjoint(pieces_of(name))
 
-    def _call_with_name(self, settings: Mapping[str, str | None], captures: dict[str, list[Node]]) -> None:
+    def _call_with_name(self, settings: Mapping[str, str | None], captures: dict[str, list[Node]]) -> int | None:
+        """Where something is imported by a literal."""
         called, start = self._called(settings, captures)
-        if self._imports(called):
-            module = self._module(self._text_of(captures["argument"][0]))
-            self._note(self.names.modules, module, start)
-            self._bind({"bind": settings.get("bind") or "none"}, "", module, module)
+        if not self._imports(called if isinstance(called, str) else called.decode(errors="replace")):
+            return None
+        module = self._module(self._text_of(captures["argument"][0]))
+        self._note(self.names.modules, module, start)
+        self._bind({"bind": settings.get("bind") or "none"}, "", module, module)
+        return start
 
-    def _called(self, settings: Mapping[str, str | None], captures: dict[str, list[Node]]) -> tuple[str, int]:
+    def _called(self, settings: Mapping[str, str | None], captures: dict[str, list[Node]]) -> tuple[str | bytes, int]:
+        if "member" in captures:
+            on, member = captures["on"][0], captures["member"][0]
+            name = literal(self._text_of(member)).removeprefix(":")
+            return f"{self._text_of(on)}{self._dot}{name}", on.start_byte
         node = captures["call"][0]
-        first = captures["on"][0] if "on" in captures else node
-        return settings.get("name") or self._text_of(first, node), first.start_byte
+        start = (captures["on"][0] if "on" in captures else node).start_byte
+        return settings.get("name") or self._code[start : min(node.end_byte, start + _LONGEST)], start
+
+    def _run(self, settings: Mapping[str, str | None], node: Node) -> None:
+        code = self._code[node.start_byte : node.end_byte]
+        if self._matters(code):
+            text = code.decode(errors="replace")
+            text = text if settings.get("text") == "verbatim" else literal(unescaped(text))
+            self.inner.setdefault(text.encode(errors="replace"), node.start_byte)
+
+    def take(self, names: Names, start: int) -> None:
+        """Takes in what code names that stands in a string."""
+        for mine, theirs in ((self.names.modules, names.modules), (self.names.calls, names.calls)):
+            for name in theirs:
+                self._note(mine, name, start)
+
+    def take_strings_for_modules(self) -> None:
+        """What an import may get where that is no literal: any of the file's strings."""
+        for text, start in self.names.strings.items():
+            if len(text) <= _LONGEST and not _NO_MODULE.search(text):
+                self._note(self.names.modules, self._plain(text), start)
 
     def _use(self, text: str, start: int) -> None:
         known = self._meanings.get(text)
@@ -237,7 +277,7 @@ class _Reading:
             if self._imports(text.partition("(")[0]):
                 called = _CALLED.match(_SPACE.sub(r"\1", text))
                 if called is not None:
-                    yield self._plain(literal(called[2])) + _without_arguments(called[3])
+                    yield self._plain(literal(called[2]) + _without_arguments(called[3]))
                     return
             text = _without_arguments(text)
         name = self._plain(text)
@@ -251,7 +291,7 @@ class _Reading:
     def _imports(self, called: str) -> bool:
         if not self._importers:
             return False
-        name = self._plain(called)
+        name = self._plain(_without_arguments(called))
         if name in self._importers:
             return True
         head, dot, rest = name.partition(self._dot)
