@@ -57,7 +57,7 @@
 (call_expression
   function: (parenthesized_expression
     [(identifier) @call (sequence_expression (identifier) @call .)]))
-(arguments (identifier) @call)
+((arguments (identifier) @call) (#any-of? @call "eval" "fetch" "require"))
 
 (call_expression
   function: (identifier) @_runs

@@ -10,8 +10,6 @@
 (binary_operator lhs: [(identifier) (namespace_operator)] @value operator: ["->" "->>"] rhs: (identifier) @as)
 
 (call function: [(identifier) (string)] @call)
-(call function: (parenthesized_expression (identifier) @call))
-(binary_operator operator: "special" rhs: (identifier) @call)
 (namespace_operator) @call
 (extract_operator) @call
 (call

@@ -39,6 +39,14 @@
  ]
  (#any-of? @call "abort" "binding" "exit" "fork" "gets"))
 ((subshell) @call (#set! name "`"))
+; open('|ls')
+(call
+  !receiver
+  method: (identifier) @_opens @call
+  arguments: (argument_list . (string . (string_content) @_pipe))
+  (#eq? @_opens "open")
+  (#match? @_pipe "^\\|")
+  (#set! name "`"))
 (constant) @call
 (scope_resolution) @call
 (call method: (identifier) @_sends arguments: (argument_list . [(simple_symbol) (string)] @call)

@@ -141,14 +141,14 @@ class _Reading:
         """Takes in what modules and calls are named."""
         values, calls = [], []
         for setting, captures in matches:
-            if "computed" in captures:
-                self.computes = True
-            elif "code" in captures:
-                self._run(setting, captures["code"][0])
-            elif "call" in captures or "member" in captures:
+            if "call" in captures or "member" in captures:
                 calls.append((setting, captures))
             elif "value" in captures:
                 values.append((setting, captures))
+            elif "code" in captures:
+                self._run(setting, captures["code"][0])
+            elif "computed" in captures:
+                self.computes = True
             else:
                 self._import(setting, captures)
         for setting, captures in values:
@@ -156,17 +156,21 @@ class _Reading:
         # First those that import, such as `library(x)`: they can bring names that others use.
         told = {self._call_with_name(setting, captures) for setting, captures in calls if "argument" in captures}
         # Most names are used again and again: each is looked at once.
-        places: dict[str | bytes, list[int]] = {}
+        first: dict[str | bytes, int] = {}
+        untold: set[str | bytes] = set()
         for setting, captures in calls:
             called, start = self._called(setting, captures)
-            places.setdefault(called, []).append(start)
-        for called, starts in places.items():
+            if first.setdefault(called, start) > start:
+                first[called] = start
+            if start not in told:
+                untold.add(called)
+        for called, start in first.items():
             if isinstance(called, str):
-                self._use(called, min(starts))
+                self._use(called, start)
             elif self._matters(called):
                 name = called.decode(errors="replace")
-                self._use(name, min(starts))
-                if not self.computes and not told.issuperset(starts):
+                self._use(name, start)
+                if called in untold and not self.computes:
                     self.computes = self._imports(name)
 
     def read_texts(self, matches: Iterable[Match]) -> None:
@@ -236,13 +240,13 @@ class _Reading:
         return start
 
     def _called(self, settings: Mapping[str, str | None], captures: dict[str, list[Node]]) -> tuple[str | bytes, int]:
-        if "member" in captures:
-            on, member = captures["on"][0], captures["member"][0]
-            name = literal(self._text_of(member)).removeprefix(":")
-            return f"{self._text_of(on)}{self._dot}{name}", on.start_byte
-        node = captures["call"][0]
-        start = (captures["on"][0] if "on" in captures else node).start_byte
-        return settings.get("name") or self._code[start : min(node.end_byte, start + _LONGEST)], start
+        if "call" in captures:
+            node = captures["call"][0]
+            start = (captures["on"][0] if "on" in captures else node).start_byte
+            return settings.get("name") or self._code[start : min(node.end_byte, start + _LONGEST)], start
+        on, member = captures["on"][0], captures["member"][0]
+        name = literal(self._text_of(member)).removeprefix(":")
+        return f"{self._text_of(on)}{self._dot}{name}", on.start_byte
 
     def _run(self, settings: Mapping[str, str | None], node: Node) -> None:
         code = self._code[node.start_byte : node.end_byte]

@@ -22,7 +22,7 @@ class Part:
 
     def matches(self, root: Node, code: bytes) -> Iterator[Match]:
         """What they find, each with the settings of its pattern."""
-        if self._hint is None or self._hint.search(code):
+        if self._settings and (self._hint is None or self._hint.search(code)):
             for index, captures in QueryCursor(self._query).matches(root):
                 yield self._settings[index], captures
 

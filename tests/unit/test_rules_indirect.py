@@ -138,9 +138,7 @@ CALLS = {
             "match.fun('system')('ls')",
             "sapply(x, 'system')",
             "'system'('ls')",
-            "(system)('ls')",
             "system -> f; f('ls')",
-            "'ls' %>% system",
             "eval(parse(text = 'system(1)'))",
         ],
     },
@@ -154,6 +152,7 @@ CALLS = {
             "alias_method :run, :system",
             "eval \"system('ls')\"",
         ],
+        "`": ["open('|ls')", 'open("|ls") { |out| out.read }'],
         "IO.popen": ["IO.send(:popen, 'ls')", "IO.method('popen').call('ls')", "IO&.popen('ls')"],
         "Net::HTTP": ["Net.const_get(:HTTP).get(x)"],
         "fork": [
@@ -216,7 +215,11 @@ NOT_CALLS = {
     "javascript": {"eval": ["log('eval(1)')", "new Function2('eval(1)')"]},
     "cpp": {"system": ['#define A "system(1)"\n', "#define A 1\nint main() { A; }"]},
     "r": {"url": ["sapply(pages, '[[', 'url')", "x[['url']]"]},
-    "ruby": {"fork": ["x.fork", ":fork", "'fork'", "{ fork: 1 }"], "system": ["send(:puts, 'system')"]},
+    "ruby": {
+        "fork": ["x.fork", ":fork", "'fork'", "{ fork: 1 }"],
+        "system": ["send(:puts, 'system')"],
+        "`": ["open('a|b')"],
+    },
     "bash": {"curl": ["cat <<E\ncurl x\nE\n", "echo 'curl x'", "find . -name curl", "CURL=curl"]},
 }
 
