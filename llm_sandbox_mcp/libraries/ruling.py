@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _ENTRY = re.compile(r"([^\s<>=!~*]+)\s*(.*)")
 _VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+:~_-]*\*?")
 _EXACT = re.compile(r"(?:===?|=)?\s*([A-Za-z0-9][A-Za-z0-9.+!_:~-]*)")
+_MAJOR = re.compile(r"/v\d+\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,10 @@ class _Entry:
     versions: str
     specifiers: "SpecifierSet | None"
     """Where the ecosystem has them; elsewhere `versions` is one version, or how it begins and `*`."""
+
+    def names(self, name: str) -> bool:
+        """Whether it means this library, in whatever major version of a Go module."""
+        return name == self.name or _MAJOR.sub("", name) == self.name
 
     def is_about(self, version: str) -> bool:
         if not self.versions:
@@ -76,7 +81,7 @@ class LibraryRules:
                     f"{', '.join(entry.text for entry in self._allow[:10])}"
                 )
             for entry in self._deny:
-                if entry.name == name and (not entry.versions or (version and entry.is_about(version))):
+                if entry.names(name) and (not entry.versions or (version and entry.is_about(version))):
                     raise PolicyDenied(
                         f"libraries: {quoted(library)} is denied by the profile ({entry.text}); do without it"
                     )
@@ -88,7 +93,7 @@ class LibraryRules:
             name = self._compared(library.name)
             shown = f"{quoted(library.name)} {quoted(library.version)}"
             for entry in self._deny:
-                if entry.name == name and entry.is_about(library.version):
+                if entry.names(name) and entry.is_about(library.version):
                     return f"{shown} came in, which the profile denies ({entry.text}); do without what needs it"
             if self._allow and name in asked:
                 about = [entry for entry in self._allow if entry.name == name]

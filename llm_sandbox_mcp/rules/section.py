@@ -50,9 +50,11 @@ class Rule(Section):
 
             for pattern in value:
                 try:
-                    regex.compile(pattern)
+                    compiled = regex.compile(pattern)
                 except regex.error as error:
                     raise ValueError(f"{pattern!r} is not a regular expression: {error}") from error
+                if compiled.search("") and compiled.search("x"):
+                    raise ValueError(f"{pattern!r} finds something in every code")
         return value
 
     @model_validator(mode="after")

@@ -18,7 +18,14 @@ NAMES = {
     "javascript": ["lodash", "@types/node", "lodash@4.17.21", "left-pad@^1.0.0"],
     "java": ["org.json:json:20240303"],
     "cpp": ["libfmt-dev", "libfmt-dev=9.1.0+ds1-2", "libstdc++-12-dev"],
-    "go": ["golang.org/x/text", "golang.org/x/text@v0.14.0", "rsc.io/quote"],
+    "go": [
+        "golang.org/x/text",
+        "golang.org/x/text@v0.14.0",
+        "rsc.io/quote",
+        "go4.org",
+        "github.com/nats-io/nats.go",
+        "gopkg.in/yaml.v3",
+    ],
     "r": ["jsonlite", "R6", "data.table==1.15.4"],
     "ruby": ["rake", "rake:13.1.0", "rake:~>13.0"],
 }
@@ -86,6 +93,22 @@ ATTACKS = [
     "\uff0d\uff0dpre",
 ]
 
+FOR_ONE = {
+    "javascript": [
+        "x.tgz",
+        "x.TGZ",
+        "x.tar.gz",
+        "x.tar",
+        "lodash@x.tgz",
+        "lodash@1.tar.gz",
+        "lodash@>",
+        "node_modules",
+    ],
+    "java": ["-g:a:1", "g:-a:1", "g:a:-1"],
+    "go": ["all", "std", "cmd", "tool", "go@1.22.0", "toolchain@go1.22.0", "main.go", "main.go@v1.0.0", "x/y"],
+}
+"""What only one package manager takes for a file, a pattern or itself."""
+
 
 @pytest.fixture
 def installer(tmp_path: Path) -> Installer:
@@ -106,6 +129,14 @@ def test_a_plain_name_is_taken(language: str, installer: Installer) -> None:
 @pytest.mark.parametrize("attack", ATTACKS, ids=repr)
 @pytest.mark.parametrize("language", MANAGED)
 def test_anything_else_is_refused(language: str, attack: str, installer: Installer) -> None:
+    with pytest.raises(InvalidArgument):
+        installer.check(LANGUAGES[language], [attack])
+
+
+@pytest.mark.parametrize(("language", "attack"), [(name, attack) for name in FOR_ONE for attack in FOR_ONE[name]])
+def test_what_a_package_manager_takes_for_more_than_a_name_is_refused(
+    language: str, attack: str, installer: Installer
+) -> None:
     with pytest.raises(InvalidArgument):
         installer.check(LANGUAGES[language], [attack])
 

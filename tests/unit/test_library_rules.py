@@ -91,6 +91,14 @@ def test_what_came_in_is_held_against_both_lists() -> None:
     assert "which the profile denies (bar<3)" in lists.refusal(["foo"], [Library("foo", "2.1"), Library("BAR", "2.9")])
 
 
+@pytest.mark.parametrize("asked", ["rsc.io/quote", "rsc.io/quote/v3", "rsc.io/quote/v3@v3.1.0"])
+def test_what_is_denied_is_denied_in_every_major_version(asked: str) -> None:
+    with pytest.raises(PolicyDenied, match="denied by the profile"):
+        rules("go", deny=("rsc.io/quote",)).check([asked])
+    rules("go", deny=("rsc.io/quote",)).check(["rsc.io/quote/v3x"])
+    assert "denies" in rules("go", deny=("rsc.io/quote",)).refusal([], [Library("rsc.io/quote/v3", "v3.1.0")])
+
+
 def test_only_exactly_what_the_profile_opens_is_let_in_verbatim(tmp_path: Path) -> None:
     path = tmp_path / "profile.toml"
     path.write_text("[languages.python]\nopened = ['./tool-1.0-py3-none-any.whl']\nallow = ['numpy']\n")
