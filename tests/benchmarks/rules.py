@@ -1,6 +1,7 @@
 """How long rules take: ordinary code of 1,000 lines beside its parsing alone, and a mebibyte of it, or of no code at all."""
 
 import inspect
+import random
 import time
 import unittest.mock
 from contextlib import suppress
@@ -62,6 +63,15 @@ NASTY = {
     "quotes": "\"'" * (MIB // 2),
     "substitutions": '"${' * (MIB // 3),
     "calls that matter": "os.system(1)\n" * (MIB // 13),
+    "braces": "{" * MIB,
+    "brackets": "[" * MIB,
+    "less than": "a<" * (MIB // 2),
+    "one name": "x" * MIB,
+    "NULs": "\0" * MIB,
+    "imports": "import os\n" * (MIB // 10),
+    "code in strings": "eval('os.system(1)')\n" * (MIB // 21),
+    "macros": "#define A system\n" * (MIB // 17),
+    "random bytes": random.Random(1).randbytes(MIB // 2).decode("latin-1"),
     "all characters": "".join(map(chr, range(256))) * (MIB // 384),
 }
 

@@ -39,6 +39,8 @@ NASTY = {
     "imports": "import a\n" * (MIB // 9),
     "stars": "from a import *\nb()\n" * (MIB // 20),
     "aliases": "a = b = c = a.b.c\n" * (MIB // 18),
+    "code in strings": "eval('exec(1)')\n" * (MIB // 16),
+    "macros": "#define A system\n" * (MIB // 17),
     "indents": "\n".join(" " * depth + "if x:" for depth in range(1400)),
 }
 
@@ -78,6 +80,34 @@ async def test_no_text_keeps_code_from_being_judged(language: str, tmp_path: Pat
                 assert "within 100ms" in str(error) or "ended (SIG" in str(error) or "rule " in str(error), name  # noqa: PT017
     async with checking(tmp_path, "preset = 'strict'", languages) as checker:
         await works(checker)
+
+
+@pytest.mark.parametrize(
+    ("block", "refuses"),
+    [("", []), ("low", ["os", "sys", "json"]), ("medium", ["os", "sys"]), ("high", ["os"])],
+)
+async def test_what_is_below_the_threshold_is_warned_of_and_the_rest_refused(
+    block: str, refuses: list[str], tmp_path: Path
+) -> None:
+    severities = {"os": "high", "sys": "medium", "json": "low"}
+    custom = ", ".join(
+        f"{{ name = '{name}', modules = ['{name}'], severity = '{severity}' }}" for name, severity in severities.items()
+    )
+    async with checking(tmp_path, f"block = '{block}'\ncustom = [{custom}]") as checker:
+        for name, severity in severities.items():
+            told = f"line 2 imports {name} (rule {name}, severity {severity})"
+            if name in refuses:
+                assert told in await refused(checker, f"\nimport {name}")
+            else:
+                assert await checker.check(LANGUAGES["python"], f"\nimport {name}") == [f"warning: {told}"]
+
+
+@pytest.mark.parametrize("key", ["patterns", "lines", "strings"])
+async def test_a_pattern_that_explodes_is_bounded_wherever_it_searches(key: str, tmp_path: Path) -> None:
+    async with checking(tmp_path, f"custom = [{{ name = 'slow', {key} = ['(a|aa)+$'] }}]\ntimeout = '5s'") as checker:
+        said = await refused(checker, f"x = '{'a' * 5000}!'; {'a' * 5000}.b")
+        assert "takes longer than 50ms" in said
+        assert await checker.check(LANGUAGES["python"], "print(1)") == []
 
 
 async def test_code_that_takes_too_long_to_judge_does_not_run(tmp_path: Path) -> None:
