@@ -19,7 +19,7 @@
   function: [(identifier) (attribute)] @call
   arguments: (argument_list . [(string) @argument (keyword_argument value: (string) @argument)]))
 (call function: (subscript) @call)
-((argument_list (identifier) @call) (#any-of? @call "__import__" "compile" "eval" "exec" "input" "open"))
+((argument_list . (identifier) @call . (_)) (#any-of? @call "__import__" "compile" "eval" "exec" "input" "open"))
 ((exec_statement) @call (#set! name "exec"))
 ((subscript value: (attribute) @_loaded subscript: (string) @module)
   (#eq? @_loaded "sys.modules")

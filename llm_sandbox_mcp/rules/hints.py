@@ -23,7 +23,7 @@ _NUMBERED = re.compile(rb"\b\d")
 _CONTINUED = re.compile(rb"\\\r?\n")
 _ESCAPED = re.compile(r"\\[xu0-7]")
 """Where a name can begin in the middle of what looks like a word."""
-_LINES = re.compile(r"\\[ntr](\w)")
+_LINES = re.compile(r"\\[ntr](\w+)")
 """Where a name in a string of code begins after the end of a line."""
 _PIECE = re.compile(rb"\w+|[\"'`\\]|[^\x00-\x7f]")
 _ODD = frozenset(bytes([byte]) for byte in (*_WITHIN_NAMES, *range(0x80, 0x100)))
@@ -90,8 +90,7 @@ def spelled(code: str) -> str:
     """The code in all ways in which a rule reads what stands in it, one after the other."""
     meant = decoded(code)
     ways = [code, meant, meant if meant.isascii() else unicodedata.normalize("NFKC", meant)]
-    if _LINES.search(code):
-        ways.append(_LINES.sub(r"\\n \1", code))
+    ways.append(" ".join(_LINES.findall(code)))
     return "\n".join(dict.fromkeys(ways))
 
 

@@ -1,7 +1,7 @@
 """The query of a language in parts, each of which is run only where it can find something. Runs in the worker."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 from tree_sitter import Language, Node, Query, QueryCursor
 
@@ -17,14 +17,16 @@ class Part:
     def __init__(self, language: Language, source: bytes, words: Iterable[bytes] = ()) -> None:
         self._query = Query(language, source.decode())
         self._settings = [self._query.pattern_settings(index) for index in range(self._query.pattern_count)]
-        any_of = b"|".join(map(re.escape, words))
-        self._hint = re.compile(rb"(?<![A-Za-z_])(?:" + any_of + rb")(?!\w)") if any_of else None
+        self._words = [(word, re.compile(rb"(?<![A-Za-z_])" + re.escape(word) + rb"(?!\w)")) for word in words]
 
-    def matches(self, root: Node, code: bytes) -> Iterator[Match]:
+    def matches(self, root: Node, code: bytes) -> list[Match]:
         """What they find, each with the settings of its pattern."""
-        if self._settings and (self._hint is None or self._hint.search(code)):
-            for index, captures in QueryCursor(self._query).matches(root):
-                yield self._settings[index], captures
+        # That a word is there as bytes is known in a tenth of the time.
+        if self._words and not any(word in code and whole.search(code) for word, whole in self._words):
+            return []
+        if not self._settings:
+            return []
+        return [(self._settings[index], captures) for index, captures in QueryCursor(self._query).matches(root)]
 
 
 def parts_of(language: Language, query: str) -> tuple[Part, Part, Part]:
