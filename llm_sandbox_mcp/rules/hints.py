@@ -16,7 +16,7 @@ _WORD = re.compile(rb"\w+")
 _SPACED = bytes(byte if _WORD.match(bytes([byte])) else ord(" ") for byte in range(256))
 _WITHIN_NAMES = b"\"'`\\"
 """What some languages let stand in the middle of a name; also a backslash with the end of its line."""
-_BROKEN = re.compile(rb"\w+(?:[\"'`\\]+\w+)+")
+_BROKEN = re.compile(rb"(?<!\w)\w++(?:[\"'`\\]+\w+)+")
 """Words in which they stand. Any of them can as well be where a name begins or ends."""
 _NUMBERED = re.compile(rb"\b\d")
 """Words in which a name may follow a number, and so begin anywhere."""

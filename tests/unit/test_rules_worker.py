@@ -102,6 +102,11 @@ async def test_what_is_below_the_threshold_is_warned_of_and_the_rest_refused(
                 assert await checker.check(LANGUAGES["python"], f"\nimport {name}") == [f"warning: {told}"]
 
 
+async def test_a_mebibyte_of_data_in_one_literal_can_be_judged(tmp_path: Path) -> None:
+    async with checking(tmp_path, "preset = 'strict'\ntimeout = '5s'") as checker:
+        assert await checker.check(LANGUAGES["python"], f"data = '{'x' * MIB}'") == []
+
+
 @pytest.mark.parametrize("key", ["patterns", "lines", "strings"])
 async def test_a_pattern_that_explodes_is_bounded_wherever_it_searches(key: str, tmp_path: Path) -> None:
     async with checking(tmp_path, f"custom = [{{ name = 'slow', {key} = ['(a|aa)+$'] }}]\ntimeout = '5s'") as checker:
