@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import chain
@@ -83,12 +83,12 @@ class Grammar:
         wanted = None if pieces is None else self._importing.union(pieces)
         reading = _Reading(self, code, self._importers, wanted)
         if texts:
-            reading.read_texts(self._texts.matches(root, code))
+            reading.read_texts(self._texts.captures(root))
         if named:
             reading.read(chain(self._named.matches(root, code), self._special.matches(root, code)))
             if reading.computes:
                 if not texts:
-                    reading.read_texts(self._texts.matches(root, code))
+                    reading.read_texts(self._texts.captures(root))
                 reading.take_strings_for_modules()
             if depth:
                 for inner, start in reading.inner.items():
@@ -173,16 +173,22 @@ class _Reading:
                 if called in untold and not self.computes:
                     self.computes = self._imports(name)
 
-    def read_texts(self, matches: Iterable[Match]) -> None:
+    def read_texts(self, captures: Mapping[str, Sequence[Node]]) -> None:
         """Takes in comments and strings."""
-        for _, captures in matches:
-            for kind, (node, *_) in captures.items():
-                if kind in ("string", "word"):
-                    text = self._code[node.start_byte : node.end_byte].decode(errors="replace")
-                    self._note(self.names.strings, literal(text), node.start_byte)
-                if kind in ("string", "comment"):
-                    places = self.names.literals if kind == "string" else self.names.comments
-                    places.append((node.start_byte, node.end_byte))
+        # Most words are there again and again: each is looked at once.
+        first: dict[bytes, int] = {}
+        for kind, nodes in captures.items():
+            places = {"string": self.names.literals, "comment": self.names.comments}.get(kind)
+            for node in nodes:
+                start, end = node.start_byte, node.end_byte
+                if places is not None:
+                    places.append((start, end))
+                if kind != "comment":
+                    text = self._code[start:end]
+                    if first.setdefault(text, start) > start:
+                        first[text] = start
+        for text, start in first.items():
+            self._note(self.names.strings, literal(text.decode(errors="replace")), start)
 
     def _import(self, settings: Mapping[str, str | None], captures: dict[str, list[Node]]) -> None:
         node = captures["module"][0]

@@ -1,13 +1,14 @@
 """How long rules take: ordinary code of 1,000 lines beside its parsing alone, and a mebibyte of it, or of no code at all."""
 
+import importlib
 import inspect
 import random
 import time
 import unittest.mock
 from contextlib import suppress
+from pathlib import Path
 
 import anyio
-import tree_sitter_python
 from tree_sitter import Language as Tree
 from tree_sitter import Parser
 
@@ -20,37 +21,12 @@ from llm_sandbox_mcp.rules.presets import rules_of
 from .speed import row
 
 ROUNDS = 100
+LINES = 1000
 TIMES = 3
 MIB = 1 << 20
 
-# A thousand lines as people write them: comments, strings, classes, calls.
-_PART = '''
-class Account{number}:
-    """Money of one owner; amounts are in cents."""
-
-    def __init__(self, owner, balance=0):
-        self.owner = owner
-        self.balance = balance
-        self.history = []
-
-    def deposit(self, amount):
-        if amount <= 0:
-            raise ValueError(f"cannot deposit {{amount}}")
-        self.balance += amount
-        self.history.append(("deposit", amount))
-
-    def withdraw(self, amount):
-        # No credit is given.
-        if amount > self.balance:
-            raise ValueError("not enough money")
-        self.balance -= amount
-        self.history.append(("withdraw", amount))
-        return self.balance
-
-
-total = sum(account.balance for account in [Account{number}("a", 5), Account{number}("b", 7)])
-'''
-PROGRAM = "\n".join(("import json, math\n" + "".join(_PART.format(number=n) for n in range(50))).splitlines()[:1000])
+ORDINARY = Path(__file__).with_name("ordinary")
+"""For each language a file as people write them: comments, text, loops, functions, calls."""
 
 # People's code, as it is: imports, classes, aliases, calls, documentation.
 LIBRARY = inspect.getsource(unittest.mock)
@@ -91,13 +67,15 @@ async def main() -> None:
                 await checker.check(languages[language], code)
             return time.perf_counter() - start
 
-        for what, code in (
-            ("1,000 lines of Python", PROGRAM),
-            ("the same, with a name to look at", f"{PROGRAM}\nimport os\nos.system"),
-            ("1,000 lines of unittest.mock", "\n".join(LIBRARY.splitlines()[:1000])),
+        mock = "\n".join(LIBRARY.splitlines()[:LINES])
+        for name, what, code in (
+            *((name, name, thousand_lines(name)) for name in languages),
+            ("python", "python, with a name to look at", f"{thousand_lines('python')}\nimport os\nos.system"),
+            ("python", "python: unittest.mock", mock),
         ):
-            took = [(await timed("python", code), parsing(code)) for _ in range(ROUNDS)]
-            row(what, [whole for whole, _ in took], [floor for _, floor in took], "<= 10 ms")
+            parser = parser_of(languages[name])
+            took = [(await timed(name, code), parsing(parser, code)) for _ in range(ROUNDS)]
+            row(f"1,000 lines, {what}", [whole for whole, _ in took], [floor for _, floor in took], "<= 10 ms")
         large = (LIBRARY * (1 + MIB // len(LIBRARY)))[:MIB]
         row(f"1 MiB of it, {await outcome(checker, languages['python'], large)}", [await timed("python", large)])
         for language in languages:
@@ -106,9 +84,22 @@ async def main() -> None:
             row(f"1 MiB, {language}: {worst}, the worst", [times[worst]], promise="<= 500 ms")
 
 
-def parsing(code: str) -> float:
+def thousand_lines(language: str) -> str:
+    """Ordinary code, again and again until it is so long."""
+    (file,) = ORDINARY.glob(f"{language}.*")
+    lines = file.read_text(encoding="utf-8").splitlines()
+    return "\n".join((lines * (1 + LINES // len(lines)))[:LINES])
+
+
+def parser_of(language: Language) -> Parser:
+    """The parser that rules are held against."""
+    assert language.handler.grammar is not None
+    return Parser(Tree(importlib.import_module(language.handler.grammar.module).language()))
+
+
+def parsing(parser: Parser, code: str) -> float:
     """Seconds that tree-sitter takes for the tree alone."""
-    parser, text = Parser(Tree(tree_sitter_python.language())), code.encode()
+    text = code.encode()
     start = time.perf_counter()
     parser.parse(text)
     return time.perf_counter() - start
