@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import chain
+from operator import itemgetter
 
 from tree_sitter import Language, Node, Parser
 
@@ -187,7 +188,7 @@ class _Reading:
                     text = self._code[start:end]
                     if first.setdefault(text, start) > start:
                         first[text] = start
-        for text, start in first.items():
+        for text, start in sorted(first.items(), key=itemgetter(1)):  # captures come in no order
             self._note(self.names.strings, literal(text.decode(errors="replace")), start)
 
     def _import(self, settings: Mapping[str, str | None], captures: dict[str, list[Node]]) -> None:

@@ -113,6 +113,7 @@ def test_what_a_program_asks_to_see_of_its_sessions_is_escaped(text: str, monkey
     noted = logging.getLogger("llm_sandbox_mcp")
     monkeypatch.setattr(noted, "handlers", [])
     monkeypatch.setattr(noted, "level", noted.level)
+    monkeypatch.setattr(noted, "propagate", False)  # pytest keeps what it hears, and cannot pass surrogates on
     be_verbose()
     noted.info("%s: %s", "image", f"{text}\nforged")
     assert said.getvalue() == f"image: {one_line(text)}\\nforged\n"
