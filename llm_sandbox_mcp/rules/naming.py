@@ -65,7 +65,8 @@ class Grammar:
         self._noise = re.compile(noise) if noise else None
         self._builtin = tuple(f"{name}{self.dot}" for name in builtin)
         self._importers = frozenset(map(self.plain, importers))
-        self._importing = frozenset(piece for name in importers for piece in pieces_of(name.encode()))
+        names = [name.encode() for name in importers]
+        self._importing = frozenset(piece for name in names for piece in pieces_of(name) or [name])
 
     def names(
         self,
@@ -234,7 +235,7 @@ class _Reading:
                 self._pieces = self._pieces.union(known_as) if known_as else None
 
     def _matters(self, name: bytes) -> bool:
-        return self._pieces is None or not self._pieces.isdisjoint(pieces_of(name))
+        return self._pieces is None or not self._pieces.isdisjoint(pieces_of(name) or [name])
 
     def _call_with_name(self, settings: Mapping[str, str | None], captures: dict[str, list[Node]]) -> int | None:
         """Where something is imported by a literal."""
