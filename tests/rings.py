@@ -56,15 +56,20 @@ IN_TURNS = (
 )
 """Tests of which one case for each language is run, each on one engine."""
 ONLY_IN_ALL = (
+    "tests/cli/test_layers.py::test_without_",
+    "tests/cli/test_limits.py",
     "tests/cluster/test_outages.py::test_a_node_that_falls_silent_is_told_by_name_and_used_again_once_it_answers",
     "tests/cluster/test_scale.py",
     "tests/containers/test_crashes.py::test_fifty_sessions_opened_at_once_all_answer_and_close_at_once",
     "tests/containers/test_frozen_engine.py",
     "tests/handlers/test_public_indexes.py",
+    "tests/hostile/test_limits_in_languages.py",
+    "tests/hostile/test_tampering.py",
+    "tests/http/test_limits.py",
     "tests/integrations/",
     "tests/slurm/",
 )
-"""What is about load, waits long, or needs daemons, packages or a network that nothing else does."""
+"""What is about load, takes or waits long, or needs daemons, packages or a network that nothing else does."""
 ALONE = (
     "tests/cluster/test_network.py",
     "tests/cluster/test_outages.py::test_a_node_that_falls_silent_is_told_by_name_and_used_again_once_it_answers",

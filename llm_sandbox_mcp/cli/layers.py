@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ..backends.base import HOME, PATH, WORKDIR, Check, Sandbox
 from ..policy import Policy
+from ..units import format_size
 
 _PARTS = ("status", "mounts", "interfaces", "namespaces", "descriptors", "environment", "memory")
 _LOOK = """
@@ -135,7 +136,9 @@ def _memory(text: str, policy: Policy) -> Iterator[Check]:
     """Only where the sandbox sees its group; bubblewrap's does not, and has a row of its own."""
     if words := text.split():
         bounded = words[0].isdigit() and int(words[0]) <= policy.memory
-        yield _on("memory", bounded, f"{policy.memory} bytes, by a control group", f"{words[0]}, by its control group")
+        yield _on(
+            "memory", bounded, f"{format_size(policy.memory)}, by a control group", f"{words[0]}, by its control group"
+        )
 
 
 def _network(text: str, policy: Policy) -> Check:

@@ -36,7 +36,7 @@ PODMANS = item("tests/containers/test_a.py::test_b[podman]", backend_name="podma
 CLUSTERS = item("tests/cluster/test_a.py::test_b")
 CHANGES = item(f"{rings.ALONE[0]}::test_b")
 BATCH = item("tests/slurm/test_a.py::test_b")
-LOAD = item(f"{rings.ONLY_IN_ALL[0]}::test_b")
+LOAD = item(f"{rings.ALONE[1]}::test_b")
 EVERYTHING = [
     *(UNIT, TOOL, EMBEDDED, DOCKER, *EACH, RUBY, *TURNS, OWN, PODMANS, CLUSTERS, CHANGES, BATCH, LOAD),
 ]
