@@ -23,7 +23,7 @@ PAST: dict[str, dict[str, str]] = {
     "process_limit": {
         "java": "try { for (;;) new Thread(() -> { try { Thread.sleep(1000000); } catch (Exception e) { } }).start(); }"
         " catch (Throwable e) { System.exit(1); }",
-        "go": 'package main\nimport ("runtime"; "time")\nfunc main() { for { go func() { runtime.LockOSThread(); time.Sleep(1 << 40) }() } }',
+        "go": 'package main\nimport ("runtime"; "time")\nfunc main() { for i := 0; i < 200; i++ { go func() { runtime.LockOSThread(); time.Sleep(1 << 40) }() }; time.Sleep(1 << 40) }',
         "cpp": "#include <thread>\nint main() { for (;;) std::thread([] { for (;;) std::this_thread::sleep_for(std::chrono::hours(1)); }).detach(); }",
         "javascript": "const { execFileSync, spawn } = require('child_process');\n"
         "for (let i = 0; i < 200; i++) spawn('sleep', ['1000']).on('error', () => {});\nexecFileSync('true')",
