@@ -121,6 +121,9 @@ INSPECTED: _Numbers = {
     "mknodat": (259, 33),
     "personality": (135, 92),
     "prlimit64": (302, 261),
+    "sched_setattr": (314, 274),
+    "sched_setscheduler": (144, 119),
+    "setpriority": (141, 140),
     "setsockopt": (54, 208),
     "socket": (41, 198),
     "socketpair": (53, 199),
@@ -135,6 +138,9 @@ NEW_NAMESPACES = 0x7E020000
 # kernel looks at rights (net/socket.c): SIOCGIFBR, SIOCSIFBR, SIOCGIFVLAN, SIOCSIFVLAN, and SIOCBRADDBR to SIOCBRDELIF.
 REFUSED_REQUESTS = (0x5412, 0x541C, 0x5423, 0x8940, 0x8941, 0x8982, 0x8983, 0x89A0, 0x89A1, 0x89A2, 0x89A3)
 FILE_TYPE, DEVICES = 0o170000, (0o020000, 0o060000)
+PRIO_PROCESS, PRIO_PGRP, PRIO_USER = 0, 1, 2
+FIRST_PROCESS = 1
+"""It may have the user of the code. One that has to wait for all others does not end when it is killed."""
 AF_UNIX, INTERNET = 1, (2, 10)
 SOCK_TYPE_MASK, SOCK_STREAM, SOCK_DGRAM = 0xF, 1, 2
 ANY_PROTOCOL, TCP, UDP = 0, 6, 17
@@ -219,6 +225,16 @@ def _inspect(code: _Assembler) -> None:
     code.label("prlimit64")
     code.load_argument(0)
     code.test(_EQUAL, 0, then="allow", otherwise="eperm")
+
+    code.label("setpriority")
+    code.load_argument(0)
+    code.test(_EQUAL, PRIO_USER, then="eperm")
+    code.load_argument(1)
+    code.test(_EQUAL, FIRST_PROCESS, then="eperm", otherwise="allow")
+    code.label("sched_setattr")
+    code.label("sched_setscheduler")
+    code.load_argument(0)
+    code.test(_EQUAL, FIRST_PROCESS, then="eperm", otherwise="allow")
 
     code.label("setsockopt")
     code.load_argument(1)

@@ -91,6 +91,28 @@ async def test_pid_1_cannot_be_starved(arena: Arena, resource: str) -> None:
     assert again.result == "42"
 
 
+async def test_pid_1_is_not_made_to_wait_for_others_and_the_code_itself_may_be(arena: Arena) -> None:
+    output = await arena.check("""
+import json, os
+def attempt(name, call, *arguments):
+    try:
+        call(*arguments)
+    except PermissionError:
+        return
+    done.append(name)
+done = []
+attempt('process', os.setpriority, os.PRIO_PROCESS, 1, 19)
+attempt('group', os.setpriority, os.PRIO_PGRP, 1, 19)
+attempt('user', os.setpriority, os.PRIO_USER, 0, 19)
+attempt('policy', os.sched_setscheduler, 1, os.SCHED_IDLE, os.sched_param(0))
+for who in (0, os.getpid()):
+    os.setpriority(os.PRIO_PROCESS, who, 5)
+    os.sched_setscheduler(who, os.SCHED_BATCH, os.sched_param(0))
+print(json.dumps(done))
+""")
+    assert json.loads(output) == []
+
+
 async def test_a_runner_killed_between_two_runs_gives_no_result_in_its_name(arena: Arena) -> None:
     first = await arena.attack("""
 import os, signal, threading

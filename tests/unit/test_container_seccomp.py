@@ -76,3 +76,10 @@ def test_devices_are_not_made(mode: int) -> None:
 def test_only_the_own_limits_are_changed_and_no_system_is_emulated(value: int) -> None:
     assert allows("prlimit64", value) == (not value & 0xFFFFFFFF)
     assert allows("personality", value) == (value & 0xFFFFFFFF in (0, 0xFFFFFFFF))
+
+
+@given(st.integers(0, 3), st.one_of(st.sampled_from((0, 1, 2, 1 << 32 | 1)), WORDS))
+def test_the_first_process_is_not_made_to_wait_for_others(which: int, process: int) -> None:
+    another = process & 0xFFFFFFFF != 1
+    assert allows("setpriority", which, process) == (which in (0, 1) and another)
+    assert allows("sched_setattr", process) == allows("sched_setscheduler", process) == another

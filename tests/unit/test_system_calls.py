@@ -202,6 +202,13 @@ def test_limits_can_be_set_of_the_caller_only(machine: str, process: int) -> Non
     assert judge(machine, "prlimit64", 0) == ALLOW
 
 
+@given(machines, st.one_of(st.integers(0, 3), words), st.one_of(st.integers(0, 2), words))
+def test_any_process_but_the_first_can_be_made_to_wait_for_others(machine: str, which: int, process: int) -> None:
+    assert judge(machine, "setpriority", which, process) == ("EPERM" if which == 2 or process == 1 else ALLOW)
+    for call in ("sched_setattr", "sched_setscheduler"):
+        assert judge(machine, call, process) == ("EPERM" if process == 1 else ALLOW)
+
+
 @given(machines, words, words)
 def test_only_the_loading_of_a_protocol_above_tcp_is_denied_in_setsockopt(machine: str, level: int, name: int) -> None:
     expected = "EPERM" if (level, name) == (6, 31) else ALLOW

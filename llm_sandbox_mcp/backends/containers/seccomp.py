@@ -16,8 +16,11 @@ from ..system_calls import (
     ANY_PROTOCOL,
     DEVICES,
     FILE_TYPE,
+    FIRST_PROCESS,
     INTERNET,
     NEW_NAMESPACES,
+    PRIO_PGRP,
+    PRIO_PROCESS,
     REFUSED_REQUESTS,
     SOCK_DGRAM,
     SOCK_STREAM,
@@ -35,27 +38,26 @@ epoll_pwait epoll_pwait2 epoll_wait eventfd eventfd2 execve execveat exit exit_g
 fallocate fchdir fchmod fchmodat fchmodat2 fchown fchownat fcntl fdatasync fgetxattr file_getattr file_setattr
 flistxattr flock fork fremovexattr fsetxattr fstat fstatat fstatfs fsync ftruncate futex futex_requeue futex_wait
 futex_waitv futex_wake futimesat get_mempolicy get_robust_list get_thread_area getcpu getcwd getdents getdents64
-getegid geteuid getgid getgroups getitimer getpeername getpgid getpgrp getpid getppid getpriority getrandom
-getresgid getresuid getrlimit getrusage getsid getsockname getsockopt gettid gettimeofday getuid getxattr getxattrat
+getegid geteuid getgid getgroups getitimer getpeername getpgid getpgrp getpid getppid getpriority getrandom getresgid
+getresuid getrlimit getrusage getsid getsockname getsockopt gettid gettimeofday getuid getxattr getxattrat
 inotify_add_watch inotify_init inotify_init1 inotify_rm_watch io_cancel io_destroy io_getevents io_pgetevents
-io_submit ioprio_get ioprio_set kill landlock_add_rule landlock_create_ruleset landlock_restrict_self
-lchown lgetxattr link linkat listen listxattr listxattrat llistxattr lremovexattr lseek lsetxattr lsm_get_self_attr
-lsm_list_modules lstat madvise map_shadow_stack mbind membarrier memfd_create mincore mkdir mkdirat mlock mlock2
-mlockall mmap mprotect mq_getsetattr mq_notify mq_open mq_timedreceive mq_timedsend mq_unlink mremap mseal msgctl
-msgget msgrcv msgsnd msync munlock munlockall munmap nanosleep newfstatat open openat openat2 pause pidfd_open
-pidfd_send_signal pipe pipe2 pkey_alloc pkey_free pkey_mprotect poll ppoll prctl pread64 preadv preadv2
-process_madvise process_mrelease pselect6 pwrite64 pwritev pwritev2 read readahead readlink readlinkat readv
-recvfrom recvmmsg recvmsg remap_file_pages removexattr removexattrat rename renameat renameat2 restart_syscall rmdir
-rseq rt_sigaction rt_sigpending rt_sigprocmask rt_sigqueueinfo rt_sigreturn rt_sigsuspend rt_sigtimedwait
-rt_tgsigqueueinfo sched_get_priority_max sched_get_priority_min sched_getaffinity sched_getattr sched_getparam
-sched_getscheduler sched_rr_get_interval sched_setaffinity sched_setattr sched_setparam sched_setscheduler
-sched_yield seccomp select semctl semget semop semtimedop sendfile sendmmsg sendmsg sendto set_mempolicy
-set_mempolicy_home_node set_robust_list set_thread_area set_tid_address setfsgid setfsuid setgid setgroups setitimer
-setpgid setpriority setregid setresgid setresuid setreuid setrlimit setsid setuid setxattr setxattrat shmat shmctl
-shmdt shmget shutdown sigaltstack signalfd signalfd4 splice stat statfs statx symlink symlinkat sync sync_file_range
-sync_file_range2 syncfs sysinfo tee tgkill time timer_create timer_delete timer_getoverrun timer_gettime
-timer_settime timerfd_create timerfd_gettime timerfd_settime times tkill truncate umask uname unlink unlinkat utime
-utimensat utimes vfork vmsplice wait4 waitid write writev
+io_submit ioprio_get ioprio_set kill landlock_add_rule landlock_create_ruleset landlock_restrict_self lchown lgetxattr
+link linkat listen listxattr listxattrat llistxattr lremovexattr lseek lsetxattr lsm_get_self_attr lsm_list_modules
+lstat madvise map_shadow_stack mbind membarrier memfd_create mincore mkdir mkdirat mlock mlock2 mlockall mmap mprotect
+mq_getsetattr mq_notify mq_open mq_timedreceive mq_timedsend mq_unlink mremap mseal msgctl msgget msgrcv msgsnd msync
+munlock munlockall munmap nanosleep newfstatat open openat openat2 pause pidfd_open pidfd_send_signal pipe pipe2
+pkey_alloc pkey_free pkey_mprotect poll ppoll prctl pread64 preadv preadv2 process_madvise process_mrelease pselect6
+pwrite64 pwritev pwritev2 read readahead readlink readlinkat readv recvfrom recvmmsg recvmsg remap_file_pages
+removexattr removexattrat rename renameat renameat2 restart_syscall rmdir rseq rt_sigaction rt_sigpending
+rt_sigprocmask rt_sigqueueinfo rt_sigreturn rt_sigsuspend rt_sigtimedwait rt_tgsigqueueinfo sched_get_priority_max
+sched_get_priority_min sched_getaffinity sched_getattr sched_getparam sched_getscheduler sched_rr_get_interval
+sched_setaffinity sched_setparam sched_yield seccomp select semctl semget semop semtimedop sendfile sendmmsg sendmsg
+sendto set_mempolicy set_mempolicy_home_node set_robust_list set_thread_area set_tid_address setfsgid setfsuid setgid
+setgroups setitimer setpgid setregid setresgid setresuid setreuid setrlimit setsid setuid setxattr setxattrat shmat
+shmctl shmdt shmget shutdown sigaltstack signalfd signalfd4 splice stat statfs statx symlink symlinkat sync
+sync_file_range sync_file_range2 syncfs sysinfo tee tgkill time timer_create timer_delete timer_getoverrun
+timer_gettime timer_settime timerfd_create timerfd_gettime timerfd_settime times tkill truncate umask uname unlink
+unlinkat utime utimensat utimes vfork vmsplice wait4 waitid write writev
 """.split()  # noqa: SIM905  # a table of words
 
 _LOW_HALF = 0xFFFFFFFF
@@ -89,6 +91,10 @@ def _inspected() -> Iterator[_Rule]:
         # 0 is Linux as it comes, all ones only asks. The others switch address randomisation off, or emulate.
         yield _allow("personality", (0, _LOW_HALF, value))
     yield _allow("prlimit64", (0, _LOW_HALF, 0))
+    for mask, value in _all_but((FIRST_PROCESS,)):
+        yield _allow("setpriority", (0, _LOW_HALF & ~PRIO_PGRP, PRIO_PROCESS), (1, mask, value))
+        yield _allow("sched_setattr", (0, mask, value))
+        yield _allow("sched_setscheduler", (0, mask, value))
     for mask, value in _all_but(REFUSED_REQUESTS):
         yield _allow("ioctl", (1, mask, value))
     for kind in range(0, FILE_TYPE + 1, 0o010000):
