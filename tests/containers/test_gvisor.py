@@ -10,6 +10,7 @@ import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import anyio
 import pytest
 
 from llm_sandbox_mcp.backends import copying
@@ -39,6 +40,17 @@ async def test_code_has_gvisors_kernel_and_no_network(sandbox: Sandbox) -> None:
     assert b"Starting gVisor" in messages.stdout
     interfaces = await sandbox.run(["sh", "-c", "tail -n +3 /proc/net/dev | grep -v lo:"], {"PATH": PATH})
     assert interfaces.stdout == b""
+
+
+async def test_what_listens_inside_is_reached_by_code(sandbox: Sandbox) -> None:
+    with anyio.fail_after(60):
+        async with sandbox.listen() as listener:
+            code = f"import socket; socket.create_connection(('127.0.0.1', {listener.port}), 20).sendall(b'here')"
+            async with (
+                await sandbox.spawn(["/usr/bin/python3", "-c", code], {"PATH": PATH}),
+                await listener.accept() as stream,
+            ):
+                assert await stream.receive() == b"here"
 
 
 async def test_runs_keep_their_state_and_report_their_exit_codes(service: Service) -> None:

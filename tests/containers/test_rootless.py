@@ -1,24 +1,34 @@
 """Podman's service of an ordinary user is found where it listens, and its sandboxes are that user's."""
 
+import os
+import re
 import shutil
+import socket
+import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import anyio
+import docker
 import pytest
 
+import llm_sandbox_mcp
 from llm_sandbox_mcp.backends import open_backend
 from llm_sandbox_mcp.backends.base import PATH, Check
-from llm_sandbox_mcp.backends.containers import addresses
+from llm_sandbox_mcp.backends.containers import addresses, entering
 from llm_sandbox_mcp.profile import Profile
 from llm_sandbox_mcp.wiring import open_service
+from tests import ordinary
 from tests.engines import absent, docker_host, podman_host, rootless, small_profile, surroundings
 from tests.engines.spare import IMAGE, Spare, rootless_podman
 
 from .engines import Watched
 
 pytestmark = pytest.mark.anyio
+
+PACKAGE = Path(llm_sandbox_mcp.__file__).parent
 
 
 @pytest.fixture(scope="module")
@@ -70,3 +80,56 @@ async def test_roots_ids_inside_are_others_outside(profile: Profile, folder: Pat
         async with backend, backend.sandbox(profile.limits.policy(), backend.image_of("python")) as sandbox:
             found = await sandbox.run(["cat", "/proc/self/uid_map"], {"PATH": PATH})
     assert found.stdout.split()[:2] == [b"0", str(rootless.UID).encode()]
+
+
+def _first_process(pid: int) -> Path:
+    """The folder of /proc of the user's container whose first process has this id in its engine's namespace."""
+    ids = re.compile(r"^Uid:\t(\d+)\t.*^NSpid:\t([\d\t]+)$", re.MULTILINE | re.DOTALL)
+    found = []
+    for status in Path("/proc").glob("[0-9]*/status"):
+        with suppress(OSError):  # it has ended
+            match = ids.search(status.read_text())
+            if match and int(match[1]) in rootless.SUBUIDS and match[2].split()[1:] == [str(pid), "1"]:
+                found.append(status.parent)
+    [first] = found
+    return first
+
+
+async def test_a_server_of_its_user_listens_inside_its_sandboxes(
+    service_of_a_user: Spare, profile: Profile, folder: Path
+) -> None:
+    try:
+        python = ordinary.interpreter()
+    except ordinary.Impossible as impossible:
+        pytest.skip(str(impossible))
+    shutil.copytree(PACKAGE, folder / "packages" / PACKAGE.name, ignore=shutil.ignore_patterns("__pycache__"))
+    backend = open_backend(profile, surroundings(folder))
+    with anyio.fail_after(60):
+        async with backend, backend.sandbox(profile.limits.policy(), backend.image_of("python")) as sandbox:
+            # The engine says which process it is, as seen in its own namespace: where no control groups were delegated,
+            # the server cannot be sure.
+            with docker.APIClient(service_of_a_user.address) as api:
+                first = _first_process(api.inspect_container(sandbox.id)["State"]["Pid"])
+            network = os.open(first / "ns/net", os.O_RDONLY)
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            with ours, theirs:
+                passed = (network, theirs.fileno())
+                await anyio.run_process(
+                    [python, "-m", entering.__name__, *map(str, passed), "0"],
+                    env={"PYTHONPATH": str(folder / "packages"), "PATH": os.defpath},
+                    cwd="/",
+                    user=rootless.UID,
+                    group=rootless.UID,
+                    extra_groups=[],
+                    pass_fds=passed,
+                    stderr=subprocess.STDOUT,
+                )
+                said, listens, _, _ = socket.recv_fds(ours, 16, 1)
+            os.close(network)
+            assert said == b"0"
+            with socket.socket(fileno=listens[0]) as listening:
+                port = listening.getsockname()[1]
+                found = await sandbox.run(
+                    ["sh", "-c", f"grep -i ' 0100007F:{port:04X} ' /proc/net/tcp"], {"PATH": PATH}
+                )
+    assert found.stdout.count(b"\n") == 1

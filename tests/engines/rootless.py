@@ -16,7 +16,8 @@ RUNTIME_DIR = RUNTIME / "rootless"
 
 _HOME = CACHE / "rootless"
 _ETC = CACHE / "rootless-etc"
-UID, _RANGE = 190_000, "200000000:65536"
+UID, SUBUIDS = 190_000, range(200_000_000, 200_065_536)
+_RANGE = f"{SUBUIDS.start}:{len(SUBUIDS)}"
 _NAME = "sandbox-rootless"
 
 # In namespaces of its own: files of ours lie over this machine's /etc, folders that are root's alone elsewhere are in

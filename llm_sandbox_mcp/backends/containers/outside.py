@@ -1,18 +1,28 @@
 """What can be seen of a container from its own machine, without asking inside: its counters and its folders."""
 
+import errno
 import os
+import socket
+import subprocess
+import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 import anyio
 
+from ...errors import ListeningFailed
 from ..base import Usage
 from ..counters import Counters
 from ..scanning import Folders
 
+_ANSWER = 16
+"""Bytes of an answer: a number."""
 _BUFFERS = "memory.kmem.tcp.limit_in_bytes"
 """Of all sockets, not of TCP alone; version 2 counts them as memory."""
+_IMPORT_ROOT = Path(__file__).parents[3]
+"""Where a program of this package finds it: it does not have the server's own search path."""
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -22,14 +32,41 @@ class Outside:
 
     counters: Counters
     folders: Folders
+    network: int
+    """A descriptor of its network namespace."""
 
     def usage(self) -> Usage:
         """The limits that were hit, and the processor time that was used; OSError when the container is gone."""
         return Usage(self.counters.oom_kills(), self.counters.pids_refused(), self.counters.cpu())
 
+    async def listen(self, port: int) -> socket.socket | None:
+        """A socket that listens on the container's own loopback; None where this process may not enter its network.
+
+        At this port, or at any that is free; `ListeningFailed` where another does already.
+        """
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with ours:
+            with theirs:
+                passed = (self.network, theirs.fileno())
+                await anyio.run_process(
+                    [sys.executable, "-m", f"{__package__}.entering", *map(str, (*passed, port))],
+                    stdin=subprocess.DEVNULL,
+                    stderr=None,
+                    env={"PYTHONPATH": str(_IMPORT_ROOT), "PATH": os.defpath},
+                    cwd="/",
+                    pass_fds=passed,
+                )
+            said, descriptors, _, _ = socket.recv_fds(ours, _ANSWER, 1)
+        if descriptors:
+            return socket.socket(fileno=descriptors[0])
+        if int(said) == errno.EADDRINUSE:
+            raise ListeningFailed(f"port {port} of the sandbox cannot be listened at: {os.strerror(int(said))}")
+        return None
+
     async def close(self) -> None:
         """Lets go of it, or the engine could not unmount the folders."""
         self.counters.close()
+        os.close(self.network)
         await self.folders.close()
 
 
@@ -47,12 +84,13 @@ def look(
             groups = [line.rstrip("\n").split(":", 2) for line in file]
         if not any(container in path for _, _, path in groups):
             return None
+        opened.append(network := os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC))
         for folder in folders:
             opened.append(os.open(f"/proc/{pid}/root{folder}", _OPEN))
         version, places = _places(groups)
         if version == 1:
             _bound_buffers(places["memory"], memory)
-        return Outside(Counters(version, places), Folders(opened, closing))
+        return Outside(Counters(version, places), Folders(opened[1:], closing), network)
     except (OSError, KeyError):  # gone, not ours to read, or in control groups that are not mounted here
         for descriptor in opened:
             os.close(descriptor)

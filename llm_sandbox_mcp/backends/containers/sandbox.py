@@ -7,7 +7,7 @@ import secrets
 import shlex
 import signal
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import asynccontextmanager
 
 import anyio
 from anyio.abc import TaskGroup
@@ -16,7 +16,7 @@ from ...errors import SandboxError, StartFailed, Unavailable
 from ...policy import Policy
 from ...tasks import open_tasks
 from ..base import HOME, OWN_ENTRIES, PATH, WORKDIR, Files, Fullness, Process, Sandbox, Usage
-from ..listening import Listener
+from ..listening import Listener, listen_on
 from ..listing import LIST, read_list
 from .container import Container, Streams, lost_sandbox
 from .outside import Outside
@@ -177,8 +177,11 @@ class ContainerSandbox(Sandbox):
             raise
         return process
 
-    def listen(self, port: int = 0) -> AbstractAsyncContextManager[Listener]:
-        return open_relay(self, port)
+    @asynccontextmanager
+    async def listen(self, port: int = 0) -> AsyncIterator[Listener]:
+        socket = await self.outside.listen(port) if self.outside is not None else None
+        async with open_relay(self, port) if socket is None else listen_on(socket) as listener:
+            yield listener
 
     async def usage(self) -> Usage:
         if not self.alive:
@@ -321,7 +324,7 @@ class ContainerSandbox(Sandbox):
         return line.decode(errors="replace").strip() if line != b"\n" else "-"
 
 
-@contextlib.asynccontextmanager
+@asynccontextmanager
 async def owned(sandbox: ContainerSandbox, tasks: TaskGroup) -> AsyncIterator[None]:
     """Removes the sandbox's container with the scope; one that its engine does not let go of then, in `tasks` later."""
     try:

@@ -11,7 +11,7 @@ import socket
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 
-from . import libc
+from .. import libc
 
 RESOLVER = "10.0.2.3"
 """Where slirp4netns answers for the machine's own name server."""
@@ -33,7 +33,6 @@ _NEVER = (
 _FIB_TRIE = "/proc/net/fib_trie"
 _TUN_NUMBER = os.makedev(10, 200)
 
-_NS_GET_USERNS = 0xB701
 _SIOCADDRT = 0x890B
 _RTF_UP, _RTF_REJECT = 0x1, 0x200
 _ROUTE = "@L16s16s16sHhLBB3hhPLLH"
@@ -70,7 +69,7 @@ def enter() -> None:
     """Makes this process root in the user namespace that the network belongs to, and shuts in that what code must not
     reach. To be called as the user who made the sandbox."""
     shut = [*_NEVER, *(f"{address}/32" for address in own_addresses())]
-    libc.setns(fcntl.ioctl(_NAMESPACE_FD, _NS_GET_USERNS), libc.CLONE_NEWUSER)
+    libc.setns(libc.owner_of(_NAMESPACE_FD), libc.CLONE_NEWUSER)
     # In a process of its own, for there is no way back to the machine's network.
     pid = os.fork()
     if pid == 0:

@@ -30,7 +30,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from . import cgroups, connecting, libc, terminals, uids
+from .. import libc
+from . import cgroups, connecting, terminals, uids
 from .cgroup_detect import detect
 
 CONTROL_FD = 3

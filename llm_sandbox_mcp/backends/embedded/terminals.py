@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import signal
 
-from . import libc, uids
+from .. import libc
+from . import uids
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

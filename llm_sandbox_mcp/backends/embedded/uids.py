@@ -15,7 +15,7 @@ import shutil
 import signal
 from dataclasses import dataclass
 
-from . import libc
+from .. import libc
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

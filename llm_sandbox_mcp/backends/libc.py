@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 
 CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWNET = 0x20000, 0x10000000, 0x40000000
 MS_NOSUID, MS_NOEXEC, MS_BIND, MS_REC, MS_PRIVATE = 0x2, 0x8, 0x1000, 0x4000, 0x40000
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 4, 36, 38
+
+_NS_GET_USERNS = 0xB701
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -20,6 +23,11 @@ def unshare(what: int) -> None:
 def setns(namespace: int, kind: int) -> None:
     """Puts this process into a namespace, by its descriptor."""
     _check(_libc.setns(namespace, kind))
+
+
+def owner_of(namespace: int) -> int:
+    """A descriptor of the user namespace that a namespace belongs to."""
+    return fcntl.ioctl(namespace, _NS_GET_USERNS)
 
 
 def mount(source: str, place: str, kind: str | None, flags: int, options: str = "") -> None:
