@@ -120,8 +120,10 @@ FINDINGS: dict[str, tuple[str, set[str]]] = {
 BY_VERSION = {
     *("cmdline", "config.gz", "interrupts", "kallsyms", "key-users"),
     *("/sys/fs/cgroup", "setuid programs elsewhere", "/.dockerenv"),
+    *("driver", "modules", "/proc/pressure/irq"),
 }
-"""Of that, what engines mask, mount or make in one version and not in another: it may be found."""
+"""Of that, what engines mask, mount or make in one version and not in another, and what the last line names, which not
+every kernel has: it may be found."""
 
 SOME_FOUND = PODS
 """Backends on which some of it is found; which, depends on what the nodes of a cluster run."""
