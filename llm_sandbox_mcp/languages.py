@@ -68,6 +68,8 @@ class Libraries(Section):
     """The regular expression that one library must match whole, with the groups `name` and `version` if it has any."""
     names: Literal["plain", "pep503"] = "plain"
     """How names and versions are compared in the lists of a profile."""
+    major: Expression = ""
+    """Matches what ends a name where each major version has a name of its own: denied without it, all are."""
     install: Many[str]
     """The command; the names are appended."""
     installed: Many[str]

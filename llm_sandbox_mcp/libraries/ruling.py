@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 _ENTRY = re.compile(r"([^\s<>=!~*]+)\s*(.*)")
 _VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+:~_-]*\*?")
 _EXACT = re.compile(r"(?:===?|=)?\s*([A-Za-z0-9][A-Za-z0-9.+!_:~-]*)")
-_MAJOR = re.compile(r"/v\d+\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +28,6 @@ class _Entry:
     versions: str
     specifiers: "SpecifierSet | None"
     """Where the ecosystem has them; elsewhere `versions` is one version, or how it begins and `*`."""
-
-    def names(self, name: str) -> bool:
-        """Whether it means this library, in whatever major version of a Go module."""
-        return name == self.name or _MAJOR.sub("", name) == self.name
 
     def is_about(self, version: str) -> bool:
         if not self.versions:
@@ -81,7 +76,7 @@ class LibraryRules:
                     f"{', '.join(entry.text for entry in self._allow[:10])}"
                 )
             for entry in self._deny:
-                if entry.names(name) and (not entry.versions or (version and entry.is_about(version))):
+                if self._means(entry, name) and (not entry.versions or (version and entry.is_about(version))):
                     raise PolicyDenied(
                         f"libraries: {quoted(library)} is denied by the profile ({entry.text}); do without it"
                     )
@@ -93,7 +88,7 @@ class LibraryRules:
             name = self._compared(library.name)
             shown = f"{quoted(library.name)} {quoted(library.version)}"
             for entry in self._deny:
-                if entry.names(name) and entry.is_about(library.version):
+                if self._means(entry, name) and entry.is_about(library.version):
                     return f"{shown} came in, which the profile denies ({entry.text}); do without what needs it"
             if self._allow and name in asked:
                 about = [entry for entry in self._allow if entry.name == name]
@@ -108,6 +103,10 @@ class LibraryRules:
         groups = found.groupdict() if found is not None else {}
         exact = _EXACT.fullmatch((groups.get("version") or "").strip())
         return self._compared(groups.get("name") or library), exact[1] if exact is not None else ""
+
+    def _means(self, entry: _Entry, name: str) -> bool:
+        """Whether this library is denied by name, in whatever major version."""
+        return entry.name in (name, re.sub(rf"(?:{self._known.major})\Z", "", name))
 
     def _compared(self, name: str) -> str:
         return re.sub(r"[-_.]+", "-", name).lower() if self._known.names == "pep503" else name

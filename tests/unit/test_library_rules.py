@@ -91,11 +91,11 @@ def test_what_came_in_is_held_against_both_lists() -> None:
     assert "which the profile denies (bar<3)" in lists.refusal(["foo"], [Library("foo", "2.1"), Library("BAR", "2.9")])
 
 
-@pytest.mark.parametrize("asked", ["rsc.io/quote", "rsc.io/quote/v3", "rsc.io/quote/v3@v3.1.0"])
+@pytest.mark.parametrize("asked", ["rsc.io/quote", "rsc.io/quote/v3", "rsc.io/quote/v3@v3.1.0", "rsc.io/quote.v3"])
 def test_what_is_denied_is_denied_in_every_major_version(asked: str) -> None:
     with pytest.raises(PolicyDenied, match="denied by the profile"):
         rules("go", deny=("rsc.io/quote",)).check([asked])
-    rules("go", deny=("rsc.io/quote",)).check(["rsc.io/quote/v3x"])
+    rules("go", deny=("rsc.io/quote",)).check(["rsc.io/quote/v3x", "rsc.io/quotev3"])
     assert "denies" in rules("go", deny=("rsc.io/quote",)).refusal([], [Library("rsc.io/quote/v3", "v3.1.0")])
 
 
