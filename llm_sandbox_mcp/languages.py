@@ -118,6 +118,8 @@ class Grammar(Section):
     """Whether a dot ends a part of a name; false where it is a letter, as in R's `system.time`."""
     noise: Expression = ""
     """A regular expression for parts of names that mean nothing, such as `^node:`."""
+    signs: Mapping[str, Expression] = {}
+    """For names without a letter, such as Ruby's backtick, what code has wherever one of them stands."""
 
 
 class Example(Section):

@@ -5,7 +5,7 @@ A hint may hit where there is nothing to find, and never the other way round. It
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 
 import regex
@@ -43,8 +43,11 @@ _PART = re.compile(
 class NameHint:
     """What code has where one of these names, or one below it, stands."""
 
-    def __init__(self, names: Iterable[str]) -> None:
-        self._names = [frozenset(_WORD.findall(name.encode())) for name in names]
+    def __init__(self, names: Iterable[str], signs: Mapping[str, str]) -> None:
+        """`signs`: for names without a word what there is wherever they stand, as regular expressions."""
+        names = dict.fromkeys(names)
+        self._signs = [re.compile(signs[name]) for name in names if name in signs]
+        self._names = [frozenset(_WORD.findall(name.encode())) for name in names if name not in signs]
         self._own = tuple(frozenset[bytes]().union(*self._names))
         self._telling = all(self._names)
         longest = {max(words, key=len) for words in self._names if words}
@@ -53,7 +56,7 @@ class NameHint:
 
     def hits(self, text: str) -> bool:
         """Whether the text has all words of a name."""
-        if not self._telling or _ESCAPED.search(text):
+        if not self._telling or _ESCAPED.search(text) or any(sign.search(text) for sign in self._signs):
             return True
         code = text.encode()
         joined = _CONTINUED.sub(b"", code)

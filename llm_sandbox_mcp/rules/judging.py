@@ -1,6 +1,5 @@
 """Holds what a file names against the rules. Runs in the worker."""
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +8,8 @@ import regex
 
 from .hints import NameHint, anywhere, spelled
 from .naming import Grammar, Names
+
+_BLANKS = bytes(byte if byte == ord("\n") else ord(" ") for byte in range(256))
 
 _Hit = tuple[int, int, str]
 """The number of a rule, where it finds something, in bytes, and what."""
@@ -53,17 +54,17 @@ class Judge:
         self._patterns = [_Pattern(n, text, regex.compile(text)) for n, rule in chosen for text in rule["patterns"]]
         self._lines = [_Pattern(n, text, regex.compile(text)) for n, rule in chosen for text in rule["lines"]]
         self._roots = {self._root(name) for name in (*self._modules, *self._calls)}
-        self._hint = NameHint((*self._modules, *self._calls))
+        self._hint = NameHint((*self._modules, *self._calls), grammar.signs)
 
     def judge(self, code: bytes) -> list[Found]:
         """What the rules have to say, by line. Raises `TooSlow`."""
         text = spelled(code.decode(errors="replace"))
         named = self._hint.hits(text)
         strings = [pattern for pattern in self._strings if pattern.hint is None or self._may_be(pattern.hint, text)]
-        texts = bool(strings or self._patterns or self._lines)
-        if not (named or texts):
+        shapes = bool(self._patterns or self._lines)
+        if not (named or strings or shapes):
             return []
-        names = self._grammar.names(code, named=named, texts=texts, pieces=self._hint.pieces)
+        names = self._grammar.names(code, named=named, texts=bool(strings), shapes=shapes, pieces=self._hint.pieces)
         first: dict[tuple[int, str], int] = {}
         for rule, start, what in self._all(names, strings, code):
             first[rule, what] = min(start, first.get((rule, what), start))
@@ -134,6 +135,6 @@ def _without(code: bytes, left_out: Iterable[tuple[int, int]]) -> str:
     parts, done = [], 0
     for start, end in sorted(left_out):
         if start >= done:
-            parts += [code[done:start], re.sub(rb"[^\n]", b" ", code[start:end])]
+            parts += [code[done:start], code[start:end].translate(_BLANKS)]
             done = end
     return b"".join([*parts, code[done:]]).decode(errors="replace")

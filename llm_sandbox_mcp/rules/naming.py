@@ -57,11 +57,13 @@ class Grammar:
         builtin: Iterable[str],
         noise: str,
         dotted: bool,
+        signs: Mapping[str, str],
     ) -> None:
         self.dot = "." if dotted else ":"
         self.boundary = re.compile(r"[./:]|\Z" if dotted else r"[/:]|\Z")
         self._parser = Parser(language)
-        self._named, self._special, self._texts = parts_of(language, query)
+        self.signs = signs
+        self._parts = parts_of(language, query)
         self._noise = re.compile(noise) if noise else None
         self._builtin = tuple(f"{name}{self.dot}" for name in builtin)
         self._importers = frozenset(map(self.plain, importers))
@@ -74,27 +76,30 @@ class Grammar:
         *,
         named: bool = True,
         texts: bool = True,
+        shapes: bool = False,
         pieces: Collection[bytes] | None = None,
         depth: int = _DEEPEST,
     ) -> Names:
-        """What the code names: modules and calls, comments and strings; each costs time.
+        """What the code names, what its texts say, and the shapes, where strings and comments are; each costs time.
 
         With `pieces`, only calls that have one of them, or stand for a name that has.
         """
         root = self._parser.parse(code).root_node
         wanted = None if pieces is None else self._importing.union(pieces)
         reading = _Reading(self, code, self._importers, wanted)
-        if texts:
-            reading.read_texts(self._texts.captures(root))
         if named:
-            reading.read(chain(self._named.matches(root, code), self._special.matches(root, code)))
-            if reading.computes:
-                if not texts:
-                    reading.read_texts(self._texts.captures(root))
-                reading.take_strings_for_modules()
-            if depth:
-                for inner, start in reading.inner.items():
-                    reading.take(self.names(inner, texts=False, pieces=pieces, depth=depth - 1), start)
+            reading.read(chain(self._parts.named.matches(root, code), self._parts.special.matches(root, code)))
+        texts = texts or reading.computes
+        if texts or shapes:
+            found = self._parts.shapes.captures(root)
+            reading.read_shapes(found)
+            if texts:
+                reading.read_texts(found.get("string", ()), self._parts.words.captures(root).get("word", ()))
+        if reading.computes:
+            reading.take_strings_for_modules()
+        if depth:
+            for inner, start in reading.inner.items():
+                reading.take(self.names(inner, texts=False, pieces=pieces, depth=depth - 1), start)
         return reading.names
 
     def plain(self, name: str) -> str:
@@ -175,20 +180,20 @@ class _Reading:
                 if called in untold and not self.computes:
                     self.computes = self._imports(name)
 
-    def read_texts(self, captures: Mapping[str, Sequence[Node]]) -> None:
-        """Takes in comments and strings."""
+    def read_shapes(self, captures: Mapping[str, Sequence[Node]]) -> None:
+        """Takes in where comments and strings are."""
+        for kind, places in (("string", self.names.literals), ("comment", self.names.comments)):
+            places += [(node.start_byte, node.end_byte) for node in captures.get(kind, ())]
+
+    def read_texts(self, *kinds: Iterable[Node]) -> None:
+        """Takes in what strings say, and what says something without quotes."""
         # Most words are there again and again: each is looked at once.
         first: dict[bytes, int] = {}
-        for kind, nodes in captures.items():
-            places = {"string": self.names.literals, "comment": self.names.comments}.get(kind)
-            for node in nodes:
-                start, end = node.start_byte, node.end_byte
-                if places is not None:
-                    places.append((start, end))
-                if kind != "comment":
-                    text = self._code[start:end]
-                    if first.setdefault(text, start) > start:
-                        first[text] = start
+        for node in chain(*kinds):
+            start = node.start_byte
+            text = self._code[start : node.end_byte]
+            if first.setdefault(text, start) > start:
+                first[text] = start
         for text, start in sorted(first.items(), key=itemgetter(1)):  # captures come in no order
             self._note(self.names.strings, literal(text.decode(errors="replace")), start)
 

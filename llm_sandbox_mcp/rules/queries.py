@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from tree_sitter import Language, Node, Query, QueryCursor
 
@@ -30,22 +31,40 @@ class Part:
 
     def captures(self, root: Node) -> dict[str, list[Node]]:
         """What they capture by each name, whichever pattern it was; cheaper than matches."""
-        return QueryCursor(self._query).captures(root)
+        return QueryCursor(self._query).captures(root) if self._settings else {}
 
 
-def parts_of(language: Language, query: str) -> tuple[Part, Part, Part]:
-    """The parts of a query: for what is named, for what is named with certain words, and for comments and strings."""
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The parts of a query."""
+
+    named: Part
+    """For what is named."""
+    special: Part
+    """For what is named with certain words."""
+    shapes: Part
+    """For comments and strings."""
+    words: Part
+    """For what else says something, without quotes."""
+
+
+def parts_of(language: Language, query: str) -> Parts:
+    """The parts of the query of a language."""
     whole, source = Query(language, query), query.encode()
     _KEPT.append(whole)
-    named = special = texts = b""
+    named = special = shapes = unquoted = b""
     words: set[bytes] = set()
     for index in range(whole.pattern_count):
         pattern = source[whole.start_byte_for_pattern(index) : whole.end_byte_for_pattern(index)]
-        if re.search(rb"@(string|word|comment)\b", pattern):
-            texts += pattern
+        if re.search(rb"@(string|comment)\b", pattern):
+            shapes += pattern
+        elif re.search(rb"@word\b", pattern):
+            unquoted += pattern
         elif asked := b"".join(re.findall(rb"\(#(?:any-of|eq)\?([^)]*)\)", pattern)):
             special += pattern
             words.update(re.findall(rb'"([^"]+)"', asked))
         else:
             named += pattern
-    return Part(language, named), Part(language, special, words), Part(language, texts)
+    return Parts(
+        Part(language, named), Part(language, special, words), Part(language, shapes), Part(language, unquoted)
+    )

@@ -59,6 +59,7 @@ def _ready(settings: Mapping[str, Any]) -> tuple[dict[str, Judge], dict[str, str
                 builtin=known["builtin"],
                 dotted=known["dotted"],
                 noise=known["noise"],
+                signs=known["signs"],
             )
             judges[name] = Judge(settings["rules"], known["rules"], grammar, settings["pattern_timeout"])
         except ImportError:

@@ -26,6 +26,7 @@ def grammar(name: str) -> Grammar:
         builtin=known.builtin,
         dotted=known.dotted,
         noise=known.noise,
+        signs=known.signs,
     )
 
 

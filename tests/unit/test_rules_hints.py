@@ -12,7 +12,7 @@ from tests.effort import EFFORT
 from . import test_rules_calls, test_rules_imports
 from .judges import LANGUAGES, found, judge
 
-EVERYTHING = Rule(name="everything", calls=("`",), strings=("(?!)",))
+EVERYTHING = Rule(name="everything", calls=("?",), strings=("(?!)",))
 """Has no word that the code must have, and so has the rules look at all of it."""
 GLUE = [
     "\n",
@@ -142,14 +142,29 @@ def test_a_pattern_that_looks_around_has_none(pattern: str) -> None:
     ],
 )
 def test_a_hint_for_names_hits_where_all_words_are(text: str) -> None:
-    assert NameHint(["os.system"]).hits(text)
+    assert NameHint(["os.system"], {}).hits(text)
 
 
 @pytest.mark.parametrize("text", ["", "os", "system", "os.systems", "oslo system", "\u00e9"])
 def test_a_hint_for_names_passes_what_lacks_a_word(text: str) -> None:
-    assert not NameHint(["os.system"]).hits(text)
+    assert not NameHint(["os.system"], {}).hits(text)
 
 
 @pytest.mark.parametrize("word", ["asm", "__asm__", "__asm"])
 def test_a_keyword_is_found_as_it_is_spelled(word: str) -> None:
     assert found("cpp", f'int main() {{ {word}("nop"); }}', calls=[word])
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["`ls`", "%x(ls)", "x = %x{ls}", "open('|ls')", 'open "|ls"', "open(%q(|ls))", "open(%{|ls})", "open(%Q!|ls!)"],
+)
+def test_every_spelling_of_a_name_without_letters_has_its_sign(code: str) -> None:
+    assert found("ruby", code, calls=["`"]) == [(1, "uses `")]
+
+
+def test_code_without_the_sign_of_such_a_name_is_passed_unparsed() -> None:
+    signs = {"`": "`"}
+    assert not NameHint(["`", "os.system"], signs).hits("os or |other|")
+    assert NameHint(["`", "os.system"], signs).hits("`ls`")
+    assert NameHint(["`", "?"], signs).hits(""), "of a name that has none there is no telling"
