@@ -28,19 +28,23 @@ def configure(config: pytest.Config) -> None:
 class _Writer:
     def __init__(self, path: str) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC)
+        self._seconds = 0.0
+        """Of the test that runs, with what is made ready for it and taken away."""
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         self._write(chosen=len(session.items))
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self._seconds = 0.0
         self._write(test=nodeid, began=os.getpid())
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._seconds += report.duration
         if report.failed:
             self._write(test=report.nodeid, failed=f"{_reason(report)} ({report.when})")
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
-        self._write(test=nodeid, ended=True)
+        self._write(test=nodeid, ended=round(self._seconds, 2))
 
     def _write(self, **what: Any) -> None:
         # One call for each line: it comes from several processes.
@@ -60,7 +64,8 @@ class Journal:
 
     chosen: int = 0
     """How many tests were to be run."""
-    ended: set[str] = field(default_factory=set)
+    ended: dict[str, float] = field(default_factory=dict)
+    """What each took, in seconds."""
     failed: dict[str, str] = field(default_factory=dict)
     """The first reason for each."""
     running: dict[str, int] = field(default_factory=dict)
@@ -88,7 +93,7 @@ def read(path: Path) -> Journal:
             journal.failed.setdefault(test, line["failed"])
         else:
             journal.running.pop(test, None)
-            journal.ended.add(test)
+            journal.ended[test] = line["ended"]
     return journal
 
 

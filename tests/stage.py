@@ -15,12 +15,15 @@ import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 
 from . import journal, rings, stacks
 from .journal import Journal
 from .scratch import scratch
 
+SLOWEST = 20
+"""How many tests are named for the time that they took."""
 UNSTEADY = 8
 """How many tests may fail once."""
 LIMITS = {rings.CHECK: 300, rings.SANDBOX: 1200, rings.ENGINES: 1500, rings.ALL: 6 * 3600}
@@ -78,6 +81,8 @@ def main() -> int:
         if options.second_look and first.code == _FAILED and 0 < len(failed) <= UNSTEADY:
             print(f"\n=== a second look at {len(failed)} that failed, one at a time", flush=True)
             second = run((f"{rings.OPTION}={options.ring}", *failed), SECOND_LIMIT, Path(folder, "second"))
+    for test, seconds in slowest(first.journal):
+        print(f"{seconds:7.1f} s  {test}")
     good, lines = verdict(first, second)
     print(f"\n=== {options.ring}: {'passed' if good else 'FAILED'} after {time.monotonic() - began:.0f} s")
     print(*lines, sep="\n", flush=True)
@@ -98,6 +103,11 @@ def run(arguments: Iterable[str], limit: float, record: Path) -> Run:
         process.kill()
         raise
     return Run(code, journal.read(record))
+
+
+def slowest(journal: Journal) -> list[tuple[str, float]]:
+    """The tests that took longest, the longest first."""
+    return sorted(journal.ended.items(), key=itemgetter(1), reverse=True)[:SLOWEST]
 
 
 def verdict(first: Run, second: Run | None) -> tuple[bool, list[str]]:

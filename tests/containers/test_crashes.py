@@ -26,10 +26,13 @@ from tests.mcp.wire import CLIENT, message
 from .engines import ENGINES, Watched, address, client, profile_file, until
 from .proxy import proxy
 
-pytestmark = pytest.mark.anyio
-
 KILLS = 10 * EFFORT
 """Servers killed on each engine; each costs a second or two."""
+LIMIT = 120 + 20 * KILLS
+"""Seconds for a test."""
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(LIMIT + 60)]
+
 AT_ONCE = 2
 GONE = 30.0
 """Seconds in which the containers of a killed server are gone, without a sweep."""
@@ -38,7 +41,7 @@ GONE = 30.0
 @pytest.fixture(params=ENGINES)
 async def engine(request: pytest.FixtureRequest, anyio_backend: str) -> AsyncIterator[str]:
     await need(request.param)
-    with anyio.fail_after(120 + 3 * KILLS):
+    with anyio.fail_after(LIMIT):
         yield request.param
 
 

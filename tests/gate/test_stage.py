@@ -11,7 +11,7 @@ import pytest
 from tests import journal
 from tests.cli.command import ROOT
 from tests.journal import Journal
-from tests.stage import UNSTEADY, Run, verdict
+from tests.stage import SLOWEST, UNSTEADY, Run, slowest, verdict
 from tests.stage import run as run_stage
 
 FAILS = "def test_fails(): raise ValueError('always\\nand a second line')"
@@ -142,7 +142,7 @@ def test_a_file_that_cannot_be_read_fails_the_stage(tmp_path: Path) -> None:
 
 
 def run(code: int | None, *failed: str, chosen: int = 2, ended: int = 2) -> Run:
-    return Run(code, Journal(chosen, {str(number) for number in range(ended)}, dict.fromkeys(failed, "a reason")))
+    return Run(code, Journal(chosen, {str(number): 1.0 for number in range(ended)}, dict.fromkeys(failed, "a reason")))
 
 
 @pytest.mark.parametrize(
@@ -157,6 +157,13 @@ def test_of_two_runs_the_worse_counts(codes: tuple[int | None, int | None], both
 
 def test_what_has_passed_has_nothing_to_say() -> None:
     assert verdict(run(0), None) == (True, [])
+
+
+def test_those_that_took_longest_are_told_with_their_time() -> None:
+    took = {str(seconds): float(seconds) for seconds in range(SLOWEST + 5)}
+    told = slowest(Journal(ended=took))
+    assert told[0] == (str(SLOWEST + 4), SLOWEST + 4.0)
+    assert [seconds for _, seconds in told] == sorted(took.values(), reverse=True)[:SLOWEST]
 
 
 def test_where_no_test_was_found_nothing_has_passed() -> None:
@@ -179,7 +186,7 @@ def test_a_record_that_is_there_already_keeps_no_process_from_its_settings(
     monkeypatch.chdir(folder)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     found = run_stage(("--ring=sandbox",), 100, record)
-    assert (found.code, found.journal.ended) == (0, {"test_0.py::test_passes"})
+    assert (found.code, [*found.journal.ended]) == (0, ["test_0.py::test_passes"])
 
 
 def test_more_than_a_few_failures_get_no_second_look() -> None:
@@ -194,10 +201,10 @@ def test_a_second_look_that_does_not_end_well_saves_nothing(code: int | None) ->
 
 
 def test_a_record_is_read_up_to_where_it_was_cut_off(tmp_path: Path) -> None:
-    whole = [{"chosen": 2}, {"test": "a", "began": 7}, {"test": "a", "failed": "why"}, {"test": "a", "ended": True}]
+    whole = [{"chosen": 2}, {"test": "a", "began": 7}, {"test": "a", "failed": "why"}, {"test": "a", "ended": 0.5}]
     (tmp_path / "record").write_text(
         "".join(f"{json.dumps(line)}\n" for line in (*whole, {"test": "b", "began": 8})) + '{"test": "b", "fai'
     )
     found = journal.read(tmp_path / "record")
-    assert (found.chosen, found.ended, found.failed, found.running) == (2, {"a"}, {"a": "why"}, {"b": 8})
+    assert (found.chosen, found.ended, found.failed, found.running) == (2, {"a": 0.5}, {"a": "why"}, {"b": 8})
     assert journal.read(tmp_path / "none") == Journal()
