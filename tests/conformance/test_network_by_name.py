@@ -136,6 +136,7 @@ class TestOpen:
         assert ran.stdout.text.endswith("\n0\n"), ran
 
 
+@pytest.mark.usefixtures("elsewhere")
 class TestWithoutPerl:
     @pytest.fixture(params=["docker", "podman"])
     def backend_name(self, request: pytest.FixtureRequest) -> str:

@@ -6,7 +6,6 @@ import anyio
 import pytest
 
 from llm_sandbox_mcp.backends.base import PATH, Sandbox
-from llm_sandbox_mcp.backends.containers import backend as containers
 from llm_sandbox_mcp.backends.containers import relay
 from llm_sandbox_mcp.backends.listening import Listener
 from llm_sandbox_mcp.errors import ListeningFailed, SandboxLost
@@ -17,7 +16,7 @@ from tests.conformance.test_listening import (  # noqa: F401  # what they show o
     test_what_nobody_reads_yet_stays_with_its_sender,
 )
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("elsewhere")]
 
 ENV = {"PATH": PATH}
 _LISTENS = "$| = 1; sub put { print pack 'aNN/a*', @_ } put('L', 0, pack 'N', 80); "
@@ -28,12 +27,6 @@ _WAITS = "sleep 1 while 1"
 def backend_name(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name
-
-
-@pytest.fixture(autouse=True)
-def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Containers cannot be looked into from outside, as where their engine is on another machine."""
-    monkeypatch.setattr(containers, "look", lambda *_: None)
 
 
 async def rest(_: Listener) -> None:
