@@ -46,12 +46,13 @@ class Outside:
         """
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with ours:
-            with theirs:
+            with theirs, suppress(OSError):  # the machine has no process left
                 passed = (self.network, theirs.fileno())
                 await anyio.run_process(
                     [sys.executable, "-m", f"{__package__}.entering", *map(str, (*passed, port))],
                     stdin=subprocess.DEVNULL,
                     stderr=None,
+                    check=False,
                     env={"PYTHONPATH": str(_IMPORT_ROOT), "PATH": os.defpath},
                     cwd="/",
                     pass_fds=passed,
@@ -59,8 +60,11 @@ class Outside:
             said, descriptors, _, _ = socket.recv_fds(ours, _ANSWER, 1)
         if descriptors:
             return socket.socket(fileno=descriptors[0])
-        if int(said) == errno.EADDRINUSE:
-            raise ListeningFailed(f"port {port} of the sandbox cannot be listened at: {os.strerror(int(said))}")
+        if said == b"%d" % errno.EADDRINUSE:
+            raise ListeningFailed(
+                f"port {port} of the sandbox cannot be listened at: {os.strerror(errno.EADDRINUSE)}; "
+                "end what listens there, or use a new session"
+            )
         return None
 
     async def close(self) -> None:
