@@ -46,6 +46,7 @@ ENGINE_MAY_IMPORT = {
     "backends.base",
     "backends.counters",
     "backends.images",
+    "backends.libc",
     "backends.listening",
     "backends.listing",
     "backends.room",
