@@ -73,6 +73,12 @@ def ordinary_packages() -> Iterator[Path]:
 
 
 @pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Containers cannot be looked into from outside, as where their engine is on another machine."""
+    monkeypatch.setattr("llm_sandbox_mcp.backends.containers.backend.look", lambda *_: None)
+
+
+@pytest.fixture
 def embedded() -> None:
     """For tests that run code on bubblewrap."""
     anyio.run(need, "embedded")

@@ -1,5 +1,6 @@
 """What listens inside a sandbox and is accepted outside: all that a sandbox without a network can reach."""
 
+import os
 import socket
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
@@ -7,11 +8,20 @@ from contextlib import asynccontextmanager
 
 from anyio.abc import ByteStream
 
+from ..errors import ListeningFailed
 from ..readiness import readable
 from ..sockets import RawStream
 
 PROXY_PORT = 3128
 """Where a sandbox finds the proxy, if its policy grants it hosts; each sandbox has a loopback of its own."""
+
+
+def port_refused(port: int, reason: int) -> ListeningFailed:
+    """What is raised where a sandbox's own port cannot be had, for a reason of errno."""
+    return ListeningFailed(
+        f"port {port} of the sandbox cannot be listened at: {os.strerror(reason)}; "
+        "end what listens there, or use a new session"
+    )
 
 
 class Listener(ABC):

@@ -226,6 +226,7 @@ def _inspect(code: _Assembler) -> None:
     code.load_argument(0)
     code.test(_EQUAL, 0, then="allow", otherwise="eperm")
 
+    # A first process that waits for all others dies too late when it is ended; it is among its user's processes too.
     code.label("setpriority")
     code.load_argument(0)
     code.test(_EQUAL, PRIO_USER, then="eperm")

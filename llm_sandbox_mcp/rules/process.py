@@ -1,23 +1,19 @@
 """The server's side of the worker: starts it, asks it, ends it, and starts another when it ended."""
 
 import json
-import os
 import signal
 import subprocess
-import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import anyio
 from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 
+from .. import own_programs
 from ..tasks import open_tasks
 
-_IMPORT_ROOT = Path(__file__).parents[2]
-"""Where the worker finds this package: it does not have the server's own search path."""
 _START = 30.0
 _ANSWER = 60.0
 """Seconds of wall time. The worker's own time is counted by the kernel; this is for one that does nothing at all."""
@@ -92,12 +88,12 @@ class Worker:
                 # Shielded: a start that is given up half way would leave a process that nobody knows.
                 with anyio.CancelScope(shield=True):
                     process = self._process = await anyio.open_process(
-                        [sys.executable, "-m", f"{__package__}.worker"],
+                        own_programs.command(f"{__package__}.worker"),
                         stdin=subprocess.PIPE,
                         stdout=subprocess.PIPE,
                         stderr=subprocess.DEVNULL,
-                        env={"PYTHONPATH": str(_IMPORT_ROOT), "PATH": os.defpath},
-                        cwd="/",
+                        env=own_programs.ENVIRONMENT,
+                        cwd=own_programs.FOLDER,
                         start_new_session=True,
                     )
             except OSError as error:

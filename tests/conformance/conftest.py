@@ -8,7 +8,6 @@ import pytest
 
 from llm_sandbox_mcp.backends import BACKENDS, open_backend
 from llm_sandbox_mcp.backends.base import Backend, Sandbox
-from llm_sandbox_mcp.backends.containers import backend as containers
 from llm_sandbox_mcp.profile import Profile
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.wiring import open_service
@@ -30,12 +29,6 @@ def backend_name(request: pytest.FixtureRequest) -> str:
 def folder() -> Iterator[Path]:
     with host_folder() as made:
         yield made
-
-
-@pytest.fixture
-def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Containers cannot be looked into from outside, as where their engine is on another machine."""
-    monkeypatch.setattr(containers, "look", lambda *_: None)
 
 
 @pytest.fixture

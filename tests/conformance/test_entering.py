@@ -8,7 +8,6 @@ import pytest
 
 from llm_sandbox_mcp.backends.base import PATH, Sandbox
 from llm_sandbox_mcp.backends.containers.sandbox import ContainerSandbox
-from llm_sandbox_mcp.errors import ListeningFailed
 from llm_sandbox_mcp.sections import MountSection
 
 pytestmark = pytest.mark.anyio
@@ -39,14 +38,6 @@ class TestWithoutPerl:
 
     async def test_nothing_inside_is_needed_to_listen(self, sandbox: Sandbox) -> None:
         assert await answered(sandbox) == b"b'welcome'\n"
-
-
-async def test_a_port_that_is_taken_is_an_error_that_says_so(sandbox: Sandbox) -> None:
-    with anyio.fail_after(30):
-        async with sandbox.listen() as listener:
-            with pytest.raises(ListeningFailed, match=f"port {listener.port} .* in use"):
-                async with sandbox.listen(listener.port):
-                    pass
 
 
 async def test_a_network_that_cannot_be_entered_is_reached_by_a_relay(sandbox: Sandbox) -> None:

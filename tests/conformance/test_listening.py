@@ -11,6 +11,7 @@ from anyio.abc import ByteStream
 
 from llm_sandbox_mcp.backends.base import PATH, Completed, Sandbox
 from llm_sandbox_mcp.backends.listening import Listener
+from llm_sandbox_mcp.errors import ListeningFailed
 
 pytestmark = pytest.mark.anyio
 
@@ -131,6 +132,14 @@ async def test_a_peer_that_hung_up_cannot_be_sent_to(sandbox: Sandbox) -> None:
             await stream.receive()
         with pytest.raises(anyio.BrokenResourceError):
             await stream.send(PIECE * TIMES)
+
+
+async def test_a_port_that_is_taken_is_an_error_that_says_so_and_what_to_do(sandbox: Sandbox) -> None:
+    with anyio.fail_after(LIMIT):
+        async with sandbox.listen() as listener:
+            with pytest.raises(ListeningFailed, match=r"[Aa]ddress already in use; .*use a new session"):
+                async with sandbox.listen(listener.port):
+                    pass
 
 
 async def test_nobody_listens_after_the_scope(sandbox: Sandbox) -> None:

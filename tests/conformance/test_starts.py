@@ -6,7 +6,6 @@ import anyio
 import pytest
 
 from llm_sandbox_mcp.backends.base import WORKDIR, Process
-from llm_sandbox_mcp.backends.containers import backend as containers
 from llm_sandbox_mcp.backends.containers.sandbox import ContainerSandbox
 from llm_sandbox_mcp.service import Service
 from tests.engines import MIB
@@ -29,8 +28,8 @@ def changes() -> dict[str, Mapping[str, object]]:
 
 
 @pytest.fixture
-def starts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The programs that were started; of an engine on this machine nothing is seen from outside, as of another's."""
+def starts(elsewhere: None, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The programs that were started."""
     started: list[str] = []
     spawn = ContainerSandbox.spawn
 
@@ -41,7 +40,6 @@ def starts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return await spawn(sandbox, argv, env, cwd, **options)
 
     monkeypatch.setattr(ContainerSandbox, "spawn", noted)
-    monkeypatch.setattr(containers, "look", lambda *_: None)
     return started
 
 

@@ -7,7 +7,6 @@ import anyio
 import docker
 import pytest
 
-from llm_sandbox_mcp.backends.containers import backend
 from llm_sandbox_mcp.errors import StartFailed
 from llm_sandbox_mcp.sections import LanguageSection
 from llm_sandbox_mcp.wiring import open_service
@@ -58,11 +57,8 @@ def image(client: docker.DockerClient, folder: Path) -> Iterator[str]:
     client.images.remove(NAME, force=True)
 
 
-async def test_runs_probes_and_installations_pass_through_it(
-    engine: str, folder: Path, image: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # As where the engine is on another machine: a relay inside carries what is installed.
-    monkeypatch.setattr(backend, "look", lambda *_: None)
+@pytest.mark.usefixtures("elsewhere")  # a relay inside carries what is installed
+async def test_runs_probes_and_installations_pass_through_it(engine: str, folder: Path, image: str) -> None:
     containers = {"images": {"python": image}, "prefix": PREFIX}
     profile = small_profile(engine, folder, containers=containers, limits={"memory": 512 * MIB, "disk": 64 * MIB})
     with local_index() as served, anyio.fail_after(60):

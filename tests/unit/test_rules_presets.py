@@ -118,6 +118,16 @@ def test_a_preset_finds_nothing_in_honest_programs(preset: str, tmp_path: Path) 
             assert hits(language.name, example.code, chosen) == set(), (language.name, example.title)
 
 
+@pytest.mark.parametrize("code", [":(){ :|:& };:", "bomb() { bomb | bomb & }; bomb", "a::b ()\n{\na::b|a::b&\n}"])
+def test_a_function_that_starts_itself_twice_in_the_background_is_found(code: str, tmp_path: Path) -> None:
+    assert ("forks", "high") in hits("bash", code, rules("strict", tmp_path))
+
+
+@pytest.mark.parametrize("code", ["f() { g | f & }", "f() { f | f; }", "f() { echo; }; f | f &"])
+def test_any_other_function_is_not_taken_for_one(code: str, tmp_path: Path) -> None:
+    assert hits("bash", code, rules("strict", tmp_path)) == set()
+
+
 def test_every_rule_of_the_catalogue_is_in_some_preset_and_has_an_example(tmp_path: Path) -> None:
     assert {rule.name for preset in PRESETS for rule in rules(preset, tmp_path)} == set(RISKY)
 

@@ -4,25 +4,22 @@ import errno
 import os
 import socket
 import subprocess
-import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 import anyio
 
-from ...errors import ListeningFailed
+from ... import own_programs
 from ..base import Usage
 from ..counters import Counters
+from ..listening import port_refused
 from ..scanning import Folders
 
 _ANSWER = 16
 """Bytes of an answer: a number."""
 _BUFFERS = "memory.kmem.tcp.limit_in_bytes"
 """Of all sockets, not of TCP alone; version 2 counts them as memory."""
-_IMPORT_ROOT = Path(__file__).parents[3]
-"""Where a program of this package finds it: it does not have the server's own search path."""
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -49,22 +46,19 @@ class Outside:
             with theirs, suppress(OSError):  # the machine has no process left
                 passed = (self.network, theirs.fileno())
                 await anyio.run_process(
-                    [sys.executable, "-m", f"{__package__}.entering", *map(str, (*passed, port))],
+                    own_programs.command(f"{__package__}.entering", *passed, port),
                     stdin=subprocess.DEVNULL,
                     stderr=None,
                     check=False,
-                    env={"PYTHONPATH": str(_IMPORT_ROOT), "PATH": os.defpath},
-                    cwd="/",
+                    env=own_programs.ENVIRONMENT,
+                    cwd=own_programs.FOLDER,
                     pass_fds=passed,
                 )
             said, descriptors, _, _ = socket.recv_fds(ours, _ANSWER, 1)
         if descriptors:
             return socket.socket(fileno=descriptors[0])
         if said == b"%d" % errno.EADDRINUSE:
-            raise ListeningFailed(
-                f"port {port} of the sandbox cannot be listened at: {os.strerror(errno.EADDRINUSE)}; "
-                "end what listens there, or use a new session"
-            )
+            raise port_refused(port, errno.EADDRINUSE)
         return None
 
     async def close(self) -> None:

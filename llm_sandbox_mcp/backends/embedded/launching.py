@@ -5,7 +5,6 @@ import json
 import logging
 import os
 import socket
-import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -14,13 +13,11 @@ from typing import Any
 
 import anyio
 
+from ... import own_programs
 from ...errors import EngineUnavailable
 from ..base import Usage
 from ..counters import Counters
 from .descriptors import PacketSocket, PipeReader
-
-_IMPORT_ROOT = Path(__file__).parents[3]
-"""Where the launcher finds this package: it does not have the server's own search path."""
 
 _logger = logging.getLogger(__name__)
 
@@ -195,12 +192,12 @@ async def open_launcher() -> AsyncIterator[Launcher]:
         with theirs, anyio.CancelScope(shield=True):
             # Shielded: a start that is given up half way would leave a process that nobody knows.
             process = await anyio.open_process(
-                [sys.executable, "-m", f"{__package__}.launcher", str(theirs.fileno())],
+                own_programs.command(f"{__package__}.launcher", theirs.fileno()),
                 stdin=None,
                 stdout=None,
                 stderr=None,
-                env={"PYTHONPATH": str(_IMPORT_ROOT), "PATH": os.defpath},
-                cwd="/",
+                env=own_programs.ENVIRONMENT,
+                cwd=own_programs.FOLDER,
                 pass_fds=(theirs.fileno(),),
             )
     except OSError as error:

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 
 import anyio
 
-from ...errors import ListeningFailed, SandboxLost, StartFailed
+from ...errors import SandboxLost, StartFailed
 from ...policy import Policy
 from ..base import PATH, WORKDIR, Files, Fullness, Process, Sandbox, Usage
-from ..listening import Listener, listen_on
+from ..listening import Listener, listen_on, port_refused
 from ..listing import LIST, read_list
 from ..scanning import Folders
 from .descriptors import PacketSocket, PipeReader, PipeWriter
@@ -186,7 +186,7 @@ class EmbeddedSandbox(Sandbox):
         finally:
             del self._listeners[name]
         if answer.error:
-            raise ListeningFailed(f"port {port} of the sandbox cannot be listened at: {os.strerror(answer.error)}")
+            raise port_refused(port, answer.error)
         if answer.listener is None:
             raise self._gone()
         return answer.listener
