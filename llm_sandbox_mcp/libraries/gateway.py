@@ -1,8 +1,9 @@
 """The package index gateway: what a sandbox without a network can reach while libraries are installed into it.
 
-It mirrors one package index, read-only. Below the index's own path it passes requests on; files elsewhere are served
-under `/files/<token>/<name>`, and only those that an answer of the index named during this very installation. Hosts
-come from the operator and from the index, never from the sandbox.
+It mirrors one package index, read-only. Its root is the index, whatever path that has: npm puts the path of its index
+before that of each file, which may be elsewhere. Such files are served under `/files/<token>/<name>`, and only those
+that an answer of the index named during this very installation. Hosts come from the operator and from the index, never
+from the sandbox.
 """
 
 import hashlib
@@ -55,9 +56,9 @@ OnProblem = Callable[[str], None]
 """Receives one line, free of credentials, when the index or a file cannot be had; package managers hide such lines."""
 
 
-def index_url(listener: Listener, upstream: str) -> str:
+def index_url(listener: Listener) -> str:
     """The URL that the package manager is told in place of the upstream's."""
-    return _origin(listener) + (Upstream.parse(upstream).url.raw_path.decode("ascii") or "/")
+    return f"{_origin(listener)}/"
 
 
 async def serve_index(
@@ -105,7 +106,7 @@ class _Gateway:
     ) -> None:
         self._origin = origin
         self._upstream = upstream
-        self._home = str(upstream.url.copy_with(raw_path=b"/")).rstrip("/")
+        self._index = str(upstream.url).rstrip("/")
         self._client = client
         self._downloads = downloads
         self._unchanging = files
@@ -157,11 +158,8 @@ class _Gateway:
             raise Refused(403, "only the package index is served here")
         if file := _FILE.fullmatch(path):
             return self._named_file(file[1], file[2]), False
-        prefix = self._upstream.prefix
-        if path != prefix and not path.startswith(f"{prefix}/"):
-            raise Refused(403, "only the package index is served here")
-        url = httpx2.URL(f"{self._home}{path}{'?' if query else ''}{query}")
-        unchanging = not query and len(path) <= _URL and self._unchanging.fullmatch(path, len(prefix) + 1)
+        url = httpx2.URL(f"{self._index}{path}{'?' if query else ''}{query}")
+        unchanging = not query and len(path) <= _URL and self._unchanging.fullmatch(path, 1)
         return url, not unchanging
 
     def _named_file(self, token: str, name: str) -> httpx2.URL:
@@ -220,7 +218,7 @@ class _Gateway:
 
     def _locator(self, page_url: str) -> Callable[[str], str]:
         """Gives each link of a page its place in the gateway. Called in a worker thread, one page at a time."""
-        below = f"{self._home}{self._upstream.prefix}/"
+        below = f"{self._index}/"
 
         def locate(link: str) -> str:
             try:
@@ -231,7 +229,7 @@ class _Gateway:
             except ValueError:
                 return link
             if url.startswith(below):
-                return f"{self._origin}{url[len(self._home) :]}{hash_mark}{fragment}"
+                return f"{self._origin}{url[len(self._index) :]}{hash_mark}{fragment}"
             name = _file_name(parts.path)
             if parts.scheme not in ("http", "https") or not name or len(url) > _URL:
                 return link

@@ -169,7 +169,7 @@ class Installer:
                     on_problem=problems.append,
                 )
                 tasks.start_soon(serve, listener, upstream)
-                inside = replace(places, index=index_url(listener, upstream), proxied=False)
+                inside = replace(places, index=index_url(listener), proxied=False)
                 done = await sandbox.run([*inside.argv(known.install), *libraries], inside.env())
                 tasks.cancel_scope.cancel()
         return done

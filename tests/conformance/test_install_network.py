@@ -44,12 +44,12 @@ asked = {
     'granted': granted(),
     'in plain': ask(3128, b'GET http://127.0.0.1:SITE/' + head + b'127.0.0.1:SITE\\r\\n\\r\\n'),
     'the index by name': ask(3128, b'CONNECT ' + own + head + own + b'\\r\\n\\r\\n'),
-    'index': ask(port, b'GET /simple/phones/' + head + host + b'\\r\\n\\r\\n'),
+    'index': ask(port, b'GET /phones/' + head + host + b'\\r\\n\\r\\n'),
 }
-for odd in (b'GET /private', b'GET /simple/../private', b'GET /simple/%2e%2e/private', b'GET //' + own + b'/private', b'PUT /simple/phones/',
-            b'GET http://' + own + b'/private', b'GET /simple/..;/private', b'GET /simple/%252e%252e/private', b'CONNECT ' + own):
+for odd in (b'GET /private', b'GET /../private', b'GET /%2e%2e/private', b'GET //' + own + b'/private', b'PUT /phones/',
+            b'GET http://' + own + b'/private', b'GET /..;/private', b'GET /%252e%252e/private', b'CONNECT ' + own):
     asked[odd.decode()] = ask(port, odd + head + host + b'\\r\\n\\r\\n')
-asked['another host'] = ask(port, b'GET /simple/phones/' + head + own + b'\\r\\n\\r\\n')
+asked['another host'] = ask(port, b'GET /phones/' + head + own + b'\\r\\n\\r\\n')
 places = [os.path.join(folder, name) for top in ('/tmp', '/home', '/sandbox') for folder, _, names in os.walk(top) for name in names]
 for path in places:
     try:

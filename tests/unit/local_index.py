@@ -61,8 +61,8 @@ class LocalIndex:
             )
         self.pages[f"/simple/{name}/"] = page
 
-    def add_npm(self, name: str, host: "LocalIndex", *needed: str, postinstall: str = "") -> None:
-        """Package metadata whose tarball another server has; it may have code that runs when it is installed."""
+    def add_npm(self, name: str, host: "LocalIndex", *needed: str, below: str = "", postinstall: str = "") -> None:
+        """Package metadata whose tarball a server has, both below a path; it may have code that runs when it is installed."""
         manifest = {"name": name, "version": "1.0.0", "main": "index.js", "dependencies": dict.fromkeys(needed, "*")}
         files = {"index.js": "module.exports = 42\n"}
         if postinstall:
@@ -70,12 +70,12 @@ class LocalIndex:
             files["postinstall.js"] = postinstall
         files["package.json"] = json.dumps(manifest)
         tarball = tar({f"package/{path}": text for path, text in files.items()})
-        path = f"/{name}/-/package-1.0.0.tgz"
+        path = f"{below}/{name}/-/package-1.0.0.tgz"
         host.pages[path] = Page(tarball)
         integrity = "sha512-" + base64.b64encode(hashlib.sha512(tarball).digest()).decode()
         dist = {"tarball": f"{host.url}{path}", "integrity": integrity}
         page = {"name": name, "dist-tags": {"latest": "1.0.0"}, "versions": {"1.0.0": {**manifest, "dist": dist}}}
-        self.pages["/" + name.replace("/", "%2f")] = Page(json.dumps(page).encode(), "application/json")
+        self.pages[f"{below}/" + name.replace("/", "%2f")] = Page(json.dumps(page).encode(), "application/json")
 
 
 @contextmanager

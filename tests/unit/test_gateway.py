@@ -90,7 +90,7 @@ async def gateway(upstream: str, downloads: Downloads | None = None, kept: str =
             open_client(upstream) as client,
             anyio.create_task_group() as tasks,
         ):
-            serving = Gateway(index_url(listener, upstream), [])
+            serving = Gateway(index_url(listener), [])
             serve = partial(
                 serve_index,
                 listener,
@@ -132,11 +132,16 @@ async def test_uv_builds_a_source_archive_from_the_index(index: LocalIndex, file
 
 
 @pytest.mark.skipif(shutil.which("npm") is None, reason="npm is not installed")
-async def test_npm_installs_plain_and_scoped_packages(index: LocalIndex, files: LocalIndex, tmp_path: Path) -> None:
-    index.add_npm("tiny", files)
-    index.add_npm("@scope/tiny", files)
-    async with gateway(index.url) as serving:
+@pytest.mark.parametrize("below", ["", "/api/npm/all"], ids=["root", "path"])
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["own files", "files elsewhere"])
+async def test_npm_installs_plain_and_scoped_packages(
+    index: LocalIndex, files: LocalIndex, tmp_path: Path, below: str, elsewhere: bool
+) -> None:
+    index.add_npm("tiny", files if elsewhere else index, below=below)
+    index.add_npm("@scope/tiny", files if elsewhere else index, below=below)
+    async with gateway(f"{index.url}{below}") as serving:
         command = ["npm", "install", "--no-audit", "--no-fund", "--cache", str(tmp_path / "cache")]
+        command += ["--replace-registry-host=always"]
         command += ["--prefix", str(tmp_path / "target"), "--registry", serving.url, "tiny", "@scope/tiny"]
         done = await anyio.run_process(command, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr.decode()
@@ -147,24 +152,21 @@ async def test_npm_installs_plain_and_scoped_packages(index: LocalIndex, files: 
 @pytest.mark.parametrize(
     "target",
     [
-        "/simple/../private",
-        "/simple/./tiny/",
-        "/simple/%2e%2e/private",
-        "/simple/%2E%2e/private",
-        "/simple/..%2fprivate",
-        "/simple/..%5cprivate",
-        "/simple/%252e%252e/private",
-        "/simple/a%00b",
-        "/simple/a%0d%0aHost:x",
-        "/simple//private",
+        "/../private",
+        "/./tiny/",
+        "/%2e%2e/private",
+        "/%2E%2e/private",
+        "/..%2fprivate",
+        "/..%5cprivate",
+        "/%252e%252e/private",
+        "/a%00b",
+        "/a%0d%0aHost:x",
+        "//private",
         "//private/simple",
-        "/simple/@a%2f../b",
-        "/simple/a%2fb",
-        "/simple/a\\b",
-        "/simple#/x",
-        "/simplest/tiny/",
-        "/private",
-        "/",
+        "/@a%2f../b",
+        "/a%2fb",
+        "/a\\b",
+        "/#/x",
         "*",
         "/files/00112233445566778899aabbccddeeff/tiny.whl",
         "http://127.0.0.1/simple/",
@@ -180,18 +182,25 @@ async def test_targets_outside_the_index_are_refused_and_reach_nobody(index: Loc
     assert index.requests == []
 
 
+async def test_whatever_is_asked_for_is_looked_for_below_the_path_of_the_index(index: LocalIndex) -> None:
+    async with gateway(f"{index.url}/simple") as serving:
+        for target in ("/", "/private", "/simple/tiny/"):
+            await serving.ask(target)
+    assert [path for path, _ in index.requests] == ["/simple/", "/simple/private", "/simple/simple/tiny/"]
+
+
 @pytest.mark.parametrize(
     ("head", "status"),
     [
         ("CONNECT 169.254.169.254:80 HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n", b"400"),
-        ("POST /simple/tiny/ HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n", b"405"),
-        ("GET /simple/tiny/ HTTP/1.1\r\nHost: {host}\r\nContent-Length: 9\r\n\r\n", b"400"),
-        ("GET /simple/tiny/ HTTP/1.1\r\nHost: {host}\r\nTransfer-Encoding: chunked\r\n\r\n", b"400"),
-        ("GET /simple/tiny/ HTTP/1.1\r\nHost: another.example\r\nConnection: close\r\n\r\n", b"403"),
-        ("GET /simple/tiny/ HTTP/1.1\r\nConnection: close\r\n\r\n", b"400"),
-        ("GET /simple/\0 HTTP/1.1\r\nHost: {host}\r\n\r\n", b"400"),
-        ("GET /simple/ HTTP/1.1\r\nHost: {host}\r\nX: \0\r\n\r\n", b"400"),
-        ("GET /simple/ HTTP/1.1\r\nHost: {host}\r\nX: " + "x" * http1.HEAD, b"431"),
+        ("POST /tiny/ HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n", b"405"),
+        ("GET /tiny/ HTTP/1.1\r\nHost: {host}\r\nContent-Length: 9\r\n\r\n", b"400"),
+        ("GET /tiny/ HTTP/1.1\r\nHost: {host}\r\nTransfer-Encoding: chunked\r\n\r\n", b"400"),
+        ("GET /tiny/ HTTP/1.1\r\nHost: another.example\r\nConnection: close\r\n\r\n", b"403"),
+        ("GET /tiny/ HTTP/1.1\r\nConnection: close\r\n\r\n", b"400"),
+        ("GET /\0 HTTP/1.1\r\nHost: {host}\r\n\r\n", b"400"),
+        ("GET / HTTP/1.1\r\nHost: {host}\r\nX: \0\r\n\r\n", b"400"),
+        ("GET / HTTP/1.1\r\nHost: {host}\r\nX: " + "x" * http1.HEAD, b"431"),
         ("\x16\x03\x01\x02\x00\x01\r\n\r\n", b"400"),
     ],
 )
@@ -201,7 +210,7 @@ async def test_hostile_requests_are_refused_and_the_next_is_served(index: LocalI
         answer = await serving.send(head.replace("{host}", f"127.0.0.1:{serving.port}").encode())
         assert answer.split(b" ", 2)[1] == status
         assert index.requests == []
-        assert (await serving.ask("/simple/tiny/")).status_code == 200
+        assert (await serving.ask("/tiny/")).status_code == 200
 
 
 async def test_a_request_that_never_ends_loses_its_connection(
@@ -209,7 +218,7 @@ async def test_a_request_that_never_ends_loses_its_connection(
 ) -> None:
     monkeypatch.setattr(http1, "WAIT", 0.05)
     async with gateway(f"{index.url}/simple") as serving:
-        assert await serving.send(b"GET /simple/ HTTP/1.1\r\nHost: ") == b""
+        assert await serving.send(b"GET / HTTP/1.1\r\nHost: ") == b""
 
 
 async def test_idle_connections_beyond_the_bound_wait_for_a_place(
@@ -220,17 +229,17 @@ async def test_idle_connections_beyond_the_bound_wait_for_a_place(
     async with gateway(f"{index.url}/simple") as serving:
         async with await anyio.connect_tcp("127.0.0.1", serving.port), anyio.create_task_group() as tasks:
             with anyio.move_on_after(0.05) as waiting:
-                await serving.ask("/simple/tiny/")
+                await serving.ask("/tiny/")
             tasks.cancel_scope.cancel()
         assert waiting.cancelled_caught
-        assert (await serving.ask("/simple/tiny/")).status_code == 200
+        assert (await serving.ask("/tiny/")).status_code == 200
 
 
 async def test_an_index_that_is_down_is_said_to_be_so() -> None:
     with socket.create_server(("127.0.0.1", 0)) as unused:
         port = unused.getsockname()[1]
     async with gateway(f"http://someone:hunter2@127.0.0.1:{port}/simple") as serving:
-        answer = await serving.ask("/simple/tiny/")
+        answer = await serving.ask("/tiny/")
     assert answer.status_code == 502
     assert answer.text == "127.0.0.1 cannot be reached: Connection refused\n"
     assert serving.problems == [answer.text.strip()]
@@ -238,7 +247,7 @@ async def test_an_index_that_is_down_is_said_to_be_so() -> None:
 
 async def test_an_index_without_working_tls_is_said_to_be_so(index: LocalIndex) -> None:
     async with gateway(f"https://127.0.0.1:{index.port}/simple") as serving:
-        answer = await serving.ask("/simple/tiny/")
+        answer = await serving.ask("/tiny/")
     assert answer.status_code == 502
     assert answer.text.startswith("127.0.0.1 failed at TLS: ")
     assert answer.text.count("\n") == 1
@@ -248,10 +257,10 @@ async def test_credentials_go_to_the_index_alone_and_never_to_the_sandbox(index:
     index.add_project("tiny", wheel("tiny"), files)
     upstream = index.url.replace("://", "://someone:hunter2@") + "/simple/"
     async with gateway(upstream) as serving:
-        page = await serving.ask("/simple/tiny/")
+        page = await serving.ask("/tiny/")
         named = urlsplit(page.json()["files"][0]["url"]).path
         file = await serving.ask(named)
-        missing = await serving.ask("/simple/missing/")
+        missing = await serving.ask("/missing/")
     assert "hunter2" not in serving.url + page.text + str(page.headers) + str(missing.headers) + missing.text
     assert (file.status_code, missing.status_code) == (200, 404)
     assert index.requests[0][1]["authorization"].startswith("Basic ")
@@ -263,7 +272,7 @@ async def test_a_page_cannot_lead_the_server_into_a_private_network(index: Local
     link = {"filename": "x.whl", "url": f"http://{host}/latest/x.whl", "hashes": {}}
     index.pages["/simple/tiny/"] = Page(json.dumps({"files": [link]}).encode(), SIMPLE_JSON)
     async with gateway(f"{index.url}/simple") as serving:
-        page = await serving.ask("/simple/tiny/")
+        page = await serving.ask("/tiny/")
         file = await serving.ask(urlsplit(page.json()["files"][0]["url"]).path)
     assert file.status_code == 403
     assert "private address" in file.text
@@ -278,7 +287,7 @@ async def test_redirects_are_followed_by_the_gateway_under_the_same_rules(
 ) -> None:
     index.pages["/simple/loop/"] = Page(b"", status=302, headers={"Location": location})
     async with gateway(f"{index.url}/simple") as serving:
-        answer = await serving.ask("/simple/loop/")
+        answer = await serving.ask("/loop/")
     assert answer.status_code == status
     assert "location" not in answer.headers
 
@@ -294,7 +303,7 @@ async def test_a_redirect_out_of_an_index_at_a_private_address_is_refused(
     index.pages["/simple/tiny/"] = Page(b"", status=302, headers={"Location": f"{other.url}/{place}"})
     upstream = index.url.replace("://", "://someone:hunter2@") + "/simple"
     async with gateway(upstream) as serving:
-        answer = await serving.ask("/simple/tiny/")
+        answer = await serving.ask("/tiny/")
     assert (answer.status_code, answer.text) == (
         403,
         "127.0.0.1 is at a private address, which only the package index itself may be\n",
@@ -306,7 +315,7 @@ async def test_credentials_follow_a_redirect_within_the_index(index: LocalIndex)
     index.pages["/simple/tiny/"] = Page(b"", status=302, headers={"Location": "/simple/other/"})
     index.pages["/simple/other/"] = Page(b"{}", SIMPLE_JSON)
     async with gateway(index.url.replace("://", "://someone:hunter2@") + "/simple") as serving:
-        assert (await serving.ask("/simple/tiny/")).text == "{}"
+        assert (await serving.ask("/tiny/")).text == "{}"
     assert all("authorization" in headers for _, headers in index.requests) and len(index.requests) == 2
 
 
@@ -319,7 +328,7 @@ async def test_credentials_do_not_follow_a_redirect_out_of_the_index(
     index.pages["/elsewhere"] = Page(b"", status=302, headers={"Location": "/simple/other/"})
     index.pages["/simple/other/"] = Page(b"{}", SIMPLE_JSON)
     async with gateway(index.url.replace("://", "://someone:hunter2@") + "/simple") as serving:
-        assert (await serving.ask("/simple/tiny/")).text == "{}"
+        assert (await serving.ask("/tiny/")).text == "{}"
     assert ["authorization" in headers for _, headers in index.requests] == [True, False, False]
 
 
@@ -328,7 +337,7 @@ async def test_links_of_a_redirected_page_are_relative_to_where_it_was_found(ind
     index.pages["/simple/deep/tiny/"] = Page(b'<a href="../tiny.whl#sha256=00">x</a>', "text/html")
     index.pages["/simple/deep/tiny.whl"] = Page(b"content")
     async with gateway(f"{index.url}/simple") as serving:
-        page = await serving.ask("/simple/Tiny/")
+        page = await serving.ask("/Tiny/")
         assert page.text.endswith('tiny.whl#sha256=00">x</a>')
         file = await serving.ask(urlsplit(page.text.split('"')[1]).path)
     assert file.content == b"content"
@@ -338,10 +347,10 @@ async def test_ranges_and_validators_of_files_pass_and_pages_are_not_to_be_store
     index.pages["/simple/tiny.jar"] = Page(b"0123456789", headers={"ETag": '"v1"'})
     index.pages["/simple/tiny/"] = Page(b"{}", SIMPLE_JSON, headers={"ETag": '"v1"'})
     async with gateway(f"{index.url}/simple") as serving:
-        part = await serving.ask("/simple/tiny.jar", range="bytes=2-4")
-        same = await serving.ask("/simple/tiny.jar", if_none_match='"v1"')
-        head = await serving.ask("/simple/tiny.jar", "HEAD")
-        page = await serving.ask("/simple/tiny/")
+        part = await serving.ask("/tiny.jar", range="bytes=2-4")
+        same = await serving.ask("/tiny.jar", if_none_match='"v1"')
+        head = await serving.ask("/tiny.jar", "HEAD")
+        page = await serving.ask("/tiny/")
     assert (part.status_code, part.content, part.headers["content-range"]) == (206, b"234", "bytes 2-4/10")
     assert (same.status_code, same.headers["etag"]) == (304, '"v1"')
     assert (head.status_code, head.headers["content-length"], head.content) == (200, "10", b"")
@@ -412,17 +421,17 @@ async def test_a_page_that_is_too_long_or_not_what_it_says_is_refused(
     index.pages["/simple/long/"] = Page(b" " * (2 << 20), SIMPLE_JSON)
     index.pages["/simple/wrong/"] = Page(b"[" * 100_000, SIMPLE_JSON)
     async with gateway(f"{index.url}/simple") as serving:
-        assert (await serving.ask("/simple/long/")).text == "127.0.0.1 answered with more than 1 MiB\n"
-        assert (await serving.ask("/simple/wrong/")).text == "127.0.0.1 answered with a page that cannot be read\n"
+        assert (await serving.ask("/long/")).text == "127.0.0.1 answered with more than 1 MiB\n"
+        assert (await serving.ask("/wrong/")).text == "127.0.0.1 answered with a page that cannot be read\n"
 
 
 async def test_an_answer_that_breaks_off_does_not_look_whole(index: LocalIndex) -> None:
     index.pages["/simple/tiny.jar"] = Page(b"0123456789", headers={"X": "y\r\nContent-Length: 99"})
     async with gateway(f"{index.url}/simple") as serving:
         with pytest.raises(httpx2.HTTPError):
-            (await serving.ask("/simple/tiny.jar")).raise_for_status()
+            (await serving.ask("/tiny.jar")).raise_for_status()
         index.pages["/simple/tiny.jar"] = Page(b"0123456789")
-        assert (await serving.ask("/simple/tiny.jar")).content == b"0123456789"
+        assert (await serving.ask("/tiny.jar")).content == b"0123456789"
 
 
 @given(
