@@ -9,7 +9,8 @@ import pytest
 
 from llm_sandbox_mcp.backends import BACKENDS
 
-from .turns import backend_of, language_of, left_out
+from . import turns
+from .turns import backend_of, language_of
 
 OPTION = "--ring"
 ENGINE = "--engine"
@@ -19,8 +20,8 @@ CHECK = "check"
 SANDBOX = "sandbox"
 """What needs no engine and no daemon: that, and what runs on bubblewrap."""
 ENGINES = "engines"
-"""Docker, Podman and Kubernetes for real: the conformance suite on each, what is about one of them, and a few attacks and
-languages that they take in turns."""
+"""Docker, Podman and Kubernetes for real, which take turns: what every engine has to do, what is about one of them, and a
+few attacks and languages."""
 ALL = "all"
 """Every case of every test on every engine, with what takes long and what needs more than engines."""
 RINGS = (CHECK, SANDBOX, ENGINES, ALL)
@@ -28,9 +29,9 @@ RINGS = (CHECK, SANDBOX, ENGINES, ALL)
 NOTHING = ("tests/unit/", "tests/test_layers.py")
 """What needs no sandbox."""
 EACH = "tests/conformance/"
-"""What every engine has to do; in the ring of engines in Python."""
+"""What every engine has to do; in the ring of engines in Python, and each case on one of them."""
 ON_ENGINES = {"tests/containers/": ("docker", "podman"), "tests/cluster/": ("kubernetes",)}
-"""Folders whose tests are about some engines."""
+"""Folders whose tests are about some engines; in their ring each case is run on one."""
 IN_TURNS = (
     "tests/handlers/test_selftests.py::test_a_language_behaves_as_its_selftest_says",
     "tests/hostile/test_closed_descriptors.py::test_closed_descriptors_give_a_clean_result",
@@ -135,8 +136,15 @@ def chosen(
         return wanted
     rings = (CHECK, SANDBOX) if which == SANDBOX else (which,)
     wanted = [item for item in wanted if ring(item) in rings]
-    others = left_out(item for item in wanted if item.nodeid.startswith(IN_TURNS)) if which == ENGINES else set()
+    others = _others(wanted) if which == ENGINES else set()
     return [item for item in wanted if item not in others]
+
+
+def _others(items: Iterable[pytest.Item]) -> set[pytest.Item]:
+    """What another engine runs when they take turns."""
+    of_languages = [item for item in items if item.nodeid.startswith(IN_TURNS)]
+    each = [item for item in items if item.nodeid.startswith((EACH, *ON_ENGINES))]
+    return turns.left_out(of_languages, turns.language) | turns.left_out(each, turns.case)
 
 
 def _engines(item: pytest.Item) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
-"""Which engine runs which case, of tests of which one engine stands for all: they take turns, and each gets its share."""
+"""Which engine runs which case, where one engine stands for all: they take turns, and each gets its share."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 
 import pytest
 
@@ -11,18 +11,32 @@ from .engines import kubeconfig, required
 from .engines.cluster import ON_CLUSTER
 
 
-def left_out(items: Iterable[pytest.Item]) -> set[pytest.Item]:
-    """All but one case of each test and language, which an engine runs that has to pass it."""
+def left_out(items: Iterable[pytest.Item], by: Callable[[pytest.Item], Hashable]) -> set[pytest.Item]:
+    """All but one of those that `by` takes for the same, which an engine runs that has to pass it."""
     items = list(items)
-    groups: dict[tuple[str, str], dict[str, pytest.Item]] = defaultdict(dict)
+    groups: dict[Hashable, dict[str, pytest.Item]] = defaultdict(dict)
     for item in items:
         if _there(backend := backend_of(item)) and _has_image(item) and not item.get_closest_marker("xfail"):
-            groups[item.nodeid.partition("[")[0], language_of(item)].setdefault(backend, item)
+            groups[by(item)].setdefault(backend, item)
     chosen = set()
     for number, cases in enumerate(groups.values()):
-        engines = [name for name in BACKENDS if name in cases]
+        engines = [name for name in ("", *BACKENDS) if name in cases]
         chosen.add(cases[engines[number % len(engines)]])
     return {item for item in items if item not in chosen}
+
+
+def language(item: pytest.Item) -> Hashable:
+    """A test in a language, whatever else its cases differ in."""
+    return _test(item), language_of(item)
+
+
+def case(item: pytest.Item) -> Hashable:
+    """A case of a test, on whatever engine."""
+    return _test(item), item.nodeid.partition("[")[2].replace(backend_of(item), "", 1)
+
+
+def _test(item: pytest.Item) -> str:
+    return item.nodeid.partition("[")[0]
 
 
 def backend_of(item: pytest.Item) -> str:

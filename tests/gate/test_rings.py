@@ -68,7 +68,7 @@ def test_folder_backend_and_language_decide(test: Any, expected: str) -> None:
     [
         (CHECK, [UNIT]),
         (SANDBOX, [UNIT, TOOL, EMBEDDED, TURNS[0]]),
-        (ENGINES, [*EACH, TURNS[1], OWN, PODMANS, CLUSTERS, CHANGES]),
+        (ENGINES, [EACH[0], TURNS[1], OWN, PODMANS, CLUSTERS, CHANGES]),
         (ALL, EVERYTHING),
         (None, EVERYTHING),
     ],
