@@ -108,7 +108,8 @@ class User:
 
     async def timeout(self) -> None:
         await self.state()
-        await self.run("while True: pass", "timeout", timeout_seconds=0.3)
+        found = await self.run("while True: pass", "timeout", timeout_seconds=0.3)
+        require(found["session_state"] == "kept", f"state is lost with a timeout: {found}")
 
     async def interrupt(self) -> None:
         await self.state()
@@ -132,13 +133,15 @@ class User:
         """A run of the session that has printed, and would go on for long."""
         self.tally.runs += 1
         printed = anyio.Event()
+        ended: list[dict[str, Any]] = []
 
         async def progressed(progress: float, total: float | None, message: str | None) -> None:
             printed.set()
 
         async def run() -> None:
             arguments = {"code": _PRINTED, "session_id": self.session}
-            await client.call_tool("execute_code", arguments, progress_callback=progressed)
+            result = await client.call_tool("execute_code", arguments, progress_callback=progressed)
+            ended.append(result.structured_content or {})
             printed.set()
 
         with anyio.fail_after(60):
@@ -146,6 +149,8 @@ class User:
                 tasks.start_soon(run)
                 await printed.wait()
                 yield tasks.cancel_scope
+        for found in ended:
+            require(found.get("session_state") == "kept", f"state is lost with an interrupt: {found}")
 
     async def install(self) -> None:
         await self.state()
