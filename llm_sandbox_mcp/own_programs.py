@@ -7,6 +7,7 @@ from pathlib import Path
 ENVIRONMENT = {"PYTHONPATH": str(Path(__file__).parents[1]), "PATH": os.defpath}
 """With where this package is: the process does not have the server's own search path."""
 FOLDER = "/"
+"""Where it works: a folder that is never removed."""
 
 
 def command(module: str, *arguments: object) -> list[str]:

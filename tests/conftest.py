@@ -75,6 +75,7 @@ def ordinary_packages() -> Iterator[Path]:
 @pytest.fixture
 def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Containers cannot be looked into from outside, as where their engine is on another machine."""
+    # By its name: most tests have no use for the packages of engines, which this would import.
     monkeypatch.setattr("llm_sandbox_mcp.backends.containers.backend.look", lambda *_: None)
 
 

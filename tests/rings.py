@@ -9,8 +9,7 @@ import pytest
 
 from llm_sandbox_mcp.backends import BACKENDS
 
-from . import turns
-from .turns import backend_of, language_of
+from .turns import backend_of, by_case, by_language, language_of, left_out
 
 OPTION = "--ring"
 ENGINE = "--engine"
@@ -144,7 +143,7 @@ def _others(items: Iterable[pytest.Item]) -> set[pytest.Item]:
     """What another engine runs when they take turns."""
     of_languages = [item for item in items if item.nodeid.startswith(IN_TURNS)]
     each = [item for item in items if item.nodeid.startswith((EACH, *ON_ENGINES))]
-    return turns.left_out(of_languages, turns.language) | turns.left_out(each, turns.case)
+    return left_out(of_languages, by_language) | left_out(each, by_case)
 
 
 def _engines(item: pytest.Item) -> tuple[str, ...]:

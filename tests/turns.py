@@ -25,12 +25,12 @@ def left_out(items: Iterable[pytest.Item], by: Callable[[pytest.Item], Hashable]
     return {item for item in items if item not in chosen}
 
 
-def language(item: pytest.Item) -> Hashable:
+def by_language(item: pytest.Item) -> Hashable:
     """A test in a language, whatever else its cases differ in."""
     return _test(item), language_of(item)
 
 
-def case(item: pytest.Item) -> Hashable:
+def by_case(item: pytest.Item) -> Hashable:
     """A case of a test, on whatever engine."""
     return _test(item), item.nodeid.partition("[")[2].replace(backend_of(item), "", 1)
 

@@ -1,5 +1,6 @@
 """What listens inside a sandbox and is accepted outside: all that a sandbox without a network can reach."""
 
+import errno
 import os
 import socket
 from abc import ABC, abstractmethod
@@ -18,10 +19,8 @@ PROXY_PORT = 3128
 
 def port_refused(port: int, reason: int) -> ListeningFailed:
     """What is raised where a sandbox's own port cannot be had, for a reason of errno."""
-    return ListeningFailed(
-        f"port {port} of the sandbox cannot be listened at: {os.strerror(reason)}; "
-        "end what listens there, or use a new session"
-    )
+    step = "end what listens there, or use a new session" if reason == errno.EADDRINUSE else "use a new session"
+    return ListeningFailed(f"port {port} of the sandbox cannot be listened at: {os.strerror(reason)}; {step}")
 
 
 class Listener(ABC):

@@ -1,9 +1,9 @@
 """The package index gateway: what a sandbox without a network can reach while libraries are installed into it.
 
-It mirrors one package index, read-only. Its root is the index, whatever path that has: npm puts the path of its index
-before that of each file, which may be elsewhere. Such files are served under `/files/<token>/<name>`, and only those
-that an answer of the index named during this very installation. Hosts come from the operator and from the index, never
-from the sandbox.
+It mirrors one package index, read-only. Its root is the index, whatever path that has: where there is one, npm puts it
+before the path of every file. Files that are not below the index are served under `/files/<token>/<name>`, and only
+those that an answer of the index named during this very installation. Hosts come from the operator and from the index,
+never from the sandbox.
 """
 
 import hashlib

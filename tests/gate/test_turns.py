@@ -10,7 +10,7 @@ import pytest
 
 from llm_sandbox_mcp.backends import BACKENDS
 from tests.engines import REQUIRE
-from tests.turns import case, language, left_out
+from tests.turns import by_case, by_language, left_out
 
 ENGINES = tuple(name for name in BACKENDS if name != "embedded")
 
@@ -30,7 +30,7 @@ def item(test: str, backend: str, number: int = 0, *, fails: bool = False, **arg
     return Item(f"tests/a.py::{test}[{'-'.join(map(str, params.values()))}]", SimpleNamespace(params=params), fails)
 
 
-def run(items: list[Any], by: Callable[[pytest.Item], Hashable] = language) -> list[tuple[str, int]]:
+def run(items: list[Any], by: Callable[[pytest.Item], Hashable] = by_language) -> list[tuple[str, int]]:
     """Engine and case of what is run."""
     others = left_out(items, by)
     return [(one.callspec.params["backend_name"], one.callspec.params["case"]) for one in items if one not in others]
@@ -46,14 +46,14 @@ def test_of_a_test_the_first_case_is_run_on_one_engine() -> None:
 
 
 def test_or_each_case_is() -> None:
-    found = run([item("test_b", engine, number) for engine in ENGINES for number in range(6)], case)
+    found = run([item("test_b", engine, number) for engine in ENGINES for number in range(6)], by_case)
     assert sorted(number for _, number in found) == [0, 1, 2, 3, 4, 5]
     assert Counter(engine for engine, _ in found) == dict.fromkeys(ENGINES, 2)
 
 
 def test_a_case_of_no_engine_is_run() -> None:
     items = [item("test_b", "", number) for number in range(2)]
-    assert left_out(items, case) == set()
+    assert left_out(items, by_case) == set()
 
 
 def test_the_engines_take_turns() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import anyio
 from mcp import Client
+from mcp.types import CallToolResult
 
 from tests.mcp.results import answer
 
@@ -133,15 +134,14 @@ class User:
         """A run of the session that has printed, and would go on for long."""
         self.tally.runs += 1
         printed = anyio.Event()
-        ended: list[dict[str, Any]] = []
+        ended: list[CallToolResult] = []
 
         async def progressed(progress: float, total: float | None, message: str | None) -> None:
             printed.set()
 
         async def run() -> None:
             arguments = {"code": _PRINTED, "session_id": self.session}
-            result = await client.call_tool("execute_code", arguments, progress_callback=progressed)
-            ended.append(result.structured_content or {})
+            ended.append(await client.call_tool("execute_code", arguments, progress_callback=progressed))
             printed.set()
 
         with anyio.fail_after(60):
@@ -149,8 +149,9 @@ class User:
                 tasks.start_soon(run)
                 await printed.wait()
                 yield tasks.cancel_scope
-        for found in ended:
-            require(found.get("session_state") == "kept", f"state is lost with an interrupt: {found}")
+        for result in ended:
+            state = (result.structured_content or {}).get("session_state")
+            require(state == "kept", f"state is lost with an interrupt: {str(result)[:600]}")
 
     async def install(self) -> None:
         await self.state()
