@@ -31,8 +31,9 @@ from .units import format_duration
 WarmUp = Callable[[Sandbox, str], Awaitable[Kernel | Program]]
 """Starts the kernel of a language in a sandbox, and returns once it answers."""
 
-Attach = Callable[[Sandbox], AbstractAsyncContextManager[None]]
-"""Gives a sandbox the network that its policy grants, for as long as a scope lasts, before any code runs in it."""
+Attach = Callable[[Sandbox, str], AbstractAsyncContextManager[None]]
+"""Gives a sandbox the network that its policy grants, for as long as a scope lasts, and the libraries that all have of
+the language that it is for, before any code runs in it."""
 
 WARM_UP = 60.0
 """Seconds for a kernel to come up."""
@@ -257,7 +258,7 @@ class Pool:
         key = owned.member.key
         try:
             with owned.scope:
-                async with self._backend.sandbox(key.policy, key.image) as sandbox, self._attach(sandbox):
+                async with self._backend.sandbox(key.policy, key.image) as sandbox, self._attach(sandbox, key.language):
                     owned.sandbox = sandbox
                     self._opened += 1
                     self._become(owned, State.OPENED)

@@ -88,6 +88,7 @@ class Profile(Section):
         where = f"{self._origin.path}: " if self._origin.path else ""
         named = {f"languages.{name}": name for name in self.languages}
         named |= {f"pool.languages: {name}": name for name in self.pool.languages}
+        named |= {f"pool.libraries.{name}": name for name in self.pool.libraries}
         named |= {f"containers.images.{name}": name for name in self.containers.images}
         named |= {f"kubernetes.images.{name}": name for name in self.kubernetes.images}
         named |= {f"containers.dockerfiles.{name}": name for name in self.containers.dockerfiles}
@@ -96,6 +97,9 @@ class Profile(Section):
         for key, name in named.items():
             if name not in prepared:
                 raise ProfileError(f"{where}{key}: no such language; there are: {', '.join(prepared)}")
+        for name in self.pool.libraries:
+            if name not in self.pool.languages:
+                raise ProfileError(f"{where}pool.libraries.{name}: no sandbox waits for it; add it to pool.languages")
         for name in self._origin.with_libraries:
             if not prepared[name]:
                 raise ProfileError(

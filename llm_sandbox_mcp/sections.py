@@ -93,6 +93,7 @@ class PoolLimits(Section):
     """Which sandboxes are kept warm, and how many there are at all."""
 
     languages: Many[str]
+    libraries: Mapping[str, Many[Annotated[str, Field(min_length=1)]]]
     min: NonNegativeInt
     max: PositiveInt
     idle_timeout: PositiveDuration

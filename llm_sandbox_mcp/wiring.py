@@ -39,7 +39,7 @@ async def open_service(
     languages = load_languages(profile.handlers.folders)
     profile.check_languages(languages.prepared)
     rules = rules_of(profile.rules)
-    libraries = library_rules(profile, languages)
+    allowed = library_rules(profile, languages)
     with open_runtime(folders.runtime) as runtime:
         surroundings = Surroundings(
             runtime=runtime.path,
@@ -67,10 +67,20 @@ async def open_service(
                 return kernel
 
             proxy = await make_proxy(audit, secrets)
-            pool = Pool(backend, profile.pool, warm_up, proxy.attached, owners)
+
+            @asynccontextmanager
+            async def attach(sandbox: Sandbox, name: str) -> AsyncIterator[None]:
+                async with proxy.attached(sandbox):
+                    if libraries := profile.pool.libraries.get(name):
+                        await installer.install(sandbox, await preparer.places(languages[name]), libraries)
+                    yield
+
+            pool = Pool(backend, profile.pool, warm_up, attach, owners)
             timers.start_soon(pool.serve)
             sessions = Sessions(pool, profile.sessions, timers)
-            installer = Installer(profile, folders.cache, libraries, proxy.held)
+            installer = Installer(profile, folders.cache, allowed, proxy.held)
+            for name, libraries in profile.pool.libraries.items():
+                installer.check(languages[name], libraries)
             store = ArtifactStore(runtime.path / "artifacts", profile.artifacts)
             try:
                 yield Service(profile, languages, backend, pool, sessions, store, preparer, installer, checker, audit)

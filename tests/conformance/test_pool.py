@@ -45,12 +45,18 @@ async def warm_up(sandbox: Sandbox, language: str) -> Kernel | Program:
 
 
 @asynccontextmanager
+async def attach(sandbox: Sandbox, _language: str) -> AsyncIterator[None]:
+    async with Proxy(Audit()).attached(sandbox):
+        yield
+
+
+@asynccontextmanager
 async def opened(backend: Backend, **changes: object) -> AsyncIterator[Pool]:
     """A pool that keeps one warm sandbox for Bash."""
     limits = load_profile().pool.model_copy(update={"languages": ("bash",), **changes})
     with anyio.fail_after(30):
         async with open_tasks() as owners, open_tasks() as timers:
-            pool = Pool(backend, limits, warm_up, Proxy(Audit()).attached, owners)
+            pool = Pool(backend, limits, warm_up, attach, owners)
             timers.start_soon(pool.serve)
             try:
                 yield pool

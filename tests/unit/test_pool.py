@@ -112,11 +112,17 @@ def warming() -> Warming:
 
 
 @asynccontextmanager
+async def attach(sandbox: Sandbox, _language: str) -> AsyncIterator[None]:
+    async with Proxy(Audit()).attached(sandbox):
+        yield
+
+
+@asynccontextmanager
 async def opened(engine: InMemory, warming: Warming, **changes: object) -> AsyncIterator[Pool]:
     limits = load_profile().pool.model_copy(update=changes)
     with anyio.fail_after(30):
         async with open_tasks() as owners, open_tasks() as timers:
-            pool = Pool(engine, limits, warming, Proxy(Audit()).attached, owners)
+            pool = Pool(engine, limits, warming, attach, owners)
             timers.start_soon(pool.serve)
             try:
                 yield pool

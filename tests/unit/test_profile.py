@@ -79,6 +79,7 @@ MISTAKES = {
     "sessions.max": ["0", '"many"'],
     "sessions.idle_timeout": ['"0s"', "600"],
     "pool.languages": ['"python"', "[1]"],
+    "pool.libraries": ['"numpy"', "{ python = 'numpy' }", "{ python = [''] }"],
     "pool.min": ["-1", "1.5", "33"],
     "pool.max": ["0", '"many"'],
     "pool.idle_timeout": ['"0s"', "600"],
