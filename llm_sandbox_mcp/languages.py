@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -218,6 +219,12 @@ def load_languages(folders: Iterable[str] = ()) -> Languages:
         found |= here
     _check_aliases(found)
     return Languages(found.values())
+
+
+@cache
+def included_languages() -> Languages:
+    """The languages that come along, read once."""
+    return load_languages()
 
 
 def _definitions(root: Path) -> list[Path]:

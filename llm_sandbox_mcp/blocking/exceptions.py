@@ -47,7 +47,7 @@ class PoolHealthCheckError(ResourceError):
     """A sandbox of the pool does not answer."""
 
 
-class ValidationError(SandboxError):
+class ValidationError(SandboxError, ValueError):
     """An argument is wrong; the message names it."""
 
 

@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..errors import UnknownLanguage
+from ..languages import included_languages
 from ..profile import Profile, load_profile
 from ..sandboxes import named_profile
+from ..units import docker_size, parse_size
 from . import clients, runtime_configs, security
 from .backends import get_backend
 from .exceptions import ValidationError, translated
@@ -20,6 +23,8 @@ WORKDIR = "/sandbox"
 _IMAGES = (*ENGINES, "kubernetes")
 _MICROMAMBA = "mambaorg/micromamba:latest"
 _DEFAULT_TIMEOUT = 60.0
+_OF_A_PROCESS = frozenset(("environment", "env", "user", "working_dir", "stdin_open", "tty"))
+"""What of `runtime_configs` a process is started with, and not its container."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +41,8 @@ class Options:
     verbose: bool = False
     """Whether what the package notes is printed on standard error."""
     runtime_configs: Mapping[str, Any] | None = None
+    max_memory: str | None = None
+    """Of an interactive session, such as 1GB; it does not raise what the profile of `LLM_SANDBOX_PROFILE` allows."""
     workdir: str = WORKDIR
     client: Any = None
     mounts: Sequence[Any] | None = None
@@ -58,7 +65,9 @@ class Options:
     """Of micromamba."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "lang", str(self.lang))
+        object.__setattr__(self, "lang", language_name(self.lang))
+        object.__setattr__(self, "backend", SandboxBackend(get_backend(self.backend).name))
+        check_libraries(self.libraries)
         if self.image is not None and self.dockerfile is not None:
             raise ValidationError("image and dockerfile are both given; an image comes from one of them")
         for name in ("default_timeout", "execution_timeout", "session_timeout"):
@@ -66,15 +75,18 @@ class Options:
 
     def profile(self, over: Mapping[str, Mapping[str, Any]] | None = None) -> Profile:
         """The profile that `LLM_SANDBOX_PROFILE` names, or `library`, with these arguments laid over it."""
-        overlay = Overlay(self._backend(), {name: dict(values) for name, values in (over or {}).items()})
+        overlay = Overlay(self.engine, {name: dict(values) for name, values in (over or {}).items()})
         overlay.set("backend", "name", overlay.backend)
         self._refuse(overlay)
         self._image(overlay)
+        if self.max_memory:
+            self._memory(overlay, self.max_memory)
         if self.runtime_configs:
             runtime_configs.apply(overlay, self.lang, self.runtime_configs)
         if self.client is not None:
             clients.apply(overlay, self.client)
-        for mount in self.mounts or ():
+        mounts = self.mounts or ()
+        for mount in [mounts] if isinstance(mounts, str | Mapping) else mounts:
             _mount(overlay, mount)
         if self.env_vars:
             overlay.language(self.lang, "env", {str(name): str(text) for name, text in self.env_vars.items()})
@@ -89,8 +101,19 @@ class Options:
         with translated():
             return load_profile(named_profile() or "library", overlay.settings)
 
-    def _backend(self) -> str:
-        named = SandboxBackend(get_backend(self.backend).name)
+    def _memory(self, overlay: Overlay, wanted: str) -> None:
+        size = docker_size(wanted)
+        if size is None:
+            raise overlay.refuse("max_memory", f"{wanted!r} is no size, such as 512m or 1GB")
+        named = named_profile()
+        with translated():
+            if named is None or load_profile(named).limits.memory > parse_size(size):
+                overlay.set("limits", "memory", size)
+
+    @property
+    def engine(self) -> str:
+        """The backend by its name in a profile: the one that is named, or that others of these are for."""
+        named = SandboxBackend(self.backend)
         if named is SandboxBackend.BUBBLEWRAP:
             return "embedded"
         if named is SandboxBackend.MICROMAMBA:
@@ -114,7 +137,7 @@ class Options:
     def _image(self, overlay: Overlay) -> None:
         section = "kubernetes" if overlay.backend == "kubernetes" else "containers"
         image = self.image
-        if self.backend == SandboxBackend.MICROMAMBA:
+        if self.backend is SandboxBackend.MICROMAMBA:
             overlay.set(section, "prefix", ["micromamba", "run", "-n", self.environment])
             overlay.set(section, "environment", _micromamba_root(self.environment))
             image = image or (None if self.dockerfile else _MICROMAMBA)
@@ -135,8 +158,15 @@ class Options:
             overlay.set(section, "images", {self.lang: f"llm-sandbox-mcp-own-{self.lang}:{digest}"})
             overlay.set(section, "dockerfiles", {self.lang: str(path)})
         if self.container_id is not None:
-            overlay.only("container_id", *_IMAGES)
-            overlay.set(section, "join", self.container_id)
+            self._join(overlay, section, self.container_id)
+
+    def _join(self, overlay: Overlay, section: str, container: str) -> None:
+        overlay.only("container_id", *_IMAGES)
+        made_with = [name for name in ("image", "dockerfile", "mounts", "pod_manifest") if getattr(self, name)]
+        made_with += [f"runtime_configs[{name!r}]" for name in self.runtime_configs or () if name not in _OF_A_PROCESS]
+        for name in made_with:
+            raise overlay.refuse(name, f"{container} of container_id is there already, as it was made: leave one out")
+        overlay.set(section, "join", container)
 
 
 def check_seconds(name: str, seconds: object) -> None:
@@ -144,6 +174,20 @@ def check_seconds(name: str, seconds: object) -> None:
     if seconds is None or (isinstance(seconds, int | float) and not isinstance(seconds, bool) and seconds > 0):
         return
     raise ValidationError(f"{name} is {str(seconds)[:40]}; give seconds above zero, or None")
+
+
+def check_libraries(libraries: Sequence[str] | None) -> None:
+    """Raises `ValidationError` for one text, whose letters would be installed."""
+    if isinstance(libraries, str):
+        raise ValidationError(f"libraries is a text; give a list, such as [{libraries!r}]")
+
+
+def language_name(name: str) -> str:
+    """A language by its own name, for one in any case or an alias; others are told when a sandbox is to run them."""
+    try:
+        return included_languages()[str(name)].name
+    except UnknownLanguage:
+        return str(name).strip().lower()
 
 
 def _micromamba_root(environment: str) -> str:
@@ -154,10 +198,10 @@ def _micromamba_root(environment: str) -> str:
 def _mount(overlay: Overlay, mount: Any) -> None:
     """One of the engine's package, a table of the same keys, or a text such as /data:/data:ro."""
     if isinstance(mount, str):
-        source, _, rest = mount.partition(":")
-        target, _, mode = rest.partition(":")
-        runtime_configs.mount(overlay, "mounts", source, target, writable=mode != "ro")
+        runtime_configs.bind(overlay, "mounts", mount)
         return
+    if not isinstance(mount, Mapping):
+        raise overlay.refuse("mounts", f"{str(mount)[:40]!r} is neither a mount nor a text such as /data:/data:ro")
     values = {str(key).lower(): value for key, value in dict(mount).items()}
     if values.get("type", "bind") != "bind":
         raise overlay.refuse("mounts", f"{values['type']!r} is no kind that there is: bind")

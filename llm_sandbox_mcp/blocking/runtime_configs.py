@@ -6,6 +6,8 @@ from typing import Any
 from ..units import docker_size
 from .overlay import ENGINES, Overlay
 
+_LABELS = frozenset("zZ")
+"""Modes for SELinux, which the engine's own settings decide here."""
 _PERIOD = 100_000
 """Microseconds: what `cpu_quota` is of, unless said otherwise."""
 
@@ -42,6 +44,21 @@ def variables(overlay: Overlay, parameter: str, value: object) -> dict[str, str]
         if all(equals for _, equals, _ in pairs):
             return {name: text for name, _, text in pairs}
     raise overlay.refuse(parameter, "it must be a table of names and values, or a list of NAME=value")
+
+
+def bind(overlay: Overlay, parameter: str, text: object) -> None:
+    """A folder of the engine's machine as `source:target` or `source:target:mode`."""
+    source, _, rest = str(text).partition(":")
+    target, _, mode = rest.partition(":")
+    mount(overlay, parameter, source, target, writable=_writable(overlay, parameter, mode or "rw"))
+
+
+def _writable(overlay: Overlay, parameter: str, mode: object) -> bool:
+    """Whether code may write to what is mounted in this mode, such as `ro,z`."""
+    words = set(str(mode).split(","))
+    if unknown := words - {"ro", "rw"} - _LABELS:
+        raise overlay.refuse(parameter, f"{min(unknown)!r} is no mode that there is: ro, rw")
+    return "ro" not in words
 
 
 def mount(overlay: Overlay, parameter: str, source: object, target: object, *, writable: bool) -> None:
@@ -98,14 +115,19 @@ def _runtime(overlay: Overlay, parameter: str, value: object) -> None:
 
 
 def _volumes(overlay: Overlay, parameter: str, value: Any) -> None:
-    if isinstance(value, Mapping):
-        for source, how in value.items():
-            mount(overlay, parameter, source, how["bind"], writable=how.get("mode", "rw") != "ro")
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise overlay.refuse(parameter, "it must be a table by source, or a list of source:target:mode")
+    if not isinstance(value, Mapping):
+        for text in value:
+            bind(overlay, parameter, text)
         return
-    for text in value:
-        source, _, rest = str(text).partition(":")
-        target, _, mode = rest.partition(":")
-        mount(overlay, parameter, source, target, writable=mode != "ro")
+    for source, how in value.items():
+        if not isinstance(how, Mapping):
+            how = {"bind": how}
+        if "bind" not in how:
+            raise overlay.refuse(parameter, f"{str(source)!r} has no 'bind', the place in the sandbox")
+        writable = _writable(overlay, parameter, how.get("mode", "rw"))
+        mount(overlay, parameter, source, how["bind"], writable=writable)
 
 
 _MEANT: Mapping[str, Callable[[Overlay, str, Any], None]] = {

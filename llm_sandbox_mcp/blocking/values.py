@@ -10,14 +10,15 @@ StreamCallback = Callable[[str], object]
 """Receives text as code prints it; called in the thread that waits for the run. What it raises stops the run."""
 
 
-class _Named(StrEnum):
+class Named(StrEnum):
+    """Names that are found in any case."""
+
     @classmethod
-    def _missing_(cls, value: object) -> "_Named | None":
-        """Names are found in any case."""
+    def _missing_(cls, value: object) -> "Named | None":
         return next((one for one in cls if isinstance(value, str) and one.value == value.lower()), None)
 
 
-class SupportedLanguage(_Named):
+class SupportedLanguage(Named):
     """Languages that come along; any other that a handler defines is named by its string."""
 
     PYTHON = "python"
@@ -30,7 +31,7 @@ class SupportedLanguage(_Named):
     BASH = "bash"
 
 
-class SandboxBackend(_Named):
+class SandboxBackend(Named):
     """Engines that sandboxes can be made on."""
 
     AUTO = "auto"
@@ -76,6 +77,8 @@ class ConsoleOutput:
     exit_code: int = 0
     stderr: str = ""
     stdout: str = ""
+    notes: tuple[str, ...] = field(default=(), kw_only=True)
+    """What there is to say of the run: state that was lost, files that were not kept, rules that warn."""
 
     def success(self) -> bool:
         """Whether it ended with 0."""
@@ -88,10 +91,9 @@ class ConsoleOutput:
             values.pop("plots", None)
         return json.dumps(values, indent=2, default=lambda value: value.value)
 
-    @property
     def text(self) -> str:
         """The standard output, under an old name."""
-        warnings.warn("text is deprecated; use stdout", DeprecationWarning, stacklevel=2)
+        warnings.warn("text() is deprecated; use stdout", DeprecationWarning, stacklevel=2)
         return self.stdout
 
 

@@ -39,12 +39,21 @@ MEANT: list[tuple[dict[str, Any], str, object]] = [
     ({"image": "node:22", "lang": SupportedLanguage.JAVASCRIPT}, "containers.images", {"javascript": "node:22"}),
     ({"image": "a:1", "backend": "kubernetes"}, "kubernetes.images", {"python": "a:1"}),
     ({"container_id": "abc"}, "containers.join", "abc"),
+    ({"container_id": "abc", "runtime_configs": {"environment": {"A": 1}}}, "languages.python.env", {"A": "1"}),
     ({"container_id": "pod-1", "backend": "kubernetes"}, "kubernetes.join", "pod-1"),
     ({"kube_namespace": "boxes", "backend": "kubernetes"}, "kubernetes.namespace", "boxes"),
     ({"pod_manifest": {"spec": {}}, "backend": "kubernetes"}, "kubernetes.pod_manifest", {"spec": {}}),
     ({"env_vars": {"A": "1"}}, "languages.python.env", {"A": "1"}),
     ({"backend": "micromamba", "environment": "ml"}, "containers.prefix", ("micromamba", "run", "-n", "ml")),
     ({"backend": "micromamba"}, "containers.images", {"python": "mambaorg/micromamba:latest"}),
+    ({"backend": "MicroMamba"}, "containers.images", {"python": "mambaorg/micromamba:latest"}),
+    ({"image": "a", "lang": "PYTHON"}, "containers.images", {"python": "a"}),
+    ({"image": "a", "lang": "js"}, "containers.images", {"javascript": "a"}),
+    ({"env_vars": {"A": "1"}, "lang": "Py"}, "languages.python.env", {"A": "1"}),
+    ({"mounts": ["/data:/in:ro,z"]}, "containers.mounts", ({"source": "/data", "target": "/in", "writable": False},)),
+    ({"mounts": "/data:/in"}, "containers.mounts", ({"source": "/data", "target": "/in", "writable": True},)),
+    ({"max_memory": "1GB"}, "limits.memory", 1024 * MIB),
+    ({"max_memory": "1GB", "runtime_configs": {"mem_limit": "64m"}}, "limits.memory", 64 * MIB),
     ({"mounts": ["/data:/in:ro"]}, "containers.mounts", ({"source": "/data", "target": "/in", "writable": False},)),
     (
         {"mounts": [docker.types.Mount("/in", "/data", type="bind", read_only=True)]},
@@ -80,7 +89,14 @@ OF_CONTAINERS: list[tuple[dict[str, Any], str, object]] = [
         "containers.mounts",
         ({"source": "/data", "target": "/in", "writable": False},),
     ),
+    (
+        {"volumes": {"/data": {"bind": "/in", "mode": "Z,ro"}}},
+        "containers.mounts",
+        ({"source": "/data", "target": "/in", "writable": False},),
+    ),
+    ({"volumes": {"/data": "/in"}}, "containers.mounts", ({"source": "/data", "target": "/in", "writable": True},)),
     ({"volumes": ["/data:/in"]}, "containers.mounts", ({"source": "/data", "target": "/in", "writable": True},)),
+    ({"volumes": ["/data:/in:ro,z"]}, "containers.mounts", ({"source": "/data", "target": "/in", "writable": False},)),
 ]
 
 ALWAYS: list[dict[str, Any]] = [
@@ -97,6 +113,7 @@ TIMES = ("default_timeout", "execution_timeout", "session_timeout")
 NO_TIMES: list[Any] = ["5", "5s", True, [], float("nan")]
 NO_NUMBERS: list[Any] = ["x", None, [], 10**400]
 NO_PIDS: list[Any] = [0, -1, 7, "x", 8.5, float("inf"), []]
+NO_VOLUMES: list[Any] = [None, "/a:/b", {"/a": {}}, ["/a:/b:rx"], {"/a": {"bind": "/b", "mode": "ro;z"}}]
 CPUS = ("cpus", "cpu_count", "nano_cpus", "cpu_quota")
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"backend": "embedded", "image": "a"}, "backend embedded: image: it is for"),
@@ -105,7 +122,29 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"backend": "docker", "dockerfile": "/none/Dockerfile"}, "backend docker: dockerfile: there is no file"),
     ({"backend": "embedded", "mounts": ["/a:/b"]}, "backend embedded: mounts"),
     ({"backend": "docker", "mounts": [{"type": "volume", "source": "a", "target": "/b"}]}, "backend docker: mounts"),
+    ({"mounts": ["/a:/b:readonly"]}, "backend docker: mounts: 'readonly' is no mode that there is: ro, rw"),
+    ({"mounts": [5]}, "backend docker: mounts: '5' is neither"),
+    *(
+        (
+            {"backend": "docker", "runtime_configs": {"volumes": wrong}},
+            r"backend docker: runtime_configs\['volumes'\]: ",
+        )
+        for wrong in NO_VOLUMES
+    ),
+    ({"libraries": "numpy"}, r"libraries is a text; give a list, such as \['numpy'\]"),
+    ({"max_memory": "much"}, "backend auto: max_memory: 'much' is no size"),
     ({"backend": "embedded", "container_id": "a"}, "backend embedded: container_id"),
+    *(
+        ({"container_id": "a", **other}, "a of container_id is there already")
+        for other in (
+            {"image": "b"},
+            {"dockerfile": __file__},
+            {"mounts": ["/a:/b"]},
+            {"runtime_configs": {"mem_limit": "64m"}},
+            {"runtime_configs": {"network_mode": "none", "user": "1000"}},
+            {"backend": "kubernetes", "pod_manifest": {"spec": {}}},
+        )
+    ),
     ({"backend": "podman", "kube_namespace": "a"}, "backend podman: kube_namespace: it is for kubernetes"),
     ({"backend": "docker", "pod_manifest": {}}, "backend docker: pod_manifest"),
     ({"workdir": "/work"}, "backend auto: workdir"),
@@ -226,6 +265,15 @@ def test_the_operators_profile_is_what_arguments_are_laid_over(tmp_path: Path, m
     monkeypatch.setenv("LLM_SANDBOX_PROFILE", str(tmp_path / "own.toml"))
     profile = Options(runtime_configs={"pids_limit": 50}).profile()
     assert (profile.limits.pids, profile.limits.memory) == (50, 64 * MIB)
+
+
+def test_the_memory_of_an_interactive_session_is_no_more_than_the_operators(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own.toml").write_text("[limits]\nmemory = '64MiB'\n")
+    monkeypatch.setenv("LLM_SANDBOX_PROFILE", str(tmp_path / "own.toml"))
+    assert Options(max_memory="1GB").profile().limits.memory == 64 * MIB
+    assert Options(max_memory="32m").profile().limits.memory == 32 * MIB
 
 
 def test_a_library_without_a_profile_may_run_for_a_day_and_print_much() -> None:
