@@ -152,12 +152,14 @@ class Session:
         variables: Mapping[str, object] | None = None,
         limits: Mapping[str, float] | None = None,
         on_output: OnOutput | None = None,
+        judged: str | None = None,
     ) -> Execution:
         """Runs code; what earlier runs left is there.
 
         `libraries` are installed first, `variables` set in languages that take them. `timeout` is in seconds; left out,
         it is 30, or what the profile allows. `limits` lowers those of this run, by the names and in the units of
-        `Policy`. Code that fails, or is stopped, is a result; what kept it from running is a `SandboxError`.
+        `Policy`. `judged` is what the rules look at in place of the code, for a program that wraps what it was given.
+        Code that fails, or is stopped, is a result; what kept it from running is a `SandboxError`.
         """
         return await self._service.execute(
             code,
@@ -168,6 +170,7 @@ class Session:
             variables=variables,
             limits=limits,
             on_output=on_output,
+            judged=judged,
         )
 
     async def stream(
@@ -179,6 +182,7 @@ class Session:
         timeout: float | None = None,
         variables: Mapping[str, object] | None = None,
         limits: Mapping[str, float] | None = None,
+        judged: str | None = None,
     ) -> AsyncGenerator[Printed | Execution, None]:
         """Runs code and yields what it prints, as it appears, and the `Execution` last.
 
@@ -203,6 +207,7 @@ class Session:
                             variables=variables,
                             limits=limits,
                             on_output=print_,
+                            judged=judged,
                         )
                     )
                 except Exception as error:  # raised where the loop is

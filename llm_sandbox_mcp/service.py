@@ -94,12 +94,14 @@ class Service:
         on_output: OnOutput | None = None,
         on_progress: OnProgress | None = None,
         tell: bool = False,
+        judged: str | None = None,
     ) -> Execution:
         """Runs code in a session, opened where none is named; `libraries` are installed into it first.
 
         `timeout` is in seconds; left out, it is 30 or the profile's limit, whichever is less. `limits` lowers others,
         by the names of `Policy` and in its units: those of a run for this one, those of a sandbox for a new session.
-        `tell` asks for `Execution.told`, in languages whose handler says that they tell.
+        `tell` asks for `Execution.told`, in languages whose handler says that they tell. `judged` is what the rules
+        look at in place of the code: what a program of ours was given and wraps, or nothing.
         Every request error is raised before anything starts. Cancelled, it interrupts the code and keeps the session.
         """
         chosen = self.languages[language]
@@ -115,7 +117,7 @@ class Service:
         with self._audited("libraries.refused", chosen):
             self._installer.check(chosen, libraries)
         with self._audited("code.refused", chosen):
-            notes += await self._checker.check(chosen, code)
+            notes += await self._judge(chosen, code if judged is None else judged)
         session = self._session(session_id, chosen, of_sandbox)
         policy = narrow(session.policy, of_run, "the session's")
         seconds = min(DEFAULT_TIMEOUT, policy.timeout) if timeout is None else policy.timeout
@@ -301,6 +303,10 @@ class Service:
         except PolicyDenied as denied:
             self._audit.note(event, language=language.name, reason=str(denied))
             raise
+
+    async def _judge(self, language: Language, code: str) -> list[str]:
+        """What the rules warn of; nothing is said of no code."""
+        return await self._checker.check(language, readable(code, self.profile.limits.code)[0]) if code else []
 
     async def _places(self, language: Language, on_progress: OnProgress | None = None) -> Places:
         """Where the language finds its things; from when they are prepared on, a server keeps sandboxes warm for it."""

@@ -1,52 +1,59 @@
 """Sessions that keep the interpreter from run to run: IPython where the sandbox has it, our own runner where not."""
 
 import re
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 from .exceptions import LanguageNotSupportedError, SandboxTimeoutError, ValidationError
+from .options import check_libraries, language_name
+from .pip_lines import without_pip
 from .session import SandboxSession
-from .values import ConsoleOutput, StreamCallback
+from .values import ConsoleOutput, Named, SandboxBackend, StreamCallback
 
 _START = """\
 def _sandbox_begin(history):
-    import sys
-    try:
-        from IPython.core.interactiveshell import InteractiveShell
-        from traitlets.config import Config
-    except ImportError:
-        return None
-    config = Config()
-    config.HistoryManager.enabled = False  # its file; the cells of this session are listed
-    config.InteractiveShell.cache_size = max(3, history)
-    config.InteractiveShell.colors = "NoColor"
-    module = sys.modules["__main__"]
-    shell = InteractiveShell.instance(config=config, user_module=module, user_ns=module.__dict__)
-    shell.system = shell.system_raw  # the other has a terminal between, which writes other ends of lines
-    shell._showtraceback = lambda kind, error, lines: print(shell.InteractiveTB.stb2text(lines), file=sys.stderr)
-    return shell
-if "_sandbox_shell" not in globals():
-    _sandbox_shell = _sandbox_begin(_sandbox_history)
-print(_sandbox_shell is not None)
+    import sys, types
+    if "_sandbox_ipython" not in sys.modules:
+        try:
+            from IPython.core.interactiveshell import InteractiveShell
+            from traitlets.config import Config
+        except ImportError:
+            return False
+        config = Config()
+        config.HistoryManager.enabled = False  # its file; the cells of this session are listed
+        config.InteractiveShell.cache_size = max(3, history)
+        config.InteractiveShell.colors = "NoColor"
+        module = sys.modules["__main__"]
+        shell = InteractiveShell.instance(config=config, user_module=module, user_ns=module.__dict__)
+        shell.system = shell.system_raw  # the other has a terminal between, which writes other ends of lines
+        shell._showtraceback = lambda kind, error, lines: print(shell.InteractiveTB.stb2text(lines), file=sys.stderr)
+        def run(code):
+            done = shell.run_cell(code, store_history=True)
+            if isinstance(done.error_in_exec, SystemExit):
+                raise SystemExit(done.error_in_exec.code)
+            if not done.success:
+                raise SystemExit(1)
+        # Not among the names of the code, which `%reset` drops.
+        sys.modules["_sandbox_ipython"] = types.SimpleNamespace(run=run)
+    return True
+print(_sandbox_begin(_sandbox_history))
+del _sandbox_begin, _sandbox_history
 """
 """Has IPython's shell work in the runner's own namespace, where there is one."""
 
-_CELL = "if not _sandbox_shell.run_cell(_sandbox_code, store_history=True).success: raise SystemExit(1)"
+_CELL = "__import__('_sandbox_ipython').run(_sandbox_code)"
 
-_PIP = re.compile(r"^[ \t]*[%!][ \t]*pip3?[ \t]+install[ \t]+(.+)$", re.MULTILINE)
-_QUIET = frozenset(("-q", "--quiet", "-U", "--upgrade"))
 _MAGIC = re.compile(r"^[ \t]*[%!]", re.MULTILINE)
 _ADVICE = (
     "magics are IPython's, which this sandbox does not have; install it, or name it in languages.python.libraries\n"
 )
+LOST = "the interpreter ended; names of earlier runs are lost"
 _STARTING = 30.0
 """Seconds for IPython to come up."""
 
 
-class KernelType(StrEnum):
+class KernelType(Named):
     """What runs the code."""
 
     IPYTHON = "ipython"
@@ -84,6 +91,7 @@ class InteractiveSandboxSession(SandboxSession):
 
     def __init__(
         self,
+        backend: SandboxBackend | str = SandboxBackend.AUTO,
         *,
         lang: str = "python",
         kernel_type: KernelType | str = KernelType.IPYTHON,
@@ -93,7 +101,7 @@ class InteractiveSandboxSession(SandboxSession):
         runtime_configs: dict[str, Any] | None = None,
         **arguments: Any,
     ) -> None:
-        if str(lang).lower() != "python":
+        if language_name(lang) != "python":
             raise LanguageNotSupportedError(f"{lang}: interactive sessions are in python; use SandboxSession")
         try:
             kernel = KernelType(kernel_type)
@@ -101,9 +109,8 @@ class InteractiveSandboxSession(SandboxSession):
             known = ", ".join(KernelType)
             raise ValidationError(f"there is no kernel {kernel_type!r}; there are: {known}") from None
         self.settings = InteractiveSettings(kernel, max_memory, history_size, timeout)
-        configs = {**({"mem_limit": max_memory} if max_memory else {}), **(runtime_configs or {})}
         arguments.setdefault("default_timeout", timeout)
-        super().__init__(lang="python", runtime_configs=configs, **arguments)
+        super().__init__(backend, lang="python", runtime_configs=runtime_configs, max_memory=max_memory, **arguments)
         self.kernel = KernelType.RUNNER
         """What runs the code, once the session is open."""
         self._ready = False
@@ -118,8 +125,9 @@ class InteractiveSandboxSession(SandboxSession):
     ) -> InteractiveOutput:
         """Runs code where the last run ended; the arguments and errors are those of `SandboxSession.run`."""
         self._opened()
-        self.install([*(libraries or ()), *_asked(code)])
-        code = _PIP.sub("", code)
+        check_libraries(libraries)
+        code, asked = without_pip(code)
+        self.install([*(libraries or ()), *asked])
         if not code.strip():
             return InteractiveOutput(kernel=self.kernel)
         if not self._ready:
@@ -127,7 +135,7 @@ class InteractiveSandboxSession(SandboxSession):
         with_ipython = self.kernel is KernelType.IPYTHON
         cell, variables = (_CELL, {"_sandbox_code": code}) if with_ipython else (code, None)
         try:
-            done = self._execute(cell, "python", timeout, on_stdout, on_stderr, variables)
+            done = self._execute(cell, "python", timeout, on_stdout, on_stderr, variables, judged=code)
         except SandboxTimeoutError:
             self._ready = False  # it may have been killed; it says whether it is there when it is asked again
             raise
@@ -135,17 +143,16 @@ class InteractiveSandboxSession(SandboxSession):
         output = self._output(done)
         shown = "" if with_ipython or done.result is None else f"{done.result}\n"
         advice = _ADVICE if not with_ipython and done.status == "error" and _MAGIC.search(code) else ""
-        return InteractiveOutput(output.exit_code, output.stderr + advice, output.stdout + shown, self.kernel)
+        lost = "" if self._ready else f"{LOST}\n"
+        return InteractiveOutput(
+            output.exit_code, output.stderr + advice + lost, output.stdout + shown, self.kernel, notes=output.notes
+        )
 
     def _start(self) -> None:
         """Has the shell up, whose names are kept where the interpreter lives on."""
         if self.settings.kernel_type is KernelType.IPYTHON:
             variables = {"_sandbox_history": self.settings.history_size}
-            started = self._execute(_START, "python", _STARTING, None, None, variables)
+            seconds = min(_STARTING, self._longest)
+            started = self._execute(_START, "python", seconds, None, None, variables, judged="")
             self.kernel = KernelType.IPYTHON if started.stdout.text == "True\n" else KernelType.RUNNER
         self._ready = True
-
-
-def _asked(code: str) -> list[str]:
-    """The libraries that a cell asks pip for, which has no network in a sandbox: they are installed from outside."""
-    return [word for found in _PIP.finditer(code) for word in shlex.split(found[1]) if word not in _QUIET]

@@ -6,7 +6,7 @@ from .values import ConsoleOutput
 
 def output(done: Execution, errors: str) -> ConsoleOutput:
     """Its outputs and its exit code; `errors` says what to do with what is no UTF-8, as `bytes.decode` takes it."""
-    return ConsoleOutput(done.exit_code, _told(done, errors), _text(done.stdout, errors))
+    return ConsoleOutput(done.exit_code, _told(done, errors), _text(done.stdout, errors), notes=done.notes)
 
 
 def _told(done: Execution, errors: str) -> str:

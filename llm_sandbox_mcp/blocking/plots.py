@@ -1,6 +1,7 @@
 """Sessions whose runs return the figures that they drew."""
 
 import base64
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -8,7 +9,7 @@ from ..results import Artifact
 from .exceptions import LanguageNotSupportPlotError, translated
 from .portal import portal
 from .session import SandboxSession
-from .values import ExecutionResult, FileType, PlotOutput, StreamCallback
+from .values import ExecutionResult, FileType, PlotOutput, SandboxBackend, StreamCallback
 
 if TYPE_CHECKING:
     from .pools import PoolManager
@@ -26,8 +27,20 @@ _FORMATS = {
 class ArtifactSandboxSession(SandboxSession):
     """A session whose runs return each figure once, be it shown, saved, or left open at the end of the run."""
 
-    def __init__(self, *, enable_plotting: bool = True, pool: "PoolManager | None" = None, **arguments: Any) -> None:
-        super().__init__(pool=pool, **arguments)
+    def __init__(
+        self,
+        backend: SandboxBackend | str = SandboxBackend.AUTO,
+        image: str | None = None,
+        dockerfile: str | os.PathLike[str] | None = None,
+        lang: str | None = None,
+        *,
+        enable_plotting: bool = True,
+        pool: "PoolManager | None" = None,
+        **arguments: Any,
+    ) -> None:
+        if lang is not None:
+            arguments["lang"] = lang
+        super().__init__(backend, pool, image=image, dockerfile=dockerfile, **arguments)
         self.enable_plotting = enable_plotting
 
     def run(  # type: ignore[override]  # the old library has another order here
@@ -53,7 +66,7 @@ class ArtifactSandboxSession(SandboxSession):
             contents = [(one, portal.call(session.artifact, one.name)) for one in done.artifacts if self._drawn(one)]
         plots = [_plot(artifact, content) for artifact, content in contents]
         output = self._output(done)
-        return ExecutionResult(output.exit_code, output.stderr, output.stdout, plots)
+        return ExecutionResult(output.exit_code, output.stderr, output.stdout, plots, notes=output.notes)
 
     def clear_plots(self) -> None:
         """Drops the figures that the server keeps of earlier runs; no result has figures of another run in any case."""

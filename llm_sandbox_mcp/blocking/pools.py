@@ -1,6 +1,8 @@
 """Pools of sandboxes that wait, ready to run, for sessions of many threads. Each serves one, and is destroyed."""
 
+import os
 import threading
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -10,14 +12,15 @@ from typing import Any, Self
 from ..sandboxes import Sandboxes
 from .exceptions import PoolClosedError, ValidationError, translated
 from .opened import open_sandboxes
-from .options import Options
+from .options import Options, check_libraries
 from .portal import Held, portal
 from .session import SandboxSession
 from .values import SandboxBackend
 
+_TIMES = ("default_timeout", "execution_timeout", "session_timeout")
 _OF_A_SESSION = frozenset(
     {
-        *("lang", "default_timeout", "execution_timeout", "session_timeout", "verbose", "stream", "encoding_errors"),
+        *(*_TIMES, "lang", "verbose", "stream", "encoding_errors"),
         *("libraries", "skip_environment_setup", "keep_template"),
     }
 )
@@ -86,29 +89,36 @@ class PoolManager:
     def __init__(self, config: PoolConfig, options: Options, libraries: Sequence[str]) -> None:
         self.config = config
         self._options = options
-        over: dict[str, Mapping[str, Any]] = {"pool": config.section(options.lang)}
-        if libraries:
-            if options.lang != "python":
-                raise ValidationError(
-                    f"libraries: a pool of {options.lang} has none ready; have its sessions install them"
-                )
-            over["languages"] = {"python": {"libraries": list(libraries)}}
+        check_libraries(libraries)
+        section = {**config.section(options.lang), "libraries": {options.lang: list(libraries)} if libraries else {}}
         self._lock = threading.Lock()
         with translated():
-            self._held: Held[Sandboxes] | None = open_sandboxes(portal, options.profile(over), (options.lang,))
+            held = open_sandboxes(portal, options.profile({"pool": section}), (options.lang,))
+        self._held: Held[Sandboxes] | None = held
+        self._process, self._generation = os.getpid(), portal.generation
+        # Given up without being closed: its sandboxes need not wait for the end of the process.
+        self._given_up = weakref.finalize(self, held.let_go)
+        self._given_up.atexit = False
 
     @property
     def sandboxes(self) -> Sandboxes:
         """What its sandboxes are made with; `PoolClosedError` once it is closed."""
         held = self._held
-        if held is None:
-            raise PoolClosedError("the pool is closed; create another")
+        if held is None or not self._here:
+            raise PoolClosedError("the pool is closed, or of another process; create another")
         return held.value
+
+    @property
+    def _here(self) -> bool:
+        """Whether it is of this process, and of the loop that this has now."""
+        return (self._process, self._generation) == (os.getpid(), portal.generation)
 
     def options_of(self, arguments: Mapping[str, Any]) -> Options:
         """The options of a session: the pool's, but for what sessions can differ in."""
-        given = {name: value for name, value in arguments.items() if value is not None}
-        given.pop("backend", None)  # the pool's; those that wait are made already
+        given = {name: value for name, value in arguments.items() if value is not None or name in _TIMES}
+        asked = Options(backend=given.pop("backend", SandboxBackend.AUTO)).engine
+        if asked not in ("auto", self._options.engine):
+            raise ValidationError(f"backend: the pool is one of {self._options.engine}; create another for {asked}")
         for name, value in given.items():
             if name not in _OF_A_SESSION and value != getattr(self._options, name, None):
                 raise ValidationError(
@@ -131,11 +141,12 @@ class PoolManager:
 
     def get_stats(self) -> dict[str, Any]:
         """How many sandboxes there are, by what they do."""
-        closed = self._held is None
-        counts = {"initializing": 0, "idle": 0, "busy": 0, "removing": 0}
+        closed = self._held is None or not self._here
+        # One that does not answer is not kept, so that none is ever counted as such.
+        counts = {"initializing": 0, "idle": 0, "busy": 0, "unhealthy": 0, "removing": 0}
         if not closed:
             now = portal.ask(self.sandboxes.pool)
-            counts = {"initializing": now.warming, "idle": now.warm, "busy": now.leased, "removing": now.closing}
+            counts |= {"initializing": now.warming, "idle": now.warm, "busy": now.leased, "removing": now.closing}
         return {
             "total_size": sum(counts.values()),
             "max_size": self.config.max_pool_size,
@@ -149,7 +160,9 @@ class PoolManager:
         with self._lock:
             held, self._held = self._held, None
         if held is not None:
-            held.leave()
+            self._given_up.detach()
+            if self._here:
+                held.leave()
 
     def __enter__(self) -> Self:
         return self

@@ -69,8 +69,9 @@ async def refresh(session: Session) -> None:
 
 
 def be_verbose() -> None:
+    """Has what this package notes on standard error, unless the program has it somewhere already."""
     _log.setLevel(logging.DEBUG)
-    if not _log.handlers:
+    if all(isinstance(handler, logging.NullHandler) for handler in _log.handlers):
         handler = logging.StreamHandler()
         handler.setFormatter(EscapingFormatter("%(message)s"))
         _log.addHandler(handler)

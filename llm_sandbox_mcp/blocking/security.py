@@ -8,10 +8,10 @@ from typing import Any
 
 import regex
 
-from ..languages import load_languages
+from ..languages import included_languages
 from ..rules.checking import Finding
 from ..rules.presets import preset_names
-from .exceptions import InvalidRegexPatternError, ValidationError
+from .exceptions import InvalidRegexPatternError, ValidationError, translated
 from .overlay import Overlay
 
 _NAME = re.compile(r"@?[^<>=!~\[@;: ]+")
@@ -94,8 +94,9 @@ def get_security_policy(name: str) -> SecurityPolicy:
 
 def validate_package_name(library: str, language: str) -> str:
     """The library's name without blanks around it; `ValidationError` for what no package manager may be given."""
-    known = load_languages()[language].handler.libraries
-    name = library.strip()
+    with translated():
+        known = included_languages()[language].handler.libraries
+    name = str(library).strip()
     if known is None or not re.fullmatch(known.name, name):
         raise ValidationError(f"{library!r} is no plain name of a {language} library with an optional version")
     return name

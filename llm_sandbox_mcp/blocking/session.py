@@ -1,5 +1,6 @@
 """Sessions that block: LLM Sandbox's, on the same sandboxes as the server's."""
 
+import logging
 import os
 import secrets
 import shlex
@@ -20,11 +21,12 @@ from .exceptions import (
     NotOpenSessionError,
     SandboxTimeoutError,
     SecurityViolationError,
+    UnsupportedBackendError,
     ValidationError,
     translated,
 )
 from .opened import shelf
-from .options import Options, check_seconds
+from .options import WORKDIR, Options, check_libraries, check_seconds
 from .outputs import output
 from .portal import Held, portal
 from .running import ENDING, be_verbose, follow, living, refresh, together
@@ -34,24 +36,41 @@ from .values import ConsoleOutput, SandboxBackend, StreamCallback
 if TYPE_CHECKING:
     from .pools import PoolManager
 
+_log = logging.getLogger(__name__)
+
 Command = str | tuple[str, str | None]
 """A command line of the shell, or one with the folder that it runs in."""
 
 
-class SandboxSession:
+class _Sessions(type):
+    """Has a backend that the program has registered make its own sessions."""
+
+    def __call__(cls, backend: SandboxBackend | str = SandboxBackend.AUTO, *arguments: Any, **named: Any) -> Any:
+        known = get_backend(backend)
+        if known.builtin:
+            return super().__call__(backend, *arguments, **named)
+        if cls is not SandboxSession:
+            raise UnsupportedBackendError(
+                f"backend {known.name}: {cls.__name__} is of the backends that come along; use SandboxSession"
+            )
+        return known.factory(*arguments, **named)
+
+
+class SandboxSession(metaclass=_Sessions):
     """One sandbox: each run has an interpreter of its own in it; files and libraries stay until the session is closed.
 
-    Takes the arguments of `Options`, and `pool`. To be used in a with statement, or with `open` and `close`, by any
-    number of threads: one run at a time, the others wait. What keeps code from running is a `SandboxError`; code that
-    fails is a result.
+    Takes the arguments of `Options` by their names, and `pool`. To be used in a with statement, or with `open` and
+    `close`, by any number of threads: one run at a time, the others wait. What keeps code from running is a
+    `SandboxError`; code that fails is a result.
     """
 
-    def __new__(cls, *, backend: SandboxBackend | str = SandboxBackend.AUTO, **arguments: Any) -> Any:
-        """A session, or what a backend makes that the program has registered."""
-        known = get_backend(backend)
-        return super().__new__(cls) if known.builtin else known.factory(**arguments)
-
-    def __init__(self, *, pool: "PoolManager | None" = None, **arguments: Any) -> None:
+    def __init__(
+        self,
+        backend: SandboxBackend | str = SandboxBackend.AUTO,
+        pool: "PoolManager | None" = None,
+        **arguments: Any,
+    ) -> None:
+        arguments["backend"] = backend
         self.options = pool.options_of(arguments) if pool is not None else Options(**arguments)
         self._pool = pool
         self._lock = threading.Lock()
@@ -65,6 +84,8 @@ class SandboxSession:
         self._until = float("inf")
         self._longest = 0.0
         """Seconds that the profile allows a run."""
+        self._made_with: Sandboxes | None = None
+        """What its sandbox was made with, whose rules hold as long as it is open."""
         if self.options.verbose:
             be_verbose()
 
@@ -76,11 +97,14 @@ class SandboxSession:
 
     def open(self) -> None:
         """Makes the sandbox, and installs the libraries that were asked for. Does nothing when it is open already."""
+        if not self.is_open:
+            self.close()  # what is left of one whose time is over, or of another process
         with self._lock, translated():
             if self._held is not None:
                 return
             lifetime = self.options.session_timeout
             sandboxes = self._sandboxes()
+            self._tell("opening a session in %s on %s", self.options.lang, sandboxes.service.profile.backend.name)
             self._longest = sandboxes.service.profile.limits.timeout
             held = portal.enter(living(sandboxes, self.options.lang, lifetime))
             self._generation, self._process = portal.generation, os.getpid()
@@ -88,7 +112,7 @@ class SandboxSession:
             # Given up without being closed: its sandbox need not wait for the end of the process.
             self._given_up = weakref.finalize(self, held.let_go)
             self._given_up.atexit = False
-            self._held = held
+            self._held, self._made_with = held, sandboxes
         try:
             with translated():
                 self._begin(held.value)
@@ -99,8 +123,9 @@ class SandboxSession:
     def close(self) -> None:
         """Destroys the sandbox, stopping what runs in it. Does nothing when it is closed already."""
         with self._lock:
-            held, self._held = self._held, None
+            held, self._held, self._made_with = self._held, None, None
         if held is not None:
+            self._tell("closing the session")
             self._given_up.detach()
             if self._process == os.getpid() and self._generation == portal.generation:
                 with translated():
@@ -131,9 +156,7 @@ class SandboxSession:
         """Runs a command line in the sandbox's shell, in the working directory or the folder that is given."""
         if not command:
             raise ValidationError("the command is empty; give one to run")
-        line = f"(cd -- {shlex.quote(workdir or self.options.workdir)} && {command}\n)"
-        done = self._execute(line, "bash", None, on_stdout, on_stderr)
-        return self._output(done)
+        return self._command(command, workdir or self.options.workdir, on_stdout, on_stderr, judged=command)
 
     def execute_commands(
         self,
@@ -153,6 +176,7 @@ class SandboxSession:
 
     def install(self, libraries: Sequence[str] | None = None) -> None:
         """Installs libraries; `CommandFailedError` has the package manager's last words."""
+        check_libraries(libraries)
         if not libraries:
             return
         if self.options.skip_environment_setup:
@@ -168,6 +192,7 @@ class SandboxSession:
             if policy is not None and policy.forbids(library):
                 raise SecurityViolationError(f"{library} is a restricted module of the policy; it is not installed")
         session = self._free()
+        self._tell("installing %s", ", ".join(libraries))
         with translated():
             portal.call(session.install, *libraries)
 
@@ -176,10 +201,12 @@ class SandboxSession:
         session = self._free()
         with translated():
             for source, path in copies.sources(Path(src), dest):
+                self._tell("copying %s to %s", source, path)
                 portal.call(session.write, path, source.read_bytes())
 
     def copy_from_runtime(self, src: str, dest: str | os.PathLike[str]) -> None:
         """Copies a file or a folder out of the working directory; `FileNotFoundError` where there is none."""
+        self._tell("copying %s to %s", src, dest)
         archive, _ = self.get_archive(src)
         copies.unpack(archive, Path(dest))
 
@@ -191,14 +218,14 @@ class SandboxSession:
         session = self._free()
         inner = copies.inner(path, whole=True)
         name = f".{secrets.token_hex(8)}.tar"
-        packed = self.execute_command(copies.packing(inner, name))
+        packed = self._command(copies.packing(inner, name), WORKDIR)
         try:
             if not packed.success():
                 raise FileNotFoundError(f"{path} cannot be read in the sandbox: {packed.stderr.strip()}")
             with translated():
                 archive = portal.call(session.read, name)
         finally:
-            self.execute_command(f"rm -f -- {name}")
+            self._command(f"rm -f -- {name}", WORKDIR)
         return archive, copies.known(archive)
 
     def is_safe(self, code: str) -> tuple[bool, list[SecurityPattern]]:
@@ -240,13 +267,18 @@ class SandboxSession:
         self.close()
 
     def _sandboxes(self) -> Sandboxes:
-        return self._pool.sandboxes if self._pool is not None else shelf.get(self.options.profile())
+        if self._pool is not None:
+            return self._pool.sandboxes
+        return self._made_with or shelf.get(self.options.profile())
 
     def _begin(self, session: Session) -> None:
         """What is done in a sandbox before its first run."""
         portal.call(session.refresh)
-        if self.options.libraries and not self.options.skip_environment_setup:
-            portal.call(session.install, *self.options.libraries)
+        self.install(self.options.libraries)
+
+    def _tell(self, message: str, *values: object) -> None:
+        if self.options.verbose:
+            _log.info(message, *values)
 
     def _opened(self) -> Session:
         if time.monotonic() >= self._until:
@@ -281,12 +313,26 @@ class SandboxSession:
                 done = self._execute(code, self.options.lang, timeout, on_stdout, on_stderr)
                 if self.options.lang in ENDING and done.session_state == "kept":
                     left = max(0.001, self._seconds(timeout) - done.duration)
-                    ending = self._execute(ENDING[self.options.lang], self.options.lang, left, on_stdout, on_stderr)
+                    ending = self._execute(
+                        ENDING[self.options.lang], self.options.lang, left, on_stdout, on_stderr, judged=""
+                    )
                     done = together(done, ending)
                 return done
             finally:
                 if self.is_open:
                     portal.begin(refresh, session)
+
+    def _command(
+        self,
+        command: str,
+        folder: str,
+        on_stdout: StreamCallback | None = None,
+        on_stderr: StreamCallback | None = None,
+        *,
+        judged: str = "",
+    ) -> ConsoleOutput:
+        line = f"(cd -- {shlex.quote(folder)} || exit\n{command}\n)"
+        return self._output(self._execute(line, "bash", None, on_stdout, on_stderr, judged=judged))
 
     def _execute(
         self,
@@ -296,20 +342,23 @@ class SandboxSession:
         on_stdout: StreamCallback | None,
         on_stderr: StreamCallback | None,
         variables: Mapping[str, object] | None = None,
+        *,
+        judged: str | None = None,
     ) -> Execution:
+        """One run, or a part of one; the policy judges the code, or what of it the program has given."""
         session = self._free()
         if not isinstance(code, str):
             raise ValidationError(f"the code is of type {type(code).__name__}; give text")
         seconds = self._seconds(timeout)
 
         async def run() -> Execution:
-            return await session.run(code, language=language, timeout=seconds, variables=variables)
+            return await session.run(code, language=language, timeout=seconds, variables=variables, judged=judged)
 
         with translated():
             if on_stdout is None and on_stderr is None:
                 done = portal.call(run)
             else:
-                stream = session.stream(code, language=language, timeout=seconds, variables=variables)
+                stream = session.stream(code, language=language, timeout=seconds, variables=variables, judged=judged)
                 self._telling.add(threading.get_ident())
                 try:
                     done = follow(stream, {"stdout": on_stdout, "stderr": on_stderr})
@@ -317,6 +366,8 @@ class SandboxSession:
                     self._telling.discard(threading.get_ident())
         if done.session_state == "ended":
             self._opened()  # raises what ended it
+        if judged != "":
+            self._tell("ran %s: %s, exit code %d, %.3f s", language, done.status, done.exit_code, done.duration)
         if done.status == "timeout":
             raise SandboxTimeoutError(f"the code ran longer than {seconds:g} s and was stopped", seconds)
         return done

@@ -6,9 +6,14 @@ from llm_sandbox_mcp import (
     InteractiveSandboxSession,
     KernelType,
     LanguageNotSupportedError,
+    RestrictedModule,
     SandboxTimeoutError,
+    SecurityIssueSeverity,
+    SecurityPolicy,
+    SecurityViolationError,
     ValidationError,
 )
+from llm_sandbox_mcp.blocking.pip_lines import without_pip
 
 
 @pytest.mark.usefixtures("rich")
@@ -32,6 +37,30 @@ def test_errors_are_rich_and_the_exit_code_tells_of_them() -> None:
         assert "----> 1" in failed.stderr and "ZeroDivisionError" in failed.stderr
         assert session.run("def f(:").exit_code == 1
         assert session.run("1").exit_code == 0
+        assert session.run("import sys\nsys.exit(3)").exit_code == 3
+        assert session.run("x = 1\n%reset -f").exit_code == 0
+        assert "NameError" in session.run("x").stderr
+
+
+@pytest.mark.usefixtures("rich")
+def test_a_policy_judges_the_cell_and_not_what_runs_it() -> None:
+    forbidden = [RestrictedModule(name, "", SecurityIssueSeverity.HIGH) for name in ("os", "sys", "types")]
+    made = SecurityPolicy(SecurityIssueSeverity.HIGH, restricted_modules=forbidden)
+    with InteractiveSandboxSession(security_policy=made) as session:
+        assert session.run("%who").kernel is KernelType.IPYTHON
+        with pytest.raises(SecurityViolationError, match="line 2"):
+            session.run("x = 1\nimport os")
+        assert session.run("x").exit_code == 1
+
+
+@pytest.mark.usefixtures("rich")
+def test_names_that_are_lost_are_told() -> None:
+    with InteractiveSandboxSession() as session:
+        ended = session.run("x = 1\nimport os\nos._exit(3)")
+        assert ended.exit_code == 3
+        assert ended.stderr.endswith("names of earlier runs are lost\n")
+        assert session.run("x").exit_code == 1
+        assert session.run("x = 2").notes == ()
 
 
 @pytest.mark.usefixtures("rich")
@@ -63,6 +92,31 @@ def test_where_there_is_no_ipython_the_runner_does_it_and_the_result_says_so() -
         with pytest.raises(SandboxTimeoutError):
             session.run("while True: pass", timeout=0.5)
         assert session.run("x").stdout == "1\n"
+
+
+@pytest.mark.parametrize(
+    ("cell", "left", "asked"),
+    [
+        ("%pip install -q a b\nx = 1", "\nx = 1", ["a", "b"]),
+        ("!pip install 'a>=1'  # for c", "", ["a>=1"]),
+        ("!pip3 install a&&echo b | cat", "!: &&echo b | cat", ["a"]),
+        ("!python -m pip install a; ls", "!: ; ls", ["a"]),
+        ("if 1:\n    %pip install a\n", "if 1:\n    pass\n", ["a"]),
+        ("%%time\n!pip install a", "%%time\n", ["a"]),
+        ("s = '''\n!pip install a\n'''\n!pip install b", "s = '''\n!pip install a\n'''\n", ["b"]),
+        ("s = f'''{x}\n%pip install a\n'''", "s = f'''{x}\n%pip install a\n'''", []),
+        ("s = '\f\x85'\n%pip install a", "s = '\f\x85'\n", ["a"]),
+        ("%%bash\n!pip install a\n", "%%bash\n!pip install a\n", []),
+        ("print('!pip install a')\r\n", "print('!pip install a')\r\n", []),
+    ],
+)
+def test_what_a_cell_asks_pip_for_is_taken_out(cell: str, left: str, asked: list[str]) -> None:
+    assert without_pip(cell) == (left, asked)
+
+
+def test_a_line_for_pip_that_no_shell_could_read_is_an_error() -> None:
+    with pytest.raises(ValidationError, match="cannot be read as a command"):
+        without_pip("!pip install 'a")
 
 
 def test_what_is_not_interactive_is_an_error() -> None:

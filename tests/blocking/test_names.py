@@ -1,14 +1,18 @@
 """A program moves over by changing its import: every name is there."""
 
 import json
+import re
 import warnings
+from dataclasses import fields
 
 import pytest
 
 import llm_sandbox_mcp
 from llm_sandbox_mcp import (
+    ArtifactSandboxSession,
     BackendCapabilities,
     ConsoleOutput,
+    InteractiveSandboxSession,
     SandboxBackend,
     SandboxError,
     SandboxSession,
@@ -20,6 +24,8 @@ from llm_sandbox_mcp import (
     register_backend,
 )
 from llm_sandbox_mcp.blocking import backends
+from llm_sandbox_mcp.blocking.options import Options
+from llm_sandbox_mcp.folders import CONFIGS
 
 NAMES = [
     "SandboxSession",
@@ -76,6 +82,14 @@ def test_a_name_is_there(name: str) -> None:
         assert issubclass(found, SandboxError)
 
 
+def test_the_page_has_every_name_and_every_argument() -> None:
+    page = (CONFIGS / "migration.md").read_text()
+    said = set(re.findall(r"`(\w+)`", page))
+    of_the_async_api = {"Artifact", "Execution", "Printed", "Profile", "Sandboxes", "Session", "load_profile"}
+    assert set(llm_sandbox_mcp.__all__) - {"__version__"} - of_the_async_api - said == set()
+    assert {field.name for field in fields(Options)} - said == set()
+
+
 def test_languages_and_backends_are_found_in_any_case() -> None:
     assert SupportedLanguage("Python") is SupportedLanguage.PYTHON
     assert SandboxBackend("DOCKER") is SandboxBackend.DOCKER
@@ -90,13 +104,21 @@ def test_languages_and_backends_are_found_in_any_case() -> None:
     }
 
 
+def test_what_old_programs_give_without_names() -> None:
+    assert SandboxSession("docker").options.backend is SandboxBackend.DOCKER
+    assert SandboxSession(SandboxBackend.PODMAN, None).options.engine == "podman"
+    drawing = ArtifactSandboxSession("docker", "python:3.12", None, "Python").options
+    assert (drawing.engine, drawing.image, drawing.lang) == ("docker", "python:3.12", "python")
+    assert InteractiveSandboxSession("bubblewrap", lang="PY", kernel_type="IPython").options.engine == "embedded"
+
+
 def test_results_are_values() -> None:
     output = ConsoleOutput(0, "", "1\n")
     assert output.success() and not ConsoleOutput(1).success()
-    assert json.loads(output.to_json()) == {"exit_code": 0, "stderr": "", "stdout": "1\n"}
+    assert json.loads(output.to_json()) == {"exit_code": 0, "stderr": "", "stdout": "1\n", "notes": []}
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        assert output.text == "1\n"
+        assert output.text() == "1\n"
     assert [one.category for one in caught] == [DeprecationWarning]
 
 
@@ -107,11 +129,20 @@ def test_a_program_adds_a_backend_of_its_own(monkeypatch: pytest.MonkeyPatch) ->
     )
     assert (get_backend("own"), made.builtin) == (made, False)
     assert made in list_backends()
-    own: object = SandboxSession(backend="own", lang="x")
-    assert own == ("own", {"lang": "x"})
+    made_by_it: list[object] = [SandboxSession(backend="own", lang="x"), SandboxSession("OWN", lang="x")]
+    for own in made_by_it:
+        assert own == ("own", {"lang": "x"})
+    for kind in (ArtifactSandboxSession, InteractiveSandboxSession):
+        with pytest.raises(UnsupportedBackendError, match=f"backend own: {kind.__name__} is of the backends"):
+            kind(backend="own")
+    register_backend("ours", lambda **arguments: SandboxSession("embedded", **arguments))
+    ours = SandboxSession("ours", lang="Ruby")
+    assert (ours.options.backend, ours.options.lang) == ("embedded", "ruby")
     for name in ("own", "docker", "no name", ""):
         with pytest.raises(ValidationError):
             register_backend(name, dict)
+    with pytest.raises(ValueError, match="no function"):
+        register_backend("other", 5)  # type: ignore[arg-type]
     with pytest.raises(UnsupportedBackendError):
         get_backend("none")
     assert get_backend("docker").capabilities.container_images

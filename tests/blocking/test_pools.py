@@ -1,19 +1,25 @@
 """Pools: many threads, each with a sandbox that nobody had before."""
 
 import threading
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from llm_sandbox_mcp import (
     ArtifactSandboxSession,
+    CommandFailedError,
     PoolClosedError,
     PoolConfig,
     PoolExhaustedError,
     SandboxSession,
+    SecurityViolationError,
     ValidationError,
     create_pool_manager,
 )
 from tests.containers.engines import until
+from tests.handlers.indexes import Wheels
+from tests.unit.local_index import local_index
 
 pytestmark = pytest.mark.usefixtures("library")
 
@@ -26,7 +32,7 @@ async def test_a_pool_is_filled_before_it_is_asked_and_says_so() -> None:
             assert session.run("print(1)").stdout == "1\n"
             stats = pool.get_stats()
             assert (stats["max_size"], stats["min_size"], stats["closed"]) == (3, 2, False)
-            assert stats["state_counts"]["busy"] == 1
+            assert (stats["state_counts"]["busy"], stats["state_counts"]["unhealthy"]) == (1, 0)
             assert 1 <= stats["total_size"] <= 3
     assert pool.get_stats()["closed"]
     with pytest.raises(PoolClosedError):
@@ -73,11 +79,50 @@ def test_sessions_of_a_pool_differ_in_what_sandboxes_do_not_have_a_part_in() -> 
     with create_pool_manager(config=PoolConfig(max_pool_size=2), execution_timeout=20) as pool:
         assert SandboxSession(pool=pool, backend="auto").options.execution_timeout == 20
         assert SandboxSession(pool=pool, execution_timeout=5).options.execution_timeout == 5
+        assert SandboxSession(pool=pool, execution_timeout=None).options.execution_timeout is None
+        assert SandboxSession(pool=pool, lang="PY", image=None).options.lang == "python"
         with ArtifactSandboxSession(pool=pool) as session:
             assert session.run("print(1)").plots == []
-        for arguments in ({"image": "a"}, {"runtime_configs": {"pids_limit": 9}}, {"lang": "ruby"}):
+        for arguments in (
+            {"image": "a"},
+            {"runtime_configs": {"pids_limit": 9}},
+            {"lang": "ruby"},
+            {"backend": "docker"},
+        ):
             with pytest.raises(ValidationError, match=next(iter(arguments))):
                 SandboxSession(pool=pool, **arguments)
+
+
+@pytest.fixture
+def with_index(library: None, profile_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The profile with an index that has one library."""
+    with local_index() as served:
+        served.pages.update(Wheels.small().pages)
+        own = tmp_path / "own.toml"
+        own.write_text(profile_file.read_text().replace("libraries = []", f'libraries = []\nindex = "{served.url}/"'))
+        monkeypatch.setenv("LLM_SANDBOX_PROFILE", str(own))
+        yield
+
+
+@pytest.mark.anyio
+@pytest.mark.usefixtures("with_index")
+async def test_the_sandboxes_of_a_pool_have_its_libraries() -> None:
+    with create_pool_manager(config=PoolConfig(min_pool_size=1), lang="Python", libraries=["tinyanswer"]) as pool:
+        await until(lambda: pool.get_stats()["state_counts"]["idle"] == 1, 60)
+        for _ in range(2):
+            with SandboxSession(pool=pool) as session:
+                assert session.run("import tinyanswer\nprint(tinyanswer.__name__)").stdout == "tinyanswer\n"
+
+
+@pytest.mark.usefixtures("with_index")
+def test_a_library_that_a_pool_cannot_have_is_an_error() -> None:
+    with create_pool_manager(libraries=["nobody-has-made-this"]) as pool, pytest.raises(CommandFailedError):
+        pool.acquire()
+    for libraries in ("tinyanswer", ["--index-url=x"]):
+        with pytest.raises(ValidationError, match="libraries"):
+            create_pool_manager(libraries=libraries)
+    with pytest.raises(SecurityViolationError, match="bash has no package manager"):
+        create_pool_manager(lang="bash", libraries=["tinyanswer"])
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,9 @@ ENDS = {
     + "import threading\nprint(session.run('print(1)').stdout, end='')\nt = threading.Thread(target=session.close)\nt.start()",
     "forks": OPEN
     + "import os\nif os.fork() == 0: os._exit(0)\nos.wait()\nprint(session.run('print(1)').stdout, end='')",
+    "has a pool, which is not its child's": "import os\nfrom llm_sandbox_mcp import PoolClosedError, create_pool_manager\n"
+    "pool = create_pool_manager()\nif os.fork() == 0:\n    try: pool.acquire()\n    except PoolClosedError: os._exit(1)\n"
+    "print(os.waitstatus_to_exitcode(os.wait()[1]))",
     "uses it in a child too": OPEN + "import os, sys\nsys.stdout.flush()\nif os.fork() == 0:\n"
     "    with SandboxSession() as own: print(own.run('print(1)').stdout, end='', flush=True)\n    sys.exit()\nos.wait()",
 }

@@ -1,8 +1,12 @@
 """Policies are rules: found however code is written, not where it only speaks of them, and enforced by every run."""
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from llm_sandbox_mcp import (
+    InteractiveSandboxSession,
     InvalidRegexPatternError,
     RestrictedModule,
     SandboxSession,
@@ -59,6 +63,39 @@ def test_what_is_less_bad_than_the_threshold_is_told_and_runs() -> None:
             assert session.is_safe(code) == (True, [INTERNAL])
             assert session.is_safe(code) == (True, [INTERNAL])  # they do not pile up
             assert session.run(code).stdout == "1\n"
+
+
+OURS = [
+    {"restricted_modules": [RestrictedModule("threading", "", HIGH), RestrictedModule("atexit", "", HIGH)]},
+    {"restricted_modules": [RestrictedModule("sys", "", HIGH), RestrictedModule("types", "", HIGH)]},
+    {"patterns": [SecurityPattern(r"\._\w+", "", HIGH), SecurityPattern(r"\b(rm|tar|cd) +-", "", HIGH)]},
+]
+"""What the package itself does in a sandbox, which no policy is for."""
+
+
+@pytest.mark.parametrize("forbidden", OURS)
+def test_only_what_the_program_gives_is_judged(forbidden: dict[str, Any], tmp_path: Path) -> None:
+    made = SecurityPolicy(HIGH, **forbidden)
+    (tmp_path / "a").write_text("copied")
+    with SandboxSession(security_policy=made) as session:
+        assert session.run("print(1)").stdout == "1\n"
+        session.copy_to_runtime(str(tmp_path / "a"), "/sandbox/a")
+        session.copy_from_runtime("/sandbox/a", str(tmp_path / "b"))
+        assert session.execute_command("cat a").stdout == "copied"
+    assert (tmp_path / "b").read_text() == "copied"
+    with InteractiveSandboxSession(security_policy=made) as interactive:
+        assert interactive.run("1 + 1").stdout == "2\n"
+
+
+def test_a_policy_holds_for_commands_and_as_long_as_the_session_is_open() -> None:
+    made = policy(MEDIUM)
+    with SandboxSession(security_policy=made) as session:
+        with pytest.raises(SecurityViolationError, match="line 1"):
+            session.execute_command("get('https://internal.example/a')")
+        made.add_restricted_module(RestrictedModule("json", "", HIGH))
+        assert session.is_safe("import json") == (True, [])
+        assert session.run("import json").exit_code == 0
+    assert not SandboxSession(security_policy=made).is_safe("import json")[0]
 
 
 def test_a_restricted_module_is_not_installed_in_any_version() -> None:

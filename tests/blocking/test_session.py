@@ -1,6 +1,7 @@
 """A session as programs written for LLM Sandbox use it; what failed there in silence is an error or the truth here."""
 
 import io
+import logging
 import tarfile
 import threading
 from collections.abc import Callable
@@ -112,13 +113,34 @@ def test_what_is_not_said_is_within_what_the_profile_allows(
     strict = tmp_path / "strict.toml"
     strict.write_text(profile_file.read_text().replace('timeout = "1d"', 'timeout = "20s"', 1))
     monkeypatch.setenv("LLM_SANDBOX_PROFILE", str(strict))
-    for arguments in ({}, {"default_timeout": None}):
+    unsaid: list[dict[str, Any]] = [{}, {"default_timeout": None}]
+    for arguments in unsaid:
         with SandboxSession(**arguments) as session:
             assert session.run("print(1)").stdout == "1\n"
             with pytest.raises(SecurityViolationError, match="at most 20"):
                 session.run("print(1)", timeout=21)
     with SandboxSession(execution_timeout=21) as session, pytest.raises(SecurityViolationError, match="at most 20"):
         session.run("print(1)")
+
+
+def test_who_asks_for_it_is_told_what_is_done(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = logging.getLogger("llm_sandbox_mcp")
+    monkeypatch.setattr(log, "handlers", [logging.NullHandler()])
+    monkeypatch.setattr(log, "level", logging.WARNING)
+    with SandboxSession(verbose=True, lang="PY") as session:
+        session.run("print('\x1b[31m')")
+        session.execute_command("false")
+    with SandboxSession() as session:
+        session.run("print(1)")
+    said = capsys.readouterr().err.splitlines()
+    assert [line.partition(",")[0] for line in said] == [
+        "opening a session in python on auto",
+        "ran python: ok",
+        "ran bash: error",
+        "closing the session",
+    ]
 
 
 def test_code_that_is_no_text_is_an_error() -> None:
@@ -147,6 +169,8 @@ def test_a_session_ends_with_its_lifetime() -> None:
             session.run("print(1)")
         assert raised.value.timeout_duration == 1.5
         assert not session.is_open
+        session.open()
+        assert session.run("print(1)").stdout == "1\n"
 
 
 def test_commands_run_in_the_folder_that_they_name_up_to_the_first_that_fails() -> None:
@@ -155,6 +179,8 @@ def test_commands_run_in_the_folder_that_they_name_up_to_the_first_that_fails() 
         assert session.execute_command("pwd").stdout == "/sandbox\n"
         assert session.execute_command("pwd", workdir="/sandbox/a b").stdout == "/sandbox/a b\n"
         assert session.execute_command("echo out; echo err >&2; exit 7") == ConsoleOutput(7, "err\n", "out\n")
+        assert session.execute_command("pwd & wait", workdir="/tmp").stdout == "/tmp\n"
+        assert session.execute_command("touch never", workdir="/none").exit_code == 1
         done = session.execute_commands(["touch made", ("pwd", "/tmp"), "false", "touch never"])
         assert (done.exit_code, session.execute_command("ls").stdout) == (1, "a b\nmade\n")
         with pytest.raises(ValidationError):
@@ -228,6 +254,10 @@ def test_an_installation_that_fails_is_raised_and_the_code_does_not_run() -> Non
         with pytest.raises(CommandFailedError):
             session.install(["a-library-that-nobody-has-made-7f3a"])
         assert session.execute_command("ls").stdout == ""
+    with pytest.raises(LibraryInstallationNotSupportedError, match="skip_environment_setup"):
+        SandboxSession(libraries=["numpy"], skip_environment_setup=True).open()
+    with SandboxSession() as session, pytest.raises(ValidationError, match="give a list"):
+        session.run("print(1)", libraries="numpy")
     without: list[dict[str, Any]] = [{"skip_environment_setup": True}, {"lang": "bash"}]
     for arguments in without:
         with SandboxSession(**arguments) as session, pytest.raises(LibraryInstallationNotSupportedError):
