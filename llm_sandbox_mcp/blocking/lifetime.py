@@ -1,0 +1,132 @@
+"""The life of a session that blocks: its sandbox is made, held in this process alone, and let go."""
+
+import logging
+import os
+import threading
+import time
+import weakref
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from ..sandboxes import Sandboxes, Session
+from .exceptions import NotOpenSessionError, SandboxTimeoutError, ValidationError, translated
+from .opened import shelf
+from .options import Options
+from .portal import Held, portal
+from .running import be_verbose, living
+from .values import SandboxBackend
+
+if TYPE_CHECKING:
+    from .pools import PoolManager
+
+_log = logging.getLogger(__name__)
+
+
+class Lifetime:
+    """A sandbox from `open` to `close`, for any number of threads; given up, it is closed in the background."""
+
+    def __init__(
+        self,
+        backend: SandboxBackend | str = SandboxBackend.AUTO,
+        pool: "PoolManager | None" = None,
+        **arguments: Any,
+    ) -> None:
+        arguments["backend"] = backend
+        self.options = pool.options_of(arguments) if pool is not None else Options(**arguments)
+        self._pool = pool
+        self._lock = threading.Lock()
+        self._turn = threading.Lock()
+        """Of a run with the change of interpreters that follows: another thread's run finds the new one."""
+        self._telling: set[int] = set()
+        """The threads that are in a callback of a run."""
+        self._held: Held[Session] | None = None
+        self._process = 0
+        self._generation = -1
+        self._until = float("inf")
+        self._longest = 0.0
+        """Seconds that the profile allows a run."""
+        self._made_with: Sandboxes | None = None
+        """What its sandbox was made with, whose rules hold as long as it is open."""
+        if self.options.verbose:
+            be_verbose()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has a sandbox."""
+        alive = self._process == os.getpid() and self._generation == portal.generation
+        return self._held is not None and alive and time.monotonic() < self._until
+
+    def open(self) -> None:
+        """Makes the sandbox, and installs the libraries that were asked for. Does nothing when it is open already."""
+        if not self.is_open:
+            self.close()  # what is left of one whose time is over, or of another process
+        with self._lock, translated():
+            if self._held is not None:
+                return
+            lifetime = self.options.session_timeout
+            sandboxes = self._sandboxes()
+            self._tell("opening a session in %s on %s", self.options.lang, sandboxes.service.profile.backend.name)
+            self._longest = sandboxes.service.profile.limits.timeout
+            held = portal.enter(living(sandboxes, self.options.lang, lifetime))
+            self._generation, self._process = portal.generation, os.getpid()
+            self._until = time.monotonic() + (lifetime or float("inf"))
+            # Given up without being closed: its sandbox need not wait for the end of the process.
+            self._given_up = weakref.finalize(self, held.let_go)
+            self._given_up.atexit = False
+            self._held, self._made_with = held, sandboxes
+        try:
+            with translated():
+                self._begin(held.value)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Destroys the sandbox, stopping what runs in it. Does nothing when it is closed already."""
+        with self._lock:
+            held, self._held, self._made_with = self._held, None, None
+        if held is not None:
+            self._tell("closing the session")
+            self._given_up.detach()
+            if self._process == os.getpid() and self._generation == portal.generation:
+                with translated():
+                    held.leave()
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _sandboxes(self) -> Sandboxes:
+        if self._pool is not None:
+            return self._pool.sandboxes
+        return self._made_with or shelf.get(self.options.profile())
+
+    def _begin(self, session: Session) -> None:
+        """What is done in a sandbox before its first run."""
+        portal.call(session.refresh)
+
+    def _tell(self, message: str, *values: object) -> None:
+        if self.options.verbose:
+            _log.info(message, *values)
+
+    def _opened(self) -> Session:
+        if time.monotonic() >= self._until:
+            raise SandboxTimeoutError(
+                f"the session is over after {self.options.session_timeout:g} s; open a new one",
+                self.options.session_timeout,
+            )
+        held = self._held
+        if held is None or not self.is_open:
+            raise NotOpenSessionError
+        return held.value
+
+    def _free(self) -> Session:
+        """The session; `ValidationError` in a callback, whose run would wait for what waits for it."""
+        if threading.get_ident() in self._telling:
+            raise ValidationError("a callback cannot use the session that calls it back; do it when the run has ended")
+        return self._opened()
