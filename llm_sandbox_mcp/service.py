@@ -267,6 +267,10 @@ class Service:
         """What a model needs to know to write code in a language here."""
         return await self._describer.describe(self.languages[name])
 
+    async def environment(self, language: str) -> Mapping[str, str]:
+        """What processes of a language have in their environment, such as the way to its programs and libraries."""
+        return (await self._places(self.languages[language])).env()
+
     def pool(self) -> PoolStatistics:
         """How many sandboxes there are, and what for."""
         return self._pool.statistics()

@@ -1,6 +1,7 @@
 """One run for a caller who waits: output as it appears, and all that a program does before it ends."""
 
 import logging
+import shlex
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -11,6 +12,7 @@ from ..errors import SandboxError
 from ..escaping import EscapingFormatter
 from ..results import Execution, Output
 from ..sandboxes import Printed, Sandboxes, Session
+from ..service import Service
 from ..tasks import open_tasks
 from .portal import portal
 from .values import StreamCallback
@@ -61,6 +63,12 @@ async def living(sandboxes: Sandboxes, language: str, lifetime: float | None) ->
             tasks.start_soon(expire, lifetime)
         yield session
         tasks.cancel_scope.cancel()
+
+
+async def exports(service: Service, language: str) -> str:
+    """Lines that have commands of the shell find the programs and libraries of a language, as its code does."""
+    own, of_shell = await service.environment(language), await service.environment("bash")
+    return "".join(f"export {name}={shlex.quote(own[name])}\n" for name in own if own[name] != of_shell.get(name))
 
 
 async def refresh(session: Session) -> None:

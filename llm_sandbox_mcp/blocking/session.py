@@ -24,7 +24,7 @@ from .lifetime import Lifetime
 from .options import WORKDIR, check_libraries, check_seconds
 from .outputs import output
 from .portal import portal
-from .running import ENDING, follow, refresh, together
+from .running import ENDING, exports, follow, refresh, together
 from .security import SecurityPattern, patterns_of
 from .values import ConsoleOutput, SandboxBackend, StreamCallback
 
@@ -76,10 +76,17 @@ class SandboxSession(Lifetime, metaclass=_Sessions):
         on_stdout: StreamCallback | None = None,
         on_stderr: StreamCallback | None = None,
     ) -> ConsoleOutput:
-        """Runs a command line in the sandbox's shell, in the working directory or the folder that is given."""
+        """Runs a command line in the sandbox's shell, in the working directory or the folder that is given.
+
+        It finds the programs and libraries of the session's language, as its code does.
+        """
         if not command:
             raise ValidationError("the command is empty; give one to run")
-        return self._command(command, workdir or self.options.workdir, on_stdout, on_stderr, judged=command)
+        self._free()
+        with translated():
+            known = portal.call(exports, self._sandboxes().service, self.options.lang)
+        line = f"{known}{command}"
+        return self._command(line, workdir or self.options.workdir, on_stdout, on_stderr, judged=command)
 
     def execute_commands(
         self,

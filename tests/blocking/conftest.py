@@ -7,6 +7,8 @@ import pytest
 
 from llm_sandbox_mcp.blocking.portal import portal
 from tests.engines import host_folder
+from tests.handlers.indexes import Wheels
+from tests.unit.local_index import local_index
 
 PROFILE = """\
 [limits]
@@ -47,6 +49,22 @@ def profile_file(folder: Path) -> Path:
 def library(embedded: None, profile_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """This process as such a program."""
     monkeypatch.setenv("LLM_SANDBOX_PROFILE", str(profile_file))
+
+
+@pytest.fixture
+def index() -> Iterator[str]:
+    """The address of an index that has one library, tinyanswer."""
+    with local_index() as served:
+        served.pages.update(Wheels.small().pages)
+        yield f"{served.url}/"
+
+
+@pytest.fixture
+def with_index(library: None, profile_file: Path, index: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process as a program whose profile has that index."""
+    own = tmp_path / "own.toml"
+    own.write_text(profile_file.read_text().replace("libraries = []", f'libraries = []\nindex = "{index}"'))
+    monkeypatch.setenv("LLM_SANDBOX_PROFILE", str(own))
 
 
 @pytest.fixture(autouse=True)

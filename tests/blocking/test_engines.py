@@ -34,6 +34,7 @@ timeout = "1d"
 languages = []
 [languages.python]
 libraries = []
+index = "{index}"
 [embedded]
 cache = "{folder}/cache"
 runtime = "{folder}/runtime"
@@ -45,11 +46,11 @@ reserved = 0.02
 
 @pytest.fixture(params=["embedded", "docker", "podman", "kubernetes"])
 def arguments(
-    request: pytest.FixtureRequest, folder: Path, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest, folder: Path, index: str, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[dict[str, Any]]:
     """The arguments that choose an engine."""
     anyio.run(need, request.param)
-    (folder / "engines.toml").write_text(PROFILE.format(folder=folder))
+    (folder / "engines.toml").write_text(PROFILE.format(folder=folder, index=index))
     monkeypatch.setenv("LLM_SANDBOX_PROFILE", str(folder / "engines.toml"))
     monkeypatch.setenv("KUBECONFIG", kubeconfig() or "")
     with ExitStack() as stack:
@@ -75,6 +76,12 @@ def test_a_session_runs_copies_and_ends(arguments: dict[str, Any], tmp_path: Pat
     assert (tmp_path / "made.txt").read_text() == "made\n"
 
 
+def test_commands_find_the_libraries_of_the_session(arguments: dict[str, Any]) -> None:
+    with SandboxSession(lang="python", libraries=["tinyanswer"], env_vars={"MODE": "b"}, **arguments) as session:
+        line = "python -c 'import os, tinyanswer; print(tinyanswer.__name__, os.environ[\"MODE\"])'"
+        assert session.execute_command(line) == ConsoleOutput(0, "", "tinyanswer b\n")
+
+
 def test_an_interactive_session_keeps_its_state(arguments: dict[str, Any]) -> None:
     with InteractiveSandboxSession(max_memory="128m", **arguments) as session:
         assert session.run("x = 41").exit_code == 0
@@ -89,7 +96,7 @@ def test_magics_work_where_a_session_installs_ipython(
     arguments: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     larger = folder / "larger.toml"
-    larger.write_text(PROFILE.format(folder=folder).replace('disk = "16MiB"', 'disk = "128MiB"'))
+    larger.write_text(PROFILE.format(folder=folder, index="").replace('disk = "16MiB"', 'disk = "128MiB"'))
     monkeypatch.setenv("LLM_SANDBOX_PROFILE", str(larger))
     with InteractiveSandboxSession(max_memory="512m", libraries=["ipython"], **arguments) as session:
         assert session.run("x = 41").kernel is KernelType.IPYTHON
@@ -104,6 +111,14 @@ def test_a_pool_serves_one_session_after_the_other(arguments: dict[str, Any]) ->
         for number in range(3):
             with SandboxSession(pool=pool) as session:
                 assert session.run(f"import os\nprint(os.listdir(), {number})").stdout == f"[] {number}\n"
+
+
+def test_the_sandboxes_of_a_pool_have_its_libraries(arguments: dict[str, Any]) -> None:
+    config = PoolConfig(max_pool_size=2, min_pool_size=1)
+    with create_pool_manager(config=config, libraries=["tinyanswer"], **arguments) as pool:
+        for _ in range(2):
+            with SandboxSession(pool=pool) as session:
+                assert session.run("import tinyanswer\nprint(tinyanswer.__name__)").stdout == "tinyanswer\n"
 
 
 @pytest.mark.parametrize("arguments", ["docker", "podman"], indirect=True)

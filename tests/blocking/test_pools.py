@@ -1,8 +1,6 @@
 """Pools: many threads, each with a sandbox that nobody had before."""
 
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -18,8 +16,6 @@ from llm_sandbox_mcp import (
     create_pool_manager,
 )
 from tests.containers.engines import until
-from tests.handlers.indexes import Wheels
-from tests.unit.local_index import local_index
 
 pytestmark = pytest.mark.usefixtures("library")
 
@@ -91,17 +87,6 @@ def test_sessions_of_a_pool_differ_in_what_sandboxes_do_not_have_a_part_in() -> 
         ):
             with pytest.raises(ValidationError, match=next(iter(arguments))):
                 SandboxSession(pool=pool, **arguments)
-
-
-@pytest.fixture
-def with_index(library: None, profile_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The profile with an index that has one library."""
-    with local_index() as served:
-        served.pages.update(Wheels.small().pages)
-        own = tmp_path / "own.toml"
-        own.write_text(profile_file.read_text().replace("libraries = []", f'libraries = []\nindex = "{served.url}/"'))
-        monkeypatch.setenv("LLM_SANDBOX_PROFILE", str(own))
-        yield
 
 
 @pytest.mark.anyio

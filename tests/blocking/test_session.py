@@ -187,6 +187,14 @@ def test_commands_run_in_the_folder_that_they_name_up_to_the_first_that_fails() 
             session.execute_command("")
 
 
+@pytest.mark.usefixtures("with_index")
+def test_commands_find_the_programs_and_libraries_of_the_session(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text("import os, tinyanswer\nprint(tinyanswer.__name__, os.environ['MODE'])\n")
+    with SandboxSession(libraries=["tinyanswer"], env_vars={"MODE": "a 'b'"}) as session:
+        session.copy_to_runtime(tmp_path / "program.py", "/sandbox/program.py")
+        assert session.execute_command("python /sandbox/program.py") == ConsoleOutput(0, "", "tinyanswer a 'b'\n")
+
+
 def test_files_and_folders_are_copied_empty_ones_too(tmp_path: Path) -> None:
     (tmp_path / "in" / "deep").mkdir(parents=True)
     (tmp_path / "in" / "deep" / "bytes").write_bytes(bytes(range(256)))
