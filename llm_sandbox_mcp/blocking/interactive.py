@@ -103,6 +103,8 @@ class InteractiveSandboxSession(SandboxSession):
     ) -> None:
         if language_name(lang) != "python":
             raise LanguageNotSupportedError(f"{lang}: interactive sessions are in python; use SandboxSession")
+        if arguments.get("pool") is not None:
+            raise ValidationError("pool: an interactive session has a sandbox of its own; leave it out")
         try:
             kernel = KernelType(kernel_type)
         except ValueError:

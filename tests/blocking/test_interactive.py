@@ -1,5 +1,7 @@
 """Names stay, magics work where IPython is, and an interpreter that was interrupted lives on."""
 
+import threading
+
 import pytest
 
 from llm_sandbox_mcp import (
@@ -76,6 +78,33 @@ def test_a_cell_that_takes_too_long_is_interrupted_and_names_stay() -> None:
 
 
 @pytest.mark.usefixtures("rich")
+def test_what_a_cell_says_of_errors_arrives_as_it_appears_and_another_thread_can_stop_it() -> None:
+    with InteractiveSandboxSession(history_size=5) as session:
+        session.run("x = 1")
+
+        def stop(text: str) -> None:
+            if text == "begun\n":
+                stopping.start()
+
+        stopping = threading.Thread(target=session.interrupt)
+        done = session.run(
+            "import sys, time\nprint('begun', file=sys.stderr)\nwhile True: time.sleep(1)", on_stderr=stop
+        )
+        stopping.join()
+        assert done.exit_code == 130
+        assert "KeyboardInterrupt" in done.stderr
+        assert session.run("x").stdout.endswith(": 1\n")
+
+
+@pytest.mark.usefixtures("rich")
+def test_as_much_of_history_is_kept_as_is_said() -> None:
+    with InteractiveSandboxSession(history_size=5) as session:
+        for number in range(12):
+            session.run(f"{number}")
+        assert session.run("print(_12, 1 in _oh)").stdout == "11 False\n"
+
+
+@pytest.mark.usefixtures("rich")
 def test_pip_installs_from_outside_the_sandbox() -> None:
     with InteractiveSandboxSession() as session:
         assert session.run("%pip install -q iniconfig\nimport iniconfig").exit_code == 0
@@ -126,3 +155,5 @@ def test_what_is_not_interactive_is_an_error() -> None:
         InteractiveSandboxSession(kernel_type="julia")
     with pytest.raises(ValidationError, match="history_size"):
         InteractiveSandboxSession(history_size=-1)
+    with pytest.raises(ValidationError, match="pool"):
+        InteractiveSandboxSession(pool=object())
