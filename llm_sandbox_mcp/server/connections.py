@@ -18,8 +18,10 @@ WHOLE = 120.0
 """Seconds that it may take for all of one; no request has more than 4 MiB."""
 UNREAD = 60.0
 """Seconds that it may leave an answer unread, or be out of reach while there is one for it."""
-_WAITING = 2048
+WAITING = 2048
 """Connections that may wait to be taken."""
+_AT_ONCE = 8
+"""Connections that are taken in one go; three goes are begun before one of the first can be refused."""
 _MORE = 16
 """Connections that are still told why they are refused."""
 
@@ -33,8 +35,7 @@ def prepare(listener: socket.socket) -> None:
 
 def bounded(most: int) -> dict[str, Any]:
     """Settings for uvicorn by which requests beyond so many connections are answered with status 503."""
-    # As many are taken in one go as may wait, before one of them can be refused.
-    return {"http": _Connection, "limit_concurrency": most, "backlog": min(most, _WAITING)}
+    return {"http": _Connection, "limit_concurrency": most, "backlog": _AT_ONCE}
 
 
 class _Connection(H11Protocol):

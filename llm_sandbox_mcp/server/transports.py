@@ -47,7 +47,7 @@ async def serve_http(server: Server[Any], service: Service, host: str, port: int
     """
     import uvicorn
 
-    from .connections import bounded, prepare
+    from .connections import WAITING, bounded, prepare
 
     section = service.profile.http
     token = await read_token(section.token_file) if section.token_file else None
@@ -66,6 +66,10 @@ async def serve_http(server: Server[Any], service: Service, host: str, port: int
     )
 
     class Serving(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            listener.listen(WAITING)  # for the event loop, as many are taken in one go as may wait
+
         @contextmanager
         def capture_signals(self) -> Iterator[None]:
             yield  # uvicorn's own handlers would raise the signal once more at the end
