@@ -19,6 +19,13 @@ class SandboxError(Exception):
 class ProfileError(SandboxError):
     """The operator's profile, or a handler folder, has a mistake; raised at start only, with file and key."""
 
+    def __init__(self, message: str, key: str = "", reason: str = "") -> None:
+        super().__init__(message)
+        self.key = key
+        """Such as limits.memory, where it is about one."""
+        self.reason = reason
+        """The message without file and key."""
+
 
 class RequestError(SandboxError):
     """The caller asked for something that cannot be; nothing was started, nothing was lost."""

@@ -124,7 +124,8 @@ def load_profile(source: str | None = None, over: Mapping[str, Any] | None = Non
     try:
         rules_of(profile.rules)
     except ValueError as error:
-        raise ProfileError(f"{path}: {error}") from error
+        key, _, reason = str(error).partition(": ")
+        raise ProfileError(f"{path}: {error}", key, reason) from error
     named = own.get("languages", {})
     profile._origin = _Origin(path, tuple(name for name, section in named.items() if section.get("libraries")))
     return profile

@@ -46,5 +46,5 @@ def as_model(model: type[_Model], settings: Mapping[str, Any], path: Path, *, kn
         message = first["msg"].removeprefix("Value error, ")
         if first["type"] == "extra_forbidden":
             message = f"no such key; {known} lists them all"
-        words = [".".join(map(str, first["loc"])), _MESSAGES.get(first["type"], message)]
-        raise ProfileError(f"{path}: {': '.join(filter(None, words))}") from error
+        key, reason = ".".join(map(str, first["loc"])), _MESSAGES.get(first["type"], message)
+        raise ProfileError(f"{path}: {': '.join(filter(None, (key, reason)))}", key, reason) from error

@@ -27,23 +27,23 @@ def apply(overlay: Overlay, client: Any) -> None:
 
 def _docker(overlay: Overlay, api: Any) -> None:
     if api.base_url.startswith("http+docker:"):
-        overlay.set("docker", "host", f"unix://{api.get_adapter(api.base_url).socket_path}")
+        overlay.set("client", "docker.host", f"unix://{api.get_adapter(api.base_url).socket_path}")
         return
     secured = api.base_url.startswith("https:")
-    overlay.set("docker", "host", api.base_url.replace("https:" if secured else "http:", "tcp:", 1))
+    overlay.set("client", "docker.host", api.base_url.replace("https:" if secured else "http:", "tcp:", 1))
     if secured:
         if not isinstance(api.verify, str):
             raise overlay.refuse(
                 "client", "it trusts no authority of its own: give TLSConfig(ca_cert=..., verify=True)"
             )
-        overlay.set("docker", "ca", api.verify)
+        overlay.set("client", "docker.ca", api.verify)
         if api.cert:
-            overlay.set("docker", "cert", api.cert[0])
-            overlay.set("docker", "key", api.cert[1])
+            overlay.set("client", "docker.cert", api.cert[0])
+            overlay.set("client", "docker.key", api.cert[1])
 
 
 def _podman(overlay: Overlay, client: Any) -> None:
     url = client.api.base_url
     if url.scheme != "http+unix":
         raise overlay.refuse("client", "it is not on a socket of this machine: forward it to one, and connect to that")
-    overlay.set("podman", "host", f"unix://{unquote(url.netloc)}")
+    overlay.set("client", "podman.host", f"unix://{unquote(url.netloc)}")

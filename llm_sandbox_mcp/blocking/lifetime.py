@@ -32,7 +32,7 @@ class Lifetime:
         **arguments: Any,
     ) -> None:
         arguments["backend"] = backend
-        self.options = pool.options_of(arguments) if pool is not None else Options(**arguments)
+        self.options = pool.options_of(arguments) if pool is not None else Options.of(**arguments)
         self._pool = pool
         self._lock = threading.Lock()
         self._turn = threading.Lock()

@@ -2,10 +2,11 @@
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from ..errors import UnknownLanguage
 from ..languages import included_languages
@@ -15,16 +16,26 @@ from ..units import docker_size, parse_size
 from . import clients, runtime_configs, security
 from .backends import get_backend
 from .exceptions import ValidationError, translated
+from .mounts import mounts
 from .overlay import ENGINES, Overlay
 from .security import SecurityPolicy
-from .values import SandboxBackend
+from .values import WORKDIR, SandboxBackend
 
-WORKDIR = "/sandbox"
 _IMAGES = (*ENGINES, "kubernetes")
 _MICROMAMBA = "mambaorg/micromamba:latest"
 _DEFAULT_TIMEOUT = 60.0
 _OF_A_PROCESS = frozenset(("environment", "env", "user", "working_dir", "stdin_open", "tty"))
 """What of `runtime_configs` a process is started with, and not its container."""
+_KINDS: tuple[tuple[str, Any, str], ...] = (
+    ("image", str, "name of an image"),
+    ("dockerfile", str | os.PathLike, "path"),
+    ("container_id", str, "name or id of a container"),
+    ("kube_namespace", str, "name of a namespace"),
+    ("runtime_configs", Mapping, "table"),
+    ("pod_manifest", Mapping, "table"),
+    ("security_policy", SecurityPolicy, "SecurityPolicy"),
+)
+"""What arguments can be, where a profile does not tell."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,48 +78,70 @@ class Options:
     def __post_init__(self) -> None:
         object.__setattr__(self, "lang", language_name(self.lang))
         object.__setattr__(self, "backend", SandboxBackend(get_backend(self.backend).name))
+        if not self.workdir or runtime_configs.is_workdir(self.workdir):
+            object.__setattr__(self, "workdir", WORKDIR)
         check_libraries(self.libraries)
+        for name, kind, what in _KINDS:
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, kind):
+                raise ValidationError(f"backend {self.backend}: {name}: {str(value)[:40]!r} is no {what}")
         if self.image is not None and self.dockerfile is not None:
             raise ValidationError("image and dockerfile are both given; an image comes from one of them")
         for name in ("default_timeout", "execution_timeout", "session_timeout"):
             check_seconds(name, getattr(self, name))
 
+    @classmethod
+    def of(cls, **arguments: Any) -> Self:
+        """What a program says."""
+        cls.check_names(arguments)
+        return cls(**arguments)
+
+    @classmethod
+    def check_names(cls, arguments: Mapping[str, Any]) -> None:
+        """Raises `ValidationError` for an argument that there is not."""
+        known = ["pool", *(field.name for field in fields(cls))]
+        for name in arguments:
+            if name not in known:
+                near = " or ".join(get_close_matches(name, known)) or f"one of {', '.join(known)}"
+                backend = arguments.get("backend", SandboxBackend.AUTO)
+                raise ValidationError(
+                    f"backend {backend}: {name}: there is no such argument; leave it out, or give {near}"
+                )
+
     def profile(self, over: Mapping[str, Mapping[str, Any]] | None = None) -> Profile:
         """The profile that `LLM_SANDBOX_PROFILE` names, or `library`, with these arguments laid over it."""
         overlay = Overlay(self.engine, {name: dict(values) for name, values in (over or {}).items()})
-        overlay.set("backend", "name", overlay.backend)
+        overlay.set("backend", "backend.name", overlay.backend)
         self._refuse(overlay)
         self._image(overlay)
         if self.max_memory:
             self._memory(overlay, self.max_memory)
-        if self.runtime_configs:
-            runtime_configs.apply(overlay, self.lang, self.runtime_configs)
+        runtime_configs.apply(overlay, self.lang, runtime_configs.given(self.runtime_configs))
         if self.client is not None:
             clients.apply(overlay, self.client)
-        mounts = self.mounts or ()
-        for mount in [mounts] if isinstance(mounts, str | Mapping) else mounts:
-            _mount(overlay, mount)
-        if self.env_vars:
-            overlay.language(self.lang, "env", {str(name): str(text) for name, text in self.env_vars.items()})
+        if self.mounts is not None:
+            mounts(overlay, "mounts", self.mounts)
+        if self.env_vars is not None:
+            overlay.environment("env_vars", self.lang, runtime_configs.variables(overlay, "env_vars", self.env_vars))
         if self.kube_namespace is not None:
             overlay.only("kube_namespace", "kubernetes")
-            overlay.set("kubernetes", "namespace", self.kube_namespace)
+            overlay.set("kube_namespace", "kubernetes.namespace", self.kube_namespace)
         if self.pod_manifest is not None:
             overlay.only("pod_manifest", "kubernetes")
-            overlay.set("kubernetes", "pod_manifest", dict(self.pod_manifest))
+            overlay.set("pod_manifest", "kubernetes.pod_manifest", dict(self.pod_manifest))
         if self.security_policy is not None:
             security.apply(overlay, self.security_policy)
         with translated():
-            return load_profile(named_profile() or "library", overlay.settings)
+            return overlay.profile(named_profile() or "library")
 
     def _memory(self, overlay: Overlay, wanted: str) -> None:
-        size = docker_size(wanted)
+        size = docker_size(str(wanted))
         if size is None:
-            raise overlay.refuse("max_memory", f"{wanted!r} is no size, such as 512m or 1GB")
+            raise overlay.refuse("max_memory", f"{str(wanted)[:40]!r} is no size, such as 512m or 1GB")
         named = named_profile()
         with translated():
             if named is None or load_profile(named).limits.memory > parse_size(size):
-                overlay.set("limits", "memory", size)
+                overlay.set("max_memory", "limits.memory", size)
 
     @property
     def engine(self) -> str:
@@ -118,7 +151,8 @@ class Options:
             return "embedded"
         if named is SandboxBackend.MICROMAMBA:
             return "docker"
-        of_containers = (self.image, self.dockerfile, self.client, self.container_id, self.mounts)
+        of_containers = [self.image, self.dockerfile, self.client, self.container_id, self.mounts]
+        of_containers += map(runtime_configs.given(self.runtime_configs).get, runtime_configs.OF_CONTAINERS)
         if named is SandboxBackend.AUTO and any(value is not None for value in of_containers):
             podman = type(self.client).__module__.partition(".")[0] == "podman"
             return "podman" if podman else "docker"
@@ -138,16 +172,16 @@ class Options:
         section = "kubernetes" if overlay.backend == "kubernetes" else "containers"
         image = self.image
         if self.backend is SandboxBackend.MICROMAMBA:
-            overlay.set(section, "prefix", ["micromamba", "run", "-n", self.environment])
-            overlay.set(section, "environment", _micromamba_root(self.environment))
+            overlay.set("environment", f"{section}.prefix", ["micromamba", "run", "-n", self.environment])
+            overlay.set("environment", f"{section}.environment", _micromamba_root(self.environment))
             image = image or (None if self.dockerfile else _MICROMAMBA)
         elif self.environment != "base":
             raise overlay.refuse("environment", "it is for micromamba: leave it out, or name that backend")
         if image is not None:
             overlay.only("image", *_IMAGES)
-            overlay.set(section, "images", {self.lang: image})
+            overlay.set("image", f"{section}.images", {self.lang: image})
             if overlay.backend in ENGINES:
-                overlay.set(section, "pull", "missing")
+                overlay.set("image", f"{section}.pull", "missing")
         if self.dockerfile is not None:
             overlay.only("dockerfile", *ENGINES)
             path = Path(self.dockerfile).resolve()
@@ -155,18 +189,19 @@ class Options:
                 raise overlay.refuse("dockerfile", f"there is no file {path}")
             # Another text is another image.
             digest = hashlib.sha256(path.read_bytes()).hexdigest()[:12]
-            overlay.set(section, "images", {self.lang: f"llm-sandbox-mcp-own-{self.lang}:{digest}"})
-            overlay.set(section, "dockerfiles", {self.lang: str(path)})
+            overlay.set("dockerfile", f"{section}.images", {self.lang: f"llm-sandbox-mcp-own-{self.lang}:{digest}"})
+            overlay.set("dockerfile", f"{section}.dockerfiles", {self.lang: str(path)})
         if self.container_id is not None:
             self._join(overlay, section, self.container_id)
 
     def _join(self, overlay: Overlay, section: str, container: str) -> None:
         overlay.only("container_id", *_IMAGES)
         made_with = [name for name in ("image", "dockerfile", "mounts", "pod_manifest") if getattr(self, name)]
-        made_with += [f"runtime_configs[{name!r}]" for name in self.runtime_configs or () if name not in _OF_A_PROCESS]
+        configs = runtime_configs.given(self.runtime_configs)
+        made_with += [runtime_configs.named(name) for name in configs if name not in _OF_A_PROCESS]
         for name in made_with:
             raise overlay.refuse(name, f"{container} of container_id is there already, as it was made: leave one out")
-        overlay.set(section, "join", container)
+        overlay.set("container_id", f"{section}.join", container)
 
 
 def check_seconds(name: str, seconds: object) -> None:
@@ -177,9 +212,13 @@ def check_seconds(name: str, seconds: object) -> None:
 
 
 def check_libraries(libraries: Sequence[str] | None) -> None:
-    """Raises `ValidationError` for one text, whose letters would be installed."""
+    """Raises `ValidationError` for what is no list of names, such as one text, whose letters would be installed."""
     if isinstance(libraries, str):
         raise ValidationError(f"libraries is a text; give a list, such as [{libraries!r}]")
+    if libraries is not None and not (
+        isinstance(libraries, Collection) and all(isinstance(library, str) for library in libraries)
+    ):
+        raise ValidationError(f"libraries is {str(libraries)[:40]}; give a list of names, such as ['requests']")
 
 
 def language_name(name: str) -> str:
@@ -193,17 +232,3 @@ def language_name(name: str) -> str:
 def _micromamba_root(environment: str) -> str:
     root = "/opt/conda"
     return root if environment == "base" else f"{root}/envs/{environment}"
-
-
-def _mount(overlay: Overlay, mount: Any) -> None:
-    """One of the engine's package, a table of the same keys, or a text such as /data:/data:ro."""
-    if isinstance(mount, str):
-        runtime_configs.bind(overlay, "mounts", mount)
-        return
-    if not isinstance(mount, Mapping):
-        raise overlay.refuse("mounts", f"{str(mount)[:40]!r} is neither a mount nor a text such as /data:/data:ro")
-    values = {str(key).lower(): value for key, value in dict(mount).items()}
-    if values.get("type", "bind") != "bind":
-        raise overlay.refuse("mounts", f"{values['type']!r} is no kind that there is: bind")
-    readonly = values.get("readonly") or values.get("read_only")
-    runtime_configs.mount(overlay, "mounts", values.get("source"), values.get("target"), writable=not readonly)

@@ -1,9 +1,11 @@
 """What a program's arguments come to: settings of a profile, in the words of its file."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..errors import ProfileError
+from ..profile import Profile, load_profile
 from .exceptions import ValidationError
 
 
@@ -13,28 +15,46 @@ class Overlay:
 
     backend: str
     settings: dict[str, dict[str, Any]] = field(default_factory=dict)
+    _set_by: dict[str, str] = field(default_factory=dict)
+    """The argument that has set each key, for errors: a program has not written the key."""
 
-    def set(self, section: str, key: str, value: object) -> None:
-        """Sets a key of the profile."""
-        self.settings.setdefault(section, {})[key] = value
+    def set(self, argument: str, key: str, value: object) -> None:
+        """Sets a key of the profile, such as limits.memory."""
+        section, _, name = key.partition(".")
+        self.settings.setdefault(section, {})[name] = value
+        self._set_by[key] = argument
 
-    def extend(self, section: str, key: str, values: Sequence[object]) -> None:
+    def add(self, argument: str, key: str, value: object) -> None:
         """Adds to a list of the profile."""
-        self.settings.setdefault(section, {}).setdefault(key, []).extend(values)
+        section, _, name = key.partition(".")
+        values = self.settings.setdefault(section, {}).setdefault(name, [])
+        self._set_by[f"{key}.{len(values)}"] = argument
+        values.append(value)
 
-    def language(self, name: str, key: str, value: Mapping[str, str]) -> None:
-        """Adds to a table of one language."""
-        table = self.settings.setdefault("languages", {}).setdefault(name, {})
-        table[key] = {**table.get(key, {}), **value}
+    def environment(self, argument: str, language: str, variables: Mapping[str, str]) -> None:
+        """Adds to the environment variables of one language."""
+        table = self.settings.setdefault("languages", {}).setdefault(language, {}).setdefault("env", {})
+        self._set_by |= {f"languages.{language}.env.{name}": argument for name in variables}
+        table |= variables
 
-    def only(self, parameter: str, *backends: str) -> None:
+    def profile(self, base: str) -> Profile:
+        """The profile with these settings laid over it; a mistake in one names the argument that has set it."""
+        try:
+            return load_profile(base, self.settings)
+        except ProfileError as error:
+            for key, argument in self._set_by.items():
+                if f"{error.key}.".startswith(f"{key}.") or (error.key and key.startswith(f"{error.key}.")):
+                    raise self.refuse(argument, error.reason) from error
+            raise
+
+    def only(self, argument: str, *backends: str) -> None:
         """Raises `ValidationError` unless the backend is one of these."""
         if self.backend not in backends:
-            raise self.refuse(parameter, f"it is for {' and '.join(backends)}: leave it out, or name such a backend")
+            raise self.refuse(argument, f"it is for {' and '.join(backends)}: leave it out, or name such a backend")
 
-    def refuse(self, parameter: str, why: str) -> ValidationError:
-        """The error for an argument, which names the backend and the parameter."""
-        return ValidationError(f"backend {self.backend}: {parameter}: {why}")
+    def refuse(self, argument: str, why: str) -> ValidationError:
+        """The error for an argument, which names the backend and the argument."""
+        return ValidationError(f"backend {self.backend}: {argument}: {why}")
 
 
 ENGINES = ("docker", "podman")

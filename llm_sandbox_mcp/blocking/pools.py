@@ -115,6 +115,7 @@ class PoolManager:
 
     def options_of(self, arguments: Mapping[str, Any]) -> Options:
         """The options of a session: the pool's, but for what sessions can differ in."""
+        Options.check_names(arguments)
         given = {name: value for name, value in arguments.items() if value is not None or name in _TIMES}
         asked = Options(backend=given.pop("backend", SandboxBackend.AUTO)).engine
         if asked not in ("auto", self._options.engine):
@@ -185,7 +186,7 @@ def create_pool_manager(
     namespace = arguments.pop("namespace", None)
     if namespace is not None:
         arguments["kube_namespace"] = namespace
-    options = Options(client=client, backend=backend, lang=lang, **arguments)
+    options = Options.of(client=client, backend=backend, lang=lang, **arguments)
     return PoolManager(config or PoolConfig(), options, libraries or ())
 
 

@@ -105,9 +105,9 @@ def validate_package_name(library: str, language: str) -> str:
 def apply(overlay: Overlay, policy: SecurityPolicy) -> None:
     """Makes the policy the rules of a profile, one for each pattern and module."""
     threshold = SecurityIssueSeverity(policy.severity_threshold)
-    overlay.set("rules", "preset", policy.preset)
-    overlay.set("rules", "block", threshold.name.lower() if threshold else "")
-    overlay.set("rules", "custom", list(_rules(policy)))
+    overlay.set("security_policy", "rules.preset", policy.preset)
+    overlay.set("security_policy", "rules.block", threshold.name.lower() if threshold else "")
+    overlay.set("security_policy", "rules.custom", list(_rules(policy)))
 
 
 def patterns_of(policy: SecurityPolicy, findings: Sequence[Finding]) -> list[SecurityPattern]:

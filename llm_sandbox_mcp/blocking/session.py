@@ -21,12 +21,12 @@ from .exceptions import (
     translated,
 )
 from .lifetime import Lifetime
-from .options import WORKDIR, check_libraries, check_seconds
+from .options import check_libraries, check_seconds
 from .outputs import output
 from .portal import portal
 from .running import ENDING, exports, follow, refresh, together
 from .security import SecurityPattern, patterns_of
-from .values import ConsoleOutput, SandboxBackend, StreamCallback
+from .values import WORKDIR, ConsoleOutput, SandboxBackend, StreamCallback
 
 Command = str | tuple[str, str | None]
 """A command line of the shell, or one with the folder that it runs in."""

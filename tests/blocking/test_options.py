@@ -1,6 +1,7 @@
 """Each argument of a session has its effect on the profile, or is an error that names backend and argument."""
 
 import contextlib
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,18 @@ import docker
 import podman
 import pytest
 
-from llm_sandbox_mcp import SandboxBackend, SupportedLanguage, UnsupportedBackendError, ValidationError
+from llm_sandbox_mcp import (
+    ArtifactSandboxSession,
+    InteractiveSandboxSession,
+    PoolManager,
+    SandboxBackend,
+    SandboxSession,
+    SecurityPolicy,
+    SupportedLanguage,
+    UnsupportedBackendError,
+    ValidationError,
+    create_pool_manager,
+)
 from llm_sandbox_mcp.blocking.options import Options
 from llm_sandbox_mcp.profile import Profile
 
@@ -51,6 +63,9 @@ MEANT: list[tuple[dict[str, Any], str, object]] = [
     ({"image": "a", "lang": "js"}, "containers.images", {"javascript": "a"}),
     ({"env_vars": {"A": "1"}, "lang": "Py"}, "languages.python.env", {"A": "1"}),
     ({"mounts": ["/data:/in:ro,z"]}, "containers.mounts", ({"source": "/data", "target": "/in", "writable": False},)),
+    ({"mounts": {"source": "/data", "target": "/in"}}, "backend.name", "docker"),
+    ({"workdir": None}, "backend.name", "auto"),
+    ({"workdir": "/sandbox/"}, "backend.name", "auto"),
     ({"mounts": "/data:/in"}, "containers.mounts", ({"source": "/data", "target": "/in", "writable": True},)),
     ({"max_memory": "1GB"}, "limits.memory", 1024 * MIB),
     ({"max_memory": "1GB", "runtime_configs": {"mem_limit": "64m"}}, "limits.memory", 64 * MIB),
@@ -78,6 +93,7 @@ CONFIGS: list[tuple[dict[str, Any], str, object]] = [
     ({"network_disabled": True}, "network.mode", "none"),
     ({"environment": {"A": 1}}, "languages.python.env", {"A": "1"}),
     ({"environment": ["A=1=2"]}, "languages.python.env", {"A": "1=2"}),
+    ({"mem_limit": None, "pids_limit": 32}, "limits.pids", 32),
 ]
 
 OF_CONTAINERS: list[tuple[dict[str, Any], str, object]] = [
@@ -96,6 +112,12 @@ OF_CONTAINERS: list[tuple[dict[str, Any], str, object]] = [
     ),
     ({"volumes": {"/data": "/in"}}, "containers.mounts", ({"source": "/data", "target": "/in", "writable": True},)),
     ({"volumes": ["/data:/in"]}, "containers.mounts", ({"source": "/data", "target": "/in", "writable": True},)),
+    ({"mounts": "/data:/in"}, "containers.mounts", ({"source": "/data", "target": "/in", "writable": True},)),
+    (
+        {"mounts": [docker.types.Mount("/in", "/data", type="bind", read_only=True)]},
+        "containers.mounts",
+        ({"source": "/data", "target": "/in", "writable": False},),
+    ),
     ({"volumes": ["/data:/in:ro,z"]}, "containers.mounts", ({"source": "/data", "target": "/in", "writable": False},)),
 ]
 
@@ -104,16 +126,31 @@ ALWAYS: list[dict[str, Any]] = [
     {"read_only": True},
     {"cap_drop": ["ALL"]},
     {"security_opt": ["no-new-privileges:true"]},
+    {"security_opt": "no-new-privileges"},
     {"auto_remove": True},
+    {"auto_remove": False, "remove": False},
     {"detach": True},
+    {"detach": False},
     {"tty": False},
+    {"working_dir": "/sandbox/"},
+    dict.fromkeys(("mem_limit", "cpus", "pids_limit", "network_mode", "user", "volumes", "cap_add", "working_dir")),
 ]
 
+KINDS = ("image", "dockerfile", "container_id", "kube_namespace", "runtime_configs", "pod_manifest", "security_policy")
 TIMES = ("default_timeout", "execution_timeout", "session_timeout")
 NO_TIMES: list[Any] = ["5", "5s", True, [], float("nan")]
-NO_NUMBERS: list[Any] = ["x", None, [], 10**400]
+NO_NUMBERS: list[Any] = ["x", [], 10**400]
 NO_PIDS: list[Any] = [0, -1, 7, "x", 8.5, float("inf"), []]
-NO_VOLUMES: list[Any] = [None, "/a:/b", {"/a": {}}, ["/a:/b:rx"], {"/a": {"bind": "/b", "mode": "ro;z"}}]
+NO_VOLUMES: list[Any] = [
+    5,
+    "/a:/b",
+    ["a:/b"],
+    [None],
+    {"/a": 5},
+    {"/a": {}},
+    ["/a:/b:rx"],
+    {"/a": {"bind": "/b", "mode": "ro;z"}},
+]
 CPUS = ("cpus", "cpu_count", "nano_cpus", "cpu_quota")
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"backend": "embedded", "image": "a"}, "backend embedded: image: it is for"),
@@ -123,7 +160,9 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"backend": "embedded", "mounts": ["/a:/b"]}, "backend embedded: mounts"),
     ({"backend": "docker", "mounts": [{"type": "volume", "source": "a", "target": "/b"}]}, "backend docker: mounts"),
     ({"mounts": ["/a:/b:readonly"]}, "backend docker: mounts: 'readonly' is no mode that there is: ro, rw"),
-    ({"mounts": [5]}, "backend docker: mounts: '5' is neither"),
+    *(({"mounts": wrong}, "backend docker: mounts: '5' is neither") for wrong in (5, [5])),
+    *(({"mounts": wrong}, "backend docker: mounts: 'None' is no path") for wrong in ({}, {"source": "/a"})),
+    ({"runtime_configs": {"mounts": 5}}, r"backend docker: runtime_configs\['mounts'\]: '5' is neither"),
     *(
         (
             {"backend": "docker", "runtime_configs": {"volumes": wrong}},
@@ -131,6 +170,14 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         )
         for wrong in NO_VOLUMES
     ),
+    *(({"libraries": wrong}, "libraries is .*; give a list of names") for wrong in (5, [5])),
+    *(({name: 5}, f"backend auto: {name}: '5' is no ") for name in KINDS),
+    ({"env_vars": 5}, "backend auto: env_vars: it must be a table"),
+    ({"max_memory": 5.5}, "backend auto: max_memory: Input should be greater"),
+    ({"backend": "kubernetes", "kube_namespace": "A B"}, "backend kubernetes: kube_namespace: "),
+    ({"backend": "kubernetes", "pod_manifest": {"spec": 5}}, "backend kubernetes: pod_manifest: "),
+    ({"backend": "micromamba", "environment": 5}, "backend docker: environment: "),
+    ({"security_policy": SecurityPolicy(preset="none")}, "backend auto: security_policy: no preset is named"),
     ({"libraries": "numpy"}, r"libraries is a text; give a list, such as \['numpy'\]"),
     ({"max_memory": "much"}, "backend auto: max_memory: 'much' is no size"),
     ({"backend": "embedded", "container_id": "a"}, "backend embedded: container_id"),
@@ -160,13 +207,13 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     *(({name: wrong}, f"{name} is ") for name in TIMES for wrong in NO_TIMES),
     *(({"runtime_configs": {name: wrong}}, "is no number") for name in CPUS for wrong in NO_NUMBERS),
     *(
-        ({"runtime_configs": {name: wrong}}, "limits.cpus")
+        ({"runtime_configs": {name: wrong}}, rf"backend auto: runtime_configs\['{name}'\]: ")
         for name in CPUS
         for wrong in (0, -1, float("nan"), float("inf"))
     ),
     ({"runtime_configs": {"cpu_quota": 1, "cpu_period": 0}}, "cpu_period"),
     ({"runtime_configs": {"cpu_quota": 1, "cpu_period": "x"}}, "cpu_period"),
-    *(({"runtime_configs": {"pids_limit": wrong}}, "limits.pids") for wrong in NO_PIDS),
+    *(({"runtime_configs": {"pids_limit": wrong}}, r"auto: runtime_configs\['pids_limit'\]: ") for wrong in NO_PIDS),
     ({"runtime_configs": {"privileged": True}}, r"backend auto: runtime_configs\['privileged'\]"),
     ({"runtime_configs": {"read_only": False}}, "read_only"),
     ({"runtime_configs": {"cap_add": ["SYS_ADMIN"]}}, "cap_add"),
@@ -175,10 +222,21 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"runtime_configs": {"cpu_period": 1}}, "cpu_period"),
     ({"runtime_configs": {"devices": ["/dev/sda"]}}, r"runtime_configs\['devices'\]: it is not known"),
     ({"runtime_configs": {"environment": ["A"]}}, "a list of NAME=value"),
-    ({"runtime_configs": {"mem_limit": "1m"}}, "limits.memory"),
-    ({"runtime_configs": {"mem_limit": "much"}}, "limits.memory"),
-    ({"runtime_configs": {"user": "root"}, "backend": "docker"}, "containers.user"),
-    ({"runtime_configs": {"user": "0:0"}, "backend": "docker"}, "containers.user"),
+    *(
+        ({"runtime_configs": {"security_opt": wrong}}, "security_opt")
+        for wrong in ("no-new-privileges:false", "seccomp=unconfined", 5)
+    ),
+    (
+        {"runtime_configs": {"mem_limit": "1m"}},
+        r"backend auto: runtime_configs\['mem_limit'\]: Input should be greater",
+    ),
+    ({"runtime_configs": {"mem_limit": "much"}}, r"backend auto: runtime_configs\['mem_limit'\]: 'much' is no size"),
+    ({"runtime_configs": {"user": "root"}}, r"backend docker: runtime_configs\['user'\]: 'root' is no user"),
+    ({"runtime_configs": {"user": "0:0"}}, r"backend docker: runtime_configs\['user'\]: '0:0' is no user"),
+    (
+        {"runtime_configs": {"runtime": 5}},
+        r"backend docker: runtime_configs\['runtime'\]: Input should be a valid string",
+    ),
 ]
 
 
@@ -198,7 +256,8 @@ def test_what_only_containers_can_do(configs: dict[str, Any], key: str, expected
     for backend in ("docker", "podman"):
         assert value(Options(backend=backend, runtime_configs=configs).profile(), key) == expected
     (name,) = configs
-    for backend in ("embedded", "kubernetes", "auto"):
+    assert Options(runtime_configs=configs).engine == "docker"
+    for backend in ("embedded", "kubernetes"):
         with pytest.raises(ValidationError, match=rf"backend {backend}: runtime_configs\['{name}'\]"):
             Options(backend=backend, runtime_configs=configs).profile()
 
@@ -216,6 +275,31 @@ def test_what_cannot_be_is_an_error(arguments: dict[str, Any], message: str) -> 
             arguments = {**arguments, "client": client}
         with pytest.raises(ValidationError, match=message):
             Options(**arguments).profile()
+
+
+@pytest.mark.parametrize(
+    ("name", "step"), [("runtime_config", "give runtime_configs"), ("poll_interval", "one of pool, backend, lang")]
+)
+def test_an_argument_that_there_is_not_is_an_error_that_names_those_that_there_are(name: str, step: str) -> None:
+    makers: list[Any] = [
+        SandboxSession,
+        ArtifactSandboxSession,
+        InteractiveSandboxSession,
+        create_pool_manager,
+        functools.partial(SandboxSession, pool=PoolManager.__new__(PoolManager)),
+    ]
+    for make in makers:
+        with pytest.raises(ValidationError, match=f"backend docker: {name}: there is no such argument; .*{step}"):
+            make(backend="docker", **{name: 1})
+
+
+def test_a_mistake_in_the_operators_own_profile_names_its_file_and_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own.toml").write_text("[limits]\ndisk = '0B'\n")
+    monkeypatch.setenv("LLM_SANDBOX_PROFILE", str(tmp_path / "own.toml"))
+    with pytest.raises(ValidationError, match=r"own\.toml: limits\.disk: "):
+        Options(runtime_configs={"mem_limit": "64m"}).profile()
 
 
 def test_a_backend_that_there_is_not_is_an_error() -> None:
