@@ -1,10 +1,10 @@
 """What code may not do, in LLM Sandbox's words; it becomes rules of the profile, which hold in every run."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import Any, TypeVar
 
 import regex
 
@@ -12,6 +12,7 @@ from ..languages import included_languages
 from ..rules.checking import Finding
 from ..rules.presets import preset_names
 from .exceptions import InvalidRegexPatternError, ValidationError, translated
+from .model import Model
 from .overlay import Overlay
 
 _NAME = re.compile(r"@?[^<>=!~\[@;: ]+")
@@ -28,7 +29,7 @@ class SecurityIssueSeverity(IntEnum):
 
 
 @dataclass
-class SecurityPattern:
+class SecurityPattern(Model):
     """A regular expression that is searched for in code, its comments left out."""
 
     pattern: str
@@ -36,7 +37,9 @@ class SecurityPattern:
     severity: SecurityIssueSeverity
 
     def __post_init__(self) -> None:
-        self.severity = SecurityIssueSeverity(self.severity)
+        self.severity = _severity("severity", self.severity)
+        if not isinstance(self.pattern, str):
+            raise ValidationError(f"pattern is {str(self.pattern)[:40]}; give a text")
         try:
             regex.compile(self.pattern)
         except regex.error as error:
@@ -44,7 +47,7 @@ class SecurityPattern:
 
 
 @dataclass
-class RestrictedModule:
+class RestrictedModule(Model):
     """A module that code may not import, however it is written, and that no session may install."""
 
     name: str
@@ -52,14 +55,17 @@ class RestrictedModule:
     severity: SecurityIssueSeverity
 
     def __post_init__(self) -> None:
-        self.severity = SecurityIssueSeverity(self.severity)
+        self.severity = _severity("severity", self.severity)
+        if not isinstance(self.name, str) or not self.name.strip():
+            raise ValidationError(f"name is {str(self.name)[:40]!r}; give that of a module")
 
 
 @dataclass
-class SecurityPolicy:
+class SecurityPolicy(Model):
     """What is looked for in code before each run; what is as bad as the threshold, or worse, keeps it from running.
 
     A session has it as it is when the session is made. With the threshold SAFE nothing is refused, and `is_safe` tells.
+    Patterns and modules may be tables of their fields, as JSON has them.
     """
 
     severity_threshold: SecurityIssueSeverity = SecurityIssueSeverity.SAFE
@@ -68,13 +74,18 @@ class SecurityPolicy:
     preset: str = ""
     """Rules that come along, beside those above; the names are those that `get_security_policy` takes."""
 
+    def __post_init__(self) -> None:
+        self.severity_threshold = _severity("severity_threshold", self.severity_threshold)
+        self.patterns = _each(SecurityPattern, "patterns", self.patterns)
+        self.restricted_modules = _each(RestrictedModule, "restricted_modules", self.restricted_modules)
+
     def add_pattern(self, pattern: SecurityPattern) -> None:
         """Adds a pattern."""
-        self.patterns = [*(self.patterns or ()), pattern]
+        self.patterns = [*(self.patterns or ()), SecurityPattern.model_validate(pattern)]
 
     def add_restricted_module(self, module: RestrictedModule) -> None:
         """Adds a module."""
-        self.restricted_modules = [*(self.restricted_modules or ()), module]
+        self.restricted_modules = [*(self.restricted_modules or ()), RestrictedModule.model_validate(module)]
 
     def forbids(self, library: str) -> bool:
         """Whether a library, in any version, is one of the restricted modules."""
@@ -93,10 +104,14 @@ def get_security_policy(name: str) -> SecurityPolicy:
 
 
 def validate_package_name(library: str, language: str) -> str:
-    """The library's name without blanks around it; `ValidationError` for what no package manager may be given."""
+    """The library's name without blanks around it.
+
+    Raises `ValidationError` for what no package manager may be given, `LanguageNotSupportedError` for a language that
+    there is not.
+    """
     with translated():
-        known = included_languages()[language].handler.libraries
-    name = str(library).strip()
+        known = included_languages()[str(language)].handler.libraries
+    name = library.strip() if isinstance(library, str) else ""
     if known is None or not re.fullmatch(known.name, name):
         raise ValidationError(f"{library!r} is no plain name of a {language} library with an optional version")
     return name
@@ -120,6 +135,24 @@ def patterns_of(policy: SecurityPolicy, findings: Sequence[Finding]) -> list[Sec
         said = f"{rule.name}: {finding.what}"
         found[rule.name] = own.get(rule.name) or SecurityPattern(regex.escape(finding.what), said, severity)
     return list(found.values())
+
+
+_Kind = TypeVar("_Kind", bound=Model)
+
+
+def _each(kind: type[_Kind], name: str, values: object) -> list[_Kind] | None:
+    if values is None:
+        return None
+    if isinstance(values, str | Mapping) or not isinstance(values, Iterable):
+        raise ValidationError(f"{name} is {str(values)[:40]}; give a list")
+    return [kind.model_validate(value) for value in values]
+
+
+def _severity(name: str, value: object) -> SecurityIssueSeverity:
+    for severity in SecurityIssueSeverity:
+        if severity == value:
+            return severity
+    raise ValidationError(f"{name} is {str(value)[:40]}; give a SecurityIssueSeverity, or its number from 0 to 3")
 
 
 def _rules(policy: SecurityPolicy) -> Iterator[dict[str, Any]]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..errors import PolicyDenied
 from ..results import Execution
 from ..sandboxes import Session
 from . import copies
@@ -159,13 +160,21 @@ class SandboxSession(Lifetime, metaclass=_Sessions):
         return archive, copies.known(archive)
 
     def is_safe(self, code: str) -> tuple[bool, list[SecurityPattern]]:
-        """Whether the policy lets code run, and what of the policy was found in it. Nothing is run."""
+        """Whether the policy lets code run, and what of the policy was found in it. Nothing is run.
+
+        Code that cannot be judged, such as where that takes too long, is not safe though nothing was found: no run
+        takes it, and the error of `run` says why.
+        """
         policy = self.options.security_policy
         if policy is None:
             return True, []
         with translated():
             service = self._sandboxes().service
-            found = patterns_of(policy, portal.call(service.findings, code, self.options.lang))
+            try:
+                findings = portal.call(service.findings, code, self.options.lang)
+            except PolicyDenied:
+                return False, []
+            found = patterns_of(policy, findings)
         threshold = policy.severity_threshold
         return not (threshold and any(one.severity >= threshold for one in found)), found
 

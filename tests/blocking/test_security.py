@@ -1,5 +1,6 @@
 """Policies are rules: found however code is written, not where it only speaks of them, and enforced by every run."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from llm_sandbox_mcp import (
     InteractiveSandboxSession,
     InvalidRegexPatternError,
+    LanguageNotSupportedError,
     RestrictedModule,
     SandboxSession,
     SecurityIssueSeverity,
@@ -119,22 +121,63 @@ def test_the_presets_are_there_and_can_be_added_to(name: str) -> None:
         assert MEDIUM in found
 
 
+def test_a_policy_is_made_of_plain_data_and_comes_to_it() -> None:
+    data = {
+        "severity_threshold": 2,
+        "patterns": [{"pattern": "internal", "description": "not ours", "severity": 2}],
+        "restricted_modules": [{"name": "os", "description": "starts programs", "severity": 3}],
+    }
+    made = SecurityPolicy(**data)  # type: ignore[arg-type]
+    assert made == SecurityPolicy(MEDIUM, [SecurityPattern("internal", "not ours", MEDIUM)], [NO_OS])
+    assert SecurityPolicy.model_validate(json.loads(json.dumps(made.model_dump()))) == made
+    assert made.model_copy(update={"severity_threshold": HIGH}).severity_threshold is HIGH
+    made.add_pattern({"pattern": "other", "description": "", "severity": 1})  # type: ignore[arg-type]
+    assert made.patterns is not None and made.patterns[1].severity is LOW
+    with SandboxSession(security_policy=made) as session:
+        assert session.is_safe("import os") == (False, [SecurityPattern(r"\bos\b", "starts programs", HIGH)])
+
+
+def test_code_that_cannot_be_judged_is_not_safe() -> None:
+    slow = SecurityPolicy(HIGH, [SecurityPattern("(?:a|aa)+b", "", LOW)])
+    with SandboxSession(security_policy=slow) as session:
+        code = f"x = '{'a' * 200}'"
+        assert session.is_safe(code) == (False, [])
+        with pytest.raises(SecurityViolationError, match="did not run"):
+            session.run(code)
+
+
 def test_what_is_no_policy_is_an_error() -> None:
     with pytest.raises(ValidationError, match="there are: data_science"):
         get_security_policy("none")
     with pytest.raises(InvalidRegexPatternError):
         SecurityPattern("(", "", HIGH)
-    with pytest.raises(ValueError, match="9"):
-        RestrictedModule("os", "", SecurityIssueSeverity(9))
+    made: list[tuple[Any, str]] = [
+        (lambda: RestrictedModule("os", "", 9), "severity is 9; give"),  # type: ignore[arg-type]
+        (lambda: RestrictedModule(" ", "", HIGH), "name is ' '"),
+        (lambda: SecurityPattern(5, "", HIGH), "pattern is 5"),  # type: ignore[arg-type]
+        (lambda: SecurityPolicy("high"), "severity_threshold is high"),  # type: ignore[arg-type]
+        (lambda: SecurityPolicy(HIGH, {"pattern": "a"}), "patterns is .*; give a list"),  # type: ignore[arg-type]
+        (lambda: SecurityPolicy(HIGH, [5]), "'5' is no SecurityPattern"),  # type: ignore[list-item]
+        (lambda: SecurityPolicy(HIGH).add_restricted_module({"module": "os"}), "name, description, severity"),  # type: ignore[arg-type]
+    ]
+    for make, message in made:
+        with pytest.raises(ValidationError, match=message):
+            make()
+    with pytest.raises(ValidationError, match=r"backend auto: security_policy: '\.\*' finds something in every code"):
+        SandboxSession(security_policy=SecurityPolicy(HIGH, [SecurityPattern(".*", "", HIGH)])).open()
     with SandboxSession() as session:
         assert session.is_safe("import os") == (True, [])
 
 
-@pytest.mark.parametrize("library", ["a; rm -rf /", "$(x)", "-r x", "../x", "", "https://a.example/x.whl", "a b"])
-def test_what_is_no_name_of_a_library_is_refused(library: str) -> None:
+@pytest.mark.parametrize(
+    "library", [None, 5, "a; rm -rf /", "$(x)", "-r x", "../x", "", "https://a.example/x.whl", "a b"]
+)
+def test_what_is_no_name_of_a_library_is_refused(library: Any) -> None:
     for language in ("python", "javascript", "ruby"):
         with pytest.raises(ValidationError):
             validate_package_name(library, language)
+    with pytest.raises(LanguageNotSupportedError):
+        validate_package_name(library, "cobol")
 
 
 def test_names_of_libraries_are_taken_as_they_are() -> None:
