@@ -91,11 +91,22 @@ class ListeningFailed(SandboxError):
     """What listens inside a sandbox did not start, or ended; nothing else of the sandbox is lost by it."""
 
 
-class CapacityReached(Unavailable):
+class InUse(Unavailable):
+    """What there may be is in use."""
+
+    def __init__(self, message: str, most: int | None = None, waited: float | None = None) -> None:
+        super().__init__(message)
+        self.most = most
+        """How many sandboxes there may be, where that is what is reached."""
+        self.waited = waited
+        """Seconds, where one was waited for."""
+
+
+class CapacityReached(InUse):
     """All sessions, or all sandboxes, that the profile allows are in use."""
 
 
-class PoolTimeout(Unavailable):
+class PoolTimeout(InUse):
     """All sandboxes the profile allows were in use for as long as a request waits for one."""
 
 

@@ -177,7 +177,9 @@ class Pool:
             most, step = self._most
             raise PoolTimeout(
                 f"all {most} sandboxes are in use and none became free within {waited}; "
-                f"close a session and try again, or {step}"
+                f"close a session and try again, or {step}",
+                most,
+                self._limits.acquire_timeout,
             )
         return request.owned
 
@@ -224,7 +226,7 @@ class Pool:
         for waiter in plan.refuse:
             most, step = self._most
             full = f"all {most} sandboxes are in use; close a session, or {step}"
-            self._answer(self._requests[waiter], error=CapacityReached(full))
+            self._answer(self._requests[waiter], error=CapacityReached(full, most))
         for request in self._requests.values():
             blocked = request.waiter.id in plan.blocked
             # What is on its way is waited for as long as the engine takes, which has limits of its own.

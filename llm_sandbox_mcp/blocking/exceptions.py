@@ -38,13 +38,25 @@ class ResourceError(SandboxError):
 class PoolExhaustedError(ResourceError):
     """All sandboxes of a pool are in use."""
 
+    def __init__(self, message: str, pool_size: int | None = None, timeout: float | None = None) -> None:
+        super().__init__(message)
+        self.pool_size = pool_size
+        """How many sandboxes there may be; None where sessions, or an engine, are what there are no more of."""
+        self.timeout = timeout
+        """Seconds that were waited, where one was waited for."""
+
 
 class PoolClosedError(ResourceError):
     """The pool was closed."""
 
 
 class PoolHealthCheckError(ResourceError):
-    """A sandbox of the pool does not answer."""
+    """A sandbox of the pool does not answer. A pool replaces such a sandbox, and raises nothing."""
+
+    def __init__(self, container_id: str, reason: str) -> None:
+        super().__init__(f"sandbox {container_id} does not answer: {reason}")
+        self.container_id = container_id
+        self.reason = reason
 
 
 class ValidationError(SandboxError, ValueError):
@@ -96,8 +108,6 @@ _TRANSLATED: tuple[tuple[type[SandboxError], type[SandboxError]], ...] = (
     (errors.UnknownSession, NotOpenSessionError),
     (errors.PolicyDenied, SecurityViolationError),
     (errors.InstallFailed, CommandFailedError),
-    (errors.PoolTimeout, PoolExhaustedError),
-    (errors.CapacityReached, PoolExhaustedError),
     (errors.RequestError, ValidationError),
     (errors.MissingPackage, MissingDependencyError),
     (errors.ProfileError, ValidationError),
@@ -114,6 +124,8 @@ def translated() -> Iterator[None]:
     """Raises errors of the package under the names above."""
     try:
         yield
+    except errors.InUse as error:
+        raise PoolExhaustedError(str(error), error.most, error.waited) from error
     except SandboxError as error:
         for ours, theirs in _TRANSLATED:
             if isinstance(error, ours):

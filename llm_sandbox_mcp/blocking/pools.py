@@ -11,13 +11,15 @@ from typing import Any, Self
 
 from ..sandboxes import Sandboxes
 from .exceptions import PoolClosedError, ValidationError, translated
+from .model import Model
 from .opened import open_sandboxes
-from .options import Options, check_libraries
+from .options import Options, check_libraries, check_seconds
 from .portal import Held, portal
 from .session import SandboxSession
 from .values import SandboxBackend
 
 _TIMES = ("default_timeout", "execution_timeout", "session_timeout")
+_NEVER = 365 * 86400.0
 _OF_A_SESSION = frozenset(
     {
         *(*_TIMES, "lang", "verbose", "stream", "encoding_errors"),
@@ -37,7 +39,7 @@ class ExhaustionStrategy(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PoolConfig:
+class PoolConfig(Model):
     """How many sandboxes a pool has, and how long they wait; times are in seconds."""
 
     max_pool_size: int = 10
@@ -53,6 +55,10 @@ class PoolConfig:
     """Whether `min_pool_size` sandboxes are made before they are asked for."""
 
     def __post_init__(self) -> None:
+        for name in ("min_pool_size", "max_pool_size", "max_container_uses"):
+            number = getattr(self, name)
+            if not isinstance(number, int) and (number, name) != (None, "max_container_uses"):
+                raise ValidationError(f"{name} is {str(number)[:40]}; give a whole number")
         if not 0 <= self.min_pool_size <= self.max_pool_size or self.max_pool_size < 1:
             raise ValidationError(
                 f"min_pool_size {self.min_pool_size} and max_pool_size {self.max_pool_size} are no sizes of a pool; "
@@ -61,9 +67,9 @@ class PoolConfig:
         if self.max_container_uses is not None and self.max_container_uses < 1:
             raise ValidationError(f"max_container_uses is {self.max_container_uses}; it is at least 1, or None")
         for name in ("idle_timeout", "acquisition_timeout", "health_check_interval", "max_container_lifetime"):
-            seconds = getattr(self, name)
-            if seconds is not None and not seconds > 0:
-                raise ValidationError(f"{name} is {seconds}; give seconds above zero")
+            check_seconds(name, getattr(self, name))
+        if self.health_check_interval is None:
+            raise ValidationError("health_check_interval is None; give seconds above zero")
         if self.exhaustion_strategy not in list(ExhaustionStrategy):
             raise ValidationError(
                 f"exhaustion_strategy is {self.exhaustion_strategy!r}; it is one of {', '.join(ExhaustionStrategy)}"
@@ -99,6 +105,21 @@ class PoolManager:
         # Given up without being closed: its sandboxes need not wait for the end of the process.
         self._given_up = weakref.finalize(self, held.let_go)
         self._given_up.atexit = False
+
+    @property
+    def lang(self) -> str:
+        """The language that its sandboxes wait for."""
+        return self._options.lang
+
+    @property
+    def image(self) -> str | None:
+        """The image that it was made with."""
+        return self._options.image
+
+    @property
+    def client(self) -> Any:
+        """The client that it was made with."""
+        return self._options.client
 
     @property
     def sandboxes(self) -> Sandboxes:
@@ -187,9 +208,9 @@ def create_pool_manager(
     if namespace is not None:
         arguments["kube_namespace"] = namespace
     options = Options.of(client=client, backend=backend, lang=lang, **arguments)
-    return PoolManager(config or PoolConfig(), options, libraries or ())
+    return PoolManager(PoolConfig.model_validate(config or PoolConfig()), options, libraries or ())
 
 
 def _time(seconds: float | None) -> str:
-    """A time as a profile has it; None is as good as never."""
-    return "365d" if seconds is None else f"{round(seconds * 1000)}ms"
+    """A time as a profile has it, to the microsecond; None is as good as never."""
+    return f"{min(max(_NEVER if seconds is None else seconds, 1e-6), _NEVER):f}s"

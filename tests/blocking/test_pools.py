@@ -1,6 +1,7 @@
 """Pools: many threads, each with a sandbox that nobody had before."""
 
 import threading
+from math import inf
 
 import pytest
 
@@ -10,11 +11,13 @@ from llm_sandbox_mcp import (
     PoolClosedError,
     PoolConfig,
     PoolExhaustedError,
+    PoolHealthCheckError,
     SandboxSession,
     SecurityViolationError,
     ValidationError,
     create_pool_manager,
 )
+from llm_sandbox_mcp.units import parse_duration
 from tests.containers.engines import until
 
 pytestmark = pytest.mark.usefixtures("library")
@@ -58,8 +61,9 @@ def test_a_pool_that_has_no_sandbox_left_says_so(strategy: str) -> None:
     config = PoolConfig(max_pool_size=1, exhaustion_strategy=strategy, acquisition_timeout=0.2)
     with create_pool_manager(config=config) as pool:
         first = pool.acquire()
-        with pytest.raises(PoolExhaustedError):
+        with pytest.raises(PoolExhaustedError) as full:
             pool.acquire()
+        assert (full.value.pool_size, full.value.timeout) == (1, 0.2 if strategy == "wait" else None)
         pool.release(first)
         again = pool.acquire()
         assert again.run("print(1)").stdout == "1\n"
@@ -119,9 +123,37 @@ def test_a_library_that_a_pool_cannot_have_is_an_error() -> None:
         {"max_container_uses": 0},
         {"idle_timeout": 0},
         {"acquisition_timeout": -1},
+        {"acquisition_timeout": "5"},
+        {"health_check_interval": None},
+        {"max_pool_size": None},
+        {"max_pool_size": "5"},
         {"exhaustion_strategy": "beg"},
     ],
 )
 def test_a_pool_that_cannot_be_is_an_error(arguments: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         PoolConfig(**arguments)  # type: ignore[arg-type]
+    with pytest.raises(ValidationError):
+        PoolConfig().model_copy(update=arguments)
+    with pytest.raises(ValidationError):
+        create_pool_manager(config=arguments)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(1e-9, "0.000001s"), (0.0001, "0.000100s"), (None, "31536000.000000s"), (inf, "31536000.000000s")],
+)
+def test_every_time_is_one_that_a_profile_can_have(seconds: float | None, said: str) -> None:
+    assert PoolConfig(acquisition_timeout=seconds).section("python")["acquire_timeout"] == said
+    assert parse_duration(said) > 0
+
+
+def test_a_pool_says_what_it_is_made_of() -> None:
+    with create_pool_manager(lang="Python", config=PoolConfig(acquisition_timeout=0.0001)) as pool:
+        assert (pool.lang, pool.image, pool.client) == ("python", None, None)
+    error = PoolHealthCheckError("abc", "it was killed")
+    assert (error.container_id, error.reason, str(error)) == (
+        "abc",
+        "it was killed",
+        "sandbox abc does not answer: it was killed",
+    )
