@@ -9,8 +9,11 @@ if TYPE_CHECKING:
     from .blocking.backends import get_backend as get_backend
     from .blocking.backends import list_backends as list_backends
     from .blocking.backends import register_backend as register_backend
+    from .blocking.exceptions import CommandEmptyError as CommandEmptyError
     from .blocking.exceptions import CommandFailedError as CommandFailedError
     from .blocking.exceptions import ContainerError as ContainerError
+    from .blocking.exceptions import DuplicateClientError as DuplicateClientError
+    from .blocking.exceptions import ExtraArgumentsError as ExtraArgumentsError
     from .blocking.exceptions import ImageNotFoundError as ImageNotFoundError
     from .blocking.exceptions import ImagePullError as ImagePullError
     from .blocking.exceptions import InvalidRegexPatternError as InvalidRegexPatternError
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     from .blocking.exceptions import LibraryInstallationNotSupportedError as LibraryInstallationNotSupportedError
     from .blocking.exceptions import MissingDependencyError as MissingDependencyError
     from .blocking.exceptions import NotOpenSessionError as NotOpenSessionError
+    from .blocking.exceptions import PackageManagerError as PackageManagerError
     from .blocking.exceptions import PoolClosedError as PoolClosedError
     from .blocking.exceptions import PoolExhaustedError as PoolExhaustedError
     from .blocking.exceptions import PoolHealthCheckError as PoolHealthCheckError
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
     from .blocking.exceptions import SandboxTimeoutError as SandboxTimeoutError
     from .blocking.exceptions import SecurityError as SecurityError
     from .blocking.exceptions import SecurityViolationError as SecurityViolationError
+    from .blocking.exceptions import SessionNotOpenError as SessionNotOpenError
     from .blocking.exceptions import UnsupportedBackendError as UnsupportedBackendError
     from .blocking.exceptions import ValidationError as ValidationError
     from .blocking.interactive import InteractiveOutput as InteractiveOutput
@@ -68,12 +73,15 @@ _PLACES = {
     "ArtifactSandboxSession": "blocking.plots",
     "BackendCapabilities": "blocking.backends",
     "BackendDefinition": "blocking.backends",
+    "CommandEmptyError": "blocking.exceptions",
     "CommandFailedError": "blocking.exceptions",
     "ConsoleOutput": "blocking.values",
     "ContainerError": "blocking.exceptions",
+    "DuplicateClientError": "blocking.exceptions",
     "Execution": "results",
     "ExecutionResult": "blocking.values",
     "ExhaustionStrategy": "blocking.pools",
+    "ExtraArgumentsError": "blocking.exceptions",
     "FileType": "blocking.values",
     "ImageNotFoundError": "blocking.exceptions",
     "ImagePullError": "blocking.exceptions",
@@ -87,6 +95,7 @@ _PLACES = {
     "LibraryInstallationNotSupportedError": "blocking.exceptions",
     "MissingDependencyError": "blocking.exceptions",
     "NotOpenSessionError": "blocking.exceptions",
+    "PackageManagerError": "blocking.exceptions",
     "PlotOutput": "blocking.values",
     "PoolClosedError": "blocking.exceptions",
     "PoolConfig": "blocking.pools",
@@ -108,6 +117,7 @@ _PLACES = {
     "SecurityPolicy": "blocking.security",
     "SecurityViolationError": "blocking.exceptions",
     "Session": "sandboxes",
+    "SessionNotOpenError": "blocking.exceptions",
     "StreamCallback": "blocking.values",
     "SupportedLanguage": "blocking.values",
     "UnsupportedBackendError": "blocking.exceptions",

@@ -55,8 +55,13 @@ class Output:
     text: str
     omitted: int = 0
     """Bytes left out of `text`."""
-    replaced: bool = False
-    """Whether bytes that are not UTF-8 were replaced by U+FFFD."""
+    raw: bytes | None = None
+    """What the text was made of where it was not valid, None where it was; see `replaced`."""
+
+    @property
+    def replaced(self) -> bool:
+        """Whether bytes that are not UTF-8, or NUL, were replaced by U+FFFD."""
+        return self.raw is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,19 +140,9 @@ def shown(data: bytes, limit: int) -> Output:
         half = limit // 2
         head, tail = _whole_end(data[:half]), _whole_start(data[len(data) - half :])
         omitted = len(data) - len(head) - len(tail)
-        text, replaced = _decode(head)
-        rest, also = _decode(tail)
-        return Output(f"{text}\n[... {format_size(omitted)} left out ...]\n{rest}", omitted, replaced or also)
-    text, replaced = _decode(data)
-    return Output(text, 0, replaced)
-
-
-def _decode(data: bytes) -> tuple[str, bool]:
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        return data.decode(errors="replace").replace("\0", "\ufffd"), True
-    return text.replace("\0", "\ufffd"), "\0" in text
+        data = b"%s\n[... %s left out ...]\n%s" % (head, format_size(omitted).encode(), tail)
+    text = data.decode(errors="replace").replace("\0", "\ufffd")
+    return Output(text, omitted, None if data == text.encode() else data)
 
 
 def _whole_end(data: bytes) -> bytes:

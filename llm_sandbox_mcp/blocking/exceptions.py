@@ -63,6 +63,18 @@ class ValidationError(SandboxError, ValueError):
     """An argument is wrong; the message names it."""
 
 
+class ExtraArgumentsError(ValidationError):
+    """There is no argument of that name."""
+
+
+class DuplicateClientError(ValidationError):
+    """A session of a pool was given another client than the pool has."""
+
+
+class CommandEmptyError(ValidationError):
+    """There is no command to run."""
+
+
 class UnsupportedBackendError(ValidationError):
     """There is no such backend, or it cannot do what a parameter asks of it."""
 
@@ -83,15 +95,23 @@ class LibraryInstallationNotSupportedError(SandboxError):
     """The language has no libraries that could be installed, or the session was opened without."""
 
 
+class PackageManagerError(LibraryInstallationNotSupportedError):
+    """The language has no package manager."""
+
+
 class CommandFailedError(SandboxError):
     """A command of ours, such as an installation, failed; the message has its last words."""
 
 
-class NotOpenSessionError(SandboxError):
+class NotOpenSessionError(SandboxError, RuntimeError):
     """The session is not open."""
 
     def __init__(self, message: str = "the session is not open; call open(), or use it in a with statement") -> None:
         super().__init__(message)
+
+
+SessionNotOpenError = NotOpenSessionError
+"""The name that sessions of a pool have for it."""
 
 
 class SandboxTimeoutError(SandboxError):

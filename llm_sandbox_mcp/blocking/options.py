@@ -15,8 +15,9 @@ from ..sandboxes import named_profile
 from ..units import docker_size, parse_size
 from . import clients, runtime_configs, security
 from .backends import get_backend
-from .exceptions import ValidationError, translated
+from .exceptions import ExtraArgumentsError, ValidationError, translated
 from .mounts import mounts
+from .outputs import can_decode
 from .overlay import ENGINES, Overlay
 from .security import SecurityPolicy
 from .values import WORKDIR, SandboxBackend
@@ -67,7 +68,10 @@ class Options:
     container_id: str | None = None
     skip_environment_setup: bool = False
     encoding_errors: str = "replace"
-    """For output that is no UTF-8: replace shows U+FFFD, strict raises `UnicodeDecodeError`, ignore leaves it out."""
+    """For output that is no UTF-8, as `bytes.decode` takes it: strict raises `UnicodeDecodeError`.
+
+    Callbacks see U+FFFD in any case.
+    """
     libraries: Sequence[str] | None = None
     kube_namespace: str | None = None
     env_vars: Mapping[str, str] | None = None
@@ -98,13 +102,13 @@ class Options:
 
     @classmethod
     def check_names(cls, arguments: Mapping[str, Any]) -> None:
-        """Raises `ValidationError` for an argument that there is not."""
+        """Raises `ExtraArgumentsError` for an argument that there is not."""
         known = ["pool", *(field.name for field in fields(cls))]
         for name in arguments:
             if name not in known:
                 near = " or ".join(get_close_matches(name, known)) or f"one of {', '.join(known)}"
                 backend = arguments.get("backend", SandboxBackend.AUTO)
-                raise ValidationError(
+                raise ExtraArgumentsError(
                     f"backend {backend}: {name}: there is no such argument; leave it out, or give {near}"
                 )
 
@@ -165,8 +169,10 @@ class Options:
             raise overlay.refuse(
                 "commit_container", "no session changes an image by ending: call commit(image) when its state is wanted"
             )
-        if self.encoding_errors not in ("strict", "replace", "ignore"):
-            raise overlay.refuse("encoding_errors", f"{self.encoding_errors!r} is none of strict, replace and ignore")
+        if not can_decode(self.encoding_errors):
+            raise overlay.refuse(
+                "encoding_errors", f"{self.encoding_errors!r} is no way to decode, such as strict, replace and ignore"
+            )
 
     def _image(self, overlay: Overlay) -> None:
         section = "kubernetes" if overlay.backend == "kubernetes" else "containers"

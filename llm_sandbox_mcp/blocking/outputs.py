@@ -18,9 +18,16 @@ def _told(done: Execution, errors: str) -> str:
     return f"{text}{gap}{': '.join(filter(None, (done.status, '; '.join(done.notes))))}\n"
 
 
+def can_decode(errors: object) -> bool:
+    """Whether `bytes.decode` can be told to do this with what is no UTF-8."""
+    try:
+        b"\xff".decode(errors=errors)  # type: ignore[arg-type]
+    except UnicodeDecodeError:
+        return True
+    except (LookupError, TypeError):  # some are for encoding alone
+        return False
+    return True
+
+
 def _text(printed: Output, errors: str) -> str:
-    text = printed.text
-    if printed.replaced and errors == "strict":
-        at = text.index("\ufffd")
-        raise UnicodeDecodeError("utf-8", text.encode(), at, at + 1, "the code printed what is no UTF-8")
-    return text.replace("\ufffd", "") if printed.replaced and errors == "ignore" else text
+    return printed.text if printed.raw is None else printed.raw.decode(errors=errors)

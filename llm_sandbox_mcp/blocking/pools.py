@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ..sandboxes import Sandboxes
-from .exceptions import PoolClosedError, ValidationError, translated
+from .exceptions import DuplicateClientError, PoolClosedError, ValidationError, translated
 from .model import Model
 from .opened import open_sandboxes
 from .options import Options, check_libraries, check_seconds
@@ -143,9 +143,8 @@ class PoolManager:
             raise ValidationError(f"backend: the pool is one of {self._options.engine}; create another for {asked}")
         for name, value in given.items():
             if name not in _OF_A_SESSION and value != getattr(self._options, name, None):
-                raise ValidationError(
-                    f"{name}: the sandboxes of a pool are made already; give it to create_pool_manager"
-                )
+                kind = DuplicateClientError if name == "client" else ValidationError
+                raise kind(f"{name}: the sandboxes of a pool are made already; give it to create_pool_manager")
         options = replace(self._options, **{name: value for name, value in given.items() if name in _OF_A_SESSION})
         if options.lang != self._options.lang:
             raise ValidationError(f"lang: the pool is one of {self._options.lang}; create another for {options.lang}")

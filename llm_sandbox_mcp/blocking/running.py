@@ -102,4 +102,7 @@ def together(done: Execution, ending: Execution) -> Execution:
 
 
 def _joined(first: Output, second: Output) -> Output:
-    return Output(first.text + second.text, first.omitted + second.omitted, first.replaced or second.replaced)
+    raw = None
+    if first.replaced or second.replaced:
+        raw = b"".join(one.text.encode() if one.raw is None else one.raw for one in (first, second))
+    return Output(first.text + second.text, first.omitted + second.omitted, raw)

@@ -14,7 +14,9 @@ from ..sandboxes import Session
 from . import copies
 from .backends import get_backend
 from .exceptions import (
+    CommandEmptyError,
     LibraryInstallationNotSupportedError,
+    PackageManagerError,
     SandboxTimeoutError,
     SecurityViolationError,
     UnsupportedBackendError,
@@ -81,8 +83,8 @@ class SandboxSession(Lifetime, metaclass=_Sessions):
 
         It finds the programs and libraries of the session's language, as its code does.
         """
-        if not command:
-            raise ValidationError("the command is empty; give one to run")
+        if not isinstance(command, str) or not command.strip():
+            raise CommandEmptyError(f"{str(command)[:40]!r} is no command; give one to run")
         self._free()
         with translated():
             known = portal.call(exports, self._sandboxes().service, self.options.lang)
@@ -115,7 +117,7 @@ class SandboxSession(Lifetime, metaclass=_Sessions):
                 "the session was made with skip_environment_setup=True, so nothing is installed; leave that out"
             )
         if self._sandboxes().service.languages[self.options.lang].handler.libraries is None:
-            raise LibraryInstallationNotSupportedError(
+            raise PackageManagerError(
                 f"{self.options.lang} has no package manager here; use execute_command, or another language"
             )
         policy = self.options.security_policy
@@ -282,6 +284,10 @@ class SandboxSession(Lifetime, metaclass=_Sessions):
         if timeout is None:
             return min(self.options.default_timeout or self._longest, self._longest)
         check_seconds("timeout", timeout)
+        if timeout > self._longest:
+            raise ValidationError(
+                f"timeout: {timeout:g} s are above the {self._longest:g} s of limits.timeout in the profile"
+            )
         return timeout
 
     def _output(self, done: Execution) -> ConsoleOutput:

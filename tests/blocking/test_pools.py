@@ -8,6 +8,7 @@ import pytest
 from llm_sandbox_mcp import (
     ArtifactSandboxSession,
     CommandFailedError,
+    DuplicateClientError,
     PoolClosedError,
     PoolConfig,
     PoolExhaustedError,
@@ -81,6 +82,8 @@ def test_sessions_of_a_pool_differ_in_what_sandboxes_do_not_have_a_part_in() -> 
         assert SandboxSession(pool=pool, execution_timeout=5).options.execution_timeout == 5
         assert SandboxSession(pool=pool, execution_timeout=None).options.execution_timeout is None
         assert SandboxSession(pool=pool, lang="PY", image=None).options.lang == "python"
+        with pytest.raises(DuplicateClientError, match=r"client: .*give it to create_pool_manager"):
+            SandboxSession(pool=pool, client=object())
         with ArtifactSandboxSession(pool=pool) as session:
             assert session.run("print(1)").plots == []
         for arguments in (

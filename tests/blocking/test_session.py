@@ -14,14 +14,15 @@ import pytest
 
 from llm_sandbox_mcp import (
     ArtifactSandboxSession,
+    CommandEmptyError,
     CommandFailedError,
     ConsoleOutput,
     LibraryInstallationNotSupportedError,
     NotOpenSessionError,
+    PackageManagerError,
     SandboxSession,
     SandboxTimeoutError,
     SecurityError,
-    SecurityViolationError,
     ValidationError,
     create_session,
 )
@@ -117,9 +118,9 @@ def test_what_is_not_said_is_within_what_the_profile_allows(
     for arguments in unsaid:
         with SandboxSession(**arguments) as session:
             assert session.run("print(1)").stdout == "1\n"
-            with pytest.raises(SecurityViolationError, match="at most 20"):
+            with pytest.raises(ValidationError, match="timeout: 21 s are above the 20 s"):
                 session.run("print(1)", timeout=21)
-    with SandboxSession(execution_timeout=21) as session, pytest.raises(SecurityViolationError, match="at most 20"):
+    with SandboxSession(execution_timeout=21) as session, pytest.raises(ValidationError, match="above the 20 s"):
         session.run("print(1)")
 
 
@@ -266,9 +267,12 @@ def test_an_installation_that_fails_is_raised_and_the_code_does_not_run() -> Non
         SandboxSession(libraries=["numpy"], skip_environment_setup=True).open()
     with SandboxSession() as session, pytest.raises(ValidationError, match="give a list"):
         session.run("print(1)", libraries="numpy")
-    without: list[dict[str, Any]] = [{"skip_environment_setup": True}, {"lang": "bash"}]
-    for arguments in without:
-        with SandboxSession(**arguments) as session, pytest.raises(LibraryInstallationNotSupportedError):
+    without: list[tuple[dict[str, Any], type[Exception]]] = [
+        ({"skip_environment_setup": True}, LibraryInstallationNotSupportedError),
+        ({"lang": "bash"}, PackageManagerError),
+    ]
+    for arguments, error in without:
+        with SandboxSession(**arguments) as session, pytest.raises(error):
             session.install(["numpy"])
 
 
@@ -300,12 +304,31 @@ async def test_it_works_in_a_thread_that_runs_an_event_loop() -> None:
 
 
 def test_output_that_is_no_text_is_shown_left_out_or_an_error() -> None:
-    code = "import sys\nsys.stdout.buffer.write(b'a\\xffb')"
-    for errors, shown in (("replace", "a\ufffdb"), ("ignore", "ab")):
+    code = "import sys\nsys.stdout.buffer.write(b'\\xef\\xbf\\xbda\\xffb\\0')"
+    for errors, shown in (
+        ("replace", "\ufffda\ufffdb\0"),
+        ("ignore", "\ufffdab\0"),
+        ("backslashreplace", "\ufffda\\xffb\0"),
+        ("surrogateescape", "\ufffda\udcffb\0"),
+    ):
         with SandboxSession(encoding_errors=errors) as session:
             assert session.run(code).stdout == shown
     with SandboxSession(encoding_errors="strict") as session, pytest.raises(UnicodeDecodeError):
         session.run(code)
+
+
+def test_what_is_printed_at_the_end_is_decoded_with_the_rest() -> None:
+    code = "import atexit, os\natexit.register(lambda: os.write(1, b'\\xff'))\nprint('é', flush=True)"
+    with SandboxSession(encoding_errors="surrogateescape") as session:
+        assert session.run(code).stdout == "é\n\udcff"
+
+
+@pytest.mark.parametrize("command", ["", " ", None, 5])
+def test_no_command_is_an_error(command: Any) -> None:
+    session = SandboxSession()
+    for run in (session.execute_command, lambda line: session.execute_commands([(line, None)])):
+        with pytest.raises(CommandEmptyError, match="is no command; give one"):
+            run(command)
 
 
 def test_a_run_that_was_stopped_says_why() -> None:

@@ -195,7 +195,7 @@ async def test_a_failed_run_is_a_value_whose_text_stands_alone(fake: FakeService
         Artifact("a b.txt", "text/plain", 3),
         status="timeout",
         exit_code=137,
-        stdout=Output("printed\n", omitted=2048, replaced=True),
+        stdout=Output("printed\n", omitted=2048, raw=b"printed\n\xff"),
         stderr=Output("warned"),
         result="42",
         session_state="fresh",

@@ -121,4 +121,7 @@ def test_bytes_that_are_no_text_are_replaced_and_said_so() -> None:
     assert shown(b"a\xffb\0c", 100).text == "a\ufffdb\ufffdc"
     assert shown(b"a\xffb", 100).replaced
     assert shown(b"a\0b", 100).replaced
-    assert not shown("é".encode(), 100).replaced
+    assert not shown("é\ufffd".encode(), 100).replaced
+    assert shown(b"a\xffb\0c", 100).raw == b"a\xffb\0c"
+    cut = shown(b"\xff" * 100, 10)
+    assert cut.raw is not None and cut.raw.decode(errors="replace") == cut.text
