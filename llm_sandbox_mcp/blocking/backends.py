@@ -44,10 +44,9 @@ def register_backend(
 
     Raises `ValidationError` for a name that is taken or is none.
     """
-    name = str(name).lower()
     if not callable(factory):
         raise ValidationError(f"what makes sessions of {name} is no function; give one")
-    if not _NAME.fullmatch(name):
+    if not isinstance(name, str) or not _NAME.fullmatch(name := name.lower()):
         raise ValidationError(f"{name!r} is no name; use letters, digits, underscores and hyphens, a letter first")
     with _lock:
         if name in _backends:

@@ -4,6 +4,7 @@ import json
 import re
 import warnings
 from dataclasses import fields
+from typing import Any
 
 import pytest
 
@@ -143,7 +144,8 @@ def test_a_program_adds_a_backend_of_its_own(monkeypatch: pytest.MonkeyPatch) ->
     register_backend("ours", lambda **arguments: SandboxSession("embedded", **arguments))
     ours = SandboxSession("ours", lang="Ruby")
     assert (ours.options.backend, ours.options.lang) == ("embedded", "ruby")
-    for name in ("own", "docker", "no name", ""):
+    names: list[Any] = ["own", "Docker", "no name", "", 5, None]
+    for name in names:
         with pytest.raises(ValidationError):
             register_backend(name, dict)
     with pytest.raises(ValueError, match="no function"):
