@@ -51,6 +51,10 @@ class BadPath(RequestError):
     """A path leaves the place it must stay in."""
 
 
+class UnknownFile(BadPath):
+    """The sandbox has no such file or folder."""
+
+
 class PolicyDenied(RequestError):
     """The operator's policy does not allow it; a caller can only narrow the policy."""
 

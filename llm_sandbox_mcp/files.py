@@ -1,5 +1,6 @@
 """Files into and out of a session's working directory, one at a time, and the artifacts that its runs left behind."""
 
+import posixpath
 from collections.abc import AsyncIterator, Callable
 
 from . import hostfiles
@@ -25,13 +26,20 @@ class Files:
         self._sessions = sessions
         self._store = store
 
-    async def copy_in(self, session_id: str, path: str, data: bytes) -> Artifact:
+    async def copy_in(self, session_id: str, path: str, data: bytes, *, executable: bool = False) -> Artifact:
         """Writes a file below the working directory of a session."""
 
         async def content() -> AsyncIterator[bytes]:
             yield data
 
-        return await self._write(session_id, path, len(data), content())
+        return await self._write(session_id, path, len(data), content(), executable=executable)
+
+    async def make_folder(self, session_id: str, path: str) -> None:
+        """Makes a folder below the working directory of a session, unless it is there."""
+        session = self._sessions.get(session_id)
+        name = inner_path(path)
+        async with session.exclusive():
+            await copying.make_folder(await session.sandbox(), name)
 
     async def copy_in_from_host(self, session_id: str, path: str, host_path: str) -> Artifact:
         """Copies a file of this machine, below one of the profile's roots, into a session."""
@@ -55,6 +63,17 @@ class Files:
         _, content = await self._read(session_id, path)
         return content
 
+    async def pack(self, session_id: str, path: str) -> bytes:
+        """A file or folder of a session, or its whole working directory, as a tar archive that is kept nowhere else.
+
+        `UnknownFile` where there is none.
+        """
+        session = self._sessions.get(session_id)
+        whole = posixpath.normpath(path) in (".", WORKDIR)
+        place = WORKDIR if whole else f"{WORKDIR}/{inner_path(path)}"
+        async with session.exclusive():
+            return await copying.pack(await session.sandbox(), place)
+
     def artifacts(self, session_id: str) -> tuple[Artifact, ...]:
         """What runs of a session left behind; of a session that ended too, while the store has it."""
         kept = self._store.of_session(session_id)
@@ -75,13 +94,15 @@ class Files:
         """Calls back with session id and names whenever artifacts change."""
         self._store.listen(listener)
 
-    async def _write(self, session_id: str, path: str, size: int, content: AsyncIterator[bytes]) -> Artifact:
+    async def _write(
+        self, session_id: str, path: str, size: int, content: AsyncIterator[bytes], *, executable: bool = False
+    ) -> Artifact:
         session = self._sessions.get(session_id)
         name = inner_path(path)
         if size > (limit := session.policy.largest_file):
             raise BadPath(f"path {quoted(path)} has {format_size(size)}; the limit is {format_size(limit)}")
         async with session.exclusive():
-            await copying.copy_in(await session.sandbox(), name, size, content)
+            await copying.copy_in(await session.sandbox(), name, size, content, executable=executable)
         return Artifact(name, mime_type(name), size)
 
     async def _read(self, session_id: str, path: str) -> tuple[str, bytes]:

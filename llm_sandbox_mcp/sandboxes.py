@@ -234,13 +234,25 @@ class Session:
         )
         return done.libraries
 
-    async def write(self, path: str, content: bytes | str) -> None:
-        """Writes a file below the working directory."""
-        await self._service.files.copy_in(self.id, path, content.encode() if isinstance(content, str) else content)
+    async def write(self, path: str, content: bytes | str, *, executable: bool = False) -> None:
+        """Writes a file below the working directory, its folders made as needed."""
+        data = content.encode() if isinstance(content, str) else content
+        await self._service.files.copy_in(self.id, path, data, executable=executable)
+
+    async def make_folder(self, path: str) -> None:
+        """Makes a folder below the working directory, unless it is there."""
+        await self._service.files.make_folder(self.id, path)
 
     async def read(self, path: str) -> bytes:
         """The content of a file below the working directory; `BadPath` where there is none."""
         return await self._service.files.read(self.id, path)
+
+    async def pack(self, path: str = ".") -> bytes:
+        """A file, a folder or all of the working directory as a tar archive; `UnknownFile` where there is none.
+
+        One of more than twice `limits.disk` is a `BadPath`.
+        """
+        return await self._service.files.pack(self.id, path)
 
     def artifacts(self) -> tuple[Artifact, ...]:
         """The files and figures that runs left behind."""

@@ -10,12 +10,13 @@ _NAME_MAX = 4096
 _REGULAR = (b"0", b"\0")
 _LONG_NAME = b"L"
 _MODE = 0o644
+_EXECUTABLE_MODE = 0o755
 _FOLDER_MODE = 0o755
 END = b"\0" * (2 * _BLOCK)
 """What ends an archive."""
 
 
-def header(path: str, size: int) -> bytes:
+def header(path: str, size: int, *, executable: bool = False) -> bytes:
     """The header of one regular file, after those of its folders.
 
     The folders are named so that `tar` replaces a symbolic link that stands in the way instead of following it.
@@ -27,7 +28,7 @@ def header(path: str, size: int) -> bytes:
             info.type, info.mode = tarfile.DIRTYPE, _FOLDER_MODE
             blocks += info.tobuf(tarfile.GNU_FORMAT)
     info = tarfile.TarInfo(path)
-    info.size, info.mode = size, _MODE
+    info.size, info.mode = size, _EXECUTABLE_MODE if executable else _MODE
     return blocks + info.tobuf(tarfile.GNU_FORMAT)
 
 

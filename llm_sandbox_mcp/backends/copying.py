@@ -1,21 +1,30 @@
 """Copies into and out of a sandbox, by its own `tar` and `find`: they see what its code sees, and no more."""
 
 import os
+import posixpath
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import anyio
 
-from ..errors import BadPath, Unavailable, quoted
+from ..errors import BadPath, Unavailable, UnknownFile, quoted
 from ..tasks import open_tasks
 from ..units import format_size
 from .archive import END, ArchiveReader, Member, header, padding
-from .base import PATH, WORKDIR, Sandbox, drain, feed
+from .base import PATH, WORKDIR, Completed, Sandbox, drain, feed
 
 TakeMember = Callable[[Member], Awaitable[None]]
 
 _SUMMARY = "Exiting with failure status"
 """In the line with which `tar` ends after it has said what went wrong."""
+
+_CHANGED = 1
+"""How `tar` ends where a file changed while it was read, as one that is written to does; the archive is whole."""
+
+_NOT_THERE = "No such file"
+
+_FORM = ("--format=gnu", "--hard-dereference")
+"""Of a file with two names, the second would come as a link."""
 
 COPY_SECONDS = 30.0
 """Longest time for one copy in or out."""
@@ -40,26 +49,66 @@ async def empty(sandbox: Sandbox, folder: str) -> None:
         await sandbox.run(("find", folder, "-mindepth", "1", "-delete"), {"PATH": PATH})
 
 
-async def copy_in(sandbox: Sandbox, path: str, size: int, content: AsyncIterator[bytes]) -> None:
+async def copy_in(
+    sandbox: Sandbox, path: str, size: int, content: AsyncIterator[bytes], *, executable: bool = False
+) -> None:
     """Writes one file below the working directory, its folders made as needed; no symbolic link is followed.
 
     Raises `BadPath` with the reason when it cannot be written, such as a full disk.
     """
 
     async def archive() -> AsyncIterator[bytes]:
-        yield header(path, size)
+        yield header(path, size, executable=executable)
         async for chunk in content:
             yield chunk
         yield padding(size) + END
 
     with _in_time():
         done = await sandbox.run(("sh", "-c", _WRITE, "sh", WORKDIR, path), {"PATH": PATH}, stdin=archive())
+    await _check_written(sandbox, path, done)
+
+
+async def make_folder(sandbox: Sandbox, path: str) -> None:
+    """Makes a folder below the working directory, and those of its path, unless it is there; else as `copy_in`."""
+    with _in_time():
+        done = await sandbox.run(("mkdir", "-p", "--", f"{WORKDIR}/{path}"), {"PATH": PATH})
+    await _check_written(sandbox, path, done)
+
+
+async def _check_written(sandbox: Sandbox, path: str, done: Completed) -> None:
     if done.exit_code != 0:
         full = f"the disk limit of {format_size(sandbox.policy.disk)} is reached; delete files"
         reason = (
             full if (await sandbox.fullness(thorough=True)).disk else f"{_first_line(done.stderr)}; choose another path"
         )
         raise BadPath(f"path {quoted(path)} cannot be written: {reason}")
+
+
+async def pack(sandbox: Sandbox, path: str) -> bytes:
+    """A file, or a folder with all that is in it, as a tar archive that begins with its name; `path` is absolute.
+
+    Raises `UnknownFile` where there is none, and `BadPath` for what cannot be read, and for an archive of more than
+    twice the bytes that the disk holds: the rest would be holes, of which there could be any.
+    """
+    folder, name = posixpath.split(path)
+    limit = 2 * sandbox.policy.disk
+    archive, errors = bytearray(), bytearray()
+    with _in_time():
+        argv = ("tar", "-c", "-f", "-", *_FORM, "-C", folder, "--", name)
+        async with await sandbox.spawn(argv, {"PATH": PATH}, fed=True) as process, open_tasks() as tasks:
+            tasks.start_soon(drain, process.stderr, errors)
+            await feed(process.stdin, None)
+            async for chunk in process.stdout:
+                archive += chunk
+                if len(archive) > limit:
+                    most = f"{format_size(limit)}, twice limits.disk of the profile"
+                    raise BadPath(f"path {quoted(path)} has more than {most}; copy parts of it")
+            exit_code = await process.wait()
+    if exit_code > _CHANGED:
+        reason = _first_line(bytes(errors))
+        kind = UnknownFile if _NOT_THERE in reason else BadPath
+        raise kind(f"path {quoted(path)} cannot be read: {reason}; run code to list what is there")
+    return bytes(archive)
 
 
 async def copy_out(sandbox: Sandbox, folder: str, names: Sequence[str], limit: int, take: TakeMember) -> None:
@@ -75,9 +124,7 @@ async def copy_out(sandbox: Sandbox, folder: str, names: Sequence[str], limit: i
 
 async def _copy_out_some(sandbox: Sandbox, folder: str, names: list[str], limit: int, take: TakeMember) -> list[str]:
     """Copies up to the first file that is too large, and gives the names that are left."""
-    # Of a file with two names, the second would come as a link.
-    form = ("--format=gnu", "--hard-dereference", "--no-recursion")
-    argv = ("tar", "-c", "-f", "-", *form, "-C", folder, "--null", "-T", "-")
+    argv = ("tar", "-c", "-f", "-", *_FORM, "--no-recursion", "-C", folder, "--null", "-T", "-")
     reader = ArchiveReader(limit)
     # All files together fit the disk; a stream of more is zeros of sparse files, of which there could be any.
     budget = 2 * sandbox.policy.disk

@@ -2,7 +2,7 @@
 
 import io
 import os
-import shlex
+import shutil
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
@@ -14,20 +14,22 @@ WORKDIR = "/sandbox"
 
 
 def sources(source: Path, dest: str) -> Iterator[tuple[Path, str]]:
-    """Each file of this machine that is copied, and where to, below the working directory.
+    """Each file and each folder without files that is copied, and where to, below the working directory.
 
     Raises `FileNotFoundError` where there is none, and `SecurityError` for a destination that leads out.
     """
     if not source.exists():
         raise FileNotFoundError(f"{source} does not exist")
-    target = inner(dest)
+    target = inner(dest, whole=source.is_dir())
     if source.is_file():
         yield source, target
         return
     for folder, _, names in os.walk(source):
-        for name in sorted(names):
-            file = Path(folder, name)
-            yield file, f"{target}/{file.relative_to(source).as_posix()}"
+        # Those with files in them are made for these.
+        for path in [Path(folder, name) for name in sorted(names)] or [Path(folder)]:
+            inside = PurePosixPath(target, path.relative_to(source).as_posix())
+            if inside.parts:
+                yield path, str(inside)
 
 
 def inner(path: str, *, whole: bool = False) -> str:
@@ -37,19 +39,14 @@ def inner(path: str, *, whole: bool = False) -> str:
         raise SecurityError(f"{path!r} leads out of its folder; leave out the '..'")
     if pure.is_absolute():
         if not pure.is_relative_to(WORKDIR):
-            raise ValidationError(f"{path!r} is not below {WORKDIR}; copy there, and let code move it on")
+            raise ValidationError(
+                f"{path!r} is not below {WORKDIR}, where all is copied to and from; "
+                "name a path there, and let execute_command copy between the two"
+            )
         pure = pure.relative_to(WORKDIR)
     if not (pure.parts or whole):
         raise ValidationError(f"{path!r} names no file; add a name")
     return str(pure)
-
-
-def packing(path: str, archive: str) -> str:
-    """The command line that makes an archive of a file or folder, below the working directory."""
-    pure = PurePosixPath(WORKDIR, path)
-    form = "--format=gnu --hard-dereference --no-ignore-command-error"
-    place, name = shlex.quote(str(pure.parent)), shlex.quote(pure.name)
-    return f"command tar -c -f {shlex.quote(archive)} {form} -C {place} -- {name}"
 
 
 def known(archive: bytes) -> dict[str, Any]:
@@ -71,8 +68,7 @@ def unpack(archive: bytes, dest: Path) -> None:
         files = [member for member in members if member.isfile()]
         if len(members) == 1 and files:
             dest.parent.mkdir(parents=True, exist_ok=True)
-            content = reader.extractfile(files[0])
-            dest.write_bytes(content.read() if content is not None else b"")
+            _write(reader, files[0], dest)
             return
         dest.mkdir(parents=True, exist_ok=True)
         for member in members:
@@ -81,9 +77,16 @@ def unpack(archive: bytes, dest: Path) -> None:
             if not path.is_relative_to(dest.resolve()):
                 raise SecurityError(f"{member.name!r} of the archive leads out of {dest}")
             (path if member.isdir() else path.parent).mkdir(parents=True, exist_ok=True)
-            if content := reader.extractfile(member):
-                path.write_bytes(content.read())
-                path.chmod(member.mode & 0o755 | 0o600)
+            if member.isfile():
+                _write(reader, member, path)
+
+
+def _write(reader: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
+    content = reader.extractfile(member)
+    if content is not None:
+        with path.open("wb") as file:
+            shutil.copyfileobj(content, file)
+        path.chmod(member.mode & 0o755 | 0o600)
 
 
 def _reading(archive: bytes) -> tarfile.TarFile:

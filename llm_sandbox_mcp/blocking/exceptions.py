@@ -123,7 +123,8 @@ class SandboxTimeoutError(SandboxError):
         """Seconds that there were."""
 
 
-_TRANSLATED: tuple[tuple[type[SandboxError], type[SandboxError]], ...] = (
+_TRANSLATED: tuple[tuple[type[SandboxError], type[Exception]], ...] = (
+    (errors.UnknownFile, FileNotFoundError),
     (errors.UnknownLanguage, LanguageNotSupportedError),
     (errors.UnknownSession, NotOpenSessionError),
     (errors.PolicyDenied, SecurityViolationError),

@@ -1,10 +1,11 @@
 """Sessions that block: LLM Sandbox's, on the same sandboxes as the server's."""
 
 import os
-import secrets
 import shlex
+import stat
 import threading
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -135,7 +136,11 @@ class SandboxSession(Lifetime, metaclass=_Sessions):
         with translated():
             for source, path in copies.sources(Path(src), dest):
                 self._tell("copying %s to %s", source, path)
-                portal.call(session.write, path, source.read_bytes())
+                if source.is_dir():
+                    portal.call(session.make_folder, path)
+                else:
+                    executable = bool(source.stat().st_mode & stat.S_IXUSR)
+                    portal.call(partial(session.write, path, source.read_bytes(), executable=executable))
 
     def copy_from_runtime(self, src: str, dest: str | os.PathLike[str]) -> None:
         """Copies a file or a folder out of the working directory; `FileNotFoundError` where there is none."""
@@ -146,19 +151,12 @@ class SandboxSession(Lifetime, metaclass=_Sessions):
     def get_archive(self, path: str) -> tuple[bytes, dict[str, Any]]:
         """A file or a folder of the working directory as a tar archive, and what is known of it: name, size, mode.
 
-        `FileNotFoundError` where there is none.
+        `FileNotFoundError` where there is none; a `ValidationError` for more than twice `limits.disk` of the profile.
         """
         session = self._free()
         inner = copies.inner(path, whole=True)
-        name = f".{secrets.token_hex(8)}.tar"
-        packed = self._command(copies.packing(inner, name), WORKDIR)
-        try:
-            if not packed.success():
-                raise FileNotFoundError(f"{path} cannot be read in the sandbox: {packed.stderr.strip()}")
-            with translated():
-                archive = portal.call(session.read, name)
-        finally:
-            self._command(f"rm -f -- {name}", WORKDIR)
+        with translated():
+            archive = portal.call(session.pack, inner)
         return archive, copies.known(archive)
 
     def is_safe(self, code: str) -> tuple[bool, list[SecurityPattern]]:

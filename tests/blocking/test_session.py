@@ -27,6 +27,7 @@ from llm_sandbox_mcp import (
     create_session,
 )
 from llm_sandbox_mcp.blocking.portal import portal
+from tests.blocking.conftest import PROFILE
 from tests.containers.engines import until
 
 pytestmark = pytest.mark.usefixtures("library")
@@ -222,16 +223,59 @@ def test_files_and_folders_are_copied_empty_ones_too(tmp_path: Path) -> None:
         assert reader.getnames() == ["bytes"]
 
 
+def test_what_may_be_executed_and_empty_folders_are_copied_and_the_working_directory_is_a_place(tmp_path: Path) -> None:
+    (tmp_path / "in" / "deep" / "empty").mkdir(parents=True)
+    (tmp_path / "in" / "script").write_text("#!/bin/sh\necho ran\n")
+    (tmp_path / "in" / "script").chmod(0o700)
+    (tmp_path / "in" / "text").touch(0o600)
+    with SandboxSession() as session:
+        for _ in range(2):
+            session.copy_to_runtime(tmp_path / "in", "/sandbox")
+        assert session.execute_command("find . -mindepth 1 | sort").stdout == "./deep\n./deep/empty\n./script\n./text\n"
+        assert session.execute_command("./script && ! test -x text").stdout == "ran\n"
+        session.copy_from_runtime("script", tmp_path / "script")
+        session.copy_from_runtime("/sandbox", tmp_path / "out")
+    for script in (tmp_path / "script", tmp_path / "out" / "sandbox" / "script"):
+        assert script.stat().st_mode & 0o777 == 0o755
+    assert (tmp_path / "out" / "sandbox" / "deep" / "empty").is_dir()
+
+
+def test_what_fits_a_sandbox_comes_out_of_it_whatever_is_kept_of_runs(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "small.toml").write_text(PROFILE.format(folder=folder) + "[artifacts]\nfile_size = '64KiB'\n")
+    monkeypatch.setenv("LLM_SANDBOX_PROFILE", str(folder / "small.toml"))
+    with SandboxSession() as session:
+        session.run("open('large', 'wb').write(bytes(12 << 20))")  # most of limits.disk: there is no room for a second
+        session.copy_from_runtime("large", tmp_path / "large")
+        assert session.execute_command("ls -A").stdout == "large\n"
+        session.execute_command("for n in 1 2 3; do truncate -s 16M holes$n; done")
+        with pytest.raises(ValidationError, match=r"'/sandbox' has more than 32MiB, twice limits\.disk"):
+            session.copy_from_runtime("/sandbox", tmp_path / "all")
+    assert (tmp_path / "large").stat().st_size == 12 << 20
+
+
 def test_what_cannot_be_copied_says_why(tmp_path: Path) -> None:
     with SandboxSession() as session:
         with pytest.raises(FileNotFoundError):
             session.copy_to_runtime(tmp_path / "none", "x")
         with pytest.raises(FileNotFoundError, match="none"):
             session.copy_from_runtime("none", tmp_path / "x")
+        with pytest.raises(FileNotFoundError, match=r"'/sandbox/none/x' .* No such file"):
+            session.get_archive("none/x")
         with pytest.raises(SecurityError):
             session.copy_to_runtime(__file__, "../x")
-        with pytest.raises(ValidationError, match="not below /sandbox"):
-            session.copy_to_runtime(__file__, "/etc/x")
+        for outside in ("/etc/x", "/tmp/x", "/home/x", "/container/path/x", "/sandboxes/x"):
+            with pytest.raises(ValidationError, match=f"'{outside}' is not below /sandbox.* execute_command"):
+                session.copy_to_runtime(__file__, outside)
+            with pytest.raises(ValidationError, match=f"'{outside}' is not below /sandbox.* execute_command"):
+                session.copy_from_runtime(outside, tmp_path / "x")
+        with pytest.raises(ValidationError, match="'/sandbox' names no file"):
+            session.copy_to_runtime(__file__, "/sandbox")
+        session.run("import os\nopen('shut', 'w').close()\nos.chmod('shut', 0)")
+        with pytest.raises(ValidationError, match=r"'/sandbox/shut' cannot be read: .*Permission denied"):
+            session.copy_from_runtime("shut", tmp_path / "x")
+        session.execute_command("rm -f shut")
         assert session.execute_command("ls -A").stdout == ""
 
 

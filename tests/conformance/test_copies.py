@@ -1,5 +1,7 @@
 """Files in and out of a sandbox."""
 
+import io
+import tarfile
 from collections.abc import AsyncIterator
 
 import anyio
@@ -8,7 +10,7 @@ import pytest
 from llm_sandbox_mcp.backends import copying
 from llm_sandbox_mcp.backends.archive import Member
 from llm_sandbox_mcp.backends.base import PATH, Sandbox
-from llm_sandbox_mcp.errors import BadPath
+from llm_sandbox_mcp.errors import BadPath, UnknownFile
 
 pytestmark = pytest.mark.anyio
 
@@ -47,6 +49,48 @@ async def test_bytes_come_back_as_they_went_in(sandbox: Sandbox, size: int) -> N
 async def test_any_name_works_and_its_folders_are_made(sandbox: Sandbox, name: str) -> None:
     await put(sandbox, name, b"x")
     assert set(await get(sandbox, name)) == {name}
+
+
+async def test_what_may_be_executed_can_be(sandbox: Sandbox) -> None:
+    text = b"#!/bin/sh\necho ran\n"
+
+    async def content() -> AsyncIterator[bytes]:
+        yield text
+
+    with anyio.fail_after(30):
+        await copying.copy_in(sandbox, "deep/script", len(text), content(), executable=True)
+        assert (await sandbox.run(["deep/script"], ENV)).stdout == b"ran\n"
+
+
+async def test_a_folder_is_made_and_kept(sandbox: Sandbox) -> None:
+    with anyio.fail_after(30):
+        await copying.make_folder(sandbox, "-a/b c")
+        await put(sandbox, "-a/b c/file", b"x")
+        await copying.make_folder(sandbox, "-a/b c")
+        assert set(await get(sandbox, "-a/b c/file")) == {"-a/b c/file"}
+        with pytest.raises(BadPath, match=r"'-a/b c/file' cannot be written: .*exists"):
+            await copying.make_folder(sandbox, "-a/b c/file")
+
+
+async def test_all_of_a_folder_comes_as_an_archive(sandbox: Sandbox) -> None:
+    data = bytes(range(256)) * 40_000
+    with anyio.fail_after(30):
+        await put(sandbox, "-d/deep/file", data)
+        await copying.make_folder(sandbox, "-d/empty")
+        with tarfile.open(fileobj=io.BytesIO(await copying.pack(sandbox, "/sandbox/-d"))) as archive:
+            assert sorted(archive.getnames()) == ["-d", "-d/deep", "-d/deep/file", "-d/empty"]
+            file = archive.extractfile("-d/deep/file")
+            assert file is not None and file.read() == data
+
+
+async def test_what_cannot_be_had_as_an_archive_says_why(sandbox: Sandbox) -> None:
+    with anyio.fail_after(30):
+        for path in ("/sandbox/none", "/sandbox/none/deeper"):
+            with pytest.raises(UnknownFile, match=f"'{path}' cannot be read"):
+                await copying.pack(sandbox, path)
+        await sandbox.run(["truncate", "-s", "16M", "a", "b", "c"], ENV)
+        with pytest.raises(BadPath, match=r"'/sandbox' has more than 32MiB, twice limits\.disk of the profile"):
+            await copying.pack(sandbox, "/sandbox")
 
 
 async def test_a_file_is_overwritten_whole(sandbox: Sandbox) -> None:

@@ -1,5 +1,7 @@
 """The library as a program uses it, on every backend."""
 
+import io
+import tarfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -35,6 +37,16 @@ async def test_a_session_keeps_state_files_and_its_own_limits(sandboxes: Sandbox
         assert await session.read("deep/given.txt") == b"given"
         with pytest.raises(BadPath):
             await session.read("nothing")
+        await session.make_folder("empty")
+        await session.write("script", "#!/bin/sh\n", executable=True)
+        with tarfile.open(fileobj=io.BytesIO(await session.pack())) as archive:
+            assert {"sandbox/empty", "sandbox/made.txt"} < set(archive.getnames())
+            assert archive.getmember("sandbox/script").mode == 0o755
+        for path in ("deep", "/sandbox/deep"):
+            with tarfile.open(fileobj=io.BytesIO(await session.pack(path))) as archive:
+                assert archive.getnames() == ["deep", "deep/given.txt"]
+        with pytest.raises(BadPath):
+            await session.pack("../etc")
         with pytest.raises(PolicyDenied):
             await session.run("1", timeout=6)
         await session.reset()
