@@ -3,43 +3,50 @@
 from typing import Any
 from urllib.parse import unquote
 
+from . import clusters
 from .overlay import Overlay
+
+
+def package_of(client: Any) -> str:
+    """The package that a client is of; empty for none."""
+    return "" if client is None else type(client).__module__.partition(".")[0]
 
 
 def apply(overlay: Overlay, client: Any) -> None:
     """Has the backend connect to where the client is connected to; the client itself is not used.
 
-    Raises `ValidationError` for a client of another engine.
+    Raises `ValidationError` for a client of another engine, and for a way there that the backend does not know.
     """
-    package = type(client).__module__.partition(".")[0]
+    package = package_of(client)
     if package == "docker":
         overlay.only("client", "docker")
         _docker(overlay, client.api if hasattr(client, "api") else client)
     elif package == "podman":
         overlay.only("client", "podman")
         _podman(overlay, client)
+    elif package == "kubernetes":
+        overlay.only("client", "kubernetes")
+        clusters.apply(overlay, client)
     else:
-        raise overlay.refuse(
-            "client",
-            f"it is one of {package}: give one of docker or podman, or set KUBECONFIG and leave it out for a cluster",
-        )
+        raise overlay.refuse("client", f"it is one of {package}: give one of docker, podman or kubernetes")
 
 
 def _docker(overlay: Overlay, api: Any) -> None:
     if api.base_url.startswith("http+docker:"):
-        overlay.set("client", "docker.host", f"unix://{api.get_adapter(api.base_url).socket_path}")
+        socket = getattr(api.get_adapter(api.base_url), "socket_path", None)
+        if socket is None:
+            why = f"it is at {api.base_url}, which has no raw streams here"
+            raise overlay.refuse("client", f"{why}: forward the engine's socket (ssh -L), and connect to that")
+        overlay.set("client", "docker.host", f"unix://{socket}")
         return
-    secured = api.base_url.startswith("https:")
-    overlay.set("client", "docker.host", api.base_url.replace("https:" if secured else "http:", "tcp:", 1))
-    if secured:
-        if not isinstance(api.verify, str):
-            raise overlay.refuse(
-                "client", "it trusts no authority of its own: give TLSConfig(ca_cert=..., verify=True)"
-            )
-        overlay.set("client", "docker.ca", api.verify)
-        if api.cert:
-            overlay.set("client", "docker.cert", api.cert[0])
-            overlay.set("client", "docker.key", api.cert[1])
+    overlay.set("client", "docker.host", api.base_url)
+    if api.base_url.startswith("https:"):
+        if not api.verify:
+            raise overlay.refuse("client", "it trusts anyone: give TLSConfig(verify=True), with ca_cert or without")
+        # Left out, the authorities of this machine.
+        overlay.set("client", "docker.ca", api.verify if isinstance(api.verify, str) else "")
+        overlay.set("client", "docker.cert", api.cert[0] if api.cert else "")
+        overlay.set("client", "docker.key", api.cert[1] if api.cert else "")
 
 
 def _podman(overlay: Overlay, client: Any) -> None:

@@ -1,39 +1,23 @@
-"""The sandboxes of this process: opened with the first session that needs them, one set for each profile."""
+"""The sandboxes of this process: one set for each profile, so that a second session finds all that it needs."""
 
-import os
-import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from ..profile import Profile
 from ..sandboxes import Sandboxes
+from .kept import Kept
 from .portal import Held, Portal, portal
 
 
-@dataclass
-class _Opened:
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    generation: int = -1
-    held: Held[Sandboxes] | None = None
-
-
 class Shelf:
-    """One set of sandboxes for each profile, kept until the process ends: a second session finds all that it needs."""
+    """One set of sandboxes for each profile, kept until the process ends."""
 
     def __init__(self, portal: Portal) -> None:
         self._portal = portal
-        self._opened: dict[str, _Opened] = {}
-        # A child has the locks as they were, perhaps held by a thread that it does not have.
-        os.register_at_fork(after_in_child=self._opened.clear)
+        self._kept = Kept[Sandboxes](portal)
 
     def get(self, profile: Profile) -> Sandboxes:
         """The sandboxes of a profile. Raises what opening them does."""
-        opened = self._opened.setdefault(profile.model_dump_json(), _Opened())
-        with opened.lock:
-            if opened.held is None or opened.generation != self._portal.generation:
-                opened.held = open_sandboxes(self._portal, profile)
-                opened.generation = self._portal.generation
-            return opened.held.value
+        return self._kept.get(profile.model_dump_json(), lambda: open_sandboxes(self._portal, profile))
 
 
 def open_sandboxes(portal: Portal, profile: Profile, languages: Sequence[str] = ()) -> Held[Sandboxes]:

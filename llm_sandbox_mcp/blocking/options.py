@@ -158,8 +158,8 @@ class Options:
         of_containers = [self.image, self.dockerfile, self.client, self.container_id, self.mounts]
         of_containers += map(runtime_configs.given(self.runtime_configs).get, runtime_configs.OF_CONTAINERS)
         if named is SandboxBackend.AUTO and any(value is not None for value in of_containers):
-            podman = type(self.client).__module__.partition(".")[0] == "podman"
-            return "podman" if podman else "docker"
+            package = clients.package_of(self.client)
+            return package if package in ("podman", "kubernetes") else "docker"
         return named.value
 
     def _refuse(self, overlay: Overlay) -> None:

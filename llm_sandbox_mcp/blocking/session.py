@@ -30,7 +30,7 @@ from .outputs import output
 from .portal import portal
 from .running import ENDING, exports, follow, refresh, together
 from .security import SecurityPattern, patterns_of
-from .values import WORKDIR, ConsoleOutput, SandboxBackend, StreamCallback
+from .values import ConsoleOutput, SandboxBackend, StreamCallback
 
 Command = str | tuple[str, str | None]
 """A command line of the shell, or one with the folder that it runs in."""

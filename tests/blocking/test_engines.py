@@ -1,4 +1,4 @@
-"""The same program on every engine, by nothing but the argument `backend` and, for Docker and Podman, a client."""
+"""The same program on every engine, by nothing but the argument `backend` and, but for bubblewrap, a client."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
@@ -9,6 +9,8 @@ import anyio
 import docker
 import podman
 import pytest
+from kubernetes.client import CoreV1Api
+from kubernetes.config import new_client_from_config
 
 from llm_sandbox_mcp import (
     ConsoleOutput,
@@ -52,13 +54,17 @@ def arguments(
     anyio.run(need, request.param)
     (folder / "engines.toml").write_text(PROFILE.format(folder=folder, index=index))
     monkeypatch.setenv("LLM_SANDBOX_PROFILE", str(folder / "engines.toml"))
-    monkeypatch.setenv("KUBECONFIG", kubeconfig() or "")
+    cluster = kubeconfig()
+    monkeypatch.setenv("KUBECONFIG", "/nonexistent")
     with ExitStack() as stack:
         chosen: dict[str, Any] = {"backend": request.param}
         if request.param == "docker":
             chosen["client"] = stack.enter_context(closing(docker.DockerClient(base_url=docker_host())))
         elif request.param == "podman":
             chosen["client"] = stack.enter_context(podman.PodmanClient(base_url=podman_host()))
+        elif request.param == "kubernetes":
+            connected = stack.enter_context(new_client_from_config(config_file=cluster))
+            chosen["client"] = CoreV1Api(connected)
         yield chosen
 
 

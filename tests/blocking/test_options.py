@@ -1,17 +1,16 @@
 """Each argument of a session has its effect on the profile; what cannot be is in test_refusals.py."""
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import docker
 import podman
 import pytest
+from requests.adapters import HTTPAdapter
 
-from llm_sandbox_mcp import (
-    SandboxBackend,
-    SupportedLanguage,
-    ValidationError,
-)
+from llm_sandbox_mcp import SandboxBackend, SupportedLanguage, ValidationError
+from llm_sandbox_mcp.backends.containers.addresses import Certificates, docker_address
 from llm_sandbox_mcp.blocking.options import Options
 from llm_sandbox_mcp.profile import Profile
 
@@ -160,7 +159,7 @@ def test_clients_say_where_their_engines_are(tmp_path: Path) -> None:
     assert value(Options(client=local).profile(), "docker.host") == "unix:///run/own.sock"
     local.close()
     plain = docker.APIClient(base_url="tcp://127.0.0.1:2375", version="1.40")
-    assert value(Options(client=plain).profile(), "docker.host") == "tcp://127.0.0.1:2375"
+    assert value(Options(client=plain).profile(), "docker.host") == "http://127.0.0.1:2375"
     plain.close()
     other = podman.PodmanClient(base_url="unix:///run/own/podman.sock")
     assert value(Options(client=other).profile(), "podman.host") == "unix:///run/own/podman.sock"
@@ -176,9 +175,30 @@ def test_a_clients_certificates_are_used(tmp_path: Path) -> None:
     )
     client = docker.APIClient(base_url="https://127.0.0.1:2376", tls=tls, version="1.40")
     section = Options(client=client).profile().docker
-    assert (section.host, section.ca) == ("tcp://127.0.0.1:2376", str(tmp_path / "ca"))
+    assert (section.host, section.ca) == ("https://127.0.0.1:2376", str(tmp_path / "ca"))
     assert (section.cert, section.key) == (str(tmp_path / "cert"), str(tmp_path / "key"))
     client.close()
+
+
+def test_a_client_that_trusts_no_authority_of_its_own_has_those_of_the_machine() -> None:
+    tls = docker.tls.TLSConfig(verify=True)
+    with closing(docker.APIClient(base_url="tcp://127.0.0.1:2376", tls=tls, version="1.40")) as client:
+        section = Options(client=client).profile().docker
+        assert (section.host, section.ca, section.cert) == ("https://127.0.0.1:2376", "", "")
+        address = docker_address(section.model_dump(), {})
+        assert (address.url, address.certificates) == ("tcp://127.0.0.1:2376", Certificates())
+        client.verify = False
+        with pytest.raises(ValidationError, match="backend docker: client: it trusts anyone: "):
+            Options(client=client).profile()
+
+
+def test_a_client_over_ssh_is_refused_by_name() -> None:
+    with closing(docker.APIClient("unix:///nowhere", version="1.40")) as client:
+        # As the package does for ssh://, without starting ssh.
+        client.base_url = "http+docker://ssh"
+        client.mount(client.base_url, HTTPAdapter())
+        with pytest.raises(ValidationError, match=r"backend docker: client: it is at http\+docker://ssh, .*ssh -L"):
+            Options(backend="docker", client=client).profile()
 
 
 def test_a_dockerfile_is_an_image_by_its_text(tmp_path: Path) -> None:

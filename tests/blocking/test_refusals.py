@@ -92,7 +92,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         for wrong in ("xmlcharrefreplace", "none", None, 5)
     ),
     ({"environment": "ml"}, "backend auto: environment: it is for micromamba"),
-    ({"client": object()}, "backend docker: client: it is one of builtins"),
+    ({"client": object()}, "backend docker: client: it is one of builtins: give one of docker, podman or kubernetes"),
     ({"backend": "podman", "client": "docker"}, "backend podman: client: it is for docker"),
     ({"image": "a", "dockerfile": "b"}, "image and dockerfile are both given"),
     ({"default_timeout": 0}, "default_timeout is 0"),

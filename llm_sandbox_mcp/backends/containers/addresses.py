@@ -43,7 +43,8 @@ def docker_address(settings: Mapping[str, Any], environ: Mapping[str, str]) -> A
     folder = Path(environ.get("DOCKER_CONFIG") or Path(environ.get("HOME", "/nonexistent"), ".docker"))
     if settings["host"]:
         named = Certificates(settings["ca"], settings["cert"], settings["key"])
-        return _address("docker", settings["host"], named if named != Certificates() else None)
+        secured = named != Certificates() or settings["host"].startswith("https:")
+        return _address("docker", settings["host"], named if secured else None)
     if not settings["context"] and environ.get("DOCKER_HOST"):
         return _address("docker", environ["DOCKER_HOST"], _certificates(environ, folder))
     context = (

@@ -1,0 +1,37 @@
+"""What is opened with the first session that needs it, and kept until the process ends."""
+
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from .portal import Held, Portal
+
+T = TypeVar("T")
+
+
+@dataclass
+class _Opened(Generic[T]):
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    generation: int = -1
+    held: Held[T] | None = None
+
+
+class Kept(Generic[T]):
+    """One thing for each name, of this process and of the loop that it has now."""
+
+    def __init__(self, portal: Portal) -> None:
+        self._portal = portal
+        self._opened: dict[str, _Opened[T]] = {}
+        # A child has the locks as they were, perhaps held by a thread that it does not have.
+        os.register_at_fork(after_in_child=self._opened.clear)
+
+    def get(self, name: str, enter: Callable[[], Held[T]]) -> T:
+        """The thing of that name, entered where there is none yet. Raises what entering it does."""
+        opened = self._opened.setdefault(name, _Opened())
+        with opened.lock:
+            if opened.held is None or opened.generation != self._portal.generation:
+                opened.held = enter()
+                opened.generation = self._portal.generation
+            return opened.held.value
