@@ -137,7 +137,7 @@ def _application(server: Server[Any], service: Service, stopping: anyio.Event, t
     from starlette.applications import Starlette
     from starlette.exceptions import HTTPException
     from starlette.requests import Request
-    from starlette.responses import JSONResponse, PlainTextResponse, Response
+    from starlette.responses import PlainTextResponse, Response
     from starlette.routing import Mount, Route
     from starlette.types import Receive, Scope, Send
 
@@ -173,17 +173,18 @@ def _application(server: Server[Any], service: Service, stopping: anyio.Event, t
     if token is not None:
         require_token(application, token)
 
-    async def health(_: Request) -> Response:
-        return JSONResponse({"status": "healthy"}) if section.execute_code else PlainTextResponse("ok\n")
+    async def ok(_: Request) -> Response:
+        return PlainTextResponse("ok\n")
 
     # Outside of what takes a token: whoever probes a server has none, and is told nothing else.
-    routes = [Route("/health", health), Mount("/", application)]
+    probes = [Route("/health", ok)]
     if section.execute_code:
         from .rest import add_paths, not_there
+        from .rest.routes import health, root
 
         add_paths(application, service, security.validate_request, bearer=token is not None)
-        routes.insert(0, Route("/", health))
-    whole = Starlette(routes=routes, lifespan=application.router.lifespan_context)
+        probes = [Route("/", root), Route("/health", health)]
+    whole = Starlette(routes=[*probes, Mount("/", application)], lifespan=application.router.lifespan_context)
     if section.execute_code:
         for part in (application, whole):
             part.add_exception_handler(HTTPException, not_there)

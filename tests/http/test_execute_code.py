@@ -10,10 +10,11 @@ from ..mcp.serving import Server
 from .calling import execute, failure, result
 
 
-@pytest.mark.parametrize("path", ["/", "/health"])
-def test_whoever_asks_is_told_that_the_server_is_healthy(server: Server, path: str) -> None:
+@pytest.mark.parametrize(("path", "other"), [("/", "message"), ("/health", "service")])
+def test_whoever_asks_is_told_that_the_server_is_healthy(server: Server, path: str, other: str) -> None:
     answer = httpx2.get(server.url + path)
     assert (answer.status_code, answer.json()["status"]) == (200, "healthy")
+    assert {*answer.json()} == {"status", other}
 
 
 def test_code_computes_with_the_variables_that_came_with_it(server: Server) -> None:
@@ -22,6 +23,12 @@ def test_code_computes_with_the_variables_that_came_with_it(server: Server) -> N
     answer = response.json()
     assert response.status_code == 200
     assert (answer["result"], answer["success"]) == ({"x": 10, "y": 2, "out": 12}, True)
+
+
+def test_a_body_that_nothing_is_said_of_is_taken_for_json(server: Server) -> None:
+    answer = httpx2.post(f"{server.url}/execute_code/", content=b'{"code": "said = 1"}', timeout=60)
+    assert "content-type" not in answer.request.headers
+    assert (answer.status_code, answer.json()["result"]) == (200, {"said": 1})
 
 
 def test_an_error_comes_as_data(server: Server) -> None:

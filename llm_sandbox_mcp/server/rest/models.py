@@ -50,8 +50,14 @@ class Answer(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
+class Root(Answer):
+    message: str = "code runs in sandboxes here; /openapi.json names all paths"
+    status: Literal["healthy"] = "healthy"
+
+
 class Health(Answer):
     status: Literal["healthy"] = "healthy"
+    service: str = "llm-sandbox-mcp"
 
 
 class Failure(Answer):

@@ -63,9 +63,12 @@ async def read_bytes(request: Request, limit: int) -> bytes:
 
 
 async def read_json(request: Request, model: type[_Model]) -> _Model:
-    """The body as the model's type; `Refused` or `InvalidArgument` say in one line what is wrong with it."""
+    """The body as the model's type, of a caller who does not say that it is JSON too.
+
+    `Refused` or `InvalidArgument` say in one line what is wrong with it.
+    """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":
+    if kind not in ("application/json", ""):
         raise Refused(415, "the body must be JSON; send it with the header Content-Type: application/json")
     body = await read_bytes(request, LARGEST_BODY)
     try:

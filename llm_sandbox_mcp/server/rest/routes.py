@@ -39,6 +39,16 @@ class Operation:
     in_session: bool = True
 
 
+async def root(_request: Request) -> Response:
+    """Whether the server is there, and what for."""
+    return answered(models.Root())
+
+
+async def health(_request: Request) -> Response:
+    """Whether the server is there."""
+    return answered(models.Health())
+
+
 class Rest:
     """Answers the requests."""
 
@@ -47,8 +57,8 @@ class Rest:
         self._sessions = NamedSessions(service)
         self._largest_file = service.profile.artifacts.file_size
         self.operations: Sequence[Operation] = (
-            Operation("GET", "/", self.root, models.Health, in_session=False),
-            Operation("GET", "/health", self.health, models.Health, in_session=False),
+            Operation("GET", "/", root, models.Root, in_session=False),
+            Operation("GET", "/health", health, models.Health, in_session=False),
             Operation("POST", "/execute_code/", self.execute_code, models.Executed, ExecuteCode),
             Operation("POST", "/libraries", self.install_libraries, models.Installed, InstallLibraries),
             Operation("POST", "/files/{path:path}", self.upload_file, models.Uploaded, upload=True, status=201),
@@ -58,14 +68,6 @@ class Rest:
             Operation("GET", "/limits", self.limits, models.Limits, in_session=False),
             Operation("GET", "/logs", self.logs, models.Log),
         )
-
-    async def root(self, _request: Request) -> Response:
-        """Whether the server is there."""
-        return answered(models.Health())
-
-    async def health(self, _request: Request) -> Response:
-        """Whether the server is there."""
-        return answered(models.Health())
 
     async def execute_code(self, request: Request) -> Response:
         """Runs Python code with these variables, and returns what its names stand for. They stay for the next call."""
