@@ -3,7 +3,7 @@
 import re
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,7 +52,12 @@ async def bearing(url: str, way: str, headers: Mapping[str, str]) -> AsyncIterat
 
 
 def start(profile: Path, *options: str) -> Server:
-    process = subprocess.Popen([*SERVE, "--port", "0", "--profile", str(profile), *options], stderr=subprocess.PIPE)
+    return launch([*SERVE, "--port", "0", "--profile", str(profile), *options])
+
+
+def launch(command: Sequence[str], folder: Path | None = None) -> Server:
+    """A server that a whole command starts, in a folder of its own."""
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, cwd=folder)
     assert process.stderr
     said = process.stderr.readline().decode()
     found = re.fullmatch(r"listening on (http://[\d.]+:\d+)/mcp \(SSE: /sse\)\n", said)

@@ -1,0 +1,53 @@
+"""What configs/migration.md tells users of sandbox_for_llm_code: what they type works, and what it says of code holds."""
+
+import re
+import shlex
+from collections.abc import Iterator
+
+import httpx2
+import pytest
+
+from llm_sandbox_mcp.cli.parser import build
+from llm_sandbox_mcp.folders import CONFIGS
+
+from ..cli.command import ARGV
+from ..mcp.serving import Server, launch, stop
+from .calling import execute
+
+PAGE = (CONFIGS / "migration.md").read_text(encoding="utf-8").partition("\n## sandbox_for_llm_code\n")[2]
+PORT = "1729"
+"""Where clients look for it; another program may have it while this is tried."""
+
+
+def block(kind: str) -> str:
+    (found,) = re.findall(rf"^```{kind}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    return str(found)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server that was started as the page says."""
+    folder = tmp_path_factory.mktemp("moved")
+    (folder / "mine.toml").write_text(block("toml"))
+    _, *options = shlex.split(block("sh"))
+    assert build().parse_args(options).port == int(PORT)
+    server = launch([*ARGV, *("0" if option == PORT else option for option in options)], folder)
+    yield server
+    assert "Traceback" not in stop(server)
+
+
+def test_a_client_finds_the_server_that_was_started_so(server: Server) -> None:
+    assert httpx2.get(f"{server.url}/health").json()["status"] == "healthy"
+    ran = execute(server, "out=x+y", local_dict={"x": 10, "y": 2}).json()
+    assert (ran["result"], ran["success"]) == ({"x": 10, "y": 2, "out": 12}, True)
+
+
+def test_a_function_calls_itself_and_uses_what_was_imported(server: Server) -> None:
+    code = "import math\ndef f(n):\n    return math.prod((n, f(n - 1))) if n else 1\nout = f(5)"
+    assert execute(server, code).json()["result"] == {"out": 120}
+
+
+@pytest.mark.parametrize(("status", "said"), [("0", {"success": True}), ("3", {"error_type": "SystemExit"})])
+def test_code_that_exits_is_told_how(server: Server, status: str, said: dict[str, object]) -> None:
+    answer = execute(server, f"import sys\nsys.exit({status})").json()
+    assert answer.items() >= said.items()
