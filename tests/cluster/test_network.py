@@ -14,7 +14,8 @@ import pytest
 
 from llm_sandbox_mcp.errors import EngineUnavailable
 from llm_sandbox_mcp.service import Service
-from tests.engines import lack_own_cluster
+from tests.cli.entry import started
+from tests.engines import kubeconfig, lack_own_cluster
 from tests.outside import ANSWER, PORT, Outside, outside
 
 from .conftest import Serving
@@ -95,6 +96,20 @@ async def test_a_cluster_that_enforces_the_policy(serving: Serving, cluster: Any
         with anyio.fail_after(30):
             await service.execute("echo x", language="bash")
         assert len(cluster.list_namespaced_pod(namespace).items) == 2
+
+
+@pytest.mark.usefixtures("enforced")
+async def test_an_entry_for_llm_sandboxs_server_runs_code_in_a_pod_of_its_namespace(
+    cluster: Any, namespace: str
+) -> None:
+    entry = {"BACKEND": "kubernetes", "NAMESPACE": namespace, "KUBECONFIG": kubeconfig() or ""}
+    async with started(entry) as server:
+        with pytest.raises(AssertionError, match=f"namespace {namespace} has no NetworkPolicy .*kubectl apply"):
+            await server.prints("echo x")
+        await deny(cluster, namespace)
+        assert await server.prints("echo x") == "x\n"
+        assert cluster.list_namespaced_pod(namespace).items
+        assert server.told() == ["BACKEND", "NAMESPACE"]
 
 
 @pytest.fixture
