@@ -14,6 +14,7 @@ from llm_sandbox_mcp import (
     BackendCapabilities,
     ConsoleOutput,
     InteractiveSandboxSession,
+    PoolConfig,
     SandboxBackend,
     SandboxError,
     SandboxSession,
@@ -80,6 +81,23 @@ NAMES = [
     "PoolHealthCheckError",
 ]
 
+GONE = [
+    "SessionConfig",
+    "DefaultImage",
+    "LocalSandboxConfig",
+    "SeccompPolicy",
+    "WindowsMxcConfig",
+    "LanguageHandlerFactory",
+    "PACKAGE_NAME_PATTERNS",
+    "ContainerPoolManager",
+    "ContainerState",
+    "PooledContainer",
+    "PooledSandboxSession",
+    "ArtifactPooledSandboxSession",
+    "LanguageHandlerNotInitializedError",
+]
+"""Of its modules, and not here."""
+
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_name_is_there(name: str) -> None:
@@ -93,7 +111,13 @@ def test_the_page_has_every_name_and_every_argument() -> None:
     said = set(re.findall(r"`(\w+)`", page))
     of_the_async_api = {"Artifact", "Execution", "Printed", "Profile", "Sandboxes", "Session", "load_profile"}
     assert set(llm_sandbox_mcp.__all__) - {"__version__"} - of_the_async_api - said == set()
-    assert {field.name for field in fields(Options)} - said == set()
+    assert {field.name for settings in (Options, PoolConfig) for field in fields(settings)} - said == set()
+    assert set(GONE) - said == set()
+
+
+@pytest.mark.parametrize("name", GONE)
+def test_a_name_that_the_page_says_is_gone_is(name: str) -> None:
+    assert not hasattr(llm_sandbox_mcp, name)
 
 
 def test_languages_and_backends_are_found_in_any_case() -> None:
