@@ -117,13 +117,16 @@ class Kernel:
         grace: float,
         on_output: OnOutput | None = None,
         tell: bool = False,
+        last: bool = False,
     ) -> Outcome:
         """Runs code to its end; one run at a time. `tell`: the report says what the names that it bound stand for.
+
+        `last`: the run has all that an interpreter does at its end, and nothing can be run after it.
 
         When this is cancelled, or raises, `alive` still says whether the runner answered the interrupt.
         """
         nonce = new_nonce()
-        request = encode_request(nonce, cell, variables, code, tell=tell)
+        request = encode_request(nonce, cell, variables, code, tell=tell, last=last)
         self._run = run = Run(self._process, request, nonce, output=output, grace=grace, on_output=on_output)
         try:
             return await run.finish(timeout)

@@ -34,6 +34,8 @@ class Runner(Section):
     argv: Many[str] = Field(min_length=1)
     tells: bool = False
     """Whether it can be asked what the names of the code stand for."""
+    ends: bool = False
+    """Whether it can be asked to do what the interpreter does at its end."""
 
 
 class Build(Section):

@@ -50,11 +50,12 @@ class Program:
         grace: float,
         on_output: OnOutput | None = None,
         tell: bool = False,
+        last: bool = False,
     ) -> Outcome:
         """Builds the code unless this very code is built already, then runs it; the deadline is that of both together.
 
         Where the build fails, the outcome is the compiler's: its exit code and its messages. There is nothing that
-        `cell` could count, `variables` could be put into or `tell` could be asked of.
+        `cell` could count, `variables` could be put into or `tell` could be asked of; each run is a program's `last`.
         """
         start = anyio.current_time()
         key = hashlib.sha256(code.encode()).digest()

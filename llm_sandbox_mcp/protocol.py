@@ -68,11 +68,18 @@ def new_nonce() -> str:
     return secrets.token_hex(16)
 
 
-def encode_request(nonce: str, cell: int, variables: Mapping[str, object], code: str, *, tell: bool = False) -> bytes:
-    """One request as a line of UTF-8; `tell` asks what the names that the code binds stand for."""
+def encode_request(
+    nonce: str, cell: int, variables: Mapping[str, object], code: str, *, tell: bool = False, last: bool = False
+) -> bytes:
+    """One request as a line of UTF-8.
+
+    `tell` asks what the names that the code binds stand for, `last` for what an interpreter does at its end.
+    """
     request = {"nonce": nonce, "cell": cell, "variables": dict(variables), "code": code}
     if tell:
         request["tell"] = True
+    if last:
+        request["last"] = True
     return json.dumps(request, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 

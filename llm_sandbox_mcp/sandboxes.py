@@ -152,13 +152,15 @@ class Session:
         variables: Mapping[str, object] | None = None,
         limits: Mapping[str, float] | None = None,
         on_output: OnOutput | None = None,
+        last: bool = False,
         judged: str | None = None,
     ) -> Execution:
         """Runs code; what earlier runs left is there.
 
         `libraries` are installed first, `variables` set in languages that take them. `timeout` is in seconds; left out,
         it is 30, or what the profile allows. `limits` lowers those of this run, by the names and in the units of
-        `Policy`. `judged` is what the rules look at in place of the code, for a program that wraps what it was given.
+        `Policy`. `last` says that a refresh follows: the run has what its interpreter does at its end, such as to wait
+        for threads. `judged` is what the rules look at in place of the code, for a program that wraps what it is given.
         Code that fails, or is stopped, is a result; what kept it from running is a `SandboxError`.
         """
         return await self._service.execute(
@@ -170,6 +172,7 @@ class Session:
             variables=variables,
             limits=limits,
             on_output=on_output,
+            last=last,
             judged=judged,
         )
 
@@ -182,6 +185,7 @@ class Session:
         timeout: float | None = None,
         variables: Mapping[str, object] | None = None,
         limits: Mapping[str, float] | None = None,
+        last: bool = False,
         judged: str | None = None,
     ) -> AsyncGenerator[Printed | Execution, None]:
         """Runs code and yields what it prints, as it appears, and the `Execution` last.
@@ -207,6 +211,7 @@ class Session:
                             variables=variables,
                             limits=limits,
                             on_output=print_,
+                            last=last,
                             judged=judged,
                         )
                     )
@@ -218,10 +223,10 @@ class Session:
             with receiver:
                 async for piece in receiver:
                     yield piece
-            for last in ended:
-                if isinstance(last, Exception):
-                    raise last
-                yield last
+            for one in ended:
+                if isinstance(one, Exception):
+                    raise one
+                yield one
         finally:
             scope.cancel()
 

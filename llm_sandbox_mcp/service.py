@@ -94,14 +94,16 @@ class Service:
         on_output: OnOutput | None = None,
         on_progress: OnProgress | None = None,
         tell: bool = False,
+        last: bool = False,
         judged: str | None = None,
     ) -> Execution:
         """Runs code in a session, opened where none is named; `libraries` are installed into it first.
 
         `timeout` is in seconds; left out, it is 30 or the profile's limit, whichever is less. `limits` lowers others,
         by the names of `Policy` and in its units: those of a run for this one, those of a sandbox for a new session.
-        `tell` asks for `Execution.told`, in languages whose handler says that they tell. `judged` is what the rules
-        look at in place of the code: what a program of ours was given and wraps, or nothing.
+        `tell` asks for `Execution.told`, in languages whose handler says that they tell. `last` is of who refreshes the
+        session next: the run has what its interpreter does at its end, where the handler says that it does something.
+        `judged` is what the rules look at in place of the code: what a program of ours was given and wraps, or nothing.
         Every request error is raised before anything starts. Cancelled, it interrupts the code and keeps the session.
         """
         chosen = self.languages[language]
@@ -128,7 +130,14 @@ class Service:
                 if libraries:
                     await self._install(session, sandbox, places, libraries, on_progress)
                 ran = await session.run(
-                    places, code, variables=values, timeout=seconds, limits=policy, on_output=on_output, tell=tell
+                    places,
+                    code,
+                    variables=values,
+                    timeout=seconds,
+                    limits=policy,
+                    on_output=on_output,
+                    tell=tell,
+                    last=last and chosen.handler.runner is not None and chosen.handler.runner.ends,
                 )
                 outcome = ran.outcome
                 if ran.loss is not None:

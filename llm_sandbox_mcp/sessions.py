@@ -144,6 +144,7 @@ class Session:
         limits: Policy,
         on_output: OnOutput | None,
         tell: bool,
+        last: bool,
     ) -> Ran:
         """Runs code in the kernel of its language, within these limits, which are its session's or narrower.
 
@@ -163,7 +164,7 @@ class Session:
 
         async def ask(kernel: Kernel | Program) -> Outcome:
             async with cpu_bound(sandbox, before, limits, timeout, lambda: kernel.stop("cpu_limit")):
-                return await self._ask(kernel, code, variables, timeout, limits, on_output, tell)
+                return await self._ask(kernel, code, variables, timeout, limits, on_output, tell, last)
 
         asked = anyio.current_time()
         outcome = await ask(kernel)
@@ -196,6 +197,7 @@ class Session:
         limits: Policy,
         on_output: OnOutput | None,
         tell: bool,
+        last: bool,
     ) -> Outcome:
         try:
             return await kernel.run(
@@ -207,6 +209,7 @@ class Session:
                 grace=limits.grace,
                 on_output=on_output,
                 tell=tell,
+                last=last,
             )
         except BaseException:
             if not kernel.alive:

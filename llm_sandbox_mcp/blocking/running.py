@@ -1,30 +1,20 @@
-"""One run for a caller who waits: output as it appears, and all that a program does before it ends."""
+"""What sessions of callers who wait are made of: output as it appears, a lifetime, a fresh interpreter for each run."""
 
 import logging
 import shlex
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
 
 import anyio
 
 from ..errors import SandboxError
 from ..escaping import EscapingFormatter
-from ..results import Execution, Output
+from ..results import Execution
 from ..sandboxes import Printed, Sandboxes, Session
 from ..service import Service
 from ..tasks import open_tasks
 from .portal import portal
 from .values import StreamCallback
-
-ENDING = {
-    "python": """\
-import atexit, threading
-threading._shutdown()
-atexit._run_exitfuncs()
-""",
-}
-"""What an interpreter does at its end, by the functions that it calls then: the runner does not end with the code."""
 
 _log = logging.getLogger("llm_sandbox_mcp")
 
@@ -83,26 +73,3 @@ def be_verbose() -> None:
         handler = logging.StreamHandler()
         handler.setFormatter(EscapingFormatter("%(message)s"))
         _log.addHandler(handler)
-
-
-def together(done: Execution, ending: Execution) -> Execution:
-    """A run with what its interpreter did at its end; how the code ended is the run's to say."""
-    stopped = ending.status not in ("ok", "error")
-    return replace(
-        done,
-        status=ending.status if stopped else done.status,
-        exit_code=ending.exit_code if stopped else done.exit_code,
-        stdout=_joined(done.stdout, ending.stdout),
-        stderr=_joined(done.stderr, ending.stderr),
-        duration=done.duration + ending.duration,
-        artifacts=(*done.artifacts, *ending.artifacts),
-        notes=(*done.notes, *ending.notes),
-        session_state=ending.session_state,
-    )
-
-
-def _joined(first: Output, second: Output) -> Output:
-    raw = None
-    if first.replaced or second.replaced:
-        raw = b"".join(one.text.encode() if one.raw is None else one.raw for one in (first, second))
-    return Output(first.text + second.text, first.omitted + second.omitted, raw)

@@ -28,7 +28,7 @@ from .lifetime import Lifetime
 from .options import check_libraries, check_seconds
 from .outputs import output
 from .portal import portal
-from .running import ENDING, exports, follow, refresh, together
+from .running import exports, follow, refresh
 from .security import SecurityPattern, patterns_of
 from .values import ConsoleOutput, SandboxBackend, StreamCallback
 
@@ -213,14 +213,7 @@ class SandboxSession(Lifetime, metaclass=_Sessions):
         self.install(libraries)
         with self._turn:
             try:
-                done = self._execute(code, self.options.lang, timeout, on_stdout, on_stderr)
-                if self.options.lang in ENDING and done.session_state == "kept":
-                    left = max(0.001, self._seconds(timeout) - done.duration)
-                    ending = self._execute(
-                        ENDING[self.options.lang], self.options.lang, left, on_stdout, on_stderr, judged=""
-                    )
-                    done = together(done, ending)
-                return done
+                return self._execute(code, self.options.lang, timeout, on_stdout, on_stderr, last=True)
             finally:
                 if self.is_open:
                     portal.begin(refresh, session)
@@ -246,6 +239,7 @@ class SandboxSession(Lifetime, metaclass=_Sessions):
         on_stderr: StreamCallback | None,
         variables: Mapping[str, object] | None = None,
         *,
+        last: bool = False,
         judged: str | None = None,
     ) -> Execution:
         """One run, or a part of one; the policy judges the code, or what of it the program has given."""
@@ -254,14 +248,22 @@ class SandboxSession(Lifetime, metaclass=_Sessions):
             raise ValidationError(f"the code is of type {type(code).__name__}; give text")
         seconds = self._seconds(timeout)
 
+        asked: dict[str, Any] = {
+            "language": language,
+            "timeout": seconds,
+            "variables": variables,
+            "last": last,
+            "judged": judged,
+        }
+
         async def run() -> Execution:
-            return await session.run(code, language=language, timeout=seconds, variables=variables, judged=judged)
+            return await session.run(code, **asked)
 
         with translated():
             if on_stdout is None and on_stderr is None:
                 done = portal.call(run)
             else:
-                stream = session.stream(code, language=language, timeout=seconds, variables=variables, judged=judged)
+                stream = session.stream(code, **asked)
                 self._telling.add(threading.get_ident())
                 try:
                     done = follow(stream, {"stdout": on_stdout, "stderr": on_stderr})

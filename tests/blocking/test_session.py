@@ -445,6 +445,8 @@ def test_threads_and_what_is_done_at_the_end_belong_to_the_run() -> None:
         assert session.run(code) == ConsoleOutput(3, "", "main\nthread\nbye\n")
         workers = "from concurrent.futures import ThreadPoolExecutor\nThreadPoolExecutor().submit(print, 'worker')"
         assert session.run(workers).stdout == "worker\n"
+        named = "import atexit as end\nend.register(lambda: print(atexit, threading))\natexit = threading = 'mine'"
+        assert session.run(named).stdout == "mine mine\n"
         assert session.run(code, on_stdout=seen.append).exit_code == 3
         assert "".join(seen) == "main\nthread\nbye\n"
         with pytest.raises(SandboxTimeoutError):

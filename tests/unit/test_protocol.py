@@ -161,6 +161,7 @@ def test_a_request_that_asks_for_names_says_so_at_its_end() -> None:
     request = json.loads(encode_request(NONCE, 7, {}, "x = 1", tell=True))
     assert list(request) == ["nonce", "cell", "variables", "code", "tell"]
     assert request["tell"] is True
+    assert list(json.loads(encode_request(NONCE, 7, {}, "x = 1", tell=True, last=True)))[-1] == "last"
 
 
 @given(st.dictionaries(st.text(), st.text() | st.sampled_from(FORGED)))

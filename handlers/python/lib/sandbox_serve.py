@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 
@@ -83,6 +84,11 @@ class Runs:
         if error is None:
             error = drawing
         self._finish(error)
+        if request.get("last") and not forked:
+            guard.run(_end)
+            guard.run(_write_figures)
+            self._flush()
+            self._channel.restore()
         if self._told is not None and not forked:
             guard.run(self._told.listen, error)
             self._flush()
@@ -173,6 +179,14 @@ def _show_pillow_here(image_show) -> None:
 def _display_here(display_functions) -> None:
     # Without a notebook's shell, IPython's own prints a text only.
     display_functions.display = display
+
+
+def _end() -> None:
+    """Waits for the code's threads and does what it left for its end, as an interpreter that ends does."""
+    threading = sys.modules.get("threading")
+    if threading is not None:
+        threading._shutdown()
+    atexit._run_exitfuncs()
 
 
 def _write_figures() -> None:
