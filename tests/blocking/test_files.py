@@ -1,0 +1,105 @@
+"""Files and folders between this machine and a session."""
+
+import io
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from llm_sandbox_mcp import (
+    SandboxSession,
+    SecurityError,
+    ValidationError,
+)
+from tests.blocking.conftest import PROFILE
+
+pytestmark = pytest.mark.usefixtures("library")
+
+
+def test_files_and_folders_are_copied_empty_ones_too(tmp_path: Path) -> None:
+    (tmp_path / "in" / "deep").mkdir(parents=True)
+    (tmp_path / "in" / "deep" / "bytes").write_bytes(bytes(range(256)))
+    (tmp_path / "in" / "empty").touch()
+    with SandboxSession() as session:
+        session.copy_to_runtime(tmp_path / "in", "/sandbox/there")
+        session.copy_to_runtime(tmp_path / "in" / "empty", "one/empty")
+        assert (
+            session.execute_command("find . -type f | sort").stdout
+            == "./one/empty\n./there/deep/bytes\n./there/empty\n"
+        )
+        session.copy_from_runtime("/sandbox/there", tmp_path / "out")
+        session.copy_from_runtime("one/empty", tmp_path / "new" / "empty")
+        session.copy_from_runtime("/sandbox", tmp_path / "all")
+        archive, known = session.get_archive("there/deep/bytes")
+    assert (tmp_path / "out" / "there" / "deep" / "bytes").read_bytes() == bytes(range(256))
+    assert (tmp_path / "new" / "empty").read_bytes() == b""
+    all_of_it = [path.relative_to(tmp_path / "all") for path in (tmp_path / "all").rglob("*") if path.is_file()]
+    assert sorted(map(str, all_of_it)) == [
+        f"sandbox/{name}" for name in ("one/empty", "there/deep/bytes", "there/empty")
+    ]
+    assert (known["name"], known["size"]) == ("bytes", 256)
+    with tarfile.open(fileobj=io.BytesIO(archive)) as reader:
+        assert reader.getnames() == ["bytes"]
+
+
+def test_what_may_be_executed_and_empty_folders_are_copied_and_the_working_directory_is_a_place(tmp_path: Path) -> None:
+    (tmp_path / "in" / "deep" / "empty").mkdir(parents=True)
+    (tmp_path / "in" / "script").write_text("#!/bin/sh\necho ran\n")
+    (tmp_path / "in" / "script").chmod(0o700)
+    (tmp_path / "in" / "text").touch(0o600)
+    with SandboxSession() as session:
+        for _ in range(2):
+            session.copy_to_runtime(tmp_path / "in", "/sandbox")
+        assert session.execute_command("find . -mindepth 1 | sort").stdout == "./deep\n./deep/empty\n./script\n./text\n"
+        assert session.execute_command("./script && ! test -x text").stdout == "ran\n"
+        session.copy_from_runtime("script", tmp_path / "script")
+        session.copy_from_runtime("/sandbox", tmp_path / "out")
+    for script in (tmp_path / "script", tmp_path / "out" / "sandbox" / "script"):
+        assert script.stat().st_mode & 0o777 == 0o755
+    assert (tmp_path / "out" / "sandbox" / "deep" / "empty").is_dir()
+
+
+def test_what_fits_a_sandbox_comes_out_of_it_whatever_is_kept_of_runs(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "small.toml").write_text(PROFILE.format(folder=folder) + "[artifacts]\nfile_size = '64KiB'\n")
+    monkeypatch.setenv("LLM_SANDBOX_PROFILE", str(folder / "small.toml"))
+    with SandboxSession() as session:
+        session.run("open('large', 'wb').write(bytes(12 << 20))")  # most of limits.disk: there is no room for a second
+        session.copy_from_runtime("large", tmp_path / "large")
+        assert session.execute_command("ls -A").stdout == "large\n"
+        session.execute_command("for n in 1 2 3; do truncate -s 16M holes$n; done")
+        with pytest.raises(ValidationError, match=r"'/sandbox' has more than 32MiB, twice limits\.disk"):
+            session.copy_from_runtime("/sandbox", tmp_path / "all")
+    assert (tmp_path / "large").stat().st_size == 12 << 20
+
+
+def test_what_cannot_be_copied_says_why(tmp_path: Path) -> None:
+    with SandboxSession() as session:
+        with pytest.raises(FileNotFoundError):
+            session.copy_to_runtime(tmp_path / "none", "x")
+        with pytest.raises(FileNotFoundError, match="none"):
+            session.copy_from_runtime("none", tmp_path / "x")
+        with pytest.raises(FileNotFoundError, match=r"'/sandbox/none/x' .* No such file"):
+            session.get_archive("none/x")
+        with pytest.raises(SecurityError):
+            session.copy_to_runtime(__file__, "../x")
+        for outside in ("/etc/x", "/tmp/x", "/home/x", "/container/path/x", "/sandboxes/x"):
+            with pytest.raises(ValidationError, match=f"'{outside}' is not below /sandbox.* execute_command"):
+                session.copy_to_runtime(__file__, outside)
+            with pytest.raises(ValidationError, match=f"'{outside}' is not below /sandbox.* execute_command"):
+                session.copy_from_runtime(outside, tmp_path / "x")
+        with pytest.raises(ValidationError, match="'/sandbox' names no file"):
+            session.copy_to_runtime(__file__, "/sandbox")
+        session.run("import os\nopen('shut', 'w').close()\nos.chmod('shut', 0)")
+        with pytest.raises(ValidationError, match=r"'/sandbox/shut' cannot be read: .*Permission denied"):
+            session.copy_from_runtime("shut", tmp_path / "x")
+        session.execute_command("rm -f shut")
+        assert session.execute_command("ls -A").stdout == ""
+
+
+def test_links_that_lead_out_of_a_folder_are_not_followed_on_this_machine(tmp_path: Path) -> None:
+    with SandboxSession() as session:
+        session.run("import os\nos.mkdir('d')\nos.symlink('/etc/passwd', 'd/link')\nopen('d/file', 'w').close()")
+        session.copy_from_runtime("d", tmp_path)
+    assert [path.name for path in (tmp_path / "d").iterdir()] == ["file"]
