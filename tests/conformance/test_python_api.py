@@ -1,5 +1,6 @@
 """The library as a program uses it, on every backend."""
 
+import functools
 import io
 import tarfile
 from collections.abc import AsyncIterator
@@ -102,6 +103,14 @@ async def here(anyio_backend: str, folder: Path) -> AsyncIterator[Sandboxes]:
     with anyio.fail_after(60):
         async with Sandboxes(small_profile("embedded", folder)) as opened:
             yield opened
+
+
+async def test_a_run_that_comes_while_a_refresh_still_waits_has_a_fresh_interpreter(here: Sandboxes) -> None:
+    async with here.session() as session, anyio.create_task_group() as tasks:
+        await session.run("x = 1")
+        tasks.start_soon(functools.partial(session.refresh, pause=0.5))
+        await anyio.wait_all_tasks_blocked()
+        assert (await session.run("print('x' in globals())")).stdout.text == "False\n"
 
 
 async def test_what_keeps_code_from_running_is_raised_where_the_loop_is(here: Sandboxes) -> None:
