@@ -122,6 +122,8 @@ class Session:
             if not kernel.running:
                 self.loss = await self._let_go(name)
         if self._lease is None:
+            if self.closed:  # while what uses it waited for something else: a sandbox for nobody
+                raise UnknownSession(_unknown(self.id))
             if not self._counted:
                 self._starts.take()
             self._counted = False

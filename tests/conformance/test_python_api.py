@@ -113,6 +113,17 @@ async def test_a_run_that_comes_while_a_refresh_still_waits_has_a_fresh_interpre
         assert (await session.run("print('x' in globals())")).stdout.text == "False\n"
 
 
+async def test_a_session_that_is_closed_while_a_refresh_waits_takes_no_other_sandbox(here: Sandboxes) -> None:
+    async with here.session() as session:
+        await session.run("x = 1")
+        before = here.service.pool()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(session.close)
+            with pytest.raises(UnknownSession):
+                await session.refresh(pause=0.1)
+        assert here.service.pool().misses == before.misses
+
+
 async def test_what_keeps_code_from_running_is_raised_where_the_loop_is(here: Sandboxes) -> None:
     async with here.session() as session:
         for code, language, error in (("", "", InvalidArgument), ("1", "cobol", UnknownLanguage)):
