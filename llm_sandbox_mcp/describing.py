@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass
 
-from .backends.base import WORKDIR
-from .errors import SandboxError, StartFailed
+from .backends.base import WORKDIR, Sandbox
+from .errors import InstallFailed, SandboxError, StartFailed
+from .kernel import Places
 from .languages import Language
+from .libraries.choosing import choose
 from .libraries.installed import list_libraries
 from .libraries.preparing import Preparer
 from .pool import Pool
@@ -69,15 +71,21 @@ class Describer:
         # No kernel is asked anything, so the warm ones are left to those who run code.
         lease = await self._pool.acquire(language.name, self._profile.policy(), warm=False)
         try:
-            done = await lease.sandbox.run(places.argv(handler.version), places.env())
+            done = await lease.sandbox.run(places.argv(handler.version), places.env(lease.sandbox.path))
             version = (done.stdout or done.stderr).decode(errors="replace").strip().partition("\n")[0]
             if done.exit_code != 0:
                 raise StartFailed(version or "it does not start")
             found: tuple[Library, ...] = ()
             if handler.libraries is not None:
-                command = handler.libraries.provided or handler.libraries.installed
-                found = await list_libraries(lease.sandbox, places, command)
+                found = await self._provided(lease.sandbox, places)
         finally:
             lease.release()
         answer = self._answers[language.name] = _Answer(version, found)
         return answer
+
+    async def _provided(self, sandbox: Sandbox, places: Places) -> tuple[Library, ...]:
+        try:
+            known = await choose(sandbox, places)
+        except InstallFailed:
+            return ()  # it runs all the same, and who installs is told why that cannot be
+        return await list_libraries(sandbox, places, known.provided or known.installed)

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from .backends.base import FIGURES, HANDLERS, HOME, LIBRARIES, PATH, WORKDIR, Process, Sandbox
+from .backends.base import FIGURES, HANDLERS, HOME, LIBRARIES, WORKDIR, Process, Sandbox
 from .backends.listening import PROXY_PORT
 from .errors import SandboxLost, StartFailed
 from .execution import Ending, Outcome, Run
@@ -70,11 +70,10 @@ class Places:
         """A command of the handler, its placeholders filled."""
         return [self.expand(word) for word in words]
 
-    def env(self) -> dict[str, str]:
-        """The whole environment of the language's processes."""
-        path = f"{self.environment}/bin:{PATH}" if self.environment else PATH
+    def env(self, path: str) -> dict[str, str]:
+        """The whole environment of the language's processes in a sandbox with this search path."""
         common = {
-            "PATH": path,
+            "PATH": f"{self.environment}/bin:{path}" if self.environment else path,
             "HOME": HOME,
             # Where nobody has told the system of the user, programs look here.
             "USER": "sandbox",
@@ -104,7 +103,7 @@ class Kernel:
     @classmethod
     async def start(cls, sandbox: Sandbox, places: Places, runner: Runner) -> "Kernel":
         """Starts the runner; it need not be up yet when its first request is sent."""
-        return cls(await sandbox.spawn(places.argv(runner.argv), places.env()))
+        return cls(await sandbox.spawn(places.argv(runner.argv), places.env(sandbox.path)))
 
     async def run(
         self,

@@ -62,17 +62,12 @@ class Requires(Section):
     """What a person runs to get them."""
 
 
-class Libraries(Section):
-    """How libraries come into a session. Every argument is a word of its own; nothing passes through a shell."""
+class Manager(Section):
+    """A package manager. Every argument is a word of its own; nothing passes through a shell."""
 
     manager: str
     requires: Many[str] = ()
-    name: Expression
-    """The regular expression that one library must match whole, with the groups `name` and `version` if it has any."""
-    names: Literal["plain", "pep503"] = "plain"
-    """How names and versions are compared in the lists of a profile."""
-    major: Expression = ""
-    """Matches what ends a name where each major version has a name of its own: denied without it, all are."""
+    """Programs that only installing needs."""
     install: Many[str]
     """The command; the names are appended."""
     installed: Many[str]
@@ -81,6 +76,19 @@ class Libraries(Section):
     """The command that prints dependencies too, where `installed` leaves them out."""
     provided: Many[str] = ()
     """The command that prints what is there before anything is installed; without it, `installed` is asked."""
+
+
+class Libraries(Manager):
+    """How libraries come into a session."""
+
+    otherwise: Many[Manager] = ()
+    """Those that do where the first is not, in order; all take the same names, and print the same lines."""
+    name: Expression
+    """The regular expression that one library must match whole, with the groups `name` and `version` if it has any."""
+    names: Literal["plain", "pep503"] = "plain"
+    """How names and versions are compared in the lists of a profile."""
+    major: Expression = ""
+    """Matches what ends a name where each major version has a name of its own: denied without it, all are."""
     installed_pattern: Expression
     """Applied to each line that either prints, with the groups `name` and `version`."""
     index: str = ""

@@ -30,7 +30,7 @@ class Program:
         self._sandbox = sandbox
         self._compile = places.argv(build.compile)
         self._start = places.argv(build.run)
-        self._env = places.env()
+        self._env = places.env(sandbox.path)
         self._folder = places.build_folder
         self._built: dict[bytes, int] = {}
         """The number of its folder for each program, by what its code comes to; the last run one is last."""
@@ -158,11 +158,13 @@ async def start_kernel(sandbox: Sandbox, places: Places) -> Kernel | Program:
     Raises `StartFailed` when the sandbox lacks a program that the language needs.
     """
     handler = places.language.handler
-    if lacking := await sandbox.lacking(handler.requires.commands):
+    if lacking := await sandbox.lacking(handler.requires.commands, places.env(sandbox.path)):
         step = handler.requires.install or "install it"
         if sandbox.image:
             build = f"make its image: llm-sandbox-mcp images build --language {handler.name}"
             step = f"leave session_id out for a sandbox of its own, or {build}"
+            if handler.environment is not None:
+                step += ", or say where it is: containers.environment, or kubernetes.environment, in the profile"
         raise StartFailed(f"{handler.name} needs {', '.join(lacking)}, which {sandbox.origin} does not have; {step}")
     if handler.build is not None:
         return Program(sandbox, places, handler.build)

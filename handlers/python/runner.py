@@ -7,6 +7,9 @@ import sys
 if sys.path and sys.path[0] == os.path.dirname(os.path.abspath(__file__)):
     del sys.path[0]
 
+if sys.version_info < (3, 8):  # noqa: UP036 - it is that of an image, whichever that is
+    sys.exit("Python 3.8 or newer is needed, and here is " + sys.version.split()[0] + "; name an image that has it")
+
 from sandbox_serve import serve, set_up
 
 if __name__ == "__main__":

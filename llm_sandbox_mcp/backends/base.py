@@ -154,6 +154,8 @@ class Sandbox(ABC):
     policy: Policy
     image: str
     """What it was made of; empty where the engine has no images."""
+    path: str = PATH
+    """Where programs are looked for in it."""
 
     @property
     def origin(self) -> str:
@@ -207,8 +209,8 @@ class Sandbox(ABC):
         Hidden ones, those in `node_modules` and `__pycache__`, and names that are not UTF-8 do not count.
         """
 
-    async def lacking(self, programs: Sequence[str]) -> Sequence[str]:
-        """Which of these programs code does not find there."""
+    async def lacking(self, programs: Sequence[str], env: Mapping[str, str]) -> Sequence[str]:
+        """Which of these programs a process with this environment does not find there."""
         return ()
 
     async def run(

@@ -6,16 +6,18 @@ import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from ..backends.base import ENVIRONMENTS, PATH, Backend, Check, Sandbox, halves
-from ..errors import SandboxError
+from ..backends.base import ENVIRONMENTS, PATH, TOOLS, Backend, Check, Sandbox, halves
+from ..errors import InstallFailed, SandboxError
 from ..escaping import one_line
 from ..folders import HostFolders
 from ..kernel import Places
 from ..languages import Language
 from ..libraries import environments
 from ..libraries.cache import contents
+from ..libraries.choosing import choose
 from ..profile import Profile
 from ..rules.checking import Unready
 from ..service import Service
@@ -125,9 +127,10 @@ async def _examine(
     handler = language.handler
     if not sandbox.image and (missing := _commands(language)):
         return missing
-    if lacking := await sandbox.lacking(handler.requires.commands):
-        return [Check(language.name, "missing", f"image {sandbox.image} has no {', '.join(lacking)}", _BUILD)]
     environment = backend.environment
+    places = Places(language, environment, tools=f"{environment}/bin" if environment else TOOLS)
+    if lacking := await sandbox.lacking(handler.requires.commands, places.env(sandbox.path)):
+        return [Check(language.name, "missing", f"image {sandbox.image} has no {', '.join(lacking)}", _BUILD)]
     listed = ""
     if handler.environment is not None and not environment:
         libraries = profile.language(language.name).libraries
@@ -136,17 +139,17 @@ async def _examine(
         if found is None:
             fix = f"llm-sandbox-mcp run --language {language.name} -c 1"
             return [Check(language.name, "degraded", f"{listed} will be prepared at the first use", fix)]
-        environment = f"{ENVIRONMENTS}/{found.name}"
-    places = Places(language, environment)
-    asked = await sandbox.run(places.argv(handler.version), places.env())
+        places = replace(places, environment=f"{ENVIRONMENTS}/{found.name}")
+    asked = await sandbox.run(places.argv(handler.version), places.env(sandbox.path))
     version = (asked.stdout or asked.stderr).decode(errors="replace").strip().partition("\n")[0]
     if asked.exit_code != 0:
         return [Check(language.name, "missing", version or "does not start", handler.requires.install)]
     rows = [Check(language.name, "ok", f"{version}, {listed} prepared" if listed else version)]
-    needed = handler.libraries.requires if handler.libraries is not None else ()
-    if lacking := await sandbox.lacking(needed):
-        detail = f"libraries cannot be installed without {', '.join(lacking)}"
-        rows.append(Check(f"{language.name} libraries", "degraded", detail, f"install {' and '.join(lacking)}"))
+    if handler.libraries is not None:
+        try:
+            await choose(sandbox, places)
+        except InstallFailed as error:
+            rows.append(Check(f"{language.name} libraries", "degraded", *halves(str(error))))
     return rows
 
 

@@ -28,7 +28,7 @@ async def list_libraries(sandbox: Sandbox, places: Places, command: tuple[str, .
     known = places.language.handler.libraries
     if known is None:
         return ()
-    listing = await sandbox.run(places.argv(command), places.env())
+    listing = await sandbox.run(places.argv(command), places.env(sandbox.path))
     read = partial(read_list, listing.stdout, known.installed_pattern, _SECONDS)
     try:
         return await anyio.to_thread.run_sync(read)

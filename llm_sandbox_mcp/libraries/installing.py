@@ -24,6 +24,7 @@ from ..results import Library, OnProgress, Status
 from ..tasks import open_tasks
 from ..units import format_duration
 from ..verdict import limits_hit
+from .choosing import choose
 from .downloads import FOLDER, Downloads
 from .installed import list_libraries
 from .ruling import LibraryRules
@@ -96,20 +97,9 @@ class Installer:
 
         Raises `InstallFailed`, which says which index and ends with the package manager's last lines.
         """
-        known = places.language.handler.libraries
-        if known is None:
-            raise PolicyDenied(f"{places.language.name} has no package manager here")
+        known = await choose(sandbox, places)
         if on_progress is not None:
             await on_progress(f"installing {', '.join(libraries)} with {known.manager}")
-        if lacking := await sandbox.lacking(known.requires):
-            name = places.language.name
-            step = f"install {' and '.join(lacking)} there"
-            if sandbox.image:
-                step = f"make its image: llm-sandbox-mcp images build --language {name}"
-            raise InstallFailed(
-                f"libraries of {name} cannot be installed without {', '.join(lacking)}, "
-                f"which {sandbox.origin} does not have; {step}"
-            )
         # Only an installation needs an HTTP client: its import would delay every start of the server.
         from .indexes import index_of
 
@@ -170,7 +160,7 @@ class Installer:
                 )
                 tasks.start_soon(serve, listener, upstream)
                 inside = replace(places, index=index_url(listener), proxied=False)
-                done = await sandbox.run([*inside.argv(known.install), *libraries], inside.env())
+                done = await sandbox.run([*inside.argv(known.install), *libraries], inside.env(sandbox.path))
                 tasks.cancel_scope.cancel()
         return done
 

@@ -88,7 +88,7 @@ async def compiled(service: Service, language: Language) -> None:
     ours, floor = [], []
     for _ in range(ROUNDS):
         start = time.perf_counter()
-        await sandbox.run(argv, places.env())
+        await sandbox.run(argv, places.env(sandbox.path))
         floor.append(time.perf_counter() - start)
         start = time.perf_counter()
         await _run(service, language.name, code, session_id)

@@ -91,5 +91,6 @@ def plain_handlers(folder: Path) -> Path:
         shutil.copytree(HANDLERS / "python", folder / "python", ignore=shutil.ignore_patterns("__pycache__"))
         definition = folder / "python" / "handler.toml"
         text = definition.read_text().replace("{environment}/bin/python", "/usr/bin/python3")
+        text = text.replace('["python3"', '["/usr/bin/python3"')
         definition.write_text(re.sub(r"^\[environment\]\n(?:(?!\[).*\n)*", "", text, flags=re.MULTILINE))
     return folder

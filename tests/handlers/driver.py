@@ -287,7 +287,7 @@ def start(language: str, folder: Path, env: Mapping[str, str] | None = None, **p
         return re.sub(r"\{(\w+)\}", lambda match: values[match[1]], text)
 
     environment = {
-        "PATH": os.environ["PATH"],
+        "PATH": f"{values['environment']}/bin:{os.environ['PATH']}",
         "HOME": values["home"],
         "LANG": "C.UTF-8",
         "SANDBOX_WORKDIR": values["workdir"],

@@ -21,7 +21,8 @@ def missing(language: Language, *, libraries: bool) -> list[str]:
     """The programs that a language needs and that are not here."""
     handler = language.handler
     programs = [*handler.requires.commands, *(handler.libraries.requires if libraries and handler.libraries else ())]
-    return [program for program in programs if shutil.which(program) is None]
+    # Those with a placeholder come with the server.
+    return [program for program in programs if "{" not in program and shutil.which(program) is None]
 
 
 @asynccontextmanager

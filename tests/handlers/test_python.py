@@ -325,11 +325,11 @@ def test_the_examples_run(runner: Runner, example: dict[str, str]) -> None:
 def test_the_runner_works_without_an_environment(tmp_path: Path) -> None:
     folder = tmp_path / "plain"
     (folder / "bin").mkdir(parents=True)
-    (folder / "bin/python").symlink_to(shutil.which("python3") or sys.executable)
+    (folder / "bin/python3").symlink_to(shutil.which("python3") or sys.executable)
     with start("python", tmp_path, environment=str(folder)) as runner:
         assert runner.run("import sys\nsys.version_info >= (3, 9)").result == "True"
 
 
 def test_the_version_is_printed() -> None:
-    command = [f"{environment()}/bin/python", "--version"]
+    command = [f"{environment()}/bin/python3", "--version"]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.startswith("Python 3.")

@@ -41,7 +41,7 @@ class LocalIndex:
         for file, content in files.items():
             host.pages[f"/packages/{file}"] = Page(content)
             if file.endswith(".whl"):
-                host.pages[f"/packages/{file}.metadata"] = Page(metadata(name))
+                host.pages[f"/packages/{file}.metadata"] = Page(metadata(name, file.split("-")[1]))
             digest = hashlib.sha256(content).hexdigest()
             entries.append((file, f"{host.url}/packages/{file}", digest, file.endswith(".whl")))
         if html:
@@ -129,24 +129,24 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
 
-def metadata(name: str) -> bytes:
-    return f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n".encode()
+def metadata(name: str, version: str = "1.0") -> bytes:
+    return f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n".encode()
 
 
-def wheel(name: str) -> dict[str, bytes]:
+def wheel(name: str, version: str = "1.0") -> dict[str, bytes]:
     """A wheel of one module that holds `ANSWER`."""
     buffer = io.BytesIO()
     files = {
         f"{name}.py": b"ANSWER = 42\n",
-        f"{name}-1.0.dist-info/METADATA": metadata(name),
-        f"{name}-1.0.dist-info/WHEEL": b"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{name}-{version}.dist-info/METADATA": metadata(name, version),
+        f"{name}-{version}.dist-info/WHEEL": b"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
-    record = f"{name}-1.0.dist-info/RECORD"
+    record = f"{name}-{version}.dist-info/RECORD"
     files[record] = "".join(f"{path},,\n" for path in (*files, record)).encode()
     with zipfile.ZipFile(buffer, "w") as archive:
         for path, content in files.items():
             archive.writestr(path, content)
-    return {f"{name}-1.0-py3-none-any.whl": buffer.getvalue()}
+    return {f"{name}-{version}-py3-none-any.whl": buffer.getvalue()}
 
 
 def sdist(name: str, code: str = "") -> dict[str, bytes]:

@@ -7,7 +7,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from llm_sandbox_mcp.backends.containers.process import ContainerProcess
+from llm_sandbox_mcp.backends.containers.process import ContainerProcess, search_path
 from llm_sandbox_mcp.errors import StartFailed
 
 pytestmark = pytest.mark.anyio
@@ -63,3 +63,16 @@ async def test_a_complaint_without_end_is_not_listened_to_for_ever() -> None:
         await process.started("sh")
     assert streams.stdout.given + streams.stderr.given <= 1 << 18
     assert streams.closed and streams.stdin.closed and not sandbox.processes
+
+
+@pytest.mark.parametrize(
+    ("image", "searched"),
+    [
+        ("", "/usr/local/bin:/usr/bin:/bin"),
+        ("/opt/conda/bin:/bin", "/opt/conda/bin:/bin:/usr/local/bin:/usr/bin"),
+        # What code can write is not searched.
+        ("bin:.::/sandbox/bin:/home:/tmp/x", "/usr/local/bin:/usr/bin:/bin"),
+    ],
+)
+def test_programs_are_looked_for_where_the_image_says(image: str, searched: str) -> None:
+    assert search_path(image) == searched

@@ -1,8 +1,8 @@
 # The main process of a container: unpacks the handlers, tells how things stand, sends signals, and ends with its server.
 #
 # It talks over its own standard input and output, attached by the server, one line each way:
-#   SIZE                 the handlers follow, a compressed tar archive of so many bytes -> "ready", "missing PROGRAM", or "stuck"
-#                        where what a template brings cannot be unpacked, such as for lack of room
+#   SIZE                 the handlers follow, a compressed tar archive of so many bytes -> "ready" and the image's PATH,
+#                        "missing PROGRAM", or "stuck" where what a template brings cannot be unpacked, as for lack of room
 #   beat                 the server lives: a file's time tells that to others -> nothing
 #   signal NAME GROUP    -> nothing
 #   usage WORD           -> "usage WORD OOM_KILLS PIDS_REFUSED CPU"; the word is new each time, CPU are microseconds
@@ -39,7 +39,7 @@ if [ "$1" != joined ] && [ -f /opt/template.tar ]; then
   tar -x -p -f /opt/template.tar -C / sandbox home 2>/dev/null || { echo stuck; exit 1; }
 fi
 mkdir -p /home/figures /home/libraries
-echo ready
+echo "ready $PATH"
 while read -r verb name group; do # the last has all that is left
   case $verb in
     beat) true >/opt/handlers/.beat ;; # `:` that cannot open its file would end the shell

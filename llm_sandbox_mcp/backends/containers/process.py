@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from ...errors import SandboxLost, StartFailed
-from ..base import HOME, Process
+from ..base import HOME, PATH, WORKDIR, Process
 from .container import Streams, lost_sandbox
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ _ID = 8
 _NO_PATH = "/nonexistent"
 """Without a search path a program has to be named by its own."""
 
+_WRITABLE = (f"{WORKDIR}/", f"{HOME}/", "/tmp/")
+
 _START = """\
 cd "$1" || { echo '!'; exit; }
 case $3 in
@@ -36,6 +38,15 @@ shift 3
 echo $$
 exec /usr/bin/env "$@"
 """
+
+
+def search_path(image: str) -> str:
+    """Where programs are looked for: where an image says, and in the usual places."""
+    # What code can write, as it can below a relative one, must not take the place of a program.
+    folders = [
+        folder for folder in image.split(":") if folder.startswith("/") and not f"{folder}/".startswith(_WRITABLE)
+    ]
+    return ":".join(dict.fromkeys([*folders, *PATH.split(":")]))
 
 
 def environment(env: Mapping[str, str], prefix: Sequence[str]) -> list[str]:

@@ -15,12 +15,12 @@ from anyio.abc import TaskGroup
 from ...errors import SandboxError, StartFailed, Unavailable
 from ...policy import Policy
 from ...tasks import open_tasks
-from ..base import HOME, OWN_ENTRIES, PATH, WORKDIR, Files, Fullness, Process, Sandbox, Usage
+from ..base import HOME, OWN_ENTRIES, WORKDIR, Files, Fullness, Process, Sandbox, Usage
 from ..listening import Listener, listen_on
 from ..listing import LIST, read_list
 from .container import Container, Streams, lost_sandbox
 from .outside import Outside
-from .process import ContainerProcess, environment, starter
+from .process import ContainerProcess, environment, search_path, starter
 from .relay import open_relay
 
 _log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ _STARTED = 30.0
 """Seconds for a process to say its id; code of the same user can stop it before it does."""
 _ANSWER = 20.0
 """Seconds for the agent to answer; code of the same user can stop it, or speak in its place."""
-_LINE = 256
+_LINE = 4096
 """Bytes of an answer of the agent's."""
 _FORGET = 16
 """How often what was said unasked is taken in and dropped, 1 MiB and a little each time."""
@@ -122,8 +122,10 @@ class ContainerSandbox(Sandbox):
             )
         if said.startswith("missing "):
             raise self._unfit(f"has no {said.removeprefix('missing ')}")
-        if said != "ready":
+        word, _, path = said.partition(" ")
+        if word != "ready":
             raise await self.ended_at_once()
+        self.path = search_path(path)
         self.begun = True
 
     async def ended_at_once(self) -> Unavailable:
@@ -260,11 +262,11 @@ class ContainerSandbox(Sandbox):
             tasks.cancel_scope.cancel()
         self._agent.close()
 
-    async def lacking(self, programs: Sequence[str]) -> Sequence[str]:
+    async def lacking(self, programs: Sequence[str], env: Mapping[str, str]) -> Sequence[str]:
         # Asked each time: code that runs here can answer, and must not do so for other sandboxes of the image.
         command = [
             "env",
-            *environment({"PATH": PATH}, self._prefix),
+            *environment(env, self._prefix),
             *self._prefix,
             "sh",
             "-c",

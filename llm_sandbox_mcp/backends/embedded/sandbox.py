@@ -13,7 +13,7 @@ import anyio
 
 from ...errors import SandboxLost, StartFailed
 from ...policy import Policy
-from ..base import PATH, WORKDIR, Files, Fullness, Process, Sandbox, Usage
+from ..base import ENVIRONMENTS, PATH, TOOLS, WORKDIR, Files, Fullness, Process, Sandbox, Usage
 from ..listening import Listener, listen_on, port_refused
 from ..listing import LIST, read_list
 from ..scanning import Folders
@@ -207,9 +207,10 @@ class EmbeddedSandbox(Sandbox):
                 files = {**read_list((await self.run(["/bin/sh", "-c", LIST], {"PATH": PATH})).stdout), **files}
         return files
 
-    async def lacking(self, programs: Sequence[str]) -> Sequence[str]:
-        # What is below /usr is the same in there as out here.
-        return [name for name in programs if not shutil.which(name, path=PATH)]
+    async def lacking(self, programs: Sequence[str], env: Mapping[str, str]) -> Sequence[str]:
+        # What is below /usr is the same in there as out here; the rest is ours, and mounted.
+        others = [name for name in programs if not name.startswith((f"{ENVIRONMENTS}/", f"{TOOLS}/"))]
+        return [name for name in others if not shutil.which(name, path=PATH)]
 
     async def kill(self) -> None:
         await self._end()

@@ -1,0 +1,26 @@
+"""Which package manager installs in a sandbox: the first of its language's that is there."""
+
+from ..backends.base import Sandbox
+from ..errors import InstallFailed, PolicyDenied
+from ..kernel import Places
+from ..languages import Libraries
+
+
+async def choose(sandbox: Sandbox, places: Places) -> Libraries:
+    """How libraries come into it; raises `InstallFailed` where nothing can install them, with what is missing."""
+    name, known = places.language.name, places.language.handler.libraries
+    if known is None:
+        raise PolicyDenied(f"{name} has no package manager here")
+    lacks = []
+    for manager in (known, *known.otherwise):
+        lacking = await sandbox.lacking(places.argv(manager.requires), places.env(sandbox.path))
+        if not lacking:
+            return known.model_copy(update=dict(manager))
+        lacks.append(" and ".join(lacking))
+    missing = ", or ".join(lacks)
+    step = f"install {missing} there"
+    if sandbox.image:
+        step = f"add that to the image, or make one: llm-sandbox-mcp images build --language {name}"
+    raise InstallFailed(
+        f"libraries of {name} cannot be installed without {missing}, which {sandbox.origin} does not have; {step}"
+    )

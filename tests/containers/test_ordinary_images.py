@@ -1,0 +1,123 @@
+"""Images that people have already: without uv, and with Python where they have it."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+
+from llm_sandbox_mcp.errors import InstallFailed, StartFailed
+from llm_sandbox_mcp.sections import LanguageSection
+from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.wiring import open_service
+from tests.engines import MIB, small_profile
+from tests.unit.local_index import LocalIndex, local_index, sdist, wheel
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.usefixtures("elsewhere"),  # a relay inside carries what is installed
+]
+
+OTHERS = 'RUN printf "[global]\\nindex-url = http://127.0.0.1:9/\\ntarget = /tmp/x\\n" >/etc/pip.conf\nENV PIP_INDEX_URL=x PIP_USER=1\n'
+"""Settings of pip that an image may have."""
+OFFICIAL = f"FROM llm-sandbox-mcp-python\nUSER root\nRUN rm /usr/local/bin/uv\n{OTHERS}"
+"""As `python:3.11-slim` is."""
+DEBIAN = (
+    "FROM llm-sandbox-mcp-base\n"
+    "COPY --from=llm-sandbox-mcp-python /usr/local/lib/python3.11/site-packages /usr/lib/python3/dist-packages\n"
+    "COPY --from=llm-sandbox-mcp-python /usr/local/bin/pip3 /usr/bin/pip3\n"
+    f"RUN touch /usr/lib/python3.11/EXTERNALLY-MANAGED\n{OTHERS}"
+)
+"""As `ubuntu` is, with `python3-pip`."""
+CONDA = (
+    "FROM llm-sandbox-mcp-python\n"
+    "USER root\n"
+    "RUN rm /usr/local/bin/uv /usr/bin/python3 && mv /usr/local /opt/conda"
+    " && ln -sf /usr/bin/python3.11 /opt/conda/bin/python3\n"
+    "ENV PATH=/opt/conda/bin:/usr/bin:/bin\n"
+)
+"""As `continuumio/miniconda3` is."""
+
+
+@asynccontextmanager
+async def service(engine: str, folder: Path, image: str, index: LocalIndex) -> AsyncIterator[Service]:
+    """A service whose image for Python this is, with the handler that people have."""
+    profile = small_profile(
+        engine,
+        folder,
+        containers={"images": {"python": image}},
+        limits={"memory": 512 * MIB, "disk": 64 * MIB},
+        handlers={"folders": ()},
+    )
+    sections = {"python": LanguageSection(index=f"{index.url}/simple/")}
+    with anyio.fail_after(100):
+        async with open_service(profile.model_copy(update={"languages": sections})) as opened:
+            yield opened
+
+
+@pytest.mark.parametrize("broken", [OFFICIAL, DEBIAN, CONDA], ids=["official", "debian", "conda"], indirect=True)
+async def test_it_runs_python_and_its_pip_installs_libraries(engine: str, folder: Path, broken: str) -> None:
+    with local_index() as index:
+        index.add_project("tinyanswer", {**wheel("tinyanswer"), **wheel("tinyanswer", "2.0")}, index, html=True)
+        index.add_project("built", sdist("built"), index)
+        async with service(engine, folder, broken, index) as opened:
+            first = await opened.execute("import tinyanswer\ntinyanswer.ANSWER", libraries=["tinyanswer==1.0"])
+            assert first.result == "42", first
+            session = first.session_id
+            done = await opened.install(["tinyanswer>=2", "built"], session_id=session)
+            assert {(library.name, library.version) for library in done.libraries} == {
+                ("built", "1.0"),
+                ("tinyanswer", "2.0"),
+            }
+            code = "import built, subprocess\nsubprocess.run(['python3', '-c', 'import tinyanswer']).returncode"
+            assert (await opened.execute(code, session_id=session)).result == "0"
+            found = await opened.execute("command -v python3", language="bash", session_id=session)
+            assert (await opened.execute("__import__('sys').executable", session_id=session)).result == repr(
+                found.stdout.text.strip()
+            )
+            with pytest.raises(InstallFailed, match=r"pip could not install nothing.*No matching distribution"):
+                await opened.install(["nothing"], session_id=session)
+            described = await opened.describe_language("python")
+            assert str(described["version"]).startswith("Python 3."), described
+            assert "'name': 'pip'" in str(described["libraries"])
+        assert all(path.startswith(("/simple/", "/packages/")) for path, _ in index.requests)
+
+
+@pytest.mark.parametrize("broken", ["FROM llm-sandbox-mcp-base\n"], indirect=True)
+async def test_one_without_pip_runs_python_and_says_what_is_missing(engine: str, folder: Path, broken: str) -> None:
+    with local_index() as index:
+        async with service(engine, folder, broken, index) as opened:
+            assert (await opened.execute("6 * 7")).result == "42"
+            assert "problem" not in await opened.describe_language("python")
+            with pytest.raises(
+                InstallFailed,
+                match=f"without /usr/local/bin/uv and /usr/local/bin/python, or pip3, which image {broken} on {engine} "
+                "does not have; add that to the image",
+            ):
+                await opened.install(["tinyanswer"], language="python")
+
+
+@pytest.mark.parametrize("broken", ["FROM llm-sandbox-mcp-base\nRUN rm /usr/bin/python3*\n"], indirect=True)
+async def test_one_without_python_is_told(engine: str, folder: Path, broken: str) -> None:
+    with local_index() as index:
+        async with service(engine, folder, broken, index) as opened:
+            with pytest.raises(StartFailed) as raised:
+                await opened.execute("1")
+    assert f"python needs python3, which image {broken} on {engine} does not have; " in str(raised.value)
+    assert "containers.environment" in str(raised.value)
+
+
+OLD = (
+    "FROM llm-sandbox-mcp-base\n"
+    "RUN echo 'import sys; sys.version_info = (3, 7, 9); sys.version = \"3.7.9 \"' >/usr/lib/python3/dist-packages/old.pth\n"
+)
+
+
+@pytest.mark.parametrize("broken", [OLD], ids=["old"], indirect=True)
+async def test_one_whose_python_is_too_old_is_told(engine: str, folder: Path, broken: str) -> None:
+    with local_index() as index:
+        async with service(engine, folder, broken, index) as opened:
+            run = await opened.execute("1")
+            assert (run.status, run.exit_code) == ("error", 1)
+            assert run.stderr.text.startswith("Python 3.8 or newer is needed, and here is 3.7.9; name an image")

@@ -1,0 +1,72 @@
+"""Which package manager installs: the first of its language's that a sandbox has."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import pytest
+
+from llm_sandbox_mcp.backends.base import Sandbox
+from llm_sandbox_mcp.errors import InstallFailed, PolicyDenied
+from llm_sandbox_mcp.kernel import Places
+from llm_sandbox_mcp.languages import included_languages
+from llm_sandbox_mcp.libraries.choosing import choose
+
+pytestmark = pytest.mark.anyio
+
+PYTHON = Places(included_languages()["python"], environment="/usr/local", tools="/usr/local/bin")
+
+
+class Has:
+    """A sandbox with these programs."""
+
+    def __init__(self, *programs: str, image: str = "debian") -> None:
+        self.image = image
+        self.path = "/opt/ruby/bin:/usr/bin"
+        self.origin = f"image {image}" if image else "/usr of this machine"
+        self._programs = programs
+        self.asked = 0
+
+    async def lacking(self, programs: Sequence[str], env: Mapping[str, str]) -> Sequence[str]:
+        assert env["PATH"] == "/usr/local/bin:/opt/ruby/bin:/usr/bin"
+        self.asked += 1
+        return [program for program in programs if program not in self._programs]
+
+
+async def chosen(sandbox: Has, places: Places = PYTHON) -> Any:
+    return await choose(cast(Sandbox, sandbox), places)
+
+
+async def test_uv_is_preferred_and_then_nothing_else_is_looked_for() -> None:
+    image = Has("/usr/local/bin/uv", "/usr/local/bin/python", "python3", "pip3")
+    assert await chosen(image) == PYTHON.language.handler.libraries
+    assert image.asked == 1
+
+
+@pytest.mark.parametrize("programs", [(), ("/usr/local/bin/uv",), ("/usr/local/bin/python",)])
+async def test_pip_takes_its_place_with_what_holds_for_both(programs: tuple[str, ...]) -> None:
+    known = await chosen(Has("python3", "pip3", *programs))
+    first = PYTHON.language.handler.libraries
+    assert first is not None
+    assert known.manager == "pip"
+    assert known.install == first.otherwise[0].install != first.install
+    assert (known.name, known.files, known.installed_pattern) == (first.name, first.files, first.installed_pattern)
+
+
+async def test_where_neither_is_both_are_named() -> None:
+    with pytest.raises(InstallFailed) as raised:
+        await chosen(Has("/usr/local/bin/python", "python3"))
+    assert str(raised.value) == (
+        "libraries of python cannot be installed without /usr/local/bin/uv, or pip3, which image debian does not have; "
+        "add that to the image, or make one: llm-sandbox-mcp images build --language python"
+    )
+
+
+async def test_what_a_machine_lacks_is_installed_there() -> None:
+    ruby = Places(included_languages()["ruby"], environment="/usr/local")
+    with pytest.raises(InstallFailed, match="without gem, which /usr of this machine does not have; install gem there"):
+        await chosen(Has(image=""), ruby)
+
+
+async def test_a_language_without_one_has_none() -> None:
+    with pytest.raises(PolicyDenied, match="bash has no package manager"):
+        await chosen(Has(), Places(included_languages()["bash"], environment="/usr/local"))
