@@ -281,9 +281,13 @@ class Service:
         """What a model needs to know to write code in a language here."""
         return await self._describer.describe(self.languages[name])
 
-    async def environment(self, language: str) -> Mapping[str, str]:
+    async def environment(self, session_id: str, language: str) -> Mapping[str, str]:
         """What processes of a language have in their environment, such as the way to its programs and libraries."""
-        return (await self._places(self.languages[language])).env()
+        chosen = self.languages[language]
+        session = self._sessions.get(session_id)
+        async with session.exclusive():
+            sandbox = await session.sandbox()
+        return (await self._places(chosen)).env(sandbox.path)
 
     def pool(self) -> PoolStatistics:
         """How many sandboxes there are, and what for."""

@@ -58,9 +58,9 @@ async def living(sandboxes: Sandboxes, language: str, lifetime: float | None) ->
         tasks.cancel_scope.cancel()
 
 
-async def exports(service: Service, language: str) -> str:
-    """Lines that have commands of the shell find the programs and libraries of a language, as its code does."""
-    own, of_shell = await service.environment(language), await service.environment("bash")
+async def exports(service: Service, session: Session) -> str:
+    """Lines that have commands find the programs and libraries of the session's language, as its code does."""
+    own, of_shell = [await service.environment(session.id, name) for name in (session.language, "bash")]
     return "".join(f"export {name}={shlex.quote(own[name])}\n" for name in own if own[name] != of_shell.get(name))
 
 

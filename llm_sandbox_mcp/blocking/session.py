@@ -86,9 +86,9 @@ class SandboxSession(Lifetime, metaclass=_Sessions):
         """
         if not isinstance(command, str) or not command.strip():
             raise CommandEmptyError(f"{str(command)[:40]!r} is no command; give one to run")
-        self._free()
+        session = self._free()
         with translated():
-            known = portal.call(exports, self._sandboxes().service, self.options.lang)
+            known = portal.call(exports, self._sandboxes().service, session)
         line = f"{known}{command}"
         return self._command(line, workdir or self.options.workdir, on_stdout, on_stderr, judged=command)
 
