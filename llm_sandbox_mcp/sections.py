@@ -18,7 +18,7 @@ from .destinations import Destination
 from .pod_manifest import Labels, PodManifest, Toleration
 from .policy import LEAST, Network, Policy
 from .toml_model import Many, Section
-from .units import PositiveDuration, PositiveSize, Size
+from .units import PositiveDuration, PositiveSize, Size, format_size
 
 
 def _absolute(value: str) -> str:
@@ -42,6 +42,12 @@ NAMESPACE = "[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 """The name of a namespace of Kubernetes."""
 
 
+def _enough_memory(size: int) -> int:
+    if size < LEAST["memory"]:
+        raise ValueError(f"must be at least {format_size(LEAST['memory'])}")
+    return size
+
+
 class BackendSection(Section):
     """Which engine makes the sandboxes."""
 
@@ -51,7 +57,7 @@ class BackendSection(Section):
 class Limits(Section):
     """What one sandbox and one run may use; the meaning of each key stands in `configs/default.toml`."""
 
-    memory: Annotated[Size, Field(ge=LEAST["memory"])]
+    memory: Annotated[Size, AfterValidator(_enough_memory)]
     cpus: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     pids: Annotated[int, Field(ge=LEAST["pids"])]
     disk: PositiveSize

@@ -43,7 +43,7 @@ def as_model(model: type[_Model], settings: Mapping[str, Any], path: Path, *, kn
         return model.model_validate(settings)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        message = first["msg"].removeprefix("Value error, ")
+        message = first["msg"].removeprefix("Value error, ").replace("Input should", "must", 1)
         if first["type"] == "extra_forbidden":
             message = f"no such key; {known} lists them all"
         key, reason = ".".join(map(str, first["loc"])), _MESSAGES.get(first["type"], message)

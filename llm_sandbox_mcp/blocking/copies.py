@@ -14,22 +14,32 @@ WORKDIR = "/sandbox"
 
 
 def sources(source: Path, dest: str) -> Iterator[tuple[Path, str]]:
-    """Each file and each folder without files that is copied, and where to, below the working directory.
+    """Each file and each folder without files that is copied, and where to, below the working directory; links are not.
 
-    Raises `FileNotFoundError` where there is none, and `SecurityError` for a destination that leads out.
+    Raises `FileNotFoundError` where there is none, `SecurityError` for a destination that leads out, and
+    `ValidationError` for what has no content, such as a pipe, or no end.
     """
     if not source.exists():
         raise FileNotFoundError(f"{source} does not exist")
     target = inner(dest, whole=source.is_dir())
-    if source.is_file():
-        yield source, target
+    if not source.is_dir():
+        yield _with_content(source), target
         return
-    for folder, _, names in os.walk(source):
+    for name, _, names in os.walk(source, followlinks=True):
+        folder = Path(name)
+        if folder.is_symlink() and any(outer.resolve().is_relative_to(folder.resolve()) for outer in folder.parents):
+            raise ValidationError(f"{folder} is a link to a folder that it is in itself; leave it out")
         # Those with files in them are made for these.
-        for path in [Path(folder, name) for name in sorted(names)] or [Path(folder)]:
+        for path in [_with_content(folder / name) for name in sorted(names)] or [folder]:
             inside = PurePosixPath(target, path.relative_to(source).as_posix())
             if inside.parts:
                 yield path, str(inside)
+
+
+def _with_content(path: Path) -> Path:
+    if path.exists() and not path.is_file():
+        raise ValidationError(f"{path} is neither a file nor a folder; leave it out")
+    return path
 
 
 def inner(path: str, *, whole: bool = False) -> str:

@@ -28,6 +28,10 @@ def _sandbox_begin(history):
         shell = InteractiveShell.instance(config=config, user_module=module, user_ns=module.__dict__)
         shell.system = shell.system_raw  # the other has a terminal between, which writes other ends of lines
         shell._showtraceback = lambda kind, error, lines: print(shell.InteractiveTB.stb2text(lines), file=sys.stderr)
+        # Figures are shown where they always are here, whatever backend is asked for, and `exit` ends the cell alone.
+        shell.enable_matplotlib = lambda gui=None: (gui, "sandbox_figures")
+        shell.enable_gui = lambda gui=None: None
+        shell.ask_exit = sys.exit
         def run(code):
             done = shell.run_cell(code, store_history=True)
             if isinstance(done.error_in_exec, SystemExit):

@@ -221,9 +221,10 @@ def check_libraries(libraries: Sequence[str] | None) -> None:
     """Raises `ValidationError` for what is no list of names, such as one text, whose letters would be installed."""
     if isinstance(libraries, str):
         raise ValidationError(f"libraries is a text; give a list, such as [{libraries!r}]")
-    if libraries is not None and not (
-        isinstance(libraries, Collection) and all(isinstance(library, str) for library in libraries)
-    ):
+    if libraries is None:
+        return
+    a_list = isinstance(libraries, Collection) and not isinstance(libraries, Mapping)
+    if not a_list or not all(isinstance(library, str) for library in libraries):
         raise ValidationError(f"libraries is {str(libraries)[:40]}; give a list of names, such as ['requests']")
 
 

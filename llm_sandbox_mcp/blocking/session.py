@@ -89,8 +89,10 @@ class SandboxSession(Lifetime, metaclass=_Sessions):
         session = self._free()
         with translated():
             known = portal.call(exports, self._sandboxes().service, session)
-        line = f"{known}{command}"
-        return self._command(line, workdir or self.options.workdir, on_stdout, on_stderr, judged=command)
+        folder = workdir or self.options.workdir
+        # On a line of its own, a command cannot take what follows into a comment.
+        line = f"({known}cd -- {shlex.quote(folder)} || exit\n{command}\n)"
+        return self._output(self._execute(line, "bash", None, on_stdout, on_stderr, judged=command))
 
     def execute_commands(
         self,
@@ -100,6 +102,8 @@ class SandboxSession(Lifetime, metaclass=_Sessions):
         on_stderr: StreamCallback | None = None,
     ) -> ConsoleOutput:
         """Runs commands one after the other, up to the first that fails; the result is that of the last that ran."""
+        if isinstance(commands, str):
+            raise ValidationError(f"commands are a text; give a list, such as [{commands[:40]!r}]")
         output = ConsoleOutput()
         for command in commands:
             line, folder = (command, workdir) if isinstance(command, str) else command
@@ -134,7 +138,7 @@ class SandboxSession(Lifetime, metaclass=_Sessions):
         """Copies a file or a folder of this machine into the working directory; `dest` is below it, or absolute."""
         session = self._free()
         with translated():
-            for source, path in copies.sources(Path(src), dest):
+            for source, path in list(copies.sources(Path(src), dest)):  # all of it is right, or nothing is copied
                 self._tell("copying %s to %s", source, path)
                 if source.is_dir():
                     portal.call(session.make_folder, path)
@@ -217,18 +221,6 @@ class SandboxSession(Lifetime, metaclass=_Sessions):
             finally:
                 if self.is_open:
                     portal.begin(refresh, session)
-
-    def _command(
-        self,
-        command: str,
-        folder: str,
-        on_stdout: StreamCallback | None = None,
-        on_stderr: StreamCallback | None = None,
-        *,
-        judged: str = "",
-    ) -> ConsoleOutput:
-        line = f"(cd -- {shlex.quote(folder)} || exit\n{command}\n)"
-        return self._output(self._execute(line, "bash", None, on_stdout, on_stderr, judged=judged))
 
     def _execute(
         self,

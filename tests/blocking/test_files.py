@@ -1,6 +1,7 @@
 """Files and folders between this machine and a session."""
 
 import io
+import os
 import tarfile
 from pathlib import Path
 
@@ -96,6 +97,33 @@ def test_what_cannot_be_copied_says_why(tmp_path: Path) -> None:
             session.copy_from_runtime("shut", tmp_path / "x")
         session.execute_command("rm -f shut")
         assert session.execute_command("ls -A").stdout == ""
+
+
+def test_what_links_of_this_machine_stand_for_is_copied_and_what_has_no_end_or_no_content_is_an_error(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "in" / "lib").mkdir(parents=True)
+    (tmp_path / "in" / "lib" / "file").write_text("content")
+    (tmp_path / "in" / "lib64").symlink_to("lib")
+    with SandboxSession() as session:
+        session.copy_to_runtime(tmp_path / "in", "in")
+        assert session.execute_command("cat in/lib64/file; test ! -L in/lib64").stdout == "content"
+        os.mkfifo(tmp_path / "in" / "pipe")
+        for pipe in (tmp_path / "in" / "pipe", tmp_path / "in", Path("/dev/null")):
+            with pytest.raises(ValidationError, match="neither a file nor a folder"):
+                session.copy_to_runtime(pipe, "x")
+        (tmp_path / "in" / "pipe").unlink()
+        for target in ("..", "../lib", "../../in"):
+            (tmp_path / "in" / "lib" / "loop").symlink_to(target)
+            with pytest.raises(ValidationError, match="/loop is a link to a folder that it is in"):
+                session.copy_to_runtime(tmp_path / "in", "x")
+            (tmp_path / "in" / "lib" / "loop").unlink()
+        (tmp_path / "in" / "there").symlink_to(tmp_path / "other")
+        (tmp_path / "other").mkdir()
+        (tmp_path / "other" / "back").symlink_to(tmp_path / "in")
+        with pytest.raises(ValidationError, match="/back is a link to a folder that it is in"):
+            session.copy_to_runtime(tmp_path / "in", "x")
+        assert session.execute_command("ls").stdout == "in\n"
 
 
 def test_links_that_lead_out_of_a_folder_are_not_followed_on_this_machine(tmp_path: Path) -> None:

@@ -97,6 +97,19 @@ def test_what_a_cell_says_of_errors_arrives_as_it_appears_and_another_thread_can
 
 
 @pytest.mark.usefixtures("rich")
+def test_what_notebooks_say_of_figures_and_of_their_end_is_understood() -> None:
+    with InteractiveSandboxSession() as session:
+        for backend in ("inline", "notebook", "qt"):
+            assert session.run(f"%matplotlib {backend}\nimport matplotlib.pyplot as plt").stderr == ""
+        assert session.run("%gui qt").stderr == ""
+        session.run("x = 1\nplt.plot([x])\nplt.show()")
+        assert len(session.get_artifacts()) == 1
+        for leave in ("exit", "quit()", "exit()"):
+            assert session.run(leave).exit_code == 0
+        assert session.run("x").stdout.endswith(": 1\n")
+
+
+@pytest.mark.usefixtures("rich")
 def test_as_much_of_history_is_kept_as_is_said() -> None:
     with InteractiveSandboxSession(history_size=5) as session:
         for number in range(12):

@@ -61,10 +61,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         )
         for wrong in NO_VOLUMES
     ),
-    *(({"libraries": wrong}, "libraries is .*; give a list of names") for wrong in (5, [5])),
+    *(({"libraries": wrong}, "libraries is .*; give a list of names") for wrong in (5, [5], {"numpy": 1})),
     *(({name: 5}, f"backend auto: {name}: '5' is no ") for name in KINDS),
     ({"env_vars": 5}, "backend auto: env_vars: it must be a table"),
-    ({"max_memory": 5.5}, "backend auto: max_memory: Input should be greater"),
+    ({"max_memory": 5.5}, "backend auto: max_memory: must be at least 8MiB"),
     ({"backend": "kubernetes", "kube_namespace": "A B"}, "backend kubernetes: kube_namespace: "),
     ({"backend": "kubernetes", "pod_manifest": {"spec": 5}}, "backend kubernetes: pod_manifest: "),
     ({"backend": "micromamba", "environment": 5}, "backend docker: environment: "),
@@ -122,14 +122,14 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"runtime_configs": {"mem_limit": "1m"}},
-        r"backend auto: runtime_configs\['mem_limit'\]: Input should be greater",
+        r"backend auto: runtime_configs\['mem_limit'\]: must be at least 8MiB",
     ),
     ({"runtime_configs": {"mem_limit": "much"}}, r"backend auto: runtime_configs\['mem_limit'\]: 'much' is no size"),
     ({"runtime_configs": {"user": "root"}}, r"backend docker: runtime_configs\['user'\]: 'root' is no user"),
     ({"runtime_configs": {"user": "0:0"}}, r"backend docker: runtime_configs\['user'\]: '0:0' is no user"),
     (
         {"runtime_configs": {"runtime": 5}},
-        r"backend docker: runtime_configs\['runtime'\]: Input should be a valid string",
+        r"backend docker: runtime_configs\['runtime'\]: must be a valid string",
     ),
 ]
 

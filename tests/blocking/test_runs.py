@@ -176,6 +176,13 @@ def test_no_command_is_an_error(command: Any) -> None:
     for run in (session.execute_command, lambda line: session.execute_commands([(line, None)])):
         with pytest.raises(CommandEmptyError, match="is no command; give one"):
             run(command)
+    with pytest.raises(ValidationError, match=r"commands are a text; give a list, such as \['ls'\]"):
+        session.execute_commands("ls")
+
+
+def test_an_error_names_the_line_of_the_command() -> None:
+    with SandboxSession() as session:
+        assert ": line 3: " in session.execute_command("true\nnone").stderr
 
 
 def test_a_run_that_was_stopped_says_why() -> None:
