@@ -32,18 +32,20 @@ def nothing_left(folder: Path) -> Iterator[None]:
 
 OPEN = "from llm_sandbox_mcp import SandboxSession\nsession = SandboxSession()\nsession.open()\n"
 
+# Each waits for its own child alone: the package has children too.
 ENDS = {
     "forgets to close": OPEN + "print(session.run('print(1)').stdout, end='')",
     "raises": OPEN + "print(session.run('print(1)').stdout, end='', flush=True)\nraise SystemExit(5)",
     "closes in another thread": OPEN
     + "import threading\nprint(session.run('print(1)').stdout, end='')\nt = threading.Thread(target=session.close)\nt.start()",
     "forks": OPEN
-    + "import os\nif os.fork() == 0: os._exit(0)\nos.wait()\nprint(session.run('print(1)').stdout, end='')",
+    + "import os\nchild = os.fork()\nif child == 0: os._exit(0)\nos.waitpid(child, 0)\nprint(session.run('print(1)').stdout, end='')",
     "has a pool, which is not its child's": "import os\nfrom llm_sandbox_mcp import PoolClosedError, create_pool_manager\n"
-    "pool = create_pool_manager()\nif os.fork() == 0:\n    try: pool.acquire()\n    except PoolClosedError: os._exit(1)\n"
-    "print(os.waitstatus_to_exitcode(os.wait()[1]))",
-    "uses it in a child too": OPEN + "import os, sys\nsys.stdout.flush()\nif os.fork() == 0:\n"
-    "    with SandboxSession() as own: print(own.run('print(1)').stdout, end='', flush=True)\n    sys.exit()\nos.wait()",
+    "pool = create_pool_manager()\nchild = os.fork()\nif child == 0:\n    try: pool.acquire()\n"
+    "    except PoolClosedError: os._exit(1)\nprint(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))",
+    "uses it in a child too": OPEN + "import os, sys\nsys.stdout.flush()\nchild = os.fork()\nif child == 0:\n"
+    "    with SandboxSession() as own: print(own.run('print(1)').stdout, end='', flush=True)\n    sys.exit()\n"
+    "os.waitpid(child, 0)",
 }
 
 
