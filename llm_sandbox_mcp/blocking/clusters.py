@@ -11,7 +11,7 @@ from .kept import Kept
 from .overlay import Overlay
 from .portal import portal
 
-_files = Kept[str](portal)
+_files = Kept[str]()
 
 
 def apply(overlay: Overlay, client: Any) -> None:

@@ -8,13 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from ..backends.base import WORKDIR
 from .exceptions import SecurityError, ValidationError
-
-WORKDIR = "/sandbox"
 
 
 def sources(source: Path, dest: str) -> Iterator[tuple[Path, str]]:
-    """Each file and each folder without files that is copied, and where to, below the working directory; links are not.
+    """Each file and each folder without files that is copied, and where to, below the working directory.
+
+    Links stand for what they lead to.
 
     Raises `FileNotFoundError` where there is none, `SecurityError` for a destination that leads out, and
     `ValidationError` for what has no content, such as a pipe, or no end.

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from .portal import Held, Portal
+from .portal import Held
 
 T = TypeVar("T")
 
@@ -14,15 +14,13 @@ T = TypeVar("T")
 @dataclass
 class _Opened(Generic[T]):
     lock: threading.Lock = field(default_factory=threading.Lock)
-    generation: int = -1
     held: Held[T] | None = None
 
 
 class Kept(Generic[T]):
     """One thing for each name, of this process and of the loop that it has now."""
 
-    def __init__(self, portal: Portal) -> None:
-        self._portal = portal
+    def __init__(self) -> None:
         self._opened: dict[str, _Opened[T]] = {}
         # A child has the locks as they were, perhaps held by a thread that it does not have.
         os.register_at_fork(after_in_child=self._opened.clear)
@@ -31,7 +29,6 @@ class Kept(Generic[T]):
         """The thing of that name, entered where there is none yet. Raises what entering it does."""
         opened = self._opened.setdefault(name, _Opened())
         with opened.lock:
-            if opened.held is None or opened.generation != self._portal.generation:
+            if opened.held is None or not opened.held.here:
                 opened.held = enter()
-                opened.generation = self._portal.generation
             return opened.held.value

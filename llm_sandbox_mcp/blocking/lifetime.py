@@ -1,7 +1,6 @@
 """The life of a session that blocks: its sandbox is made, held in this process alone, and let go."""
 
 import logging
-import os
 import threading
 import time
 import weakref
@@ -40,11 +39,7 @@ class Lifetime:
         self._telling: set[int] = set()
         """The threads that are in a callback of a run."""
         self._held: Held[Session] | None = None
-        self._process = 0
-        self._generation = -1
         self._until = float("inf")
-        self._longest = 0.0
-        """Seconds that the profile allows a run."""
         self._made_with: Sandboxes | None = None
         """What its sandbox was made with, whose rules hold as long as it is open."""
         if self.options.verbose:
@@ -53,8 +48,8 @@ class Lifetime:
     @property
     def is_open(self) -> bool:
         """Whether it has a sandbox."""
-        alive = self._process == os.getpid() and self._generation == portal.generation
-        return self._held is not None and alive and time.monotonic() < self._until
+        held = self._held
+        return held is not None and held.here and time.monotonic() < self._until
 
     def open(self) -> None:
         """Makes the sandbox, and installs the libraries that were asked for. Does nothing when it is open already."""
@@ -66,9 +61,7 @@ class Lifetime:
             lifetime = self.options.session_timeout
             sandboxes = self._sandboxes()
             self._tell("opening a session in %s on %s", self.options.lang, sandboxes.service.profile.backend.name)
-            self._longest = sandboxes.service.profile.limits.timeout
             held = portal.enter(living(sandboxes, self.options.lang, lifetime))
-            self._generation, self._process = portal.generation, os.getpid()
             self._until = time.monotonic() + (lifetime or float("inf"))
             # Given up without being closed: its sandbox need not wait for the end of the process.
             self._given_up = weakref.finalize(self, held.let_go)
@@ -88,9 +81,8 @@ class Lifetime:
         if held is not None:
             self._tell("closing the session")
             self._given_up.detach()
-            if self._process == os.getpid() and self._generation == portal.generation:
-                with translated():
-                    held.leave()
+            with translated():
+                held.leave()
 
     def __enter__(self) -> Self:
         self.open()
@@ -105,6 +97,11 @@ class Lifetime:
         if self._pool is not None:
             return self._pool.sandboxes
         return self._made_with or shelf.get(self.options.profile())
+
+    @property
+    def _longest(self) -> float:
+        """Seconds that the profile allows a run."""
+        return self._sandboxes().service.profile.limits.timeout
 
     def _begin(self, session: Session) -> None:
         """What is done in a sandbox before its first run."""

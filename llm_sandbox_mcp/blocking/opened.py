@@ -13,7 +13,7 @@ class Shelf:
 
     def __init__(self, portal: Portal) -> None:
         self._portal = portal
-        self._kept = Kept[Sandboxes](portal)
+        self._kept = Kept[Sandboxes]()
 
     def get(self, profile: Profile) -> Sandboxes:
         """The sandboxes of a profile. Raises what opening them does."""

@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Self
 
+from ..backends.base import WORKDIR
 from ..errors import UnknownLanguage
 from ..languages import included_languages
 from ..profile import Profile, load_profile
@@ -20,7 +21,7 @@ from .mounts import mounts
 from .outputs import can_decode
 from .overlay import ENGINES, Overlay
 from .security import SecurityPolicy
-from .values import WORKDIR, SandboxBackend
+from .values import SandboxBackend
 
 _IMAGES = (*ENGINES, "kubernetes")
 _MICROMAMBA = "mambaorg/micromamba:latest"

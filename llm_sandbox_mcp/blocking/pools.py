@@ -1,6 +1,5 @@
 """Pools of sandboxes that wait, ready to run, for sessions of many threads. Each serves one, and is destroyed."""
 
-import os
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
@@ -101,7 +100,6 @@ class PoolManager:
         with translated():
             held = open_sandboxes(portal, options.profile({"pool": section}), (options.lang,))
         self._held: Held[Sandboxes] | None = held
-        self._process, self._generation = os.getpid(), portal.generation
         # Given up without being closed: its sandboxes need not wait for the end of the process.
         self._given_up = weakref.finalize(self, held.let_go)
         self._given_up.atexit = False
@@ -125,14 +123,9 @@ class PoolManager:
     def sandboxes(self) -> Sandboxes:
         """What its sandboxes are made with; `PoolClosedError` once it is closed."""
         held = self._held
-        if held is None or not self._here:
+        if held is None or not held.here:
             raise PoolClosedError("the pool is closed, or of another process; create another")
         return held.value
-
-    @property
-    def _here(self) -> bool:
-        """Whether it is of this process, and of the loop that this has now."""
-        return (self._process, self._generation) == (os.getpid(), portal.generation)
 
     def options_of(self, arguments: Mapping[str, Any]) -> Options:
         """The options of a session: the pool's, but for what sessions can differ in."""
@@ -162,7 +155,7 @@ class PoolManager:
 
     def get_stats(self) -> dict[str, Any]:
         """How many sandboxes there are, by what they do."""
-        closed = self._held is None or not self._here
+        closed = self._held is None or not self._held.here
         # One that does not answer is not kept, so that none is ever counted as such.
         counts = {"initializing": 0, "idle": 0, "busy": 0, "unhealthy": 0, "removing": 0}
         if not closed:
@@ -182,8 +175,7 @@ class PoolManager:
             held, self._held = self._held, None
         if held is not None:
             self._given_up.detach()
-            if self._here:
-                held.leave()
+            held.leave()
 
     def __enter__(self) -> Self:
         return self

@@ -31,7 +31,7 @@ class Portal:
         self._inside: _Inside | None = None
         self._thread: threading.Thread | None = None
         self.generation = 0
-        """Of the loop: what belongs to an earlier one is gone."""
+        """Of the loop: what belongs to an earlier one, or to that of the process this was forked from, is not here."""
         atexit.register(self.close)
         # A child has the memory of this process and none of its threads.
         os.register_at_fork(after_in_child=self._forget)
@@ -62,7 +62,7 @@ class Portal:
 
     def enter(self, manager: AbstractAsyncContextManager[T]) -> "Held[T]":
         """Enters an async context manager, and holds it until it is left."""
-        return Held(self._open(), manager)
+        return Held(self, self._open(), manager)
 
     def close(self) -> None:
         """Ends the loop with all that lives in it; the next call starts another."""
@@ -167,7 +167,8 @@ class Held(Generic[T]):
     _loop: asyncio.AbstractEventLoop
     _left: anyio.Event
 
-    def __init__(self, inside: _Inside, manager: AbstractAsyncContextManager[T]) -> None:
+    def __init__(self, portal: Portal, inside: _Inside, manager: AbstractAsyncContextManager[T]) -> None:
+        self._portal, self._generation = portal, portal.generation
         entered: Future[T] = Future()
         self._call = _Call(self._hold, (manager, entered))
         self._call.outcome.add_done_callback(lambda _: entered.cancel())  # where it has come to nothing
@@ -178,15 +179,22 @@ class Held(Generic[T]):
             self._call.give_up()
             raise
 
+    @property
+    def here(self) -> bool:
+        """Whether it is of this process, and of the loop that this has now; what is not is gone, or another's."""
+        return self._generation == self._portal.generation
+
     def leave(self) -> None:
-        """Leaves it, and waits until that is done. Raises what leaving it does."""
-        self.let_go()
-        self._call.outcome.result()
+        """Leaves it, and waits until that is done, where it is here. Raises what leaving it does."""
+        if self.here:
+            self.let_go()
+            self._call.outcome.result()
 
     def let_go(self) -> None:
         """Has it left soon. Waits for nothing, so that it can be called from any place, such as by the collector."""
-        with contextlib.suppress(RuntimeError):  # the loop has ended, and this with it
-            self._loop.call_soon_threadsafe(self._left.set)
+        if self.here:
+            with contextlib.suppress(RuntimeError):  # the loop has ended, and this with it
+                self._loop.call_soon_threadsafe(self._left.set)
 
     async def _hold(self, manager: AbstractAsyncContextManager[T], entered: Future[T]) -> None:
         self._loop, self._left = asyncio.get_running_loop(), anyio.Event()

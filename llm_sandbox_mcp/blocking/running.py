@@ -16,9 +16,6 @@ from ..tasks import open_tasks
 from .portal import portal
 from .values import StreamCallback
 
-_PAUSE = 0.001
-"""Seconds in which the caller goes on with the result of a run: Python lets one thread work, and it would wait."""
-
 _log = logging.getLogger("llm_sandbox_mcp")
 
 
@@ -66,7 +63,7 @@ async def exports(service: Service, session: Session) -> str:
 
 async def refresh(session: Session) -> None:
     with suppress(SandboxError):  # the next run says what is wrong
-        await session.refresh(pause=_PAUSE)
+        await session.refresh()
 
 
 def be_verbose() -> None:

@@ -5,10 +5,10 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from ..backends.base import WORKDIR
 from ..units import docker_size
 from .mounts import mounts, volumes
 from .overlay import ENGINES, Overlay
-from .values import WORKDIR
 
 OF_CONTAINERS = ("user", "runtime", "volumes", "mounts")
 """What only engines with containers can do."""

@@ -6,9 +6,6 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from enum import Enum, StrEnum
 
-WORKDIR = "/sandbox"
-"""The folder that code works in."""
-
 StreamCallback = Callable[[str], object]
 """Receives text as code prints it; called in the thread that waits for the run. What it raises stops the run."""
 

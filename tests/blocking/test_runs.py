@@ -194,8 +194,8 @@ def test_a_run_that_was_stopped_says_why() -> None:
 
 def test_threads_and_what_is_done_at_the_end_belong_to_the_run() -> None:
     code = (
-        "import atexit, sys, threading, time\natexit.register(print, 'bye')\n"
-        "threading.Thread(target=lambda: (time.sleep(0.1), print('thread'))).start()\nprint('main')\nsys.exit(3)"
+        "import atexit, sys, threading\natexit.register(print, 'bye')\nmain = threading.main_thread()\n"
+        "threading.Thread(target=lambda: (main.join(), print('thread'))).start()\nprint('main')\nsys.exit(3)"
     )
     with SandboxSession() as session:
         seen: list[str] = []
