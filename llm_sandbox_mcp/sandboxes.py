@@ -272,9 +272,12 @@ class Session:
         """Stops what runs; its state is kept if the code answers the interrupt."""
         await self._service.interrupt_session(self.id)
 
-    async def refresh(self) -> None:
-        """Has the sandbox up, and in it an interpreter that has run nothing yet; files and libraries stay."""
-        await self._service.refresh_session(self.id, self.language)
+    async def refresh(self, *, pause: float = 0.0) -> None:
+        """Has the sandbox up, and in it an interpreter that has run nothing yet; files and libraries stay.
+
+        It begins after `pause` seconds; what is asked of the session meanwhile waits for it.
+        """
+        await self._service.refresh_session(self.id, self.language, pause=pause)
 
     async def close(self) -> None:
         """Ends it, which its scope does at the latest."""

@@ -4,6 +4,8 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
+import anyio
+
 from .artifacts import ArtifactStore
 from .audit import Audit
 from .backends.base import Backend, Sandbox
@@ -228,14 +230,17 @@ class Service:
             await session.clear_figures()
             await self._store.clear(session_id)
 
-    async def refresh_session(self, session_id: str, language: str = "python") -> None:
+    async def refresh_session(self, session_id: str, language: str = "python", *, pause: float = 0.0) -> None:
         """Has a sandbox up, and in it an interpreter that has run nothing yet; files and libraries stay.
 
-        The next run finds it waiting. Raises what a run would that cannot start.
+        The next run finds it waiting, also where this waits for `pause` seconds first. Raises what a run would that
+        cannot start.
         """
         chosen = self.languages[language]
         session = self._sessions.get(session_id)
         async with session.exclusive():
+            if pause:
+                await anyio.sleep(pause)
             await session.refresh(await self._places(chosen))
 
     async def reset_session(self, session_id: str) -> None:

@@ -16,6 +16,9 @@ from ..tasks import open_tasks
 from .portal import portal
 from .values import StreamCallback
 
+_PAUSE = 0.001
+"""Seconds in which the caller goes on with the result of a run: Python lets one thread work, and it would wait."""
+
 _log = logging.getLogger("llm_sandbox_mcp")
 
 
@@ -63,7 +66,7 @@ async def exports(service: Service, session: Session) -> str:
 
 async def refresh(session: Session) -> None:
     with suppress(SandboxError):  # the next run says what is wrong
-        await session.refresh()
+        await session.refresh(pause=_PAUSE)
 
 
 def be_verbose() -> None:

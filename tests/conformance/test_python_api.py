@@ -1,5 +1,6 @@
 """The library as a program uses it, on every backend."""
 
+import functools
 import io
 import tarfile
 from collections.abc import AsyncIterator
@@ -104,16 +105,22 @@ async def here(anyio_backend: str, folder: Path) -> AsyncIterator[Sandboxes]:
             yield opened
 
 
+async def test_a_run_that_comes_while_a_refresh_still_waits_has_a_fresh_interpreter(here: Sandboxes) -> None:
+    async with here.session() as session, anyio.create_task_group() as tasks:
+        await session.run("x = 1")
+        tasks.start_soon(functools.partial(session.refresh, pause=0.5))
+        await anyio.wait_all_tasks_blocked()
+        assert (await session.run("print('x' in globals())")).stdout.text == "False\n"
+
+
 async def test_a_session_that_is_closed_while_a_refresh_waits_takes_no_other_sandbox(here: Sandboxes) -> None:
     async with here.session() as session:
         await session.run("x = 1")
         before = here.service.pool()
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(session.run, "while True: pass")
-            await anyio.wait_all_tasks_blocked()
             tasks.start_soon(session.close)
             with pytest.raises(UnknownSession):
-                await session.refresh()
+                await session.refresh(pause=0.1)
         assert here.service.pool().misses == before.misses
 
 
