@@ -9,8 +9,6 @@ from tests.hostile.deviations import PODS
 # Not a fixture of the same name, which would be given the server of whichever backend came before.
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("backend_name", PODS, indirect=True, scope="package")]
 
-GRACE = {"grace": 0.5}
-
 THIEVES = """
 import os
 def steal():
@@ -31,7 +29,7 @@ Who waits longest is given what comes: that is the agent, until the last line ha
 
 async def test_an_agent_whose_requests_are_taken_costs_its_session_its_state_and_says_so(arena: Arena) -> None:
     with anyio.fail_after(10):
-        result = await arena.attack(THIEVES, timeout=0.5, limits=GRACE)
+        result = await arena.attack(THIEVES, timeout=0.5, limits={"grace": 0.5})
     assert (result.status, result.session_state) == ("ok", "fresh"), result
     again = await arena.service.execute("print(6 * 7)", session_id=result.session_id)
     assert again.stdout.text == "42\n"
