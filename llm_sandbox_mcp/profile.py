@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pydantic import PrivateAttr
+from pydantic import PrivateAttr, SerializeAsAny
 
-from .errors import ProfileError
+from .backends import BACKENDS, candidates, engine
+from .backends.settings import Settings
+from .errors import MissingPackage, ProfileError
 from .folders import CONFIGS
 from .policy import Policy
 from .rules.presets import rules_of
@@ -21,22 +23,21 @@ from .sections import (
     ArtifactLimits,
     AuditSection,
     BackendSection,
-    ContainersSection,
-    DockerSection,
-    EmbeddedSection,
     FilesSection,
     HandlersSection,
     HttpSection,
-    KubernetesSection,
     LanguageSection,
     Limits,
     NetworkSection,
-    PodmanSection,
     PoolLimits,
+    ServerSection,
     SessionLimits,
     ToolsSection,
 )
 from .toml_model import Section, as_model, read_toml
+
+_KNOWN = "`llm-sandbox-mcp profile show default`"
+"""Where a person finds the keys that there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +49,17 @@ class _Origin:
     """The languages that the file itself names libraries for."""
 
 
-class Profile(Section):
-    """Everything that an operator decides."""
+class _Choice(Section):
+    """What says which other tables there are."""
 
     backend: BackendSection
+
+
+class _Core(Section):
+    """The tables that are about no engine."""
+
+    backend: BackendSection
+    server: ServerSection
     limits: Limits
     network: NetworkSection
     sessions: SessionLimits
@@ -64,11 +72,13 @@ class Profile(Section):
     rules: RulesSection
     handlers: HandlersSection
     languages: Mapping[str, LanguageSection]
-    embedded: EmbeddedSection
-    containers: ContainersSection
-    docker: DockerSection
-    podman: PodmanSection
-    kubernetes: KubernetesSection
+
+
+class Profile(_Core):
+    """Everything that an operator decides."""
+
+    engines: Mapping[str, SerializeAsAny[Settings]]
+    """The settings of each backend that may be used: of the one that is named, or of all that `auto` looks at."""
 
     _origin: _Origin = PrivateAttr(_Origin())
 
@@ -89,9 +99,8 @@ class Profile(Section):
         named = {f"languages.{name}": name for name in self.languages}
         named |= {f"pool.languages: {name}": name for name in self.pool.languages}
         named |= {f"pool.libraries.{name}": name for name in self.pool.libraries}
-        named |= {f"containers.images.{name}": name for name in self.containers.images}
-        named |= {f"kubernetes.images.{name}": name for name in self.kubernetes.images}
-        named |= {f"containers.dockerfiles.{name}": name for name in self.containers.dockerfiles}
+        for settings in self.engines.values():
+            named |= settings.languages()
         for number, rule in enumerate(self.rules.custom):
             named |= {f"rules.custom.{number}.languages: {name}": name for name in rule.languages}
         for key, name in named.items():
@@ -112,23 +121,42 @@ def load_profile(source: str | None = None, over: Mapping[str, Any] | None = Non
 
     `over` has what a program sets instead, in the words of a file. Raises `ProfileError` naming file, key and reason.
     """
-    default = CONFIGS / "default.toml"
-    settings = read_toml(default)
-    path, own = default, {}
+    path = CONFIGS / "default.toml"
+    default, own = read_toml(path), {}
     if source:
         path = _locate(source)
         own = read_toml(path)
-        settings = _merge(settings, own)
-    settings = _merge(settings, over or {})
-    profile = as_model(Profile, settings, path, known="`llm-sandbox-mcp profile show default`")
+    settings = _merge(_merge(default, own), over or {})
+    name = as_model(_Choice, {"backend": settings["backend"]}, path, known=_KNOWN).backend.name
     try:
-        rules_of(profile.rules)
+        models = {one: engine(one).Settings for one in candidates(name)}
+    except MissingPackage:
+        raise
+    except ProfileError as error:
+        raise ProfileError(f"{path}: backend.name: {error}", "backend.name", str(error)) from error
+    of_engines = {table for table in default if table not in _Core.model_fields}
+    of_engines = of_engines.union(*(model.model_fields for model in models.values()))
+    rest = {table: value for table, value in settings.items() if table not in of_engines}
+    core = as_model(_Core, rest, path, known=_KNOWN)
+    engines = {
+        one: as_model(model, {table: settings.get(table, {}) for table in model.model_fields}, path, known=_known(one))
+        for one, model in models.items()
+    }
+    try:
+        rules_of(core.rules)
     except ValueError as error:
         key, _, reason = str(error).partition(": ")
         raise ProfileError(f"{path}: {error}", key, reason) from error
+    profile = Profile(**dict(core), engines=engines)
     named = own.get("languages", {})
     profile._origin = _Origin(path, tuple(name for name, section in named.items() if section.get("libraries")))
     return profile
+
+
+def _known(engine: str) -> str:
+    if engine not in BACKENDS:
+        return "what comes with the backend"
+    return f"`llm-sandbox-mcp profile show {engine}`" if (CONFIGS / f"{engine}.toml").is_file() else _KNOWN
 
 
 def _locate(source: str) -> Path:

@@ -62,7 +62,7 @@ class Sandboxes:
         profile = self._profile
         if not isinstance(profile, Profile):
             profile = load_profile(str(profile) if profile else named_profile(self._environ))
-        folders = host_folders(profile.embedded.cache, profile.embedded.runtime, self._environ)
+        folders = host_folders(profile.server.cache, profile.server.runtime, self._environ)
         self._service = await self._scope.enter_async_context(open_service(profile, folders, self._environ))
         return self
 

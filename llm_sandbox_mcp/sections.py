@@ -1,6 +1,5 @@
 """The sections of a profile, one model each; the meaning of every key stands in `configs/default.toml`."""
 
-import os
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
@@ -15,31 +14,9 @@ from pydantic import (
 )
 
 from .destinations import Destination
-from .pod_manifest import Labels, PodManifest, Toleration
 from .policy import LEAST, Network, Policy
-from .toml_model import Many, Section
+from .toml_model import AbsolutePath, Many, OptionalPath, Section
 from .units import PositiveDuration, PositiveSize, Size, format_size
-
-
-def _absolute(value: str) -> str:
-    path = os.path.expanduser(value)
-    if not os.path.isabs(path):
-        raise ValueError(f"must be absolute; {path!r} is not")
-    return path
-
-
-def _absolute_if_any(value: str) -> str:
-    return _absolute(value) if value else ""
-
-
-AbsolutePath = Annotated[str, AfterValidator(_absolute)]
-"""A path from the root, or from a home such as `~`."""
-OptionalPath = Annotated[str, AfterValidator(_absolute_if_any)]
-"""The same; empty stands for none."""
-
-
-NAMESPACE = "[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
-"""The name of a namespace of Kubernetes."""
 
 
 def _enough_memory(size: int) -> int:
@@ -51,7 +28,14 @@ def _enough_memory(size: int) -> int:
 class BackendSection(Section):
     """Which engine makes the sandboxes."""
 
-    name: Literal["auto", "embedded", "docker", "podman", "kubernetes"]
+    name: str
+
+
+class ServerSection(Section):
+    """Where a server keeps what it has on this machine."""
+
+    cache: OptionalPath
+    runtime: OptionalPath
 
 
 class Limits(Section):
@@ -228,78 +212,3 @@ class LanguageSection(Section):
     allow: Many[str] = ()
     deny: Many[str] = ()
     opened: Many[str] = ()
-
-
-class EmbeddedSection(Section):
-    """Settings of the backend on bubblewrap."""
-
-    bwrap: str
-    slirp4netns: str
-    cache: str
-    runtime: str
-
-
-class MountSection(Section):
-    """A folder of the engine's machine that every container sees."""
-
-    source: Annotated[str, Field(pattern="^/")]
-    target: Annotated[str, Field(pattern="^/")]
-    writable: bool = False
-
-
-class ContainersSection(Section):
-    """What containers are made of and how, on Docker and Podman alike."""
-
-    image: Annotated[str, Field(min_length=1)]
-    images: Mapping[str, str]
-    user: Annotated[str, Field(pattern="^([1-9][0-9]*:[1-9][0-9]*)?$")]
-    environment: Annotated[str, Field(pattern="^/")]
-    prefix: Many[Annotated[str, Field(min_length=1)]]
-    runtime: str
-    gpus: Annotated[str, Field(pattern="^(all|[1-9][0-9]*)?$")]
-    pull: Literal["never", "missing", "always"]
-    registry: Annotated[str, Field(pattern="^[^ ]*$")]
-    dockerfiles: Mapping[str, AbsolutePath]
-    join: str
-    templates: Annotated[int, Field(ge=0)]
-    mounts: Many[MountSection]
-
-
-class DockerSection(Section):
-    """Where Docker is; empty means where its own tools find it."""
-
-    host: str
-    context: str
-    ca: str
-    cert: str
-    key: str
-
-
-class PodmanSection(Section):
-    """Where Podman's service is; empty means where its own tools find it."""
-
-    host: str
-
-
-class KubernetesSection(Section):
-    """Which cluster, and what pods are made of and how."""
-
-    kubeconfig: str
-    context: str
-    namespace: Annotated[str, Field(pattern=f"^({NAMESPACE})?$")]
-    image: Annotated[str, Field(min_length=1)]
-    images: Mapping[str, str]
-    pull: Literal["Always", "IfNotPresent", "Never"]
-    pull_secrets: Many[str]
-    environment: Annotated[str, Field(pattern="^/")]
-    prefix: Many[Annotated[str, Field(min_length=1)]]
-    join: str
-    network: Literal["enforced", "unchecked"]
-    reserved: Annotated[float, Field(gt=0, le=1)]
-    starting: Annotated[int, Field(ge=1)]
-    runtime_class: str
-    node_selector: Mapping[str, str]
-    tolerations: Many[Toleration]
-    labels: Labels
-    annotations: Mapping[str, str]
-    pod_manifest: PodManifest

@@ -1,11 +1,12 @@
 """TOML files as frozen models: a mistake in one is a `ProfileError` that names file, key and reason."""
 
+import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Strict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Strict, ValidationError
 
 from .errors import ProfileError
 
@@ -13,6 +14,23 @@ T = TypeVar("T")
 
 Many = Annotated[tuple[T, ...], Strict(False)]
 """A list, which TOML has, as a tuple, which cannot change; what is in it is taken as strictly as all else."""
+
+
+def _absolute(value: str) -> str:
+    path = os.path.expanduser(value)
+    if not os.path.isabs(path):
+        raise ValueError(f"must be absolute; {path!r} is not")
+    return path
+
+
+def _absolute_if_any(value: str) -> str:
+    return _absolute(value) if value else ""
+
+
+AbsolutePath = Annotated[str, AfterValidator(_absolute)]
+"""A path from the root, or from a home such as `~`."""
+OptionalPath = Annotated[str, AfterValidator(_absolute_if_any)]
+"""The same; empty stands for none."""
 
 _MESSAGES = {"missing": "missing; it is needed", "tuple_type": "must be a list"}
 """For kinds of mistakes that the models' own words do not say well."""

@@ -35,7 +35,7 @@ async def open_service(
     `environ` is the environment of package managers on the host: proxies, certificates; none of it reaches a sandbox.
     Raises `ProfileError` for a handler folder with a mistake or a folder that cannot be made.
     """
-    folders = folders or host_folders(profile.embedded.cache, profile.embedded.runtime)
+    folders = folders or host_folders(profile.server.cache, profile.server.runtime)
     languages = load_languages(profile.handlers.folders)
     profile.check_languages(languages.prepared)
     rules = rules_of(profile.rules)

@@ -18,9 +18,9 @@ LAYERS = (
     {"files"},
     {"sessions", "libraries", "describing"},
     {"pool", "leases", "kernel", "program", "artifacts", "verdict", "cpu_time", "overtime"},
-    {"execution", "hostfiles", "network", "requests"},
+    {"execution", "hostfiles", "network", "requests", "profile"},
     {"backends"},
-    {"policy", "languages", "pool_plan", "protocol", "profile", "results", "rules", "sections", "runtime"},
+    {"policy", "languages", "pool_plan", "protocol", "results", "rules", "sections", "runtime"},
     {
         "audit",
         "beneath",
@@ -33,7 +33,6 @@ LAYERS = (
         "own_programs",
         "pace",
         "pictures",
-        "pod_manifest",
         "readiness",
         "sockets",
         "tasks",
@@ -52,6 +51,7 @@ ENGINE_MAY_IMPORT = {
     "backends.listing",
     "backends.room",
     "backends.scanning",
+    "backends.settings",
     "backends.system_calls",
     "policy",
     "errors",
@@ -60,6 +60,7 @@ ENGINE_MAY_IMPORT = {
     "runtime",
     "results",
     "tasks",
+    "toml_model",
 }
 """What the modules of an engine may import, beside each other and their own client library."""
 
@@ -168,6 +169,7 @@ SHARED = {
     "backends.listening",
     "backends.room",
     "backends.scanning",
+    "backends.settings",
     "backends.system_calls",
 }
 """What backends have in common; the other modules there are of single engines, or of those that have containers."""

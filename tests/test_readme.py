@@ -98,7 +98,7 @@ def test_a_profile_of_the_readme_is_right(profile: str, tmp_path: Path) -> None:
 def test_what_the_readme_has_curl_send_is_answered(folder: Path) -> None:
     own = folder / "http.toml"
     with host_folder() as runtime:
-        own.write_text(f'[embedded]\nruntime = "{runtime}"\n{block("toml", "execute_code")}')
+        own.write_text(f'[server]\nruntime = "{runtime}"\n{block("toml", "execute_code")}')
         server = start(own)
         try:
             answers = [

@@ -26,7 +26,7 @@ _PROFILE = """
 [limits]
 memory = "256MiB"
 pids = 48
-[embedded]
+[server]
 runtime = "{folder}/runtime"
 cache = "{folder}/cache"
 [handlers]

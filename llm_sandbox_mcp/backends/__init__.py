@@ -1,50 +1,86 @@
-"""Adapters to the engines that make sandboxes."""
+"""Adapters to the engines that make sandboxes, a module for each; those of other packages are found by entry point."""
 
 import importlib
+import importlib.metadata
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
-from ..errors import MissingPackage
+from ..errors import MissingPackage, ProfileError
 
 if TYPE_CHECKING:
     from ..profile import Profile
     from .base import Backend, Surroundings
+    from .settings import Settings
 
 BACKENDS = {
-    "embedded": "llm_sandbox_mcp.backends.embedded.backend",
+    "embedded": "llm_sandbox_mcp.backends.embedded",
     "docker": "llm_sandbox_mcp.backends.docker",
     "podman": "llm_sandbox_mcp.backends.podman",
-    "kubernetes": "llm_sandbox_mcp.backends.kubernetes.backend",
+    "kubernetes": "llm_sandbox_mcp.backends.kubernetes",
 }
-"""Each backend's module, imported only when it is the one: it has a function `create(settings, surroundings)`."""
+"""Those that come along, each with its module."""
 
-_AUTO = ("embedded", "docker", "podman")
+GROUP = "llm_sandbox_mcp.backends"
+"""The entry points of other packages' backends: their names, and modules as those above."""
+
+AUTO = "auto"
+_CANDIDATES = ("embedded", "docker", "podman")
 """`auto` takes the first of them that works."""
 
-_SECTIONS = {"docker": ("containers", "docker"), "podman": ("containers", "podman")}
-"""The sections of the profile that make up the settings of a backend, where that is not the one of its name."""
+
+class Engine(Protocol):
+    """What the module of a backend has; imported where the profile names it, and to be cheap to import."""
+
+    @property
+    def Settings(self) -> "type[Settings]":  # noqa: N802 - it is a class
+        """What the backend reads of the profile."""
+
+    def create(self, settings: Any, surroundings: "Surroundings") -> "Backend":
+        """Makes the backend of its own settings, with the packages that it needs; no engine is asked anything yet."""
+
+
+def candidates(name: str) -> tuple[str, ...]:
+    """The backends that one of this name comes to: itself, or those that are looked at."""
+    return _CANDIDATES if name == AUTO else (name,)
+
+
+def engine(name: str) -> Engine:
+    """The module of a backend; `ProfileError` for a name that none has, or where it lacks a package."""
+    with _packages(name):
+        if name in BACKENDS:
+            return importlib.import_module(BACKENDS[name])
+        outside = importlib.metadata.entry_points(group=GROUP)
+        if name not in outside.names:
+            known = ", ".join((AUTO, *BACKENDS, *sorted(outside.names)))
+            raise ProfileError(f"no such backend: {name!r}; there are: {known}")
+        module: Engine = outside[name].load()
+        return module
 
 
 def open_backend(profile: "Profile", surroundings: "Surroundings") -> "Backend":
     """The backend that the profile names, to be entered as an async context manager."""
-    if profile.backend.name in BACKENDS:
-        return _create(profile.backend.name, profile, surroundings)
+    libraries = {name: section.libraries for name, section in profile.languages.items()}
+    surroundings = replace(surroundings, libraries=libraries, open_network=profile.network.mode == "open")
+    makers = {name: partial(_create, name, settings, surroundings) for name, settings in profile.engines.items()}
+    if profile.backend.name != AUTO:
+        return makers[profile.backend.name]()
     from .choosing import Chosen
 
-    return Chosen({name: partial(_create, name, profile, surroundings) for name in _AUTO}, prefer=_AUTO[0])
+    return Chosen(makers, prefer=_CANDIDATES[0])
 
 
-def _create(name: str, profile: "Profile", surroundings: "Surroundings") -> "Backend":
-    settings: dict[str, object] = {}
-    for section in _SECTIONS.get(name, (name,)):
-        settings |= getattr(profile, section).model_dump()
-    settings["libraries"] = {language: section.libraries for language, section in profile.languages.items()}
-    settings["open_network"] = profile.network.mode == "open"
+def _create(name: str, settings: "Settings", surroundings: "Surroundings") -> "Backend":
+    with _packages(name):
+        return engine(name).create(settings, surroundings)
+
+
+@contextmanager
+def _packages(name: str) -> Iterator[None]:
     try:
-        module = importlib.import_module(BACKENDS[name])
+        yield
     except ModuleNotFoundError as error:
-        raise MissingPackage(
-            f"backend.name: {name} needs the package {error.name}: pip install 'llm-sandbox-mcp[{name}]'"
-        ) from error
-    backend: Backend = module.create(settings, surroundings)
-    return backend
+        step = f"pip install 'llm-sandbox-mcp[{name}]'" if name in BACKENDS else f"pip install {error.name}"
+        raise MissingPackage(f"backend.name: {name} needs the package {error.name}: {step}") from error

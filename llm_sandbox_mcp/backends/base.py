@@ -47,7 +47,7 @@ _COMMAND_OUTPUT = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """The folders of the host that a backend works with."""
+    """What a server gives a backend to work with."""
 
     runtime: Path
     """The server's own, gone with it; its name is the server's id."""
@@ -57,6 +57,10 @@ class Surroundings:
     tools: Path
     environ: Mapping[str, str] = field(default_factory=dict)
     """What the server's own environment says of engines; none of it reaches a sandbox."""
+    libraries: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """What the profile has prepared for each language, for images that are built."""
+    open_network: bool = False
+    """Whether policies will want the network that the engine itself has."""
 
 
 @dataclass(frozen=True, slots=True)

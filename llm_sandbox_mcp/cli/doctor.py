@@ -23,7 +23,7 @@ from ..rules.checking import Unready
 from ..service import Service
 from . import layers
 from .cache import used_of
-from .old_environment import OldVariable, laid_over, old_variables
+from .old_environment import OldVariable, old_variables, settings_of
 from .opening import folders_of, named_profile, opened, read_profile, run_until_signal
 from .table import table
 
@@ -34,7 +34,7 @@ _BUILD = "llm-sandbox-mcp images build"
 def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Prints what works, what is degraded and what is missing; 0 when code can run in at least one language, else 1."""
     variables = old_variables(environ, named=bool(named_profile(options, environ)))
-    profile = laid_over(read_profile(options, environ), variables)
+    profile = read_profile(options, environ, settings_of(variables))
     folders = folders_of(profile, environ)
 
     async def examine() -> int:
@@ -210,7 +210,7 @@ def _folders(folders: HostFolders) -> list[Check]:
         if os.access(nearest, os.W_OK | os.X_OK):
             rows.append(Check(name, "ok", f"{folder}{detail}"))
         else:
-            rows.append(Check(name, "degraded", f"{folder} cannot be written", f"set embedded.{name} in the profile"))
+            rows.append(Check(name, "degraded", f"{folder} cannot be written", f"set server.{name} in the profile"))
     return rows
 
 

@@ -9,10 +9,9 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+from ..backends.kubernetes import NAMESPACE
 from ..errors import quoted
 from ..policy import LEAST
-from ..profile import Profile
-from ..sections import NAMESPACE
 from ..units import docker_size, format_size, parse_size
 
 _FIRST = {"SANDBOX_MEMORY": "SANDBOX_MEM_LIMIT", "SANDBOX_CPUS": "SANDBOX_CPU_COUNT"}
@@ -41,6 +40,7 @@ class OldVariable:
     key: str = ""
     """Of the profile, such as `limits.memory`; empty where nothing changes."""
     value: object = None
+    """As a profile has it."""
     refused: bool = False
     """Whether it asks for what cannot be had, so that no server may start as if it had not been asked."""
 
@@ -66,14 +66,14 @@ def old_variables(environ: Mapping[str, str], *, named: bool) -> tuple[OldVariab
     return (*variables, *_podman(backend, environ))
 
 
-def laid_over(profile: Profile, variables: tuple[OldVariable, ...]) -> Profile:
-    """The profile with what the variables set; those that are refused set nothing."""
+def settings_of(variables: tuple[OldVariable, ...]) -> Mapping[str, Mapping[str, object]]:
+    """What the variables set, in the words of a profile; those that are refused set nothing."""
+    found: dict[str, dict[str, object]] = {}
     for variable in variables:
         if variable.key:
-            name, key = variable.key.split(".")
-            section = getattr(profile, name).model_copy(update={key: variable.value})
-            profile = profile.model_copy(update={name: section})
-    return profile
+            table, key = variable.key.split(".")
+            found.setdefault(table, {})[key] = variable.value
+    return found
 
 
 def _beside_a_profile(name: str) -> OldVariable:
@@ -96,13 +96,12 @@ def _podman(backend: str, environ: Mapping[str, str]) -> Iterator[OldVariable]:
 
 
 def _set(name: str, cause: str, key: str, value: object, written: str = "") -> OldVariable:
-    written = written or f"= {json.dumps(value)}"
-    return OldVariable(name, cause, f"set {key} {written} in a profile", key, value)
+    return OldVariable(name, cause, f"set {key} {written or f'= {json.dumps(value)}'} in a profile", key, value)
 
 
-def _taken(name: str, text: str, value: object, written: str = "") -> OldVariable:
+def _taken(name: str, text: str, value: object) -> OldVariable:
     _, key = _VARIABLES[name]
-    return _set(name, f"{quoted(text)} is taken", key, value, written)
+    return _set(name, f"{quoted(text)} is taken", key, value)
 
 
 def _refused(name: str, text: str, why: str, step: str = "unset it") -> OldVariable:
@@ -137,10 +136,9 @@ def _memory(name: str, text: str) -> OldVariable:
     written = docker_size(text)
     if written is None:
         return _refused(name, text, "is no size", 'give one such as "512m" or "4g"')
-    size = parse_size(written)
-    if size < LEAST["memory"]:
+    if parse_size(written) < LEAST["memory"]:
         return _refused(name, text, "is too little", f"give {format_size(LEAST['memory'])} or more")
-    return _taken(name, text, size, f'= "{written}"')
+    return _taken(name, text, written)
 
 
 def _cpus(name: str, text: str) -> OldVariable:

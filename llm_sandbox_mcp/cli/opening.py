@@ -19,14 +19,16 @@ def named_profile(options: argparse.Namespace, environ: Mapping[str, str]) -> st
     return options.profile or environ.get("LLM_SANDBOX_PROFILE", "")
 
 
-def read_profile(options: argparse.Namespace, environ: Mapping[str, str]) -> Profile:
-    """The profile that is named, else the default."""
-    return load_profile(named_profile(options, environ))
+def read_profile(
+    options: argparse.Namespace, environ: Mapping[str, str], over: Mapping[str, Mapping[str, object]] | None = None
+) -> Profile:
+    """The profile that is named, else the default; `over` is laid over it."""
+    return load_profile(named_profile(options, environ), over)
 
 
 def folders_of(profile: Profile, environ: Mapping[str, str]) -> HostFolders:
     """The folders of this machine that the profile, or the environment, gives us."""
-    return host_folders(profile.embedded.cache, profile.embedded.runtime, environ)
+    return host_folders(profile.server.cache, profile.server.runtime, environ)
 
 
 def opened(profile: Profile, environ: Mapping[str, str]) -> AbstractAsyncContextManager[Service]:

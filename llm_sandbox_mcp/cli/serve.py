@@ -9,7 +9,7 @@ import anyio
 
 from ..errors import ProfileError
 from .logs import log_to_stderr
-from .old_environment import laid_over, old_variables
+from .old_environment import old_variables, settings_of
 from .opening import named_profile, opened, read_profile
 
 _log = logging.getLogger(__name__)
@@ -21,7 +21,7 @@ def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     for variable in variables:
         if variable.refused:
             raise ProfileError(variable.line)
-    profile = laid_over(read_profile(options, environ), variables)
+    profile = read_profile(options, environ, settings_of(variables))
 
     # What is inherited is often 1024, for the sake of programs that can count no further; ours can.
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -2,29 +2,37 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from decimal import Decimal
 from typing import Any
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from ..profile import Profile
 from ..units import SIZES, TIMES, parse_duration, parse_size
 
 _CREDENTIALS = re.compile(r"(?<=//)[^/@\s]+@")
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
-def as_toml(profile: BaseModel) -> str:
+def as_toml(profile: Profile) -> str:
     """Every key of the profile; sizes and times with their units, credentials in addresses masked."""
-    return "\n".join(_tables(profile, ())).lstrip("\n") + "\n"
+    lines = list(_tables(profile, (), leave_out={"engines"}))
+    of_engines = {
+        name: getattr(engine, name) for engine in profile.engines.values() for name in type(engine).model_fields
+    }
+    for name, table in of_engines.items():
+        lines += _tables(table, (name,))
+    return "\n".join(lines).lstrip("\n") + "\n"
 
 
-def _tables(model: BaseModel, path: tuple[str, ...]) -> Iterator[str]:
+def _tables(model: BaseModel, path: tuple[str, ...], leave_out: Collection[str] = ()) -> Iterator[str]:
     below: list[tuple[str, BaseModel]] = []
-    if path and any(not _is_tables(getattr(model, name)) for name in type(model).model_fields):
+    fields = {name: field for name, field in type(model).model_fields.items() if name not in leave_out}
+    if path and any(not _is_tables(getattr(model, name)) for name in fields):
         yield f"\n[{'.'.join(map(_key, path))}]"
-    for name, field in type(model).model_fields.items():
+    for name, field in fields.items():
         value = getattr(model, name)
         if isinstance(value, BaseModel):
             below.append((name, value))

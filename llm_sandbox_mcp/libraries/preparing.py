@@ -58,7 +58,7 @@ class Preparer:
         except OSError as error:
             raise StartFailed(
                 f"{language.name} cannot be prepared in {self._cache}: {error.strerror or error}; "
-                "free disk space there, or set embedded.cache in the profile"
+                "free disk space there, or set server.cache in the profile"
             ) from error
 
     async def _prepare(self, language: Language, on_progress: OnProgress) -> Places:

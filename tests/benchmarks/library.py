@@ -47,7 +47,7 @@ timeout = "1d"
 starts_per_second = 1000.0
 [languages.python]
 libraries = []
-[embedded]
+[server]
 cache = "{folder}/cache"
 runtime = "{folder}/runtime"
 [docker]

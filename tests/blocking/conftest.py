@@ -25,7 +25,7 @@ starts_per_second = 1000.0
 languages = ["python"]
 [languages.python]
 libraries = []
-[embedded]
+[server]
 cache = "{folder}/cache"
 runtime = "{folder}/runtime"
 """

@@ -14,6 +14,7 @@ from llm_sandbox_mcp import ValidationError
 from llm_sandbox_mcp.backends.kubernetes.finding import find_cluster
 from llm_sandbox_mcp.blocking.options import Options
 from llm_sandbox_mcp.blocking.portal import portal
+from tests.engines import table
 
 
 @pytest.fixture
@@ -33,8 +34,9 @@ def client(configuration: Configuration) -> Iterator[ApiClient]:
 def kubeconfig_of(client: Any, **arguments: Any) -> str:
     profile = Options(client=client, **arguments).profile()
     assert profile.backend.name == "kubernetes"
-    assert profile.kubernetes.context == ""
-    return profile.kubernetes.kubeconfig
+    settings = table(profile, "kubernetes")
+    assert settings.context == ""
+    return str(settings.kubeconfig)
 
 
 def found(kubeconfig: str) -> tuple[aio.Configuration, str]:

@@ -37,7 +37,7 @@ languages = []
 [languages.python]
 libraries = []
 index = "{index}"
-[embedded]
+[server]
 cache = "{folder}/cache"
 runtime = "{folder}/runtime"
 [kubernetes]

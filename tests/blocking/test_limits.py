@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("control_groups")
 @pytest.fixture
 def small(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SandboxSession]:
     profile = tmp_path / "small.toml"
-    places = f'[embedded]\ncache = "{folder}/cache"\nruntime = "{folder}/runtime"\n'
+    places = f'[server]\ncache = "{folder}/cache"\nruntime = "{folder}/runtime"\n'
     profile.write_text(f"{PROFILE}[languages.python]\nlibraries = []\n{places}")
     monkeypatch.setenv("LLM_SANDBOX_PROFILE", str(profile))
     with SandboxSession(lang="python") as session:

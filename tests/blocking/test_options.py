@@ -10,9 +10,11 @@ import pytest
 from requests.adapters import HTTPAdapter
 
 from llm_sandbox_mcp import SandboxBackend, SupportedLanguage, ValidationError
-from llm_sandbox_mcp.backends.containers.addresses import Certificates, docker_address
+from llm_sandbox_mcp.backends.containers.addresses import Certificates
+from llm_sandbox_mcp.backends.docker.finding import docker_address
 from llm_sandbox_mcp.blocking.options import Options
 from llm_sandbox_mcp.profile import Profile
+from tests.engines import table
 
 MIB = 1 << 20
 
@@ -174,7 +176,7 @@ def test_a_clients_certificates_are_used(tmp_path: Path) -> None:
         ca_cert=str(tmp_path / "ca"), client_cert=(str(tmp_path / "cert"), str(tmp_path / "key")), verify=True
     )
     client = docker.APIClient(base_url="https://127.0.0.1:2376", tls=tls, version="1.40")
-    section = Options(client=client).profile().docker
+    section = table(Options(client=client).profile(), "docker")
     assert (section.host, section.ca) == ("https://127.0.0.1:2376", str(tmp_path / "ca"))
     assert (section.cert, section.key) == (str(tmp_path / "cert"), str(tmp_path / "key"))
     client.close()
@@ -183,9 +185,9 @@ def test_a_clients_certificates_are_used(tmp_path: Path) -> None:
 def test_a_client_that_trusts_no_authority_of_its_own_has_those_of_the_machine() -> None:
     tls = docker.tls.TLSConfig(verify=True)
     with closing(docker.APIClient(base_url="tcp://127.0.0.1:2376", tls=tls, version="1.40")) as client:
-        section = Options(client=client).profile().docker
+        section = table(Options(client=client).profile(), "docker")
         assert (section.host, section.ca, section.cert) == ("https://127.0.0.1:2376", "", "")
-        address = docker_address(section.model_dump(), {})
+        address = docker_address(section, {})
         assert (address.url, address.certificates) == ("tcp://127.0.0.1:2376", Certificates())
         client.verify = False
         with pytest.raises(ValidationError, match="backend docker: client: it trusts anyone: "):

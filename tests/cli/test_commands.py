@@ -134,7 +134,7 @@ def test_sweep_leaves_the_living_alone_and_removes_what_the_killed_left(tmp_path
     # Below /tmp itself, which users of sandboxes can enter; pytest's own folders are closed to them.
     runtime = Path("/tmp") / f"llm-sandbox-sweep-{os.getpid()}"
     profile = tmp_path / "own.toml"
-    profile.write_text(f'[embedded]\nruntime = "{runtime}"\n')
+    profile.write_text(f'[server]\nruntime = "{runtime}"\n')
     arguments = ("--profile", str(profile))
     try:
         with subprocess.Popen(
@@ -156,7 +156,7 @@ def test_sweep_leaves_the_living_alone_and_removes_what_the_killed_left(tmp_path
 
 def test_what_is_kept_for_later_installations_is_shown_and_cleared(tmp_path: Path) -> None:
     profile = tmp_path / "own.toml"
-    profile.write_text(f'[embedded]\ncache = "{tmp_path}"\n')
+    profile.write_text(f'[server]\ncache = "{tmp_path}"\n')
     (tmp_path / "downloads").mkdir()
     (tmp_path / "downloads" / "wheel").write_bytes(bytes(4096))
     arguments = ("cache", "--profile", str(profile))

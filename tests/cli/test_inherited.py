@@ -22,7 +22,7 @@ INHERITED = {
     "signals that are blocked": "signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())",
 }
 PROFILE = """
-[embedded]
+[server]
 runtime = "{folder}/made/runtime"
 cache = "{folder}/made/cache"
 [pool]

@@ -13,7 +13,7 @@ from tests.engines import host_folder
 PROFILE = """
 [backend]
 name = "embedded"
-[embedded]
+[server]
 runtime = "{folder}/runtime"
 cache = "{folder}/cache"
 [languages.python]

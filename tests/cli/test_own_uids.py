@@ -24,7 +24,7 @@ GONE = 20.0
 PROFILE = """
 [backend]
 name = "embedded"
-[embedded]
+[server]
 runtime = "{folder}/runtime"
 cache = "{folder}/cache"
 [languages.python]

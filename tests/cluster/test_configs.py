@@ -17,7 +17,7 @@ from llm_sandbox_mcp.backends.kubernetes.loosening import loosened
 from llm_sandbox_mcp.profile import load_profile
 from llm_sandbox_mcp.wiring import open_service
 from tests.containers.engines import until
-from tests.engines import kubeconfig, small_profile, surroundings
+from tests.engines import kubeconfig, small_profile, surroundings, table
 
 from .conftest import Serving
 from .kustomizing import CONFIGS, PROFILE, SERVER_NAME, kubectl, without_server
@@ -105,7 +105,7 @@ async def test_the_servers_own_pod_is_restricted_but_for_its_account_its_token_a
 
 def test_the_servers_profile_is_right() -> None:
     profile = load_profile(str(CONFIGS / "profile.toml"))
-    assert (profile.backend.name, profile.kubernetes.network) == ("kubernetes", "enforced")
+    assert (profile.backend.name, table(profile, "kubernetes").network) == ("kubernetes", "enforced")
     assert profile.http.token_file
     assert f"{SERVER_NAME}.sandboxes" in profile.http.hosts
 
@@ -121,7 +121,7 @@ async def test_what_the_readme_has_people_write_is_right(cluster: Any, folder: P
     (folder / "kustomization.yaml").write_text(kustomization.replace("../configs/kubernetes", base))
     for block in [block for kind, block in blocks if kind == "toml"]:
         (folder / "profile.toml").write_text(f"{PROFILE}\n{block}")
-        assert load_profile(str(folder / "profile.toml")).kubernetes != load_profile("kubernetes").kubernetes
+        assert load_profile(str(folder / "profile.toml")).engines != load_profile("kubernetes").engines
         made = await kubectl("kustomize", str(folder))
         assert "image: registry.example/llm-sandbox-mcp:1\n" in made
         assert "    [kubernetes]\n" in made

@@ -12,7 +12,7 @@ import pytest
 from llm_sandbox_mcp.backends.kubernetes.leases import SERVER
 from llm_sandbox_mcp.wiring import open_service
 from tests.containers.engines import until
-from tests.engines import host_folder, small_profile
+from tests.engines import host_folder, kubeconfig, small_profile
 from tests.mcp.talking import server
 
 from .conftest import Serving
@@ -106,13 +106,12 @@ async def test_warm_pods_of_two_servers_are_each_used_once(serving: Serving, clu
 async def test_the_pods_of_a_server_that_was_killed_end_by_themselves_and_are_swept(
     cluster: Any, namespace: str, folder: Path
 ) -> None:
-    profile = small_profile("kubernetes", folder, kubernetes={"namespace": namespace})
     text = "\n".join(
         [
             '[backend]\nname = "kubernetes"',
-            f'[embedded]\nruntime = "{folder}/runtime"\ncache = "{folder}/cache"',
+            f'[server]\nruntime = "{folder}/runtime"\ncache = "{folder}/cache"',
             '[pool]\nmin = 0\n[limits]\nmemory = "128MiB"',
-            f'[kubernetes]\nkubeconfig = "{profile.kubernetes.kubeconfig}"\nnamespace = "{namespace}"',
+            f'[kubernetes]\nkubeconfig = "{kubeconfig()}"\nnamespace = "{namespace}"',
             'reserved = 0.02\nnetwork = "unchecked"',
         ]
     )

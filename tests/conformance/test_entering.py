@@ -8,7 +8,7 @@ import pytest
 
 from llm_sandbox_mcp.backends.base import PATH, Sandbox
 from llm_sandbox_mcp.backends.containers.sandbox import ContainerSandbox
-from llm_sandbox_mcp.sections import MountSection
+from llm_sandbox_mcp.backends.containers.settings import Mount
 
 pytestmark = pytest.mark.anyio
 
@@ -34,7 +34,7 @@ async def answered(sandbox: Sandbox) -> bytes:
 class TestWithoutPerl:
     @pytest.fixture
     def changes(self) -> dict[str, Mapping[str, object]]:
-        return {"containers": {"mounts": (MountSection(source="/dev/null", target="/usr/bin/perl"),)}}
+        return {"containers": {"mounts": (Mount(source="/dev/null", target="/usr/bin/perl"),)}}
 
     async def test_nothing_inside_is_needed_to_listen(self, sandbox: Sandbox) -> None:
         assert await answered(sandbox) == b"b'welcome'\n"

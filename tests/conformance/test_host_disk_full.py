@@ -11,7 +11,7 @@ from llm_sandbox_mcp.errors import SandboxError, StartFailed
 from llm_sandbox_mcp.profile import Profile
 from llm_sandbox_mcp.wiring import open_service
 from tests.disks import fill, small_disk
-from tests.engines import need, small_profile
+from tests.engines import changed, need, small_profile
 from tests.leftovers import DISK
 
 pytestmark = pytest.mark.anyio
@@ -30,7 +30,7 @@ def disk(folder: Path) -> Iterator[Path]:
 def profile(backend_name: str, folder: Path, disk: Path) -> Profile:
     profile = small_profile(backend_name, folder)
     places = {"runtime": str(disk / "runtime")}
-    return profile.model_copy(update={"embedded": profile.embedded.model_copy(update=places)})
+    return changed(profile, server=places)
 
 
 async def test_runs_go_on_and_say_which_files_could_not_be_kept(
@@ -84,9 +84,9 @@ async def test_libraries_that_have_no_room_are_refused_and_prepared_later(
     if backend_name != "embedded":
         pytest.skip("images bring what they need")
     # Room for nothing as large as the package manager itself.
-    cached = profile.embedded.model_copy(update={"cache": str(disk / "cache"), "runtime": str(folder / "runtime")})
+    cached = {"cache": str(disk / "cache"), "runtime": str(folder / "runtime")}
     with anyio.fail_after(60):
-        async with open_service(profile.model_copy(update={"embedded": cached})) as service:
+        async with open_service(changed(profile, server=cached)) as service:
             for _ in range(2):
                 with pytest.raises(
                     StartFailed, match=r"python cannot be prepared in .*: No space left on device; free"

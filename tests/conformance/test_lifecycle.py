@@ -141,11 +141,10 @@ async def given_up(service, passed):
 
 async def main():
     base = pathlib.Path(sys.argv[1])
-    profile = load_profile()
-    profile = profile.model_copy(update={
-        "backend": profile.backend.model_copy(update={"name": sys.argv[2]}),
-        "embedded": profile.embedded.model_copy(update={"cache": str(base / "cache"), "runtime": str(base / "runtime")}),
-        "limits": profile.limits.model_copy(update={"pids": 64, "memory": 128 << 20, "disk": 16 << 20}),
+    profile = load_profile(over={
+        "backend": {"name": sys.argv[2]},
+        "server": {"cache": str(base / "cache"), "runtime": str(base / "runtime")},
+        "limits": {"pids": 64, "memory": "128MiB", "disk": "16MiB"},
     })
     with anyio.fail_after(30):
         async with open_service(profile) as service:

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from llm_sandbox_mcp.backends.base import PATH, Backend
+from llm_sandbox_mcp.backends.containers.settings import Mount
 from llm_sandbox_mcp.errors import StartFailed
 from llm_sandbox_mcp.profile import Profile
-from llm_sandbox_mcp.sections import MountSection
 from llm_sandbox_mcp.service import Service
 from tests.unit.local_index import LocalIndex, Page, local_index
 
@@ -145,7 +145,7 @@ class TestWithoutPerl:
 
     @pytest.fixture
     def changes(self, site: LocalIndex) -> dict[str, Mapping[str, object]]:
-        mounts = (MountSection(source="/dev/null", target="/usr/bin/perl"),)
+        mounts = (Mount(source="/dev/null", target="/usr/bin/perl"),)
         return {"containers": {"mounts": mounts}, "network": {"mode": "allow", "domains": ("api.example",)}}
 
     async def test_no_code_runs_where_the_proxy_cannot_be_reached(self, service: Service) -> None:

@@ -20,7 +20,7 @@ from llm_sandbox_mcp.profile import Profile
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.wiring import open_service
 from tests.containers.engines import until
-from tests.engines import small_profile
+from tests.engines import changed, small_profile
 from tests.leftovers import look
 from tests.outside import ANSWER, PORT, Outside, outside
 
@@ -130,7 +130,7 @@ async def test_a_server_that_is_killed_leaves_none(folder: Path, open_network: N
     state = partial(look, folder / "runtime")
     before = state()
     profile = folder / "own.toml"
-    profile.write_text(f'[network]\nmode = "open"\n[embedded]\nruntime = "{folder}/runtime"\n')
+    profile.write_text(f'[network]\nmode = "open"\n[server]\nruntime = "{folder}/runtime"\n')
     code = "echo on; sleep 1000"
     argv = [sys.executable, "-m", "llm_sandbox_mcp", "run", "--profile", str(profile), "--language", "bash", "-c", code]
     async with await anyio.open_process(argv, stderr=None) as server:
@@ -174,9 +174,8 @@ async def test_a_warm_sandbox_with_an_open_network_serves_no_closed_request(back
 
 async def test_where_the_program_is_missing_the_profile_is_refused(folder: Path) -> None:
     profile = small_profile("embedded", folder, **OPEN)
-    nowhere = profile.embedded.model_copy(update={"slirp4netns": "no-such-program"})
     with pytest.raises(ProfileError, match=r"network.mode: .* no-such-program is not on PATH; .* slirp4netns$"):
-        async with open_service(profile.model_copy(update={"embedded": nowhere})):
+        async with open_service(changed(profile, embedded={"slirp4netns": "no-such-program"})):
             pass
 
 

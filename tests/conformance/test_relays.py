@@ -7,9 +7,9 @@ import pytest
 
 from llm_sandbox_mcp.backends.base import PATH, Sandbox
 from llm_sandbox_mcp.backends.containers import relay
+from llm_sandbox_mcp.backends.containers.settings import Mount
 from llm_sandbox_mcp.backends.listening import Listener
 from llm_sandbox_mcp.errors import ListeningFailed, SandboxLost
-from llm_sandbox_mcp.sections import MountSection
 from tests.conformance.test_listening import (  # noqa: F401  # what they show on each backend, here over a relay
     test_a_large_answer_arrives_whole,
     test_connections_at_once_do_not_get_in_each_others_way,
@@ -122,7 +122,7 @@ class TestWithoutPerl:
 
     @pytest.fixture
     def changes(self) -> dict[str, Mapping[str, object]]:
-        return {"containers": {"mounts": (MountSection(source="/dev/null", target="/usr/bin/perl"),)}}
+        return {"containers": {"mounts": (Mount(source="/dev/null", target="/usr/bin/perl"),)}}
 
     async def test_an_image_without_perl_is_named(self, sandbox: Sandbox) -> None:
         await fails(sandbox, "image llm-sandbox-mcp-python on .* takes no libraries .* no such program .* add Perl")

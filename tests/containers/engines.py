@@ -31,7 +31,7 @@ def profile_file(engine: str, host: str, folder: Path, *, containers: Mapping[st
     """A profile for a server's process, everything that it keeps below the folder."""
     sections: Mapping[str, Mapping[str, object]] = {
         "backend": {"name": engine},
-        "embedded": {"runtime": str(folder / "runtime"), "cache": str(folder / "cache")},
+        "server": {"runtime": str(folder / "runtime"), "cache": str(folder / "cache")},
         "handlers": {"folders": [str(plain_handlers(folder / "handlers"))]},
         "limits": {"memory": "128MiB", "disk": "16MiB", "cpus": 1.0, "pids": 64},
         "pool": {"min": 0},

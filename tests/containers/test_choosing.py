@@ -9,7 +9,6 @@ import anyio
 import pytest
 
 from llm_sandbox_mcp.errors import EngineUnavailable
-from llm_sandbox_mcp.profile import Profile
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import host_folder, need, small_profile
 
@@ -26,12 +25,6 @@ def folder() -> Iterator[Path]:
         yield made
 
 
-def profile(folder: Path, changes: dict[str, Any]) -> Profile:
-    """With bubblewrap missing or there; its folders stay the tests' own."""
-    made = small_profile("auto", folder, **{name: value for name, value in changes.items() if name != "embedded"})
-    return made.model_copy(update={"embedded": made.embedded.model_copy(update=changes.get("embedded", {}))})
-
-
 @pytest.mark.parametrize(
     ("expected", "changes"),
     [
@@ -45,7 +38,7 @@ def profile(folder: Path, changes: dict[str, Any]) -> Profile:
 async def test_the_first_engine_that_works_is_taken(folder: Path, expected: str, changes: dict[str, Any]) -> None:
     await need(expected)
     with anyio.fail_after(60):
-        async with open_service(profile(folder, changes)) as service:
+        async with open_service(small_profile("auto", folder, **changes)) as service:
             done = await service.execute("import os\nos.path.exists('/opt/handlers/.beat')")
             assert done.result == str(expected != "embedded")
             (chosen,) = [check for check in await service.backend.probe() if check.name == "backend"]
@@ -56,7 +49,9 @@ async def test_the_first_engine_that_works_is_taken(folder: Path, expected: str,
 
 async def test_where_none_works_three_commands_are_named_and_nothing_runs(folder: Path) -> None:
     with anyio.fail_after(60):
-        async with open_service(profile(folder, {**NO_BUBBLEWRAP, "docker": NOWHERE, "podman": NOWHERE})) as service:
+        async with open_service(
+            small_profile("auto", folder, **{**NO_BUBBLEWRAP, "docker": NOWHERE, "podman": NOWHERE})
+        ) as service:
             with pytest.raises(
                 EngineUnavailable, match=r"no engine works here: embedded: .*; docker: .*; podman: "
             ) as e:

@@ -13,8 +13,10 @@ import pytest
 
 from llm_sandbox_mcp.backends import copying, open_backend
 from llm_sandbox_mcp.backends.base import PATH, Backend
-from llm_sandbox_mcp.backends.containers import addresses
-from llm_sandbox_mcp.backends.containers.addresses import docker_address, podman_address
+from llm_sandbox_mcp.backends.docker import Docker
+from llm_sandbox_mcp.backends.docker.finding import docker_address
+from llm_sandbox_mcp.backends.podman import Podman
+from llm_sandbox_mcp.backends.podman.finding import podman_address
 from llm_sandbox_mcp.errors import EngineUnavailable
 from tests.deadlines import within
 from tests.engines import docker_host, need, podman_host, small_profile, surroundings
@@ -24,6 +26,9 @@ from .conftest import HOSTS
 pytestmark = pytest.mark.anyio
 
 SOON = 10.0
+
+DOCKER = Docker(host="", context="", ca="", cert="", key="")
+PODMAN = Podman(host="")
 
 
 def backend_at(engine: str, folder: Path, environ: Mapping[str, str] | None = None, **settings: str) -> Backend:
@@ -75,7 +80,7 @@ async def test_the_socket_of_an_ordinary_users_engine_is_found(
     engine: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Where the engine of the whole machine is, there may be a person's own.
-    monkeypatch.setattr(addresses, f"_{engine.upper()}", str(folder / "none.sock"))
+    monkeypatch.setattr(f"llm_sandbox_mcp.backends.{engine}.finding._SOCKET", str(folder / "none.sock"))
     place = folder / {"docker": "docker.sock", "podman": "podman/podman.sock"}[engine]
     place.parent.mkdir(exist_ok=True)
     place.symlink_to((HOSTS[engine]() or "").removeprefix("unix://"))
@@ -92,12 +97,11 @@ async def test_the_socket_of_an_ordinary_users_engine_is_found(
 def test_the_socket_below_dockers_own_folder_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environ: str, place: str
 ) -> None:
-    monkeypatch.setattr(addresses, "_DOCKER", str(tmp_path / "none.sock"))
+    monkeypatch.setattr("llm_sandbox_mcp.backends.docker.finding._SOCKET", str(tmp_path / "none.sock"))
     socket_file = tmp_path / place
     socket_file.parent.mkdir(parents=True)
     socket_file.touch()
-    settings = {"host": "", "context": ""}
-    assert docker_address(settings, {environ: str(tmp_path)}).url == f"unix://{socket_file}"
+    assert docker_address(DOCKER, {environ: str(tmp_path)}).url == f"unix://{socket_file}"
 
 
 def test_the_engine_of_the_whole_machine_comes_before_an_ordinary_users(
@@ -107,15 +111,15 @@ def test_the_engine_of_the_whole_machine_comes_before_an_ordinary_users(
     machines, docker_own, podman_own = tmp_path / "m.sock", tmp_path / "docker.sock", tmp_path / "podman/podman.sock"
     for place in (machines, docker_own, podman_own):
         place.touch()
-    monkeypatch.setattr(addresses, "_DOCKER", str(machines))
-    monkeypatch.setattr(addresses, "_PODMAN", str(machines))
+    monkeypatch.setattr("llm_sandbox_mcp.backends.docker.finding._SOCKET", str(machines))
+    monkeypatch.setattr("llm_sandbox_mcp.backends.podman.finding._SOCKET", str(machines))
     environ = {"XDG_RUNTIME_DIR": str(tmp_path)}
-    assert docker_address({"host": "", "context": ""}, environ).url == f"unix://{machines}"
+    assert docker_address(DOCKER, environ).url == f"unix://{machines}"
     monkeypatch.setattr("os.geteuid", lambda: 0)
-    assert podman_address({"host": ""}, environ).url == f"unix://{machines}"
+    assert podman_address(PODMAN, environ).url == f"unix://{machines}"
     # An ordinary user has no use for root's service.
     monkeypatch.setattr("os.geteuid", lambda: 1000)
-    assert podman_address({"host": ""}, environ).url == f"unix://{podman_own}"
+    assert podman_address(PODMAN, environ).url == f"unix://{podman_own}"
 
 
 async def test_the_variables_of_the_tools_are_read(engine: str, folder: Path) -> None:
@@ -124,26 +128,24 @@ async def test_the_variables_of_the_tools_are_read(engine: str, folder: Path) ->
 
 
 def test_a_connection_of_podman_is_used_and_settings_without_one_are_no_obstacle(tmp_path: Path) -> None:
-    settings = {"host": ""}
     folder = tmp_path / "containers"
     folder.mkdir()
     environ = {"XDG_CONFIG_HOME": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path)}
     (folder / "containers.conf").write_text('[engine]\nruntime = "runc"\n')
-    assert podman_address(settings, environ).url.endswith("/podman.sock")
+    assert podman_address(PODMAN, environ).url.endswith("/podman.sock")
     connections = {"Default": "a", "Connections": {"a": {"URI": "unix:///a.sock"}, "b": {"URI": "unix:///b.sock"}}}
     (folder / "podman-connections.json").write_text(json.dumps({"Connection": connections}))
-    assert podman_address(settings, environ).url == "unix:///a.sock"
-    assert podman_address(settings, environ | {"CONTAINER_CONNECTION": "b"}).url == "unix:///b.sock"
+    assert podman_address(PODMAN, environ).url == "unix:///a.sock"
+    assert podman_address(PODMAN, environ | {"CONTAINER_CONNECTION": "b"}).url == "unix:///b.sock"
     with pytest.raises(EngineUnavailable, match="no connection c"):
-        podman_address(settings, environ | {"CONTAINER_CONNECTION": "c"})
+        podman_address(PODMAN, environ | {"CONTAINER_CONNECTION": "c"})
 
 
 def test_ssh_and_unknown_contexts_are_refused_with_the_next_step(tmp_path: Path) -> None:
-    settings = {"host": "", "context": "", "ca": "", "cert": "", "key": ""}
     with pytest.raises(EngineUnavailable, match=r"ssh -L.*docker\.host"):
-        docker_address(settings, {"DOCKER_HOST": "ssh://somewhere"})
+        docker_address(DOCKER, {"DOCKER_HOST": "ssh://somewhere"})
     with pytest.raises(EngineUnavailable, match=r"no context gone .*docker context ls"):
-        docker_address(settings, {"DOCKER_CONTEXT": "gone", "DOCKER_CONFIG": str(tmp_path)})
+        docker_address(DOCKER, {"DOCKER_CONTEXT": "gone", "DOCKER_CONFIG": str(tmp_path)})
 
 
 def silence(peer: socket.socket) -> None:

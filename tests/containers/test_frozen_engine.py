@@ -6,7 +6,6 @@ from pathlib import Path
 import anyio
 import pytest
 
-from llm_sandbox_mcp.backends import docker, podman
 from llm_sandbox_mcp.errors import EngineUnavailable
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import small_profile
@@ -24,8 +23,7 @@ GONE = 60.0
 async def test_a_container_that_is_made_after_nobody_waits_for_it_any_more_is_removed(
     engine: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (docker, podman):
-        monkeypatch.setattr(module, "SECONDS", PATIENCE)
+    monkeypatch.setattr(f"llm_sandbox_mcp.backends.{engine}.engine.SECONDS", PATIENCE)
     watched = Watched(address(engine), folder / "runtime")
     place = folder / "engine.sock"
     profile = small_profile(engine, folder, **{engine: {"host": f"unix://{place}"}})

@@ -9,7 +9,7 @@ import pytest
 from llm_sandbox_mcp.errors import CapacityReached, StartFailed
 from llm_sandbox_mcp.profile import Profile
 from llm_sandbox_mcp.wiring import open_service
-from tests.engines import absent, docker_host, host_folder, podman_host, small_profile
+from tests.engines import absent, changed, docker_host, host_folder, podman_host, small_profile
 
 pytestmark = pytest.mark.anyio
 
@@ -75,8 +75,7 @@ async def test_one_that_is_not_there_or_does_not_run_is_named(
 ) -> None:
     name, client = engine
     with anyio.fail_after(60):
-        missing = profile.containers.model_copy(update={"join": "no-such-container"})
-        async with open_service(profile.model_copy(update={"containers": missing})) as service:
+        async with open_service(changed(profile, containers={"join": "no-such-container"})) as service:
             with pytest.raises(StartFailed, match=f"{name} at .* has no container no-such-container"):
                 await service.execute("1")
         client.kill(container)

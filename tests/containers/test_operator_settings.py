@@ -10,9 +10,9 @@ from llm_sandbox_mcp.backends import open_backend
 from llm_sandbox_mcp.backends.containers.addresses import Address
 from llm_sandbox_mcp.backends.containers.backend import LABEL
 from llm_sandbox_mcp.backends.containers.engine import Recipe
-from llm_sandbox_mcp.backends.docker import DockerEngine
+from llm_sandbox_mcp.backends.containers.settings import Mount
+from llm_sandbox_mcp.backends.docker.engine import DockerEngine
 from llm_sandbox_mcp.errors import StartFailed
-from llm_sandbox_mcp.sections import MountSection
 from tests.deadlines import within
 from tests.engines import MIB, docker_host, need, small_profile, surroundings
 
@@ -41,7 +41,7 @@ ASKED: Mapping[str, tuple[Mapping[str, object], Mapping[str, str], str]] = {
         "change containers.runtime in the profile",
     ),
     "a folder that is not there": (
-        {"mounts": (MountSection(source=str(NOWHERE / "folder"), target="/data"),)},
+        {"mounts": (Mount(source=str(NOWHERE / "folder"), target="/data"),)},
         {"docker": f"does not exist: {NOWHERE}/folder", "podman": f"{NOWHERE}/folder: no such file"},
         "change containers.mounts in the profile",
     ),

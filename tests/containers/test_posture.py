@@ -16,7 +16,7 @@ import docker
 import pytest
 
 from llm_sandbox_mcp.backends.containers.backend import LABEL
-from llm_sandbox_mcp.sections import MountSection
+from llm_sandbox_mcp.backends.containers.settings import Mount
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import MIB, small_profile
 from tests.promises import TABLE, listed, showing
@@ -212,7 +212,7 @@ async def seen(
     for name in ("writable", "read-only"):
         (folder / name).mkdir()
     mounts = [
-        MountSection(source=str(folder / name), target=f"/stated/{name}", writable=name == "writable")
+        Mount(source=str(folder / name), target=f"/stated/{name}", writable=name == "writable")
         for name in ("writable", "read-only")
     ]
     profile = small_profile(engine, folder, limits=LIMITS, containers={"mounts": tuple(mounts), "user": USER})

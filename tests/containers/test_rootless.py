@@ -21,7 +21,7 @@ from llm_sandbox_mcp.backends.containers import addresses, entering
 from llm_sandbox_mcp.profile import Profile
 from llm_sandbox_mcp.wiring import open_service
 from tests import ordinary
-from tests.engines import absent, docker_host, podman_host, rootless, small_profile, surroundings
+from tests.engines import absent, changed, docker_host, podman_host, rootless, small_profile, surroundings
 from tests.engines.spare import IMAGE, Spare, rootless_podman
 
 from .engines import Watched
@@ -50,7 +50,7 @@ async def test_it_is_found_and_says_that_it_is_rootless(
     service_of_a_user: Spare, profile: Profile, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(addresses, "_PODMAN", str(folder / "none.sock"))
-    nameless = profile.model_copy(update={"podman": profile.podman.model_copy(update={"host": ""})})
+    nameless = changed(profile, podman={"host": ""})
     environ = {"XDG_RUNTIME_DIR": str(rootless.RUNTIME_DIR)}
     async with open_backend(nameless, replace(surroundings(folder), environ=environ)) as backend:
         checks = {check.name: check for check in await backend.probe()}

@@ -19,7 +19,7 @@ from llm_sandbox_mcp.errors import EngineUnavailable, StartFailed
 from llm_sandbox_mcp.profile import Profile
 from llm_sandbox_mcp.service import Service
 from tests.deadlines import within
-from tests.engines import MIB, certificates, small_profile, surroundings
+from tests.engines import MIB, certificates, changed, small_profile, surroundings
 from tests.engines.certificates import Certificates
 from tests.engines.spare import IMAGE, SecureDocker
 
@@ -139,7 +139,7 @@ async def test_an_image_is_built_and_one_that_cannot_be_pulled_says_why(
     (folder / "own/Dockerfile").write_text(f"FROM {IMAGE}\nCOPY large /large\n")
     (folder / "own/large").write_bytes(bytes(MIB))
     own = {"image": "llm-sandbox-mcp-far", "dockerfiles": {"python": str(folder / "own/Dockerfile")}}
-    built = profile.model_copy(update={"containers": profile.containers.model_copy(update=own)})
+    built = changed(profile, containers=own)
     try:
         assert await runs(open_backend(built, surroundings(folder)), built)
     finally:
@@ -147,7 +147,7 @@ async def test_an_image_is_built_and_one_that_cannot_be_pulled_says_why(
         api.remove_image("llm-sandbox-mcp-far", force=True)
         api.close()
     away = {"image": "nowhere", "registry": "127.0.0.1:9", "pull": "missing"}
-    pulled = profile.model_copy(update={"containers": profile.containers.model_copy(update=away)})
+    pulled = changed(profile, containers=away)
     with pytest.raises(StartFailed, match=r"127\.0\.0\.1:9/nowhere cannot be pulled"):
         await runs(open_backend(pulled, surroundings(folder)), pulled)
 

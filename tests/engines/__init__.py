@@ -5,7 +5,7 @@ from llm_sandbox_mcp.backends import BACKENDS
 from .addresses import docker_host, podman_host
 from .cluster import cluster, has_image, lack_own_cluster, need_image
 from .kubernetes import kubeconfig
-from .profiles import MIB, host_folder, plain_handlers, small_profile, surroundings
+from .profiles import MIB, changed, host_folder, plain_handlers, small_profile, surroundings, table
 from .requirement import REQUIRE, absent, need, need_control_groups, need_open_network, required, without_control_groups
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "MIB",
     "REQUIRE",
     "absent",
+    "changed",
     "cluster",
     "docker_host",
     "has_image",
@@ -28,5 +29,6 @@ __all__ = [
     "required",
     "small_profile",
     "surroundings",
+    "table",
     "without_control_groups",
 ]

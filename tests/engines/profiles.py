@@ -13,6 +13,7 @@ from llm_sandbox_mcp.backends.base import Surroundings
 from llm_sandbox_mcp.folders import HANDLERS
 from llm_sandbox_mcp.profile import Profile, load_profile
 from llm_sandbox_mcp.runtime import make_public
+from llm_sandbox_mcp.toml_model import Section
 
 from .addresses import docker_host, podman_host
 from .kubernetes import kubeconfig
@@ -71,18 +72,37 @@ def small_profile(backend: str, folder: Path, **changes: Mapping[str, object]) -
     `changes` are laid over its sections. Python is the system's own, so that no environment is built.
     """
     make_public(folder)
-    profile = load_profile()
     sections: dict[str, Any] = {name: dict(values) for name, values in _SMALL.items()}
-    sections["backend"] = {"name": backend}
-    sections["embedded"] = {"cache": str(folder / "cache"), "runtime": str(folder / "runtime")}
+    sections["server"] = {"cache": str(folder / "cache"), "runtime": str(folder / "runtime")}
     sections["docker"] = {"host": docker_host() or _NOWHERE}
     sections["podman"] = {"host": podman_host() or _NOWHERE}
     sections["kubernetes"] = {"kubeconfig": kubeconfig() or _NO_FILE, "reserved": 0.02, "network": "unchecked"}
     sections["handlers"] = {"folders": (str(plain_handlers(folder / "handlers")),)}
     for name, values in changes.items():
         sections[name] = {**sections.get(name, {}), **values}
-    sections = {name: getattr(profile, name).model_copy(update=values) for name, values in sections.items()}
-    return profile.model_copy(update=sections)
+    return changed(load_profile(over={"backend": {"name": backend}}), **sections)
+
+
+def changed(profile: Profile, **changes: Mapping[str, object]) -> Profile:
+    """The profile with other values in some of its tables; those of engines that it does not use are left out."""
+    own = {
+        name: _changed(profile, name, values) for name, values in changes.items() if name in type(profile).model_fields
+    }
+    engines = {}
+    for engine, settings in profile.engines.items():
+        tables = type(settings).model_fields.keys() & changes.keys()
+        engines[engine] = settings.model_copy(update={name: _changed(settings, name, changes[name]) for name in tables})
+    return profile.model_copy(update={**own, "engines": engines})
+
+
+def table(profile: Profile, name: str) -> Any:
+    """A table of an engine that the profile uses."""
+    return next(getattr(settings, name) for settings in profile.engines.values() if name in type(settings).model_fields)
+
+
+def _changed(of: Section, table: str, values: Mapping[str, object]) -> Section:
+    section: Section = getattr(of, table)
+    return section.model_copy(update=values)
 
 
 def plain_handlers(folder: Path) -> Path:

@@ -13,7 +13,7 @@ from docker import DockerClient
 from docker.errors import DockerException
 
 from llm_sandbox_mcp.backends.containers.addresses import Address
-from llm_sandbox_mcp.backends.docker import DockerEngine
+from llm_sandbox_mcp.backends.docker.engine import DockerEngine
 from llm_sandbox_mcp.errors import SandboxError
 
 from . import base_image, docker, images, kubernetes, packages, podman, slurm, spare

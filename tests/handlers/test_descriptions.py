@@ -203,7 +203,7 @@ async def test_a_language_that_does_not_run_says_so_and_the_others_run(tmp_path:
 
 async def test_a_language_that_is_yet_to_be_prepared_is_described_at_once(tmp_path: Path) -> None:
     (tmp_path / "profile.toml").write_text(
-        f"[embedded]\ncache = '{tmp_path / 'cache'}'\n[languages.python]\nlibraries = ['numpy']\n"
+        f"[server]\ncache = '{tmp_path / 'cache'}'\n[languages.python]\nlibraries = ['numpy']\n"
     )
     async with (
         open_service(load_profile(str(tmp_path / "profile.toml"))) as service,

@@ -46,7 +46,7 @@ for line in open('/proc/self/mountinfo'):
 async def test_mounts_tell_of_no_folders_of_the_host_but_the_systems_and_our_own(arena: Arena) -> None:
     if arena.backend != "embedded":
         pytest.skip("an engine mounts what it needs from where it has it; the README promises this of bubblewrap alone")
-    folders = arena.service.profile.embedded
+    folders = arena.service.profile.server
     # What a mount shows is named from the top of its own file system; bubblewrap mounts its own root from below one.
     system = ("/", "/newroot", "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/null", "/sys")
     ours = tuple(f"/{Path(folder).parent.name}/{Path(folder).name}/" for folder in (folders.cache, folders.runtime))

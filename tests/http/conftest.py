@@ -13,7 +13,7 @@ TOKEN = secrets.token_hex(16)
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
 
 SETTINGS = """
-[embedded]
+[server]
 runtime = "{runtime}"
 [pool]
 min = 0

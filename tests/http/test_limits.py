@@ -19,9 +19,7 @@ pytestmark = pytest.mark.usefixtures("control_groups")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with host_folder() as runtime:
         profile = tmp_path_factory.mktemp("small") / "profile.toml"
-        profile.write_text(
-            f'[embedded]\nruntime = "{runtime}"\n[pool]\nmin = 0\n[http]\nexecute_code = true\n{PROFILE}'
-        )
+        profile.write_text(f'[server]\nruntime = "{runtime}"\n[pool]\nmin = 0\n[http]\nexecute_code = true\n{PROFILE}')
         server = start(profile)
         yield server
         said = stop(server)

@@ -54,7 +54,7 @@ PROFILE = """
 [limits]
 code = "2KiB"
 
-[embedded]
+[server]
 runtime = "{}"
 """
 

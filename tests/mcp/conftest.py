@@ -40,7 +40,7 @@ def profile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A profile whose servers keep what they need in a folder of their own, in which they leave nothing."""
     with host_folder() as runtime:
         path = tmp_path_factory.mktemp("http") / "profile.toml"
-        path.write_text(f'[embedded]\nruntime = "{runtime}"\n')
+        path.write_text(f'[server]\nruntime = "{runtime}"\n')
         yield path
         assert not [*runtime.iterdir()]
 

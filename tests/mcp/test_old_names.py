@@ -12,6 +12,7 @@ from mcp.types import TextResourceContents
 from llm_sandbox_mcp.profile import Profile, load_profile
 from llm_sandbox_mcp.server import build_server
 from llm_sandbox_mcp.wiring import open_service
+from tests.engines import changed
 
 from .fake import FakeService
 from .results import answer, call, refusal, text
@@ -151,9 +152,8 @@ async def test_the_list_of_languages_is_an_object_of_details_by_name(real: Clien
 
 async def test_a_language_that_does_not_run_here_says_why(era: str) -> None:
     profile = with_old_names()
-    absent = profile.embedded.model_copy(update={"bwrap": "no-such-program"})
     async with (
-        open_service(profile.model_copy(update={"embedded": absent})) as service,
+        open_service(changed(profile, embedded={"bwrap": "no-such-program"})) as service,
         Client(build_server(service, host_files=True), mode=era) as client,
     ):
         details = json.loads(text(await call(client, "get_language_details", language="bash")))

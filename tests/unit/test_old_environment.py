@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llm_sandbox_mcp.cli.old_environment import OldVariable, laid_over, old_variables
+from llm_sandbox_mcp.cli.old_environment import OldVariable, old_variables, settings_of
 from llm_sandbox_mcp.folders import CONFIGS
 from llm_sandbox_mcp.profile import Profile, load_profile
+from tests.engines import table
 
 DEFAULT = load_profile()
 GIB = 1 << 30
@@ -42,6 +43,10 @@ def at(profile: Profile, key: str) -> object:
     return getattr(getattr(profile, section), name)
 
 
+def laid_over(variables: tuple[OldVariable, ...]) -> Profile:
+    return load_profile(over=settings_of(variables))
+
+
 @pytest.mark.parametrize(
     ("name", "text", "key", "value", "written"),
     [
@@ -68,7 +73,7 @@ def test_what_can_be_set_is_set_and_told_as_a_line_of_a_profile(
 ) -> None:
     variable = sole({name: text})
     assert not variable.refused
-    assert at(laid_over(DEFAULT, (variable,)), key) == value
+    assert at(laid_over((variable,)), key) == value
     assert variable.line.startswith(f"{name} is deprecated: ")
     assert variable.line.endswith(f"; set {key} {written} in a profile")
 
@@ -93,7 +98,7 @@ def test_what_can_be_set_is_set_and_told_as_a_line_of_a_profile(
 def test_what_always_holds_changes_nothing_and_says_so(name: str, text: str, fact: str) -> None:
     variable = sole({name: text})
     assert not variable.refused
-    assert laid_over(DEFAULT, (variable,)) == DEFAULT
+    assert laid_over((variable,)) == DEFAULT
     assert variable.line.startswith(f"{name} is deprecated: ")
     assert fact in variable.cause
     assert variable.step == "unset it"
@@ -136,7 +141,7 @@ def test_what_always_holds_changes_nothing_and_says_so(name: str, text: str, fac
 def test_what_cannot_be_had_is_refused_with_variable_value_and_next_step(name: str, text: str, reason: str) -> None:
     variable = sole({name: text})
     assert variable.refused
-    assert laid_over(DEFAULT, (variable,)) == DEFAULT
+    assert laid_over((variable,)) == DEFAULT
     assert variable.line.startswith(f"{name}: '")
     assert reason in variable.line
     assert "; " in variable.line
@@ -146,7 +151,7 @@ def test_what_cannot_be_had_is_refused_with_variable_value_and_next_step(name: s
 def test_a_backend_that_another_program_named_is_told_of_without_its_value_and_not_looked_at() -> None:
     variable = sole({"BACKEND": "https://me:hunter2@db.example"})
     assert not variable.refused
-    assert laid_over(DEFAULT, (variable,)) == DEFAULT
+    assert laid_over((variable,)) == DEFAULT
     assert "docker, podman, kubernetes, bubblewrap" in variable.line
     assert "hunter2" not in variable.line
 
@@ -155,7 +160,7 @@ def test_a_namespace_is_of_a_cluster_and_nobody_elses() -> None:
     for backend in ({}, {"BACKEND": "docker"}, {"BACKEND": "rails"}):
         assert "NAMESPACE" not in {found.name for found in old_variables({**backend, "NAMESPACE": "a"}, named=False)}
     found = old_variables({"BACKEND": "kubernetes", "NAMESPACE": "models"}, named=False)
-    assert laid_over(DEFAULT, found).kubernetes.namespace == "models"
+    assert table(laid_over(found), "kubernetes").namespace == "models"
     _, refused = old_variables({"BACKEND": "kubernetes", "NAMESPACE": "My_Models"}, named=False)
     assert refused.refused
     assert refused.line.startswith("NAMESPACE: 'My_Models' is no namespace; ")
@@ -171,7 +176,7 @@ def test_a_namespace_is_of_a_cluster_and_nobody_elses() -> None:
 def test_of_two_names_of_one_thing_the_first_is_looked_at(first: str, other: str, key: str, value: object) -> None:
     environ = {first: "1" if "CPU" in first else "1g", other: "nonsense"}
     found = {variable.name: variable for variable in old_variables(environ, named=False)}
-    assert at(laid_over(DEFAULT, tuple(found.values())), key) == value
+    assert at(laid_over(tuple(found.values())), key) == value
     assert found[other].line == f"{other} is deprecated: it is not looked at beside {first}; unset it"
 
 
@@ -179,9 +184,9 @@ def test_podman_is_found_by_dockers_variable_too_but_not_in_the_place_of_its_own
     here = {"BACKEND": "podman", "DOCKER_HOST": "unix:///run/podman/podman.sock"}
     found = old_variables(here, named=False)
     assert [variable.name for variable in found] == ["BACKEND", "DOCKER_HOST"]
-    assert laid_over(DEFAULT, found).podman.host == "unix:///run/podman/podman.sock"
+    assert table(laid_over(found), "podman").host == "unix:///run/podman/podman.sock"
     for others in ({"CONTAINER_HOST": "unix:///other.sock"}, {"BACKEND": "docker"}):
-        assert laid_over(DEFAULT, old_variables(here | others, named=False)).podman.host == ""
+        assert "podman" not in settings_of(old_variables(here | others, named=False))
 
 
 def test_what_is_empty_is_not_set() -> None:
@@ -194,7 +199,7 @@ REFUSED = {"BACKEND": "kubernetes", "SANDBOX_PRIVILEGED": "true", **dict.fromkey
 def test_beside_a_profile_that_is_named_none_is_looked_at_and_each_says_what_holds() -> None:
     found = old_variables(REFUSED, named=True)
     assert [variable.name for variable in found] == [*NAMES]
-    assert laid_over(DEFAULT, found) == DEFAULT
+    assert laid_over(found) == DEFAULT
     for variable in found:
         assert not variable.refused
         assert "it is not looked at, " in variable.line
@@ -209,7 +214,7 @@ def test_whatever_they_hold_each_comes_to_one_line_and_the_profile_stays_right(
     found = old_variables(environ, named=named)
     assert len({variable.name for variable in found}) == len(found)
     assert all("\n" not in variable.line for variable in found)
-    profile = laid_over(DEFAULT, found)
+    profile = laid_over(found)
     assert profile.limits.memory >= 8 << 20
     assert profile.limits.cpus > 0
 

@@ -9,7 +9,8 @@ import pytest
 from llm_sandbox_mcp.backends.kubernetes.loosening import loosened, rebound
 from llm_sandbox_mcp.backends.kubernetes.manifest import PodRecipe, manifest, merged
 from llm_sandbox_mcp.errors import ProfileError
-from llm_sandbox_mcp.profile import load_profile
+from llm_sandbox_mcp.profile import Profile, load_profile
+from tests.engines import table
 
 RECIPE = PodRecipe(
     name="sandbox-1",
@@ -28,6 +29,10 @@ RECIPE = PodRecipe(
 def with_own(own: dict[str, Any]) -> dict[str, Any]:
     result: dict[str, Any] = merged(manifest(RECIPE), own)
     return result
+
+
+def profile_with(manifest: Any) -> Profile:
+    return load_profile("kubernetes", {"kubernetes": {"pod_manifest": manifest}})
 
 
 def test_a_pod_of_ours_loosens_nothing() -> None:
@@ -247,7 +252,7 @@ def test_bounds_that_the_operator_changes_are_told(own: dict[str, Any], says: st
 )
 def test_a_mistake_in_what_is_merged_is_told_when_the_profile_is_read(section: dict[str, Any], says: str) -> None:
     with pytest.raises(ProfileError) as raised:
-        load_profile(over={"kubernetes": section})
+        load_profile("kubernetes", {"kubernetes": section})
     assert says in str(raised.value)
     assert "\n" not in str(raised.value)
 
@@ -267,11 +272,11 @@ def test_names_that_are_none_do_not_break_a_merge(own: dict[str, Any]) -> None:
 
 def test_a_mount_of_ours_is_changed_by_its_name() -> None:
     own = of_container(volumeMounts=[{"name": "tmp", "readOnly": True}])
-    assert load_profile(over={"kubernetes": {"pod_manifest": own}})
+    assert profile_with(own)
     mounts = {mount["name"]: mount for mount in with_own(own)["spec"]["containers"][0]["volumeMounts"]}
     assert mounts["tmp"] == {"name": "tmp", "mountPath": "/tmp", "readOnly": True}
 
 
 def test_what_is_merged_may_have_anything_else() -> None:
     own = {"spec": {"containers": [{"name": "sandbox", "lifecycle": {}}], "new": {"field": [1]}}}
-    assert load_profile(over={"kubernetes": {"pod_manifest": own}}).kubernetes.pod_manifest == own
+    assert table(profile_with(own), "kubernetes").pod_manifest == own

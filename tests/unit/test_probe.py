@@ -49,7 +49,7 @@ def test_another_system_than_linux_is_told_what_to_do() -> None:
 def test_nothing_runs_where_namespaces_are_forbidden(tmp_path: Path, command: tuple[str, ...], status: int) -> None:
     """In a user namespace of its own, of which the kernel allows no further ones: what a locked-down container is like."""
     profile = tmp_path / "profile.toml"
-    profile.write_text(f'[embedded]\nruntime = "{tmp_path}/runtime"\n')
+    profile.write_text(f'[server]\nruntime = "{tmp_path}/runtime"\n')
     forbid = 'echo 0 > /proc/sys/user/max_user_namespaces && exec "$@"'
     argv = ["unshare", "--user", "--map-root-user", "sh", "-c", forbid, "sh"]
     python = [sys.executable, "-m", "llm_sandbox_mcp", command[0], "--profile", str(profile), *command[1:]]

@@ -3,7 +3,7 @@
 import contextlib
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,6 @@ from typing import TypeVar
 import anyio
 import anyio.to_thread
 from anyio.abc import TaskGroup
-from pydantic import BaseModel, ConfigDict
 
 from ...errors import CapacityReached, EngineUnavailable, SandboxError, SandboxLost, StartFailed
 from ...policy import Policy
@@ -20,11 +19,12 @@ from ...runtime import is_alive
 from ..base import HANDLERS, Backend, Check, Sandbox, Surroundings, halves
 from ..scanning import CLOSING
 from .agent import AGENT, HANDLERS_BYTES, pack_handlers
-from .engine import Engine, Found, Mount, Recipe
+from .engine import Engine, Found, Recipe
 from .engine_container import EngineContainer, start
-from .images import ContainerImages, ImageSettings
+from .images import ContainerImages
 from .outside import look
 from .sandbox import FOLDERS, ContainerSandbox, ask, owned
+from .settings import Containers
 from .streams import Attached, Connection, Refused, upgrade
 
 T = TypeVar("T")
@@ -51,32 +51,15 @@ _OWN_PROCESSES = 4
 """The init, the agent, and what the agent starts."""
 
 
-class ContainerSettings(BaseModel):
-    """The profile's section that Docker and Podman share."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    user: str
-    environment: str
-    prefix: tuple[str, ...]
-    runtime: str
-    gpus: str
-    join: str
-    mounts: tuple[Mount, ...]
-
-
 class ContainerBackend(Backend):
     """The backend on one engine; leaving it ends every container that is still there."""
 
-    def __init__(
-        self, name: str, find: Callable[[], Engine], settings: Mapping[str, object], surroundings: Surroundings
-    ) -> None:
+    def __init__(self, name: str, find: Callable[[], Engine], settings: Containers, surroundings: Surroundings) -> None:
         self.name = name
         self._find = find
-        self._settings = ContainerSettings.model_validate(settings)
-        self._names = ImageSettings.model_validate(settings)
-        self.environment = self._settings.environment
-        self.images = self._images = ContainerImages(self._names, surroundings, self._connected)
+        self._settings = settings
+        self.environment = settings.environment
+        self.images = self._images = ContainerImages(settings, surroundings, self._connected)
         self._runtime = surroundings.runtime
         self._handlers = pack_handlers(surroundings.handlers)
         self._threads = anyio.CapacityLimiter(_THREADS)
@@ -103,7 +86,7 @@ class ContainerBackend(Backend):
             self._engine.close()
 
     def image_of(self, language: str) -> str:
-        return self._settings.join or self._names.name(language)
+        return self._settings.join or self._settings.name(language)
 
     async def probe(self) -> list[Check]:
         try:

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from ...errors import EngineUnavailable, StartFailed
 from ..base import Check
+from .settings import Mount
 from .tls import SecureSocket
 
 SECONDS = 30
@@ -36,15 +37,6 @@ FILES = 4096
 def told(error: OSError) -> str:
     """What an error says, without where in OpenSSL's binding it arose."""
     return re.sub(r"\[SSL[^]]*\] | \(_ssl\.c:\d+\)", "", str(error))
-
-
-@dataclass(frozen=True, slots=True)
-class Mount:
-    """A folder of the engine's machine that every container sees."""
-
-    source: str
-    target: str
-    writable: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,14 +6,13 @@ import logging
 import re
 import socket
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import anyio
 import anyio.to_thread
-from pydantic import BaseModel, ConfigDict
 
 from ...errors import CapacityReached, InvalidArgument, StartFailed, quoted
 from ..base import Sandbox, Surroundings
@@ -21,6 +20,7 @@ from ..images import Images, OnLine, Template
 from . import templates
 from .engine import Engine, Stored
 from .making import Build, build, pull
+from .settings import Containers
 
 T = TypeVar("T")
 
@@ -31,35 +31,10 @@ _PASSED_ON = "PIP_"
 """Arguments of a Dockerfile that begin so are taken from the server's environment."""
 
 
-class ImageSettings(BaseModel):
-    """The part of the profile that is about images."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    image: str
-    images: Mapping[str, str]
-    registry: str
-    pull: Literal["never", "missing", "always"]
-    dockerfiles: Mapping[str, str]
-    libraries: Mapping[str, tuple[str, ...]]
-    join: str
-    templates: int
-
-    def name(self, language: str) -> str:
-        """The image of a language, with the registry where the name has none."""
-        return self.full(self.images.get(language) or self.image.replace("{language}", language))
-
-    def full(self, name: str) -> str:
-        """A name, with the registry where it has none."""
-        first, slash, _ = name.partition("/")
-        elsewhere = slash and (first == "localhost" or "." in first or ":" in first)
-        return name if elsewhere or not self.registry else f"{self.registry.rstrip('/')}/{name}"
-
-
 class ContainerImages(Images):
     """The images of one engine; each is looked after once per server."""
 
-    def __init__(self, settings: ImageSettings, surroundings: Surroundings, connected: Callable[[], Awaitable[Engine]]):
+    def __init__(self, settings: Containers, surroundings: Surroundings, connected: Callable[[], Awaitable[Engine]]):
         self._settings = settings
         self._surroundings = surroundings
         self._connected = connected
@@ -160,8 +135,8 @@ class ContainerImages(Images):
         if base and "BASE" not in declared:
             raise StartFailed(f"{dockerfile} takes no other base; it needs the lines ARG BASE=... and FROM ${{BASE}}")
         values = {key: value for key, value in self._surroundings.environ.items() if key.startswith(_PASSED_ON)}
-        if language in self._settings.libraries:
-            values["LIBRARIES"] = " ".join(self._settings.libraries[language])
+        if language in self._surroundings.libraries:
+            values["LIBRARIES"] = " ".join(self._surroundings.libraries[language])
         if base:
             values["BASE"] = base
         return Build(dockerfile, {key: values[key] for key in sorted(values) if key in declared}, network)

@@ -4,10 +4,9 @@ import itertools
 import secrets
 import shutil
 import socket
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -189,15 +188,15 @@ def _limits(policy: Policy) -> dict[str, float]:
     return {"memory": policy.memory, "pids": policy.pids + own, "cpus": policy.cpus}
 
 
-def create(settings: Mapping[str, Any], surroundings: Surroundings) -> EmbeddedBackend:
-    """The backend, from its section of the profile; `ProfileError` where that wants a network that cannot be had."""
-    slirp: str = settings["slirp4netns"] if settings["open_network"] else ""
+def open_embedded(bwrap: str, slirp4netns: str, surroundings: Surroundings) -> EmbeddedBackend:
+    """The backend with these programs; `ProfileError` where the profile wants a network that cannot be had."""
+    slirp = slirp4netns if surroundings.open_network else ""
     missing = next((row for row in probe.open_network(slirp) if row.state == "missing"), None) if slirp else None
     if missing is not None:
         raise ProfileError(f'network.mode: "open" cannot be had here, as {missing.detail}; {missing.fix}')
     for folder in (surroundings.environments, surroundings.tools):
         make_public(folder)
-    return EmbeddedBackend(settings["bwrap"], slirp, surroundings)
+    return EmbeddedBackend(bwrap, slirp, surroundings)
 
 
 async def _end(launcher: Launcher, name: str, launched: Launched | None) -> None:

@@ -75,7 +75,7 @@ def write_stage(path: Path, handlers: Mapping[str, Path]) -> Stage:
         stage.seccomp.write_bytes(system_calls.program(platform.machine()))
         _make_readable(path)
     except (OSError, ValueError) as error:
-        raise EngineUnavailable(f"cannot prepare {path}: {error}; set embedded.runtime in the profile") from error
+        raise EngineUnavailable(f"cannot prepare {path}: {error}; set server.runtime in the profile") from error
     return stage
 
 

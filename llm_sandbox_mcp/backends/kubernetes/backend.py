@@ -3,19 +3,18 @@
 import contextlib
 import logging
 import secrets
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 import anyio
 from anyio.abc import TaskGroup
-from pydantic import BaseModel, ConfigDict
 
 from ...errors import SandboxError, SandboxLost, StartFailed
 from ...policy import Network, Policy
 from ..base import Backend, Check, Sandbox, Surroundings, halves
 from ..containers.agent import AGENT, pack_handlers
 from ..containers.sandbox import FOLDERS, owned
+from . import Kubernetes
 from .api import Api, Json, Refused
 from .channels import PERL
 from .checks import joined_checks, network_check, pods_check
@@ -41,40 +40,14 @@ _USERS = range(100_000, 1 << 30)
 """Of pods, where the cluster does not choose them; each has its own, for limits that are counted by user."""
 
 
-class KubernetesSettings(BaseModel):
-    """The profile's section."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    kubeconfig: str
-    context: str
-    namespace: str
-    image: str
-    images: Mapping[str, str]
-    pull: str
-    pull_secrets: tuple[str, ...]
-    environment: str
-    prefix: tuple[str, ...]
-    join: str
-    network: str
-    reserved: float
-    starting: int
-    runtime_class: str
-    node_selector: Mapping[str, str]
-    tolerations: tuple[Mapping[str, Any], ...]
-    labels: Mapping[str, str]
-    annotations: Mapping[str, str]
-    pod_manifest: Mapping[str, Any]
-
-
 class PodBackend(Backend):
     """The backend on one namespace of one cluster; leaving it deletes every pod that is still there."""
 
     name = "kubernetes"
 
-    def __init__(self, settings: Mapping[str, object], surroundings: Surroundings) -> None:
-        self._settings = KubernetesSettings.model_validate(settings)
-        self.environment = self._settings.environment
+    def __init__(self, settings: Kubernetes, surroundings: Surroundings) -> None:
+        self._settings = settings
+        self.environment = settings.environment
         self._environ = surroundings.environ
         self._server = surroundings.runtime.name
         self._handlers = pack_handlers(surroundings.handlers)
@@ -245,8 +218,3 @@ class PodBackend(Backend):
 
 
 _EXAMPLE = Policy(memory=1, cpus=1, pids=1, disk=1, files=1, file_size=1, timeout=1, grace=1, cpu_time=1, output=1)
-
-
-def create(settings: Mapping[str, Any], surroundings: Surroundings) -> Backend:
-    """The backend, from its section of the profile."""
-    return PodBackend(settings, surroundings)

@@ -1,4 +1,4 @@
-"""The backend on Docker, through its `docker` package: control calls here, bytes over raw streams of our own."""
+"""The engine Docker, through its `docker` package: control calls here, bytes over raw streams of our own."""
 
 import os
 import re
@@ -15,13 +15,12 @@ from docker.tls import TLSConfig
 from docker.types import DeviceRequest, LogConfig, Mount, Ulimit
 from docker.utils import parse_repository_tag
 
-from ..errors import EngineUnavailable, ImageMissing
-from .base import OWN_ENTRIES, Backend, Check, Surroundings
-from .containers import seccomp
-from .containers.addresses import Address, docker_address
-from .containers.backend import ContainerBackend
-from .containers.container import lost_sandbox
-from .containers.engine import (
+from ...errors import EngineUnavailable, ImageMissing
+from ..base import OWN_ENTRIES, Check
+from ..containers import seccomp
+from ..containers.addresses import Address
+from ..containers.container import lost_sandbox
+from ..containers.engine import (
     CERTIFICATES,
     FIRST_SECONDS,
     LAST_CHARACTERS,
@@ -35,6 +34,8 @@ from .containers.engine import (
     Stored,
     told,
 )
+from . import Docker
+from .finding import docker_address
 
 _CONNECTIONS = 32
 _NO_TLS = "an HTTP request to an HTTPS server"
@@ -294,14 +295,9 @@ class DockerEngine(Engine):
             raise self.unreachable(error) from error
 
 
-def find_engine(settings: Mapping[str, Any], environ: Mapping[str, str]) -> DockerEngine:
+def find_engine(settings: Docker, environ: Mapping[str, str]) -> DockerEngine:
     """The engine that Docker's own tools would use."""
     return DockerEngine(docker_address(settings, environ))
-
-
-def create(settings: Mapping[str, Any], surroundings: Surroundings) -> Backend:
-    """The backend, from its sections of the profile."""
-    return ContainerBackend("docker", lambda: find_engine(settings, surroundings.environ), settings, surroundings)
 
 
 def _limits(info: Mapping[str, Any]) -> Check:

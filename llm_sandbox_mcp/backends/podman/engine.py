@@ -1,4 +1,4 @@
-"""The backend on Podman, through its `podman` package and the engine's own (libpod) interface."""
+"""The engine Podman, through its `podman` package and the engine's own (libpod) interface."""
 
 import json
 import os
@@ -15,13 +15,12 @@ from podman.api.client import APIClient
 from podman.errors import APIError, ImageNotFound, NotFound, PodmanError
 from requests import RequestException
 
-from ..errors import ImageMissing, StartFailed
-from .base import Backend, Check, Surroundings
-from .containers import seccomp
-from .containers.addresses import Address, podman_address
-from .containers.backend import ContainerBackend
-from .containers.container import lost_sandbox
-from .containers.engine import (
+from ...errors import ImageMissing, StartFailed
+from ..base import Check, Surroundings
+from ..containers import seccomp
+from ..containers.addresses import Address
+from ..containers.container import lost_sandbox
+from ..containers.engine import (
     FIRST_SECONDS,
     LAST_CHARACTERS,
     MAPPED_USERS,
@@ -33,6 +32,8 @@ from .containers.engine import (
     State,
     Stored,
 )
+from . import Podman
+from .finding import podman_address
 
 _CONNECTIONS = 32
 _LOOPBACK = re.compile(r"(localhost|127(\.\d{1,3}){3})(:\d+)?/")
@@ -299,7 +300,7 @@ def _written(path: Path) -> str:
         unborn.replace(path)
     except OSError as error:
         unborn.unlink(missing_ok=True)
-        raise StartFailed(f"cannot write {path}: {error.strerror}; set embedded.runtime in the profile") from error
+        raise StartFailed(f"cannot write {path}: {error.strerror}; set server.runtime in the profile") from error
     return str(path)
 
 
@@ -307,15 +308,10 @@ def _stored(found: Mapping[str, Any]) -> Stored:
     return Stored(str(found["Id"]), int(found["Size"]), tuple(found.get("RepoTags") or ()), found.get("Labels") or {})
 
 
-def find_engine(settings: Mapping[str, Any], surroundings: Surroundings) -> PodmanEngine:
+def find_engine(settings: Podman, surroundings: Surroundings) -> PodmanEngine:
     """The service that Podman's own tools would use."""
     engine = PodmanEngine(podman_address(settings, surroundings.environ), surroundings.runtime)
     # Finds out whether there is one; the package would leave a socket open where nobody listens.
     engine.connect().close()
     engine.version()
     return engine
-
-
-def create(settings: Mapping[str, Any], surroundings: Surroundings) -> Backend:
-    """The backend, from its sections of the profile."""
-    return ContainerBackend("podman", lambda: find_engine(settings, surroundings), settings, surroundings)

@@ -1,0 +1,54 @@
+"""Where Docker is: what the profile says, else what its own tools go by."""
+
+import hashlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from ...errors import EngineUnavailable
+from ..containers.addresses import Address, Certificates, address, first_there, read_settings
+from . import Docker
+
+_SOCKET = "/var/run/docker.sock"
+
+
+def docker_address(settings: Docker, environ: Mapping[str, str]) -> Address:
+    """The profile's host or context, else DOCKER_HOST, DOCKER_CONTEXT, the current context, a usual socket."""
+    folder = Path(environ.get("DOCKER_CONFIG") or Path(environ.get("HOME", "/nonexistent"), ".docker"))
+    if settings.host:
+        named = Certificates(settings.ca, settings.cert, settings.key)
+        secured = named != Certificates() or settings.host.startswith("https:")
+        return address("docker", settings.host, named if secured else None)
+    if not settings.context and environ.get("DOCKER_HOST"):
+        return address("docker", environ["DOCKER_HOST"], _certificates(environ, folder))
+    context = (
+        settings.context or environ.get("DOCKER_CONTEXT") or read_settings(folder / "config.json").get("currentContext")
+    )
+    if context and context != "default":
+        return _context(folder, str(context))
+    own = [os.path.join(environ[name], "docker.sock") for name in ("XDG_RUNTIME_DIR",) if environ.get(name)]
+    return Address(f"unix://{first_there(_SOCKET, *own, str(folder / 'run/docker.sock'))}")
+
+
+def _certificates(environ: Mapping[str, str], folder: Path) -> Certificates | None:
+    verify = bool(environ.get("DOCKER_TLS_VERIFY"))
+    if not verify and not environ.get("DOCKER_TLS"):
+        return None
+    place = environ.get("DOCKER_CERT_PATH") or str(folder)
+    ca, cert, key = (os.path.join(place, f"{name}.pem") for name in ("ca", "cert", "key"))
+    return Certificates(ca, cert, key, verify)
+
+
+def _context(folder: Path, name: str) -> Address:
+    key = hashlib.sha256(name.encode()).hexdigest()
+    endpoint = (read_settings(folder / "contexts/meta" / key / "meta.json").get("Endpoints") or {}).get("docker") or {}
+    if not endpoint.get("Host"):
+        raise EngineUnavailable(f"docker has no context {name} in {folder}; `docker context ls` lists them")
+    files = folder / "contexts/tls" / key / "docker"
+    pems = [files / f"{part}.pem" for part in ("ca", "cert", "key")]
+    there = [str(path) if path.is_file() else "" for path in pems]
+    return address(
+        "docker",
+        str(endpoint["Host"]),
+        Certificates(there[0], there[1], there[2], not endpoint.get("SkipTLSVerify")) if any(there) else None,
+    )
