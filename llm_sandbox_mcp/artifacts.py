@@ -11,7 +11,8 @@ import anyio
 
 from .backends import copying
 from .backends.archive import Member
-from .backends.base import FIGURES, WORKDIR, Sandbox
+from .backends.base import Sandbox
+from .backends.layout import FIGURES, WORKDIR
 from .errors import BadPath, SandboxLost, Unavailable, UnknownArtifact, quoted
 from .escaping import one_line
 from .execution import Outcome

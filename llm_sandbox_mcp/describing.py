@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from .backends.base import WORKDIR, Sandbox
+from .backends.base import Sandbox
+from .backends.layout import WORKDIR
 from .errors import InstallFailed, SandboxError, StartFailed
 from .kernel import Places
 from .languages import Language

@@ -7,7 +7,7 @@ from . import hostfiles
 from .artifacts import ArtifactStore, describe, inner_path
 from .backends import copying
 from .backends.archive import Member
-from .backends.base import WORKDIR
+from .backends.layout import WORKDIR
 from .errors import BadPath, quoted
 from .media import mime_type
 from .profile import Profile

@@ -4,7 +4,8 @@ import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from .backends.base import FIGURES, HANDLERS, HOME, LIBRARIES, WORKDIR, Process, Sandbox
+from .backends.base import Process, Sandbox
+from .backends.layout import FIGURES, HANDLERS, HOME, LIBRARIES, WORKDIR
 from .backends.listening import PROXY_PORT
 from .errors import SandboxLost, StartFailed
 from .execution import Ending, Outcome, Run

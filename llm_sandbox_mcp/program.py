@@ -7,7 +7,9 @@ from dataclasses import replace
 
 import anyio
 
-from .backends.base import PATH, Files, Process, Sandbox
+from .backends.base import Process, Sandbox
+from .backends.layout import PATH
+from .backends.listing import Files
 from .errors import SandboxLost, StartFailed
 from .execution import Ending, Outcome, Run
 from .kernel import Kernel, Places

@@ -9,7 +9,8 @@ import anyio
 from anyio.abc import TaskGroup
 
 from .backends import copying
-from .backends.base import FIGURES, Fullness, Sandbox, Usage, halves
+from .backends.base import Fullness, Sandbox, Usage, halves
+from .backends.layout import FIGURES
 from .backends.room import Room
 from .cpu_time import cpu_bound
 from .errors import CapacityReached, SandboxLost, UnknownSession, quoted

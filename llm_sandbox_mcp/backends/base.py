@@ -15,31 +15,13 @@ from ..errors import SandboxLost
 from ..policy import Policy
 from ..tasks import open_tasks
 from .images import Images
+from .layout import PATH, WORKDIR
 from .listening import Listener
+from .listing import LIST, MISSING, Files, read_list
 from .room import Room, open_files
-
-WORKDIR = "/sandbox"
-"""Where code starts and where its files are, in every sandbox of every backend."""
-
-HOME = "/home"
-"""Writable, and not where the code's own files are."""
-
-FIGURES = f"{HOME}/figures"
-LIBRARIES = f"{HOME}/libraries"
-"""Where runners write figures, and where each language's libraries are installed, in a folder of its own."""
-
-HANDLERS = "/opt/handlers"
-ENVIRONMENTS = "/opt/environments"
-TOOLS = "/opt/tools"
-"""Where a sandbox sees the handler folders, the prepared environments and our own tools, read-only."""
 
 OWN_ENTRIES = 1
 """Of a folder that is a file system of its own: itself."""
-
-PATH = "/usr/local/bin:/usr/bin:/bin"
-
-Files = Mapping[str, tuple[int, ...]]
-"""Regular files below the working directory, and for each what differs once it is changed."""
 
 _COMMAND_OUTPUT = 1 << 20
 """Bytes kept of what a tool of ours prints inside a sandbox; the rest is dropped."""
@@ -206,16 +188,16 @@ class Sandbox(ABC):
         """What ended it, where its engine tells; None otherwise. Takes seconds at most."""
         return None
 
-    @abstractmethod
     async def list_files(self) -> Files:
         """The regular files below the working directory, at most 10,000 entries looked at.
 
         Hidden ones, those in `node_modules` and `__pycache__`, and names that are not UTF-8 do not count.
         """
+        return read_list((await self.run(["sh", "-c", LIST], {"PATH": self.path})).stdout)
 
     async def lacking(self, programs: Sequence[str], env: Mapping[str, str]) -> Sequence[str]:
         """Which of these programs a process with this environment does not find there."""
-        return ()
+        return (await self.run(["sh", "-c", MISSING, "sh", *programs], env)).stdout.decode(errors="replace").split()
 
     async def run(
         self, argv: Sequence[str], env: Mapping[str, str], *, stdin: AsyncIterator[bytes] | None = None

@@ -11,7 +11,8 @@ from ..errors import BadPath, Unavailable, UnknownFile, quoted
 from ..tasks import open_tasks
 from ..units import format_size
 from .archive import END, ArchiveReader, Member, header, padding
-from .base import PATH, WORKDIR, Completed, Sandbox, drain, feed
+from .base import Completed, Sandbox, drain, feed
+from .layout import PATH, WORKDIR
 
 TakeMember = Callable[[Member], Awaitable[None]]
 

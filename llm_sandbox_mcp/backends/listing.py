@@ -1,14 +1,21 @@
-"""The files below the working directory of a sandbox, as a command in it tells of them."""
+"""Which files and programs a sandbox has, as commands in it tell."""
 
+from collections.abc import Mapping
 from contextlib import suppress
 
-from .base import WORKDIR, Files
+from .layout import WORKDIR
+
+Files = Mapping[str, tuple[int, ...]]
+"""Regular files below the working directory, and for each what differs once it is changed."""
 
 LIST = (
     rf"find {WORKDIR} -mindepth 1 \( -name '.*' -o -name node_modules -o -name __pycache__ \) -prune -o "
     r"-type f -printf '%C@ %T@ %s %i %P\0' | head -z -n 10000"
 )
 """For a shell."""
+
+MISSING = 'for program; do command -v "$program" >/dev/null || echo "$program"; done'
+"""The same; the programs that are looked for are its arguments."""
 
 
 def read_list(said: bytes) -> Files:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from ..backends.base import WORKDIR
+from ..backends.layout import WORKDIR
 from .exceptions import SecurityError, ValidationError
 
 

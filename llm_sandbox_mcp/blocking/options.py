@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Self
 
-from ..backends.base import WORKDIR
+from ..backends.layout import WORKDIR
 from ..errors import UnknownLanguage
 from ..languages import included_languages
 from ..profile import Profile, load_profile

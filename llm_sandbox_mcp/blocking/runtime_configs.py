@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ..backends.base import WORKDIR
+from ..backends.layout import WORKDIR
 from ..units import docker_size
 from .mounts import mounts, volumes
 from .overlay import ENGINES, Overlay

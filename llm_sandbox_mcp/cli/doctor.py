@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ..backends.base import ENVIRONMENTS, PATH, TOOLS, Backend, Check, Sandbox, halves
+from ..backends.base import Backend, Check, Sandbox, halves
+from ..backends.layout import ENVIRONMENTS, PATH, TOOLS
 from ..errors import InstallFailed, SandboxError
 from ..escaping import one_line
 from ..folders import HostFolders

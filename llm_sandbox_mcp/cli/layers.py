@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..backends.base import HOME, PATH, WORKDIR, Check, Sandbox
+from ..backends.base import Check, Sandbox
+from ..backends.layout import HOME, PATH, WORKDIR
 from ..policy import Policy
 from ..units import format_size
 

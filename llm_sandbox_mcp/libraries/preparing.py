@@ -8,7 +8,8 @@ import anyio.from_thread
 import anyio.lowlevel
 import anyio.to_thread
 
-from ..backends.base import ENVIRONMENTS, TOOLS, Backend
+from ..backends.base import Backend
+from ..backends.layout import ENVIRONMENTS, TOOLS
 from ..errors import StartFailed
 from ..kernel import Places
 from ..languages import Language

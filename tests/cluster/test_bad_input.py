@@ -14,7 +14,8 @@ import anyio.to_thread
 import pytest
 
 from llm_sandbox_mcp.backends import open_backend
-from llm_sandbox_mcp.backends.base import PATH, Sandbox
+from llm_sandbox_mcp.backends.base import Sandbox
+from llm_sandbox_mcp.backends.layout import PATH
 from llm_sandbox_mcp.errors import (
     CapacityReached,
     EngineUnavailable,

@@ -9,7 +9,8 @@ import pytest
 
 from llm_sandbox_mcp.backends import copying
 from llm_sandbox_mcp.backends.archive import Member
-from llm_sandbox_mcp.backends.base import PATH, Sandbox
+from llm_sandbox_mcp.backends.base import Sandbox
+from llm_sandbox_mcp.backends.layout import PATH
 from llm_sandbox_mcp.errors import BadPath, UnknownFile
 
 pytestmark = pytest.mark.anyio

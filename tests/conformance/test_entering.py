@@ -6,9 +6,10 @@ from collections.abc import Mapping
 import anyio
 import pytest
 
-from llm_sandbox_mcp.backends.base import PATH, Sandbox
+from llm_sandbox_mcp.backends.base import Sandbox
 from llm_sandbox_mcp.backends.containers.sandbox import ContainerSandbox
 from llm_sandbox_mcp.backends.containers.settings import Mount
+from llm_sandbox_mcp.backends.layout import PATH
 
 pytestmark = pytest.mark.anyio
 

@@ -8,7 +8,8 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from llm_sandbox_mcp.backends.base import PATH, Backend
+from llm_sandbox_mcp.backends.base import Backend
+from llm_sandbox_mcp.backends.layout import PATH
 from llm_sandbox_mcp.profile import Profile
 from tests import ordinary
 from tests.leftovers import look, nothing_beyond

@@ -9,7 +9,8 @@ import anyio.lowlevel
 import pytest
 from anyio.abc import ByteStream
 
-from llm_sandbox_mcp.backends.base import PATH, Completed, Sandbox
+from llm_sandbox_mcp.backends.base import Completed, Sandbox
+from llm_sandbox_mcp.backends.layout import PATH
 from llm_sandbox_mcp.backends.listening import Listener
 from llm_sandbox_mcp.errors import ListeningFailed
 

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from llm_sandbox_mcp.backends.base import PATH, Backend
+from llm_sandbox_mcp.backends.base import Backend
 from llm_sandbox_mcp.backends.containers.settings import Mount
+from llm_sandbox_mcp.backends.layout import PATH
 from llm_sandbox_mcp.errors import StartFailed
 from llm_sandbox_mcp.profile import Profile
 from llm_sandbox_mcp.service import Service

@@ -14,7 +14,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from llm_sandbox_mcp.backends.base import PATH, Backend
+from llm_sandbox_mcp.backends.base import Backend
+from llm_sandbox_mcp.backends.layout import PATH
 from llm_sandbox_mcp.errors import ProfileError
 from llm_sandbox_mcp.profile import Profile
 from llm_sandbox_mcp.service import Service

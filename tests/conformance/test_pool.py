@@ -14,7 +14,8 @@ import pytest
 from llm_sandbox_mcp import pool as pools
 from llm_sandbox_mcp.audit import Audit
 from llm_sandbox_mcp.backends import open_backend
-from llm_sandbox_mcp.backends.base import PATH, Backend, Sandbox
+from llm_sandbox_mcp.backends.base import Backend, Sandbox
+from llm_sandbox_mcp.backends.layout import PATH
 from llm_sandbox_mcp.errors import CapacityReached, PoolTimeout
 from llm_sandbox_mcp.kernel import Kernel, Places
 from llm_sandbox_mcp.languages import load_languages

@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator
 import anyio
 import pytest
 
-from llm_sandbox_mcp.backends.base import PATH, Completed, Process, Sandbox
+from llm_sandbox_mcp.backends.base import Completed, Process, Sandbox
+from llm_sandbox_mcp.backends.layout import PATH
 from llm_sandbox_mcp.errors import SandboxLost, StartFailed
 
 pytestmark = pytest.mark.anyio

@@ -5,9 +5,10 @@ from collections.abc import Awaitable, Callable, Mapping
 import anyio
 import pytest
 
-from llm_sandbox_mcp.backends.base import PATH, Sandbox
+from llm_sandbox_mcp.backends.base import Sandbox
 from llm_sandbox_mcp.backends.containers import relay
 from llm_sandbox_mcp.backends.containers.settings import Mount
+from llm_sandbox_mcp.backends.layout import PATH
 from llm_sandbox_mcp.backends.listening import Listener
 from llm_sandbox_mcp.errors import ListeningFailed, SandboxLost
 from tests.conformance.test_listening import (  # noqa: F401  # what they show on each backend, here over a relay

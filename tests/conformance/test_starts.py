@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 import anyio
 import pytest
 
-from llm_sandbox_mcp.backends.base import WORKDIR, Process
+from llm_sandbox_mcp.backends.base import Process
 from llm_sandbox_mcp.backends.containers.sandbox import ContainerSandbox
+from llm_sandbox_mcp.backends.layout import WORKDIR
 from llm_sandbox_mcp.service import Service
 from tests.engines import MIB
 

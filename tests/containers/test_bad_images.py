@@ -8,8 +8,8 @@ import docker
 import pytest
 
 from llm_sandbox_mcp.backends import open_backend
-from llm_sandbox_mcp.backends.base import PATH
 from llm_sandbox_mcp.backends.containers.backend import LABEL
+from llm_sandbox_mcp.backends.layout import PATH
 from llm_sandbox_mcp.errors import StartFailed
 from tests.deadlines import within
 from tests.engines import small_profile, surroundings

@@ -12,9 +12,10 @@ import anyio
 import pytest
 
 from llm_sandbox_mcp.backends import copying, open_backend
-from llm_sandbox_mcp.backends.base import PATH, Backend
+from llm_sandbox_mcp.backends.base import Backend
 from llm_sandbox_mcp.backends.docker import Docker
 from llm_sandbox_mcp.backends.docker.finding import docker_address
+from llm_sandbox_mcp.backends.layout import PATH
 from llm_sandbox_mcp.backends.podman import Podman
 from llm_sandbox_mcp.backends.podman.finding import podman_address
 from llm_sandbox_mcp.errors import EngineUnavailable

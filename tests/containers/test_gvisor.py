@@ -15,7 +15,8 @@ import pytest
 
 from llm_sandbox_mcp.backends import copying
 from llm_sandbox_mcp.backends.archive import Member
-from llm_sandbox_mcp.backends.base import PATH, WORKDIR, Sandbox
+from llm_sandbox_mcp.backends.base import Sandbox
+from llm_sandbox_mcp.backends.layout import PATH, WORKDIR
 from llm_sandbox_mcp.errors import SandboxLost
 from llm_sandbox_mcp.profile import Profile
 from llm_sandbox_mcp.service import Service

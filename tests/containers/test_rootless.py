@@ -16,8 +16,9 @@ import pytest
 
 import llm_sandbox_mcp
 from llm_sandbox_mcp.backends import open_backend
-from llm_sandbox_mcp.backends.base import PATH, Check
+from llm_sandbox_mcp.backends.base import Check
 from llm_sandbox_mcp.backends.containers import addresses, entering
+from llm_sandbox_mcp.backends.layout import PATH
 from llm_sandbox_mcp.profile import Profile
 from llm_sandbox_mcp.wiring import open_service
 from tests import ordinary

@@ -14,7 +14,8 @@ import pytest
 
 from llm_sandbox_mcp.backends import copying, open_backend
 from llm_sandbox_mcp.backends.archive import Member
-from llm_sandbox_mcp.backends.base import PATH, WORKDIR, Backend, Sandbox
+from llm_sandbox_mcp.backends.base import Backend, Sandbox
+from llm_sandbox_mcp.backends.layout import PATH, WORKDIR
 from llm_sandbox_mcp.errors import EngineUnavailable, StartFailed
 from llm_sandbox_mcp.profile import Profile
 from llm_sandbox_mcp.service import Service

@@ -13,7 +13,7 @@ import pytest
 from mcp import Client
 from mcp.types import TextResourceContents
 
-from llm_sandbox_mcp.backends.base import PATH
+from llm_sandbox_mcp.backends.layout import PATH
 from llm_sandbox_mcp.folders import HANDLERS
 from llm_sandbox_mcp.languages import load_languages
 from llm_sandbox_mcp.libraries.installed import read_list

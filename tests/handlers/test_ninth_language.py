@@ -13,7 +13,7 @@ import pytest
 from mcp import Client
 from mcp.types import TextResourceContents
 
-from llm_sandbox_mcp.backends.base import PATH
+from llm_sandbox_mcp.backends.layout import PATH
 from llm_sandbox_mcp.profile import Profile, load_profile
 from llm_sandbox_mcp.server import build_server
 from llm_sandbox_mcp.service import Service

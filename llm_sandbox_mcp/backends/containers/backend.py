@@ -16,7 +16,8 @@ from anyio.abc import TaskGroup
 from ...errors import CapacityReached, EngineUnavailable, SandboxError, SandboxLost, StartFailed
 from ...policy import Policy
 from ...runtime import is_alive
-from ..base import HANDLERS, Backend, Check, Sandbox, Surroundings, halves
+from ..base import Backend, Check, Sandbox, Surroundings, halves
+from ..layout import HANDLERS
 from ..scanning import CLOSING
 from .agent import AGENT, HANDLERS_BYTES, pack_handlers
 from .engine import Engine, Found, Recipe

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import anyio
 
 from ...errors import SandboxLost, StartFailed
-from ..base import HOME, PATH, WORKDIR, Process
+from ..base import Process
+from ..layout import HOME, PATH, WORKDIR
 from .container import Streams, lost_sandbox
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ from anyio.abc import ByteStream
 
 from ...errors import ListeningFailed, StartFailed
 from ...tasks import open_tasks
-from ..base import PATH, Process, Sandbox
+from ..base import Process, Sandbox
+from ..layout import PATH
 from ..listening import Listener
 from .container import lost_sandbox
 from .frames import (

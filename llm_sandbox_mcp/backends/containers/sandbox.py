@@ -15,9 +15,10 @@ from anyio.abc import TaskGroup
 from ...errors import SandboxError, StartFailed, Unavailable
 from ...policy import Policy
 from ...tasks import open_tasks
-from ..base import HOME, OWN_ENTRIES, WORKDIR, Files, Fullness, Process, Sandbox, Usage
+from ..base import OWN_ENTRIES, Fullness, Process, Sandbox, Usage
+from ..layout import HOME, WORKDIR
 from ..listening import Listener, listen_on
-from ..listing import LIST, read_list
+from ..listing import LIST, MISSING, Files, read_list
 from .container import Container, Streams, lost_sandbox
 from .outside import Outside
 from .process import ContainerProcess, environment, search_path, starter
@@ -52,7 +53,6 @@ _ABANDONED = 5.0
 _ENDING = 2.5
 """Seconds in which a container ends whose processes were all killed."""
 
-_MISSING = 'for program; do command -v "$program" >/dev/null || echo "$program"; done'
 
 _FULL = f"stat -f -c '%a %c %d' {' '.join(FOLDERS)}; find {' '.join(FOLDERS)} -type f -size +{{}}c -print -quit"
 """Blocks left, then all inodes and those left, a line for each folder; and the path of a file that has more bytes."""
@@ -270,7 +270,7 @@ class ContainerSandbox(Sandbox):
             *self._prefix,
             "sh",
             "-c",
-            _MISSING,
+            MISSING,
             "sh",
             *programs,
         ]

@@ -11,7 +11,8 @@ import anyio
 
 from ...errors import InvalidArgument, StartFailed, Unavailable, quoted
 from ...tasks import open_tasks
-from ..base import FIGURES, HOME, PATH, WORKDIR, Process, Sandbox
+from ..base import Process, Sandbox
+from ..layout import FIGURES, HOME, PATH, WORKDIR
 from .engine import Stored
 
 LABEL = "llm-sandbox-mcp.template"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...policy import Policy
-from ..base import ENVIRONMENTS, FIGURES, HANDLERS, HOME, LIBRARIES, TOOLS, WORKDIR
+from ..layout import ENVIRONMENTS, FIGURES, HANDLERS, HOME, LIBRARIES, TOOLS, WORKDIR
 from .etc import RESOLVING
 from .landlock import rules
 from .launcher import CONTROL_FD, SECCOMP_FD

@@ -7,7 +7,7 @@ starts anything. Kernel ABI: https://docs.kernel.org/userspace-api/landlock.html
 
 import ctypes
 
-from ..base import HOME, WORKDIR
+from ..layout import HOME, WORKDIR
 
 _CREATE = 444
 _ASK_VERSION = 1

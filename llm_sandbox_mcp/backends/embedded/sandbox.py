@@ -13,9 +13,10 @@ import anyio
 
 from ...errors import SandboxLost, StartFailed
 from ...policy import Policy
-from ..base import ENVIRONMENTS, PATH, TOOLS, WORKDIR, Files, Fullness, Process, Sandbox, Usage
+from ..base import Fullness, Process, Sandbox, Usage
+from ..layout import ENVIRONMENTS, PATH, TOOLS, WORKDIR
 from ..listening import Listener, listen_on, port_refused
-from ..listing import LIST, read_list
+from ..listing import LIST, Files, read_list
 from ..scanning import Folders
 from .descriptors import PacketSocket, PipeReader, PipeWriter
 

@@ -11,7 +11,7 @@ from py_compile import PycInvalidationMode
 
 from ...errors import EngineUnavailable
 from .. import system_calls
-from ..base import HANDLERS
+from ..layout import HANDLERS
 from .etc import RESOLVING, write_etc
 from .launcher import SECCOMP
 from .terminals import FOLDER

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..base import HANDLERS
+from ..layout import HANDLERS
 
 CONTAINER = "sandbox"
 """The container in a pod that runs the code; a pod of the profile's may have others."""

@@ -6,7 +6,8 @@ from typing import Any
 import anyio
 
 from ...errors import EngineUnavailable
-from ..base import PATH, Sandbox
+from ..base import Sandbox
+from ..layout import PATH
 from .api import Api, Refused
 from .leases import SERVER
 
