@@ -13,6 +13,11 @@ from . import expected, growth, journal, ordinary, rings, sides, stacks
 from .engines import host_folder, need, need_control_groups, need_open_network
 from .scratch import scratch
 
+# Their assertions say what was compared, as those of tests here do.
+pytest.register_assert_rewrite(
+    *(f"llm_sandbox_mcp.testing.{name}" for name in ("copies", "listening", "processes", "sessions"))
+)
+
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> sides.Sides:

@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from llm_sandbox_mcp.backends import BACKENDS
+
 PACKAGE = Path(__file__).parents[1] / "llm_sandbox_mcp"
 NAME = PACKAGE.name
 
 LAYERS = (
     {"__main__"},
-    {"cli", "blocking"},
+    {"cli", "blocking", "testing"},
     {"server", "sandboxes"},
     {"wiring"},
     {"service"},
@@ -169,6 +171,7 @@ SHARED = {
     "backends.images",
     "backends.layout",
     "backends.listening",
+    "backends.listing",
     "backends.room",
     "backends.scanning",
     "backends.settings",
@@ -178,7 +181,7 @@ SHARED = {
 ENGINES = [module for module in OURS if module.startswith("backends.") and module not in SHARED]
 
 
-CONTAINERS = {"backends.docker", "backends.podman"}
+CONTAINERS = ("backends.docker", "backends.podman")
 """The engines that share `backends.containers`."""
 LIVING = {"backends.containers.agent", "backends.containers.container", "backends.containers.sandbox"}
 """What pods share with them: how a sandbox lives in a container, whoever runs that."""
@@ -186,7 +189,7 @@ LIVING = {"backends.containers.agent", "backends.containers.container", "backend
 
 @pytest.mark.parametrize("module", ENGINES)
 def test_an_engine_knows_only_what_a_backend_is(module: str) -> None:
-    own = {".".join(module.split(".")[:2])} | ({"backends.containers"} if module in CONTAINERS else set())
+    own = {".".join(module.split(".")[:2])} | ({"backends.containers"} if module.startswith(CONTAINERS) else set())
     if module.startswith("backends.kubernetes"):
         own |= LIVING
     ours = {name for name in imports(module) if name and not name.startswith("!")}
@@ -199,6 +202,17 @@ def test_only_its_own_backend_imports_the_package_of_an_engine() -> None:
         assert {".".join(module.split(".")[:2]) for module in importers} == {f"backends.{engine}"}
 
 
-def test_nothing_imports_an_engine_but_the_lazy_table() -> None:
-    importers = {module for module in OURS if module not in ENGINES and any(n in ENGINES for n in imports(module))}
+SETTINGS = {f"backends.{name}.settings" for name in BACKENDS}
+"""What each engine reads of the profile, which is cheap to import."""
+
+
+def test_nothing_imports_an_engine_but_its_settings() -> None:
+    parts = {*ENGINES} - SETTINGS
+    importers = {module for module in OURS if module not in ENGINES and any(name in parts for name in imports(module))}
     assert importers == set()
+
+
+@pytest.mark.parametrize("module", sorted(SETTINGS))
+def test_the_settings_of_an_engine_import_none_of_it(module: str) -> None:
+    allowed = {"backends.settings", "backends.containers.settings", "backends.kubernetes.pod_manifest", "toml_model"}
+    assert {name for name in imports(module) if not name.startswith("!")} <= allowed

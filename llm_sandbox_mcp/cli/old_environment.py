@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from ..backends.kubernetes import NAMESPACE
+from ..backends.kubernetes.settings import NAMESPACE
 from ..errors import quoted
 from ..policy import LEAST
 from ..units import docker_size, format_size, parse_size

@@ -1,22 +1,15 @@
 """One sandbox on each backend, on the real engine."""
 
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import anyio
 import pytest
 
-from llm_sandbox_mcp.backends import BACKENDS, open_backend
-from llm_sandbox_mcp.backends.base import Backend, Sandbox
+from llm_sandbox_mcp.backends import BACKENDS
 from llm_sandbox_mcp.profile import Profile
-from llm_sandbox_mcp.service import Service
-from llm_sandbox_mcp.wiring import open_service
-from tests.engines import host_folder, need, need_open_network, small_profile, surroundings
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
+from llm_sandbox_mcp.testing.fixtures import backend, changes, folder, sandbox, service  # noqa: F401
+from tests.engines import need, need_open_network, small_profile
 
 
 @pytest.fixture(params=BACKENDS)
@@ -26,48 +19,12 @@ def backend_name(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def folder() -> Iterator[Path]:
-    with host_folder() as made:
-        yield made
-
-
-@pytest.fixture
-def changes() -> dict[str, Mapping[str, object]]:
-    """Sections of the profile that a test overrides."""
-    return {}
-
-
-@pytest.fixture
 def profile(backend_name: str, folder: Path, changes: dict[str, Mapping[str, object]]) -> Profile:
-    return small_profile(backend_name, folder, **changes)
-
-
-async def _need(profile: Profile) -> None:
-    await need(profile.backend.name)
-    if profile.backend.name == "embedded" and profile.network.mode == "open":
+    made = small_profile(backend_name, folder, **changes)
+    anyio.run(need, backend_name)
+    if backend_name == "embedded" and made.network.mode == "open":
         need_open_network()
-
-
-@pytest.fixture
-async def backend(anyio_backend: str, profile: Profile, folder: Path) -> AsyncIterator[Backend]:
-    await _need(profile)
-    with anyio.fail_after(60):
-        async with open_backend(profile, surroundings(folder)) as opened:
-            yield opened
-
-
-@pytest.fixture
-async def sandbox(backend: Backend, profile: Profile) -> AsyncIterator[Sandbox]:
-    async with backend.sandbox(profile.limits.policy()) as opened:
-        yield opened
-
-
-@pytest.fixture
-async def service(anyio_backend: str, profile: Profile) -> AsyncIterator[Service]:
-    await _need(profile)
-    with anyio.fail_after(60):
-        async with open_service(profile) as opened:
-            yield opened
+    return made
 
 
 DEVIATIONS = {

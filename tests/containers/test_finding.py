@@ -13,11 +13,11 @@ import pytest
 
 from llm_sandbox_mcp.backends import copying, open_backend
 from llm_sandbox_mcp.backends.base import Backend
-from llm_sandbox_mcp.backends.docker import Docker
 from llm_sandbox_mcp.backends.docker.finding import docker_address
+from llm_sandbox_mcp.backends.docker.settings import Docker
 from llm_sandbox_mcp.backends.layout import PATH
-from llm_sandbox_mcp.backends.podman import Podman
 from llm_sandbox_mcp.backends.podman.finding import podman_address
+from llm_sandbox_mcp.backends.podman.settings import Podman
 from llm_sandbox_mcp.errors import EngineUnavailable
 from tests.deadlines import within
 from tests.engines import docker_host, need, podman_host, small_profile, surroundings

@@ -1,24 +1,9 @@
 """The backend on Docker."""
 
-from ...toml_model import Section
 from ..base import Backend, Surroundings
-from ..containers.settings import ContainerSettings
+from .settings import Settings
 
-
-class Docker(Section):
-    """Where Docker is; empty means where its own tools find it."""
-
-    host: str
-    context: str
-    ca: str
-    cert: str
-    key: str
-
-
-class Settings(ContainerSettings):
-    """What it reads of the profile."""
-
-    docker: Docker
+__all__ = ["Settings", "create"]
 
 
 def create(settings: Settings, surroundings: Surroundings) -> Backend:

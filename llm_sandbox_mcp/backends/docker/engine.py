@@ -34,8 +34,8 @@ from ..containers.engine import (
     Stored,
     told,
 )
-from . import Docker
 from .finding import docker_address
+from .settings import Docker
 
 _CONNECTIONS = 32
 _NO_TLS = "an HTTP request to an HTTPS server"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ...errors import EngineUnavailable
 from ..containers.addresses import Address, Certificates, address, first_there, read_settings
-from . import Docker
+from .settings import Docker
 
 _SOCKET = "/var/run/docker.sock"
 

@@ -1,21 +1,9 @@
 """The embedded backend: sandboxes on bubblewrap, with no daemon."""
 
-from ...toml_model import Section
 from ..base import Backend, Surroundings
-from ..settings import Settings as EngineSettings
+from .settings import Settings
 
-
-class Bubblewrap(Section):
-    """The programs that it works with."""
-
-    bwrap: str
-    slirp4netns: str
-
-
-class Settings(EngineSettings):
-    """What it reads of the profile."""
-
-    embedded: Bubblewrap
+__all__ = ["Settings", "create"]
 
 
 def create(settings: Settings, surroundings: Surroundings) -> Backend:

@@ -1,50 +1,9 @@
 """The backend on Kubernetes."""
 
-from collections.abc import Mapping
-from typing import Annotated, Literal
-
-from pydantic import Field
-
-from ...toml_model import Many, Section
 from ..base import Backend, Surroundings
-from ..settings import Settings as EngineSettings
-from .pod_manifest import Labels, PodManifest, Toleration
+from .settings import Settings
 
-NAMESPACE = "[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
-"""The name of a namespace of Kubernetes."""
-
-
-class Kubernetes(Section):
-    """Which cluster, and what pods are made of and how."""
-
-    kubeconfig: str
-    context: str
-    namespace: Annotated[str, Field(pattern=f"^({NAMESPACE})?$")]
-    image: Annotated[str, Field(min_length=1)]
-    images: Mapping[str, str]
-    pull: Literal["Always", "IfNotPresent", "Never"]
-    pull_secrets: Many[str]
-    environment: Annotated[str, Field(pattern="^/")]
-    prefix: Many[Annotated[str, Field(min_length=1)]]
-    join: str
-    network: Literal["enforced", "unchecked"]
-    reserved: Annotated[float, Field(gt=0, le=1)]
-    starting: Annotated[int, Field(ge=1)]
-    runtime_class: str
-    node_selector: Mapping[str, str]
-    tolerations: Many[Toleration]
-    labels: Labels
-    annotations: Mapping[str, str]
-    pod_manifest: PodManifest
-
-
-class Settings(EngineSettings):
-    """What it reads of the profile."""
-
-    kubernetes: Kubernetes
-
-    def languages(self) -> Mapping[str, str]:
-        return {f"kubernetes.images.{name}": name for name in self.kubernetes.images}
+__all__ = ["Settings", "create"]
 
 
 def create(settings: Settings, surroundings: Surroundings) -> Backend:

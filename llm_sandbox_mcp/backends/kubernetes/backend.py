@@ -14,7 +14,6 @@ from ...policy import Network, Policy
 from ..base import Backend, Check, Sandbox, Surroundings, halves
 from ..containers.agent import AGENT, pack_handlers
 from ..containers.sandbox import FOLDERS, owned
-from . import Kubernetes
 from .api import Api, Json, Refused
 from .channels import PERL
 from .checks import joined_checks, network_check, pods_check
@@ -27,6 +26,7 @@ from .network import denied_by_policy, denied_in_fact
 from .pod import Pod
 from .refusals import as_error
 from .sandbox import PodSandbox
+from .settings import Kubernetes
 from .watching import Watched
 
 _log = logging.getLogger(__name__)

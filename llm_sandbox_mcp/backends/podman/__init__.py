@@ -1,20 +1,9 @@
 """The backend on Podman."""
 
-from ...toml_model import Section
 from ..base import Backend, Surroundings
-from ..containers.settings import ContainerSettings
+from .settings import Settings
 
-
-class Podman(Section):
-    """Where Podman's service is; empty means where its own tools find it."""
-
-    host: str
-
-
-class Settings(ContainerSettings):
-    """What it reads of the profile."""
-
-    podman: Podman
+__all__ = ["Settings", "create"]
 
 
 def create(settings: Settings, surroundings: Surroundings) -> Backend:

@@ -32,8 +32,8 @@ from ..containers.engine import (
     State,
     Stored,
 )
-from . import Podman
 from .finding import podman_address
+from .settings import Podman
 
 _CONNECTIONS = 32
 _LOOPBACK = re.compile(r"(localhost|127(\.\d{1,3}){3})(:\d+)?/")

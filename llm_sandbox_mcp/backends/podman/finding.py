@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ...errors import EngineUnavailable
 from ..containers.addresses import Address, address, first_there, read_settings
-from . import Podman
+from .settings import Podman
 
 _SOCKET = "/run/podman/podman.sock"
 

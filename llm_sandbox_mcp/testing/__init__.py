@@ -1,0 +1,11 @@
+"""What a backend promises, as tests that its author runs with pytest, and a backend in memory for tests without one.
+
+    from llm_sandbox_mcp.testing.fixtures import *
+    from llm_sandbox_mcp.testing.processes import *
+
+    @pytest.fixture
+    def backend_name():
+        return "mine"
+
+`processes`, `copies`, `listening` and `sessions` are about one promise each.
+"""
