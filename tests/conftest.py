@@ -7,11 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import hypothesis
 import pytest
 
 from . import expected, growth, journal, ordinary, rings, sides, stacks
 from .engines import host_folder, need, need_control_groups, need_open_network
 from .scratch import scratch
+
+# How long an example takes is the machine's doing.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 # Their assertions say what was compared, as those of tests here do.
 pytest.register_assert_rewrite(

@@ -219,7 +219,7 @@ class Pool(RuleBasedStateMachine):
 
 
 TestPool = pytest.mark.timeout(120 * EFFORT)(Pool.TestCase)
-TestPool.settings = settings(max_examples=50 * EFFORT, stateful_step_count=40, deadline=None)
+TestPool.settings = settings(max_examples=50 * EFFORT, stateful_step_count=40)
 
 
 def test_a_warm_one_goes_to_the_first_request_of_its_key_and_is_made_up_for() -> None:

@@ -90,7 +90,7 @@ def known(language: str) -> tuple[Rule, list[str]]:
 
 
 @pytest.mark.parametrize("language", sorted(LANGUAGES))
-@settings(max_examples=100 * EFFORT, deadline=None)
+@settings(max_examples=100 * EFFORT)
 @given(data=st.data())
 def test_rules_find_the_same_as_when_everything_is_looked_at(language: str, data: st.DataObject) -> None:
     rule, code = known(language)
@@ -101,7 +101,7 @@ def test_rules_find_the_same_as_when_everything_is_looked_at(language: str, data
     assert quick == [hit for hit in thorough if hit.rule == 0]
 
 
-@settings(max_examples=200 * EFFORT, deadline=None)
+@settings(max_examples=200 * EFFORT)
 @given(pattern=PATTERNS, text=st.text('ab. ^\n"', max_size=12), start=st.integers(0, 12), end=st.integers(0, 12))
 def test_what_a_pattern_finds_in_a_string_its_hint_finds_in_the_code(
     pattern: str, text: str, start: int, end: int

@@ -41,7 +41,7 @@ PIECES = st.sampled_from(
 
 
 @pytest.mark.parametrize("language", sorted(LANGUAGES))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(code=st.one_of(st.text(), st.lists(PIECES, max_size=30).map("".join)))
 def test_any_text_is_judged(language: str, code: str) -> None:
     text = code.encode(errors="replace")
