@@ -47,6 +47,8 @@ class _Origin:
     path: Path | None = field(default=None, compare=False)
     with_libraries: tuple[str, ...] = field(default=(), compare=False)
     """The languages that the file itself names libraries for."""
+    unread: tuple[str, ...] = field(default=(), compare=False)
+    """Its tables that are about other engines."""
 
 
 class _Choice(Section):
@@ -81,6 +83,11 @@ class Profile(_Core):
     """The settings of each backend that may be used: of the one that is named, or of all that `auto` looks at."""
 
     _origin: _Origin = PrivateAttr(_Origin())
+
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """The tables of the file that nobody has looked at: they are about engines that it does not use."""
+        return self._origin.unread
 
     def policy(self) -> Policy:
         """What every sandbox and every run is held to."""
@@ -134,8 +141,11 @@ def load_profile(source: str | None = None, over: Mapping[str, Any] | None = Non
         raise
     except ProfileError as error:
         raise ProfileError(f"{path}: backend.name: {error}", "backend.name", str(error)) from error
-    of_engines = {table for table in default if table not in _Core.model_fields}
-    of_engines = of_engines.union(*(model.model_fields for model in models.values()))
+    read = {table for model in models.values() for table in model.model_fields}
+    if taken := sorted(read & _Core.model_fields.keys()):
+        reason = f"{name} cannot have the table [{taken[0]}], which is about no engine"
+        raise ProfileError(f"{path}: backend.name: {reason}", "backend.name", reason)
+    of_engines = read | {table for table in default if table not in _Core.model_fields}
     rest = {table: value for table, value in settings.items() if table not in of_engines}
     core = as_model(_Core, rest, path, known=_KNOWN)
     engines = {
@@ -149,7 +159,11 @@ def load_profile(source: str | None = None, over: Mapping[str, Any] | None = Non
         raise ProfileError(f"{path}: {error}", key, reason) from error
     profile = Profile(**dict(core), engines=engines)
     named = own.get("languages", {})
-    profile._origin = _Origin(path, tuple(name for name, section in named.items() if section.get("libraries")))
+    profile._origin = _Origin(
+        path,
+        tuple(name for name, section in named.items() if section.get("libraries")),
+        tuple(table for table in own if table in of_engines - read),
+    )
     return profile
 
 

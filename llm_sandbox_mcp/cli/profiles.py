@@ -28,6 +28,9 @@ def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     else:
         anyio.run(_check_rules, profile, languages)
         say(f"{options.profile}: right; {len(languages)} languages: {', '.join(languages)}")
+        if profile.unread:
+            tables = ", ".join(f"[{table}]" for table in profile.unread)
+            say(f"{options.profile}: {tables} was not looked at, since backend.name is {profile.backend.name}")
     return 0
 
 

@@ -85,7 +85,9 @@ def changed(profile: Profile, **changes: Mapping[str, object]) -> Profile:
 
 
 def table(profile: Profile, name: str) -> Any:
-    """A table of an engine that the profile uses."""
+    """A table of the profile, or of an engine that it uses."""
+    if name in type(profile).model_fields:
+        return getattr(profile, name)
     return next(getattr(settings, name) for settings in profile.engines.values() if name in type(settings).model_fields)
 
 

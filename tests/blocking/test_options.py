@@ -27,6 +27,8 @@ def _no_profile(monkeypatch: pytest.MonkeyPatch) -> None:
 def value(profile: Profile, key: str) -> Any:
     """What a profile has below a key such as limits.memory."""
     found: Any = profile.model_dump()
+    for engine in found["engines"].values():
+        found |= engine
     for name in key.split("."):
         found = found[name]
     return found

@@ -34,6 +34,15 @@ def test_sizes_and_times_are_shown_exactly_and_with_units(tmp_path: Path) -> Non
     ]
 
 
+def test_tables_of_engines_that_are_not_used_are_named_and_not_checked(tmp_path: Path) -> None:
+    profile = tmp_path / "others.toml"
+    profile.write_text("[podman]\nhots = 1\n[kubernetes]\n[embedded]\n")
+    checked = command("profile", "check", str(profile))
+    assert checked.returncode == 0, checked
+    assert "[podman], [kubernetes] was not looked at, since backend.name is embedded" in checked.stdout
+    assert "podman" not in command("profile", "show", str(profile)).stdout
+
+
 def test_credentials_in_addresses_are_masked(tmp_path: Path) -> None:
     profile = tmp_path / "secret.toml"
     profile.write_text('[languages.python]\nindex = "https://me:hunter2@packages.example/simple"\n')
@@ -62,7 +71,10 @@ def test_the_environment_names_a_profile_and_the_option_comes_first() -> None:
         ("[limits]\nmemory = 5\n", "limits.memory: must be a string with a unit"),
         ("[limits]\ntimeout = '0s'\n", "limits.timeout: must be above zero"),
         ("[languages.pyton]\n", "languages.pyton: no such language"),
-        ('[kubernetes.images]\npyton = "x"\n', "kubernetes.images.pyton: no such language"),
+        (
+            '[backend]\nname = "kubernetes"\n[kubernetes.images]\npyton = "x"\n',
+            "kubernetes.images.pyton: no such language",
+        ),
         ('[languages.ruby]\nlibraries = ["rake"]\n', "languages.ruby.libraries: none are prepared for ruby"),
         ("[files]\nroots = ['data']\n", "files.roots.0: must be absolute"),
         ("[files]\nroots = ['']\n", "files.roots.0: must be absolute"),

@@ -17,8 +17,9 @@ import pytest
 import llm_sandbox_mcp
 from llm_sandbox_mcp.backends import open_backend
 from llm_sandbox_mcp.backends.base import Check
-from llm_sandbox_mcp.backends.containers import addresses, entering
+from llm_sandbox_mcp.backends.containers import entering
 from llm_sandbox_mcp.backends.layout import PATH
+from llm_sandbox_mcp.backends.podman import finding
 from llm_sandbox_mcp.profile import Profile
 from llm_sandbox_mcp.wiring import open_service
 from tests import ordinary
@@ -50,7 +51,7 @@ def profile(service_of_a_user: Spare, folder: Path) -> Profile:
 async def test_it_is_found_and_says_that_it_is_rootless(
     service_of_a_user: Spare, profile: Profile, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(addresses, "_PODMAN", str(folder / "none.sock"))
+    monkeypatch.setattr(finding, "_SOCKET", str(folder / "none.sock"))
     nameless = changed(profile, podman={"host": ""})
     environ = {"XDG_RUNTIME_DIR": str(rootless.RUNTIME_DIR)}
     async with open_backend(nameless, replace(surroundings(folder), environ=environ)) as backend:

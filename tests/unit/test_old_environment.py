@@ -40,7 +40,8 @@ def sole(environ: Mapping[str, str], *, named: bool = False) -> OldVariable:
 
 def at(profile: Profile, key: str) -> object:
     section, name = key.split(".")
-    return getattr(getattr(profile, section), name)
+    found: object = getattr(table(profile, section), name)
+    return found
 
 
 def laid_over(variables: tuple[OldVariable, ...]) -> Profile:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+from llm_sandbox_mcp.backends import BACKENDS, engine
 from llm_sandbox_mcp.errors import ProfileError
 from llm_sandbox_mcp.folders import CONFIGS
 from llm_sandbox_mcp.languages import load_languages
@@ -40,7 +41,8 @@ def flat(table: dict[str, Any], prefix: str = "") -> set[str]:
 
 def test_the_default_holds_every_key() -> None:
     written = flat({name: value for name, value in DEFAULT.items() if name != "languages"})
-    assert written == keys(Profile)
+    engines = [keys(engine(name).Settings) for name in BACKENDS]
+    assert written == (keys(Profile) - {"engines"}).union(*engines)
     assert set(DEFAULT["languages"]) == set(load_languages())
     for section in DEFAULT["languages"].values():
         assert set(section) == set(LanguageSection.model_fields)
