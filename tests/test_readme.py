@@ -32,7 +32,7 @@ ONLY_PARSED = ("--transport http", "--library", "--profile docker")
 
 CURL = [line for line in LINES if line.startswith("curl ")]
 
-PROFILES = [text for kind, text in BLOCKS if kind == "toml"]
+PROFILES = [text for kind, text in BLOCKS if kind == "toml" and not text.startswith("[project")]
 
 
 def block(kind: str, part: str = "") -> str:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import MissingPackage, ProfileError
+from ..escaping import one_line
 
 if TYPE_CHECKING:
     from ..profile import Profile
@@ -52,12 +53,28 @@ def engine(name: str) -> Engine:
     with _packages(name):
         if name in BACKENDS:
             return importlib.import_module(BACKENDS[name])
-        outside = importlib.metadata.entry_points(group=GROUP)
-        if name not in outside.names:
-            known = ", ".join((AUTO, *BACKENDS, *sorted(outside.names)))
-            raise ProfileError(f"no such backend: {name!r}; there are: {known}")
+        return _outside(name)
+
+
+def _outside(name: str) -> Engine:
+    """The module of another package's backend."""
+    from .settings import Settings
+
+    outside = importlib.metadata.entry_points(group=GROUP)
+    if name not in outside.names:
+        known = ", ".join((AUTO, *BACKENDS, *sorted(outside.names)))
+        raise ProfileError(f"no such backend: {name!r}; there are: {known}")
+    try:
         module: Engine = outside[name].load()
-        return module
+    except ModuleNotFoundError:
+        raise
+    except Exception as error:
+        said = one_line(f"{type(error).__name__}: {error}")
+        raise ProfileError(f"{outside[name].value} cannot be imported: {said}; update its package") from error
+    settings, create = getattr(module, "Settings", None), getattr(module, "create", None)
+    if not (isinstance(settings, type) and issubclass(settings, Settings) and callable(create)):
+        raise ProfileError(f"{outside[name].value} lacks Settings or create; update its package")
+    return module
 
 
 def open_backend(profile: "Profile", surroundings: "Surroundings") -> "Backend":

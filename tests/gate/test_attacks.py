@@ -18,8 +18,11 @@ NAMED = re.findall(r"`(\w+/test_\w+\.py)(?:::(\w+))?`", PAGE.read_text().partiti
 
 
 def names_of(file: Path) -> set[str]:
-    tree = ast.parse(file.read_text())
-    return {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+    """The functions of a file, with those of the modules that it takes everything of."""
+    body = ast.parse(file.read_text()).body
+    taken = [node.module for node in body if isinstance(node, ast.ImportFrom) and node.names[0].name == "*"]
+    own = {node.name for node in body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+    return own.union(*(names_of(ROOT / f"{module}.py".replace(".", "/", str(module).count("."))) for module in taken))
 
 
 def test_the_page_names_tests_that_there_are() -> None:

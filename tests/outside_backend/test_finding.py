@@ -1,0 +1,113 @@
+"""How a backend of another package is named, and what is said where it is not right."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from llm_sandbox_mcp.backends import open_backend
+from llm_sandbox_mcp.errors import MissingPackage, ProfileError
+from llm_sandbox_mcp.profile import load_profile
+from llm_sandbox_mcp.testing.profiles import surroundings
+
+from .installed import install
+
+
+def test_its_own_settings_are_read_and_checked(tmp_path: Path) -> None:
+    profile = load_profile(over={"backend": {"name": "plain"}, "plain": {"umask": 0o077}})
+    assert [*profile.engines] == ["plain"]
+    assert open_backend(profile, surroundings(tmp_path)).name == "plain"
+    file = tmp_path / "own.toml"
+    for text, said in (
+        ("mask = 1", r"plain\.mask: no such key"),
+        ('umask = "x"', r"plain\.umask: must be a valid int"),
+    ):
+        file.write_text(f'[backend]\nname = "plain"\n[plain]\n{text}\n')
+        with pytest.raises(ProfileError, match=rf"own\.toml: {said}"):
+            load_profile(str(file))
+
+
+def test_a_name_that_no_backend_has_is_refused_with_those_that_there_are() -> None:
+    with pytest.raises(ProfileError, match=r"backend\.name: .*'plane'; there are: auto, embedded, .*, plain$"):
+        load_profile(over={"backend": {"name": "plane"}})
+
+
+def test_a_table_of_no_backend_is_refused() -> None:
+    with pytest.raises(ProfileError, match="plane: no such key"):
+        load_profile(over={"backend": {"name": "plain"}, "plane": {}})
+
+
+def test_it_cannot_take_a_table_that_is_about_no_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path, "greedy", "greedy_backend")
+    module = tmp_path / "greedy_backend.py"
+    module.write_text(module.read_text().replace("plain: Plain", "limits: Plain"))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ProfileError, match=r"backend\.name: greedy cannot have the table \[limits\], which is about"):
+        load_profile(over={"backend": {"name": "greedy"}})
+
+
+def test_one_that_lacks_a_package_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    information = tmp_path / "other-1.0.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 1.0\n")
+    (information / "entry_points.txt").write_text("[llm_sandbox_mcp.backends]\nother = other_backend\n")
+    (tmp_path / "other_backend.py").write_text("import nowhere_to_be_found\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(MissingPackage, match="other needs the package nowhere_to_be_found: pip install"):
+        load_profile(over={"backend": {"name": "other"}})
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "raise RuntimeError('no\\nluck')",
+            r"odd_backend cannot be imported: RuntimeError: no\\nluck; update its package",
+        ),
+        ("def (", r"odd_backend cannot be imported: SyntaxError: .*; update its package"),
+        ("def create(): ...", "odd_backend lacks Settings or create; update its package"),
+        ("Settings = int\ndef create(): ...", "odd_backend lacks Settings or create; update its package"),
+    ],
+)
+def test_a_module_that_is_no_backend_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, said: str
+) -> None:
+    install(tmp_path, "odd", "odd_backend")
+    (tmp_path / "odd_backend.py").write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "odd_backend", raising=False)
+    with pytest.raises(ProfileError, match=f"backend.name: {said}") as raised:
+        load_profile(over={"backend": {"name": "odd"}})
+    assert "\n" not in str(raised.value)
+
+
+def test_the_command_line_runs_code_on_it(tmp_path: Path) -> None:
+    packages = tmp_path / "packages"
+    packages.mkdir()
+    install(packages)
+    profile = tmp_path / "profile.toml"
+    profile.write_text(
+        f'[backend]\nname = "plain"\n[server]\nruntime = "{tmp_path}/runtime"\ncache = "{tmp_path}/cache"\n'
+    )
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(packages), *sys.path])}
+    ran = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "llm_sandbox_mcp",
+            "run",
+            "--profile",
+            str(profile),
+            "--language",
+            "bash",
+            "-c",
+            "echo $((6 * 7))",
+        ],
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (ran.stdout, ran.returncode) == ("42\n", 0), ran
