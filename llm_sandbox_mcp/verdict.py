@@ -92,6 +92,8 @@ def exit_code_of(outcome: Outcome) -> int:
         return _INTERRUPTED if outcome.alive else _KILLED
     if outcome.report is not None:
         return outcome.report.exit_code
+    if outcome.ending == "answered":
+        return 1  # by a report that cannot be read
     return _KILLED if outcome.exit_code is None else outcome.exit_code
 
 
@@ -125,6 +127,8 @@ def notes_of(
         notes.append(f"the interpreter ended with {_ending(outcome.exit_code)}; variables are lost, files are kept")
     elif outcome.ending == "answered" and outcome.report is None:
         notes.append("the runner's report was not readable; its status and result are unknown")
+    elif outcome.ending == "lost":
+        notes.append("the sandbox ended while the code ran; variables and files are lost")
     elif not outcome.alive:
         notes.append("the code did not answer an interrupt and was killed; variables and files are lost")
     return notes

@@ -1,12 +1,12 @@
 """Puts the parts of one server together, for as long as a scope lasts."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
 from .artifacts import ArtifactStore
 from .audit import Audit
 from .backends import open_backend
-from .backends.base import Sandbox, Surroundings
+from .backends.base import Backend, Sandbox, Surroundings
 from .folders import HostFolders, host_folders
 from .kernel import Kernel
 from .languages import load_languages
@@ -28,11 +28,16 @@ from .tasks import open_tasks
 
 @asynccontextmanager
 async def open_service(
-    profile: Profile, folders: HostFolders | None = None, environ: Mapping[str, str] | None = None
+    profile: Profile,
+    folders: HostFolders | None = None,
+    environ: Mapping[str, str] | None = None,
+    *,
+    make: Callable[[Profile, Surroundings], Backend] = open_backend,
 ) -> AsyncIterator[Service]:
     """Opens everything a server needs, for as long as the scope; the engine starts beside it and is awaited when used.
 
     `environ` is the environment of package managers on the host: proxies, certificates; none of it reaches a sandbox.
+    `make` makes the backend, for tests on one that no profile can name.
     Raises `ProfileError` for a handler folder with a mistake or a folder that cannot be made.
     """
     folders = folders or host_folders(profile.server.cache, profile.server.runtime)
@@ -51,7 +56,7 @@ async def open_service(
         secrets = read_secrets(profile.network.secrets, environ or {})
         async with (
             Audit(profile.audit.file, profile.audit.size) as audit,
-            open_backend(profile, surroundings) as backend,
+            make(profile, surroundings) as backend,
             Preparer(profile, folders.cache, environ, backend) as preparer,
             open_checker(rules, profile.rules, languages) as checker,
             open_tasks() as owners,

@@ -25,7 +25,7 @@ ALL = "all"
 """Every case of every test on every engine, with what takes long and what needs more than engines."""
 RINGS = (CHECK, SANDBOX, ENGINES, ALL)
 
-NOTHING = ("tests/unit/", "tests/test_layers.py")
+NOTHING = ("tests/unit/", "tests/memory/", "tests/test_layers.py")
 """What needs no sandbox."""
 EACH = "tests/conformance/"
 """What every engine has to do; in the ring of engines in Python, and each case on one of them."""

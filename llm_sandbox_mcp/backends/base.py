@@ -169,7 +169,7 @@ class Sandbox(ABC):
 
     @abstractmethod
     async def usage(self) -> Usage:
-        """The limits that were hit so far."""
+        """The limits that were hit so far; in a bounded time those that are known, where it does not answer."""
 
     @abstractmethod
     async def fullness(self, *, thorough: bool) -> Fullness:

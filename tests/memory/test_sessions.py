@@ -4,56 +4,56 @@ import anyio
 import pytest
 
 from llm_sandbox_mcp.errors import CapacityReached, InvalidArgument, PolicyDenied, UnknownSession
+from llm_sandbox_mcp.profile import Profile
 from llm_sandbox_mcp.results import Execution
 from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.testing.memory import MemoryBackend
+from llm_sandbox_mcp.wiring import open_service
+
+from .conftest import run
 
 pytestmark = pytest.mark.anyio
 
-DEAF = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('deaf')\nwhile True: pass"
-"""Code that no interrupt ends."""
-LONG = {"limits": {"grace": 60.0}}
-"""A grace that no test waits for."""
-
 
 async def test_a_run_without_a_session_kept_leaves_none(service: Service) -> None:
-    result = await service.execute("1", keep_session=False)
+    result = await run(service, "set x 1", keep_session=False)
     assert result.session_state == "ended"
     assert service.list_sessions() == ()
     with pytest.raises(UnknownSession):
-        await service.execute("1", session_id=result.session_id)
+        await run(service, "set x 1", session_id=result.session_id)
 
 
 @pytest.mark.parametrize("session_id", ["x", "0" * 32, "../..", " ", "\0"])
 async def test_an_unknown_id_is_one_clear_error(service: Service, session_id: str) -> None:
     with pytest.raises(UnknownSession, match="call without session_id to open a new one") as raised:
-        await service.execute("1", session_id=session_id)
+        await run(service, "set x 1", session_id=session_id)
     assert "\n" not in str(raised.value)
 
 
 async def test_a_closed_session_is_gone(service: Service) -> None:
-    first = await service.execute("1")
+    first = await run(service, "set x 1")
     await service.close_session(first.session_id)
     with pytest.raises(UnknownSession, match="closed"):
         await service.close_session(first.session_id)
 
 
-@pytest.mark.parametrize("changes", [{"sessions": {"idle_timeout": 0.2}}])
+@pytest.mark.parametrize("changes", [{"sessions": {"idle_timeout": 2.0}}])
 async def test_an_idle_session_expires_and_a_busy_one_does_not(service: Service) -> None:
-    idle = await service.execute("1")
-    busy = await service.execute("import time\ntime.sleep(0.6)\n'done'")
-    assert busy.result == "'done'"
-    with pytest.raises(UnknownSession, match="expired after 200ms"):
-        await service.execute("1", session_id=idle.session_id)
+    idle = await run(service, "set x 1")
+    busy = await run(service, "set done yes\nsleep 6\nget done")
+    assert busy.result == "yes"
+    with pytest.raises(UnknownSession, match="expired after 2s"):
+        await run(service, "set x 1", session_id=idle.session_id)
 
 
 @pytest.mark.parametrize("changes", [{"sessions": {"max": 2}}])
 async def test_the_least_recently_used_idle_session_makes_room(service: Service) -> None:
-    first, second = await service.execute("1"), await service.execute("2")
-    await service.execute("3", session_id=first.session_id)
-    third = await service.execute("4")
+    first, second = await run(service, "set x 1"), await run(service, "set x 1")
+    await run(service, "set x 1", session_id=first.session_id)
+    third = await run(service, "set x 1")
     assert {info.id for info in service.list_sessions()} == {first.session_id, third.session_id}
     with pytest.raises(UnknownSession):
-        await service.execute("5", session_id=second.session_id)
+        await run(service, "set x 1", session_id=second.session_id)
 
 
 @pytest.mark.parametrize("changes", [{"sessions": {"max": 1}}])
@@ -64,39 +64,37 @@ async def test_when_all_are_busy_none_is_evicted(service: Service) -> None:
     async def begun(stream: str, text: str) -> None:
         printed.set()
 
-    async def run() -> None:
-        results.append(await service.execute("import time\nprint('x')\ntime.sleep(100)", on_output=begun))
+    async def busy() -> None:
+        results.append(await run(service, "print x\nsleep 100", on_output=begun))
 
     with anyio.fail_after(30):
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(run)
+            tasks.start_soon(busy)
             await printed.wait()
             with pytest.raises(CapacityReached, match="all 1 sessions are busy"):
-                await service.execute("1")
+                await run(service, "set x 1")
             await service.interrupt_session(service.list_sessions()[0].id)
     assert results[0].status == "cancelled"
 
 
-async def test_an_error_in_the_scope_of_the_service_comes_out_as_it_is(backend_name: str, service: Service) -> None:
-    from llm_sandbox_mcp.wiring import open_service
-
+async def test_an_error_in_the_scope_of_the_service_comes_out_as_it_is(profile: Profile) -> None:
     with pytest.raises(ZeroDivisionError):  # noqa: PT012 - the scope's end is the matter
-        async with open_service(service.profile) as other:
-            await other.execute("1")
+        async with open_service(profile, make=lambda *_: MemoryBackend()) as service:
+            await run(service, "set x 1")
             raise ZeroDivisionError
 
 
 @pytest.mark.parametrize("changes", [{"sessions": {"starts_per_second": 0.02}}])
 async def test_sandboxes_that_are_started_too_often_are_refused_with_the_time_to_wait(service: Service) -> None:
-    session = (await service.execute("1")).session_id
+    session = (await run(service, "set x 1")).session_id
     refusal = r"at most 0\.02 times a second; try again in \d.*, or raise sessions\.starts_per_second in the profile"
     with pytest.raises(CapacityReached, match=refusal):
-        await service.execute("1")
-    assert (await service.execute("2", session_id=session)).result == "2"
+        await run(service, "set x 1")
+    assert (await run(service, "set x 2\nget x", session_id=session)).result == "2"
     # A session that lost its sandbox, or was reset, needs one more.
     await service.reset_session(session)
     with pytest.raises(CapacityReached, match=refusal):
-        await service.execute("1", session_id=session)
+        await run(service, "set x 1", session_id=session)
     assert session in {info.id for info in service.list_sessions()}
 
 
@@ -123,11 +121,11 @@ async def test_limits_that_would_be_raised_or_are_none_are_refused(
     service: Service, limits: dict[str, float], error: type[Exception], said: str
 ) -> None:
     with pytest.raises(error, match=said):
-        await service.execute("1", limits=limits)
+        await run(service, "set x 1", limits=limits)
     assert service.list_sessions() == ()
 
 
 async def test_limits_of_a_sandbox_that_is_there_stay_as_they_are(service: Service) -> None:
-    session = (await service.execute("1")).session_id
+    session = (await run(service, "set x 1")).session_id
     with pytest.raises(InvalidArgument, match="disk, pids can be lowered for a new session only; leave session_id out"):
-        await service.execute("1", session_id=session, limits={"pids": 1, "disk": 1, "cpu_time": 1})
+        await run(service, "set x 1", session_id=session, limits={"pids": 1, "disk": 1, "cpu_time": 1})

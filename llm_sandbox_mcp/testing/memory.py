@@ -1,0 +1,270 @@
+"""A backend in memory: its processes are tasks, and its one language does what the code says it should do.
+
+No code runs on it; it is for tests of all that stands above an engine, in milliseconds and on a clock that jumps.
+"""
+
+import math
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from pathlib import Path
+
+import anyio
+import anyio.lowlevel
+from anyio.abc import ByteReceiveStream, ByteSendStream, TaskGroup
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+
+from ..backends.base import Backend, Check, Fullness, Process, Sandbox, Usage
+from ..backends.layout import WORKDIR
+from ..backends.listening import Listener
+from ..backends.listing import Files
+from ..errors import ListeningFailed, SandboxError, SandboxLost, StartFailed
+from ..policy import Policy
+from .script import Interpreter
+
+HANDLERS = Path(__file__).with_name("handlers")
+"""The folder of the language `script`, for `[handlers]` of a profile."""
+
+_PIPE = 16
+"""Pieces that a stream takes before its writer waits for its reader."""
+
+ANSWER = 20.0
+"""Seconds for a sandbox to say what is counted."""
+
+Program = Callable[["MemoryProcess"], Awaitable[int]]
+"""What a process does, and with which exit code it ends."""
+
+
+async def true(process: "MemoryProcess") -> int:
+    """Does nothing."""
+    await anyio.lowlevel.checkpoint()
+    return 0
+
+
+async def script(process: "MemoryProcess") -> int:
+    """Runs code of the language `script`, as its runner."""
+    return await Interpreter(process).serve()
+
+
+PROGRAMS: Mapping[str, Program] = {"true": true, "script": script}
+
+
+class MemoryBackend(Backend):
+    """Makes sandboxes that are nothing but their processes."""
+
+    name = "memory"
+
+    def __init__(self, programs: Mapping[str, Program] = PROGRAMS) -> None:
+        self.programs = programs
+        self.live: dict[str, MemorySandbox] = {}
+        """The sandboxes that there are."""
+        self.made = 0
+        self.failure: SandboxError | None = None
+        """What making a sandbox comes to, while it is set."""
+        self.delay = 0.0
+        """Seconds that it takes to make one, and to end one."""
+
+    async def __aenter__(self) -> "MemoryBackend":
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        assert not self.live
+
+    async def probe(self) -> list[Check]:
+        return [Check("memory", "ok", "runs no code")]
+
+    async def sweep(self) -> int:
+        return 0
+
+    @asynccontextmanager
+    async def sandbox(self, policy: Policy, image: str = "") -> AsyncIterator[Sandbox]:
+        self.made += 1
+        await anyio.sleep(self.delay)
+        if self.failure is not None:
+            raise self.failure
+        async with anyio.create_task_group() as tasks:
+            sandbox = MemorySandbox(f"memory-{self.made}", policy, self.programs, tasks)
+            self.live[sandbox.id] = sandbox
+            try:
+                yield sandbox
+            finally:
+                await sandbox.kill()
+                with anyio.CancelScope(shield=True):
+                    await anyio.sleep(self.delay)
+                for process in sandbox.processes:
+                    process.close()
+                del self.live[sandbox.id]
+                tasks.cancel_scope.cancel()
+
+
+class MemorySandbox(Sandbox):
+    """One sandbox; what is counted is set by the code in it."""
+
+    image = ""
+
+    def __init__(self, number: str, policy: Policy, programs: Mapping[str, Program], tasks: TaskGroup) -> None:
+        self.id = number
+        self.policy = policy
+        self.files: dict[str, tuple[int, ...]] = {}
+        self.used = Usage(cpu=0.0)
+        self.full = Fullness()
+        self.answers = True
+        """Whether it says what is counted; otherwise what was counted last is known after `ANSWER`."""
+        self.processes: list[MemoryProcess] = []
+        self._programs = programs
+        self._tasks = tasks
+        self._alive = True
+
+    async def spawn(
+        self, argv: Sequence[str], env: Mapping[str, str], cwd: str = WORKDIR, *, fed: bool = False
+    ) -> Process:
+        await anyio.lowlevel.checkpoint()
+        if not self._alive:
+            raise SandboxLost("the sandbox has ended")
+        program = self._programs.get(argv[0])
+        if program is None:
+            raise StartFailed(f"cannot start {argv[0]}: there is no such program")
+        process = MemoryProcess(self, argv, env)
+        self.processes.append(process)
+        self._tasks.start_soon(process.run, program)
+        return process
+
+    def listen(self, port: int = 0) -> AbstractAsyncContextManager[Listener]:
+        raise ListeningFailed("a sandbox in memory has no network; use another backend")
+
+    async def usage(self) -> Usage:
+        await anyio.sleep(0 if self.answers else ANSWER)
+        return self.used
+
+    async def fullness(self, *, thorough: bool) -> Fullness:
+        await anyio.lowlevel.checkpoint()
+        return self.full
+
+    async def list_files(self) -> Files:
+        await anyio.lowlevel.checkpoint()
+        return dict(self.files)
+
+    async def lacking(self, programs: Sequence[str], env: Mapping[str, str]) -> Sequence[str]:
+        return [name for name in programs if name not in self._programs]
+
+    async def kill(self) -> None:
+        self._alive = False
+        for process in self.processes:
+            process.end(None)
+
+    @property
+    def alive(self) -> bool:
+        return self._alive
+
+
+class MemoryProcess(Process):
+    """One process, which is a task; `receive` and `print` are for the program, all else for who started it."""
+
+    def __init__(self, sandbox: MemorySandbox, argv: Sequence[str], env: Mapping[str, str]) -> None:
+        self.sandbox = sandbox
+        self.argv = tuple(argv)
+        self.env = dict(env)
+        self.interrupted: Callable[[], None] | None = None
+        """What an interrupt does to it; it ends, where there is nothing else."""
+        pipes = {name: _Pipe() for name in ("stdin", "stdout", "stderr")}
+        self._stdin = pipes["stdin"]
+        self._outputs = {name: pipes[name] for name in ("stdout", "stderr")}
+        self.stdin = _Sender(pipes["stdin"].send)
+        self.stdout, self.stderr = _Receiver(pipes["stdout"].receive), _Receiver(pipes["stderr"].receive)
+        self._scope = anyio.CancelScope()
+        self._ended = anyio.Event()
+        self._exit_code: int | None = None
+
+    async def run(self, program: Program) -> None:
+        """Is the process, to its end."""
+        code: int | None = None
+        with self._scope:
+            code = await program(self)
+        self.end(code)
+
+    async def receive(self) -> bytes:
+        """The next piece of its input; raises `anyio.EndOfStream` after the last one."""
+        return await self._stdin.receive.receive()
+
+    async def print(self, data: bytes, stream: str = "stdout") -> None:
+        """Prints to one of its outputs, and waits while nobody reads."""
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+            await self._outputs[stream].send.send(data)
+
+    def end(self, code: int | None) -> None:
+        """Ends it with that exit code; None is that it was killed."""
+        if self._ended.is_set():
+            return
+        self._exit_code = 128 + signal.SIGKILL if code is None else code
+        self._ended.set()
+        self._scope.cancel()
+        self._stdin.receive.close()
+        for pipe in self._outputs.values():
+            pipe.send.close()
+
+    async def wait(self) -> int:
+        await self._ended.wait()
+        if not self.sandbox.alive:
+            raise SandboxLost("the sandbox has ended")
+        assert self._exit_code is not None
+        return self._exit_code
+
+    @property
+    def running(self) -> bool:
+        return not self._ended.is_set()
+
+    async def signal(self, number: signal.Signals) -> None:
+        await anyio.lowlevel.checkpoint()
+        if not self.sandbox.alive:
+            raise SandboxLost("the sandbox has ended")
+        if number == signal.SIGINT and self.interrupted is not None:
+            self.interrupted()
+        else:
+            self.end(128 + number)
+
+    async def settle(self) -> None:
+        await anyio.lowlevel.checkpoint()
+
+    async def aclose(self) -> None:
+        self.close()
+        await anyio.lowlevel.checkpoint()
+
+    def close(self) -> None:
+        """Ends it, and lets go of what is left of its streams."""
+        self.end(None)
+        self._stdin.send.close()
+        for pipe in self._outputs.values():
+            pipe.receive.close()
+
+
+class _Pipe:
+    def __init__(self) -> None:
+        streams = anyio.create_memory_object_stream[bytes](_PIPE)
+        self.send: MemoryObjectSendStream[bytes] = streams[0]
+        self.receive: MemoryObjectReceiveStream[bytes] = streams[1]
+
+
+class _Sender(ByteSendStream):
+    def __init__(self, stream: MemoryObjectSendStream[bytes]) -> None:
+        self._stream = stream
+
+    async def send(self, item: bytes) -> None:
+        await self._stream.send(bytes(item))
+
+    async def aclose(self) -> None:
+        self._stream.close()
+
+
+class _Receiver(ByteReceiveStream):
+    def __init__(self, stream: MemoryObjectReceiveStream[bytes]) -> None:
+        self._stream = stream
+        self._rest = b""
+
+    async def receive(self, max_bytes: int = 65536) -> bytes:
+        data = self._rest or await self._stream.receive()
+        limit = max_bytes if max_bytes > 0 else math.inf
+        self._rest = data[int(min(len(data), limit)) :]
+        return data[: len(data) - len(self._rest)]
+
+    async def aclose(self) -> None:
+        self._stream.close()

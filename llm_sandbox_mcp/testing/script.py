@@ -1,0 +1,159 @@
+"""A language whose programs say what a run is to do: a verb and its words in each line."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
+
+import anyio
+import anyio.lowlevel
+
+if TYPE_CHECKING:
+    from .memory import MemorySandbox
+
+_PIECE = 1 << 16
+_FRAME = 9999
+"""Bytes of a frame's payload at most."""
+
+
+class Host(Protocol):
+    """The process that the interpreter is."""
+
+    sandbox: "MemorySandbox"
+    interrupted: Callable[[], None] | None
+
+    async def receive(self) -> bytes: ...
+
+    async def print(self, data: bytes, stream: str = "stdout") -> None: ...
+
+
+class _Exit(Exception):
+    """The code ends its interpreter."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+class Interpreter:
+    """Reads requests and answers them, as any runner does. See `handlers/README.md`."""
+
+    def __init__(self, process: Host) -> None:
+        self._process = process
+        self._values: dict[str, str] = {}
+        self._deaf = False
+        self._slow = 0.0
+        self._interrupted = False
+        self._scope: anyio.CancelScope | None = None
+        process.interrupted = self._interrupt
+
+    async def serve(self) -> int:
+        """Answers requests until there are no more, or code ends it."""
+        waiting = b""
+        while True:
+            while b"\n" not in waiting:
+                try:
+                    waiting += await self._process.receive()
+                except anyio.EndOfStream:
+                    return 0
+            line, _, waiting = waiting.partition(b"\n")
+            try:
+                await self._answer(json.loads(line))
+            except _Exit as end:
+                return end.code
+
+    async def _answer(self, request: dict[str, str]) -> None:
+        nonce = request["nonce"].encode()
+        self._interrupted = self._deaf = False
+        report: dict[str, object] = {"status": "ok", "exit_code": 0}
+        # It has begun: the first frame says so.
+        await self._process.print(b"\x1e%s+0\n" % nonce)
+        with anyio.CancelScope() as self._scope:
+            for line in request["code"].splitlines():
+                verb, _, words = line.strip().partition(" ")
+                if verb:
+                    await getattr(self, f"_do_{verb}")(words, report)
+            await anyio.lowlevel.checkpoint()
+        if self._interrupted:
+            report = {"status": "error", "exit_code": 130, "interrupted": True}
+        payload = b"no report" if report.get("garbage") else json.dumps(report).encode()
+        await self._process.print(b"\x1e%s.%d\n" % (nonce, len(payload)) + payload)
+        await self._process.print(b"\x1e%s.0\n" % nonce, "stderr")
+
+    def _interrupt(self) -> None:
+        if self._deaf or self._scope is None:
+            return
+        self._interrupted = True
+        self._scope.cancel()
+
+    async def _do_print(self, words: str, report: dict[str, object]) -> None:
+        await self._process.print(f"{words}\n".encode())
+
+    async def _do_complain(self, words: str, report: dict[str, object]) -> None:
+        await self._process.print(f"{words}\n".encode(), "stderr")
+
+    async def _do_flood(self, words: str, report: dict[str, object]) -> None:
+        """Prints for ever."""
+        while True:
+            await self._process.print(b"x" * _PIECE)
+            await anyio.lowlevel.checkpoint()
+
+    async def _do_set(self, words: str, report: dict[str, object]) -> None:
+        name, _, value = words.partition(" ")
+        self._values[name] = value
+
+    async def _do_get(self, words: str, report: dict[str, object]) -> None:
+        report["result"] = self._values.get(words)
+
+    async def _do_sleep(self, words: str, report: dict[str, object]) -> None:
+        await anyio.sleep(float(words))
+
+    async def _do_work(self, words: str, report: dict[str, object]) -> None:
+        """Uses the processor for some seconds."""
+        for _ in range(int(float(words) * 10)):
+            await anyio.sleep(0.1)
+            sandbox = self._process.sandbox
+            sandbox.used = replace(sandbox.used, cpu=(sandbox.used.cpu or 0.0) + 0.1)
+
+    async def _do_deaf(self, words: str, report: dict[str, object]) -> None:
+        """Ignores interrupts from here on."""
+        self._deaf = True
+
+    async def _do_fail(self, words: str, report: dict[str, object]) -> None:
+        report.update(status="error", exit_code=int(words or "1"))
+
+    async def _do_garble(self, words: str, report: dict[str, object]) -> None:
+        report["garbage"] = True
+
+    async def _do_exit(self, words: str, report: dict[str, object]) -> None:
+        raise _Exit(int(words or "0"))
+
+    async def _do_die(self, words: str, report: dict[str, object]) -> None:
+        """Ends all of the sandbox."""
+        await self._process.sandbox.kill()
+        await anyio.lowlevel.checkpoint()
+
+    async def _do_hide(self, words: str, report: dict[str, object]) -> None:
+        """The sandbox says no more what is counted."""
+        self._process.sandbox.answers = False
+
+    async def _do_outgrow(self, words: str, report: dict[str, object]) -> None:
+        """Is killed at the limit of memory."""
+        sandbox = self._process.sandbox
+        sandbox.used = replace(sandbox.used, oom_kills=sandbox.used.oom_kills + 1)
+        raise _Exit(137)
+
+    async def _do_fill(self, words: str, report: dict[str, object]) -> None:
+        """Fails at the limit of the disk."""
+        self._process.sandbox.full = replace(self._process.sandbox.full, disk=True)
+        report.update(status="error", exit_code=1)
+
+    async def _do_crowd(self, words: str, report: dict[str, object]) -> None:
+        """Makes so many files."""
+        self._process.sandbox.full = replace(self._process.sandbox.full, entries=int(words))
+
+    async def _do_fork(self, words: str, report: dict[str, object]) -> None:
+        """Is refused another process, and fails."""
+        sandbox = self._process.sandbox
+        sandbox.used = replace(sandbox.used, pids_refused=sandbox.used.pids_refused + 1)
+        report.update(status="error", exit_code=1)

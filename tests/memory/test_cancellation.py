@@ -1,0 +1,60 @@
+"""A call that is given up at any moment: its session goes on, and nothing of it stays."""
+
+import contextlib
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from llm_sandbox_mcp.errors import SandboxError
+from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.testing.memory import MemoryBackend
+
+from .conftest import run
+
+pytestmark = pytest.mark.anyio
+
+STEPS = 80
+"""Turns of the loop; the longest run here takes fewer before it only waits for time."""
+ENDED = 60.0
+"""Seconds, on a clock that jumps, in which all that a call began has ended."""
+
+
+async def given_up(service: Service, steps: int, code: str, session_id: str = "") -> None:
+    async def call() -> None:
+        with contextlib.suppress(SandboxError):
+            await run(service, code, session_id=session_id, timeout=5)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(call)
+        for _ in range(steps):
+            await anyio.lowlevel.checkpoint()
+        tasks.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    "code", ["set x 1", "print x\nsleep 1000", "deaf\nsleep 1000", "exit 0", "die", "hide", "outgrow", "flood"]
+)
+async def test_a_session_goes_on(service: Service, engine: MemoryBackend, code: str) -> None:
+    engine.delay = 0.01
+    session = service.open_session("script")
+    for steps in range(STEPS):
+        await given_up(service, steps, code, session)
+        again = await run(service, "set y 1\nget y", session_id=session)
+        assert (again.status, again.result) == ("ok", "1"), (steps, again)
+        assert [(info.id, info.running) for info in service.list_sessions()] == [(session, False)], steps
+    await anyio.sleep(ENDED)
+    assert len(engine.live) == 1
+
+
+@pytest.mark.parametrize("code", ["set x 1", "print x\nsleep 1000", "deaf\nsleep 1000", "die"])
+@pytest.mark.parametrize("changes", [{"sessions": {"max": 6, "idle_timeout": 30.0}}])
+async def test_a_session_that_has_run_nothing_is_closed(service: Service, engine: MemoryBackend, code: str) -> None:
+    engine.delay = 0.01
+    for steps in range(STEPS):
+        await given_up(service, steps, code)
+        assert not any(info.running for info in service.list_sessions()), steps
+        assert all(info.runs for info in service.list_sessions()), steps
+    await anyio.sleep(ENDED)
+    assert service.list_sessions() == ()
+    assert not engine.live
