@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
+import anyio
+import anyio.to_thread
 import pytest
 
 from llm_sandbox_mcp.backends.counters import Counters
@@ -19,6 +21,7 @@ from llm_sandbox_mcp.backends.embedded.cgroup_detect import detect
 from llm_sandbox_mcp.backends.embedded.cgroup_files import processes
 from llm_sandbox_mcp.backends.embedded.cgroups import Group, Hierarchy, Limits, Unlimited, Version2
 from llm_sandbox_mcp.backends.embedded.launcher import Launcher, _Child
+from llm_sandbox_mcp.backends.embedded.launching import open_launcher
 from tests import ordinary
 
 JOIN = """
@@ -233,6 +236,27 @@ def test_sweep_ends_what_a_server_that_is_gone_left(hierarchy: Hierarchy) -> Non
         child.wait(5)
     assert child.returncode == -9
     assert not any(Path(path).parent.parent.exists() for path in group.join_paths)
+
+
+def test_a_launcher_removes_what_an_earlier_one_left_once_that_has_ended(tmp_path: Path) -> None:
+    server = f"left-{os.getpid()}"
+    group = unclaimed(1).claim(server).create("one", Limits())
+    # With so much memory it takes a while to end.
+    with start(group, "held = bytearray(b'x') * (400 << 20)\nprint('in', flush=True)\nsys.stdin.read()") as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        anyio.run(_launcher_until, server, tmp_path, lambda: not any(map(os.path.exists, group.join_paths)))
+        child.wait(5)
+    assert child.returncode == -9
+
+
+async def _launcher_until(server: str, folder: Path, done: Callable[[], bool]) -> None:
+    with anyio.fail_after(60):
+        async with open_launcher() as launcher, anyio.create_task_group() as tasks:
+            tasks.start_soon(launcher.serve)
+            assert await launcher.start(server, folder / "runtime", {"stage": folder}, ["/bin/true"])
+            await anyio.to_thread.run_sync(eventually, done)
+            tasks.cancel_scope.cancel()
 
 
 def test_an_ordinary_user_gets_no_groups_and_the_reason(ordinary_packages: Path) -> None:

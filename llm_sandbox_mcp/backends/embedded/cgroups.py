@@ -194,19 +194,19 @@ class Hierarchy:
 
         Gives the server ids that still have processes ending: call again for those.
         """
-        left: dict[str, set[str]] = {}
-        for base in set(self.bases.values()):
-            for entry in files.subgroups(base):
-                if entry.startswith(PREFIX):
-                    left.setdefault(entry.removeprefix(PREFIX), set()).update(files.subgroups(f"{base}/{entry}"))
+        entries = {entry for base in self.bases.values() for entry in files.subgroups(base)}
+        servers = {entry.removeprefix(PREFIX) for entry in entries if entry.startswith(PREFIX)}
         return [
-            server
-            for server, names in left.items()
-            if server != self._server and not is_alive(server) and not self._end(server, names)
+            server for server in servers if server != self._server and not is_alive(server) and not self._end(server)
         ]
 
-    def _end(self, server: str, names: Iterable[str]) -> bool:
-        groups = [self._group(server, name) for name in names]
+    def groups(self, server: str) -> list[Group]:
+        """What there is of a server's sandboxes."""
+        names = {name for own in self._own(server) for name in files.subgroups(own)}
+        return [self._group(server, name) for name in names]
+
+    def _end(self, server: str) -> bool:
+        groups = self.groups(server)
         for group in groups:
             group.kill()
         busy = [group for group in groups if not group.remove()]

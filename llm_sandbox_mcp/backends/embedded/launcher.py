@@ -68,6 +68,8 @@ class Launcher:
         self._control = control
         self._children: dict[str, _Child] = {}
         self._hierarchy: cgroups.Hierarchy | None = None
+        self._left: list[cgroups.Group] = []
+        """Of an earlier launcher, with processes that have yet to end."""
         self._stage = ""
         self._own_devices = False
         self._shares: Mapping[str, int] | None = None
@@ -132,17 +134,18 @@ class Launcher:
                 del self._children[name]
                 self._send(event="exited", id=name, log=_tail(child.log), **child.counts)
                 os.close(child.log)
+        self._left = [group for group in self._left if not group.remove()]
 
     @property
     def unsettled(self) -> bool:
-        return any(not child.running for child in self._children.values())
+        return bool(self._left) or any(not child.running for child in self._children.values())
 
     def farewell(self) -> None:
         """Ends every sandbox and removes what the server would have removed."""
         for child in self._children.values():
             self._end(child)
         for _ in range(_FAREWELL_ROUNDS):
-            if not self._children and not _has_children():
+            if not self._children and not self._left and not _has_children():
                 break
             select.poll().poll(_REMOVAL_RETRY_MS)
             self.reap()
@@ -155,7 +158,8 @@ class Launcher:
         self._runtime = request["runtime"]
         found = detect(family=[os.getppid()])
         # What an earlier launcher of this server left behind when it was killed; its sandboxes died with it.
-        found.sweep(lambda server: bool(server != request["server"]))
+        if found.sweep(lambda server: bool(server != request["server"])):
+            self._left = found.groups(request["server"])
         self._hierarchy = found.claim(request["server"])
         given, shared, places = self._take_uids(request["shown"], request["trial"])
         self._stage = places["stage"]
