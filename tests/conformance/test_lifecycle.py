@@ -1,17 +1,26 @@
 """Sandboxes come and go, side by side, cancelled at any point, and nothing of them stays."""
 
 import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
 import anyio
 import anyio.lowlevel
 import pytest
+from anyio import wait_all_tasks_blocked
 
+from llm_sandbox_mcp.backends import open_backend
 from llm_sandbox_mcp.backends.base import Backend
+from llm_sandbox_mcp.backends.embedded.launching import Launcher, open_launcher
 from llm_sandbox_mcp.backends.layout import PATH
+from llm_sandbox_mcp.policy import Policy
 from llm_sandbox_mcp.profile import Profile
 from tests import ordinary
+from tests.containers.engines import until
+from tests.engines import surroundings
 from tests.leftovers import look, nothing_beyond
 
 pytestmark = pytest.mark.anyio
@@ -191,3 +200,43 @@ async def test_it_works_for_an_ordinary_user_without_control_groups_and_says_so(
         done.stdout
     )
     await nothing_beyond(before, state, 5)
+
+
+@pytest.mark.parametrize("backend_name", ["embedded"])
+async def test_who_asks_while_a_killed_launcher_is_replaced_waits_for_the_next(
+    backend_name: str, profile: Profile, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replaced = anyio.Event()
+    opened: list[Launcher] = []
+
+    @asynccontextmanager
+    async def open_slowly() -> AsyncIterator[Launcher]:
+        async with open_launcher() as launcher:
+            opened.append(launcher)
+            yield launcher
+        await replaced.wait()
+
+    async def ask(policy: Policy) -> None:
+        async with backend.sandbox(policy) as sandbox:
+            printed.append((await sandbox.run(["echo", "x"], ENV)).stdout)
+
+    monkeypatch.setattr("llm_sandbox_mcp.backends.embedded.backend.open_launcher", open_slowly)
+    printed: list[bytes] = []
+    others = _launchers()
+    with anyio.fail_after(60):
+        async with open_backend(profile, surroundings(folder)) as backend, anyio.create_task_group() as tasks:
+            await ask(profile.limits.policy())
+            (launcher,) = _launchers() - others
+            os.kill(launcher, signal.SIGKILL)
+            await until(lambda: opened[0].gone, 30)
+            tasks.start_soon(ask, profile.limits.policy())
+            await wait_all_tasks_blocked()
+            assert printed == [b"x\n"]
+            replaced.set()
+    assert printed == [b"x\n"] * 2
+    assert len(opened) == 2
+
+
+def _launchers() -> set[int]:
+    children = {pid for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()}
+    return {int(pid) for pid in children if b"embedded.launcher" in Path(f"/proc/{pid}/cmdline").read_bytes()}

@@ -20,7 +20,7 @@ from ..room import Room
 from ..scanning import CLOSING
 from . import bubblewrap, landlock, probe
 from .cgroup_detect import detect
-from .launching import Launched, Launcher, open_launcher
+from .launching import Launched, Launcher, launcher_gone, open_launcher
 from .sandbox import EmbeddedSandbox
 from .staging import Stage, write_stage
 from .uids import MOST
@@ -107,38 +107,45 @@ class EmbeddedBackend(Backend):
 
     async def _serve(self) -> None:
         try:
-            obstacle = await anyio.to_thread.run_sync(probe.obstacle, self._bwrap)
-            if obstacle is not None:
-                raise EngineUnavailable(obstacle)
-            runtime = self._surroundings.runtime
-            stage = await anyio.to_thread.run_sync(write_stage, runtime / "stage", self._surroundings.handlers)
+            await self._keep_launcher()
         except EngineUnavailable as error:
             self._failure = error
-            self._ready.set()
-            return
+        self._ready.set()
+
+    async def _keep_launcher(self) -> None:
+        """Has one launcher after the other; raises `EngineUnavailable` where there can be none."""
+        obstacle = await anyio.to_thread.run_sync(probe.obstacle, self._bwrap)
+        if obstacle is not None:
+            raise EngineUnavailable(obstacle)
+        runtime = self._surroundings.runtime
+        stage = await anyio.to_thread.run_sync(write_stage, runtime / "stage", self._surroundings.handlers)
         shown = {
             "stage": stage.path,
             "environments": self._surroundings.environments,
             "tools": self._surroundings.tools,
         }
-        while self._failure is None:
+        started = True
+        while started:
             async with open_launcher() as launcher, anyio.create_task_group() as tasks:
-                tasks.start_soon(launcher.serve)
-                if await launcher.start(runtime.name, runtime, shown, probe.trial(self._bwrap)):
+                tasks.start_soon(self._follow, launcher)
+                started = await launcher.start(runtime.name, runtime, shown, probe.trial(self._bwrap))
+                if started:
                     self._launcher = launcher
-                else:
-                    self._failure = EngineUnavailable("the launcher of sandboxes does not start; see the server's log")
-                self._ready.set()
-            # It has ended, and its sandboxes with it: the next ones get another.
+                    self._ready.set()
+        raise EngineUnavailable("the launcher of sandboxes does not start; see the server's log")
+
+    async def _follow(self, launcher: Launcher) -> None:
+        await launcher.serve()
+        if self._launcher is launcher:
+            # It has ended, and its sandboxes with it: from now on who asks for one waits for the next launcher.
             self._ready = anyio.Event()
-        self._ready.set()
 
     async def _engine(self) -> Launcher:
         await self._ready.wait()
         if self._failure is not None:
             raise self._failure
-        if self._launcher is None or self._launcher.gone:
-            raise EngineUnavailable("the launcher of sandboxes has ended; restart the server")
+        if self._launcher is None or self._launcher.gone:  # the server is ending
+            raise launcher_gone()
         return self._launcher
 
     async def _await_start(self, sandbox: EmbeddedSandbox, launched: Launched) -> None:

@@ -176,11 +176,11 @@ class Launcher:
 
     async def _send(self, request: dict[str, Any], descriptors: tuple[int, ...] = ()) -> None:
         if self.gone:
-            raise _launcher_gone()
+            raise launcher_gone()
         try:
             await self._control.send(json.dumps(request).encode(), descriptors)
         except anyio.BrokenResourceError:
-            raise _launcher_gone() from None
+            raise launcher_gone() from None
 
 
 @asynccontextmanager
@@ -215,5 +215,6 @@ async def open_launcher() -> AsyncIterator[Launcher]:
                 await process.wait()
 
 
-def _launcher_gone() -> EngineUnavailable:
-    return EngineUnavailable("the launcher of sandboxes has ended; restart the server")
+def launcher_gone() -> EngineUnavailable:
+    """What is raised where it ended while it was asked."""
+    return EngineUnavailable("the launcher of sandboxes has just ended; try again")
