@@ -29,6 +29,7 @@ class BackendSection(Section):
     """Which engine makes the sandboxes."""
 
     name: str
+    require_limits: bool
 
 
 class ServerSection(Section):

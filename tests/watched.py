@@ -125,7 +125,7 @@ class Watched:
 
     def limited(self) -> bool:
         """Whether control groups hold sandboxes."""
-        return bool(self.said["probed"]["control groups"] == "ok")
+        return bool(self.said["probed"]["limits"] == "ok")
 
 
 @contextmanager

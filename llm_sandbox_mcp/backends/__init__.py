@@ -80,7 +80,13 @@ def _outside(name: str) -> Engine:
 def open_backend(profile: "Profile", surroundings: "Surroundings") -> "Backend":
     """The backend that the profile names, to be entered as an async context manager."""
     libraries = {name: section.libraries for name, section in profile.languages.items()}
-    surroundings = replace(surroundings, libraries=libraries, open_network=profile.network.mode == "open")
+    surroundings = replace(
+        surroundings,
+        libraries=libraries,
+        open_network=profile.network.mode == "open",
+        policy=profile.policy(),
+        require_limits=profile.backend.require_limits,
+    )
     makers = {name: partial(_create, name, settings, surroundings) for name, settings in profile.engines.items()}
     if profile.backend.name != AUTO:
         return makers[profile.backend.name]()

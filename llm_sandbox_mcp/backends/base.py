@@ -4,14 +4,14 @@ import signal
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
 import anyio
 from anyio.abc import AsyncResource, ByteReceiveStream, ByteSendStream
 
-from ..errors import SandboxLost
+from ..errors import EngineUnavailable, SandboxLost
 from ..policy import Policy
 from ..tasks import open_tasks
 from .images import Images
@@ -25,6 +25,22 @@ OWN_ENTRIES = 1
 
 _COMMAND_OUTPUT = 1 << 20
 """Bytes kept of what a tool of ours prints inside a sandbox; the rest is dropped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One row of `doctor`: something that works, works partly, or does not."""
+
+    name: str
+    state: Literal["ok", "degraded", "missing"]
+    detail: str
+    fix: str = ""
+    """The command or the step that fixes it."""
+
+    def must_not_be_missing(self) -> None:
+        """Raises `EngineUnavailable` with it where it is."""
+        if self.state == "missing":
+            raise EngineUnavailable(f"{self.detail}; {self.fix}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +59,16 @@ class Surroundings:
     """What the profile has prepared for each language, for images that are built."""
     open_network: bool = False
     """Whether policies will want the network that the engine itself has."""
+    policy: Policy | None = None
+    """The widest that a sandbox will have, where that is known."""
+    require_limits: bool = False
+    """Whether no sandbox may be made where the engine does not hold it to each of its limits as a whole."""
 
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One row of `doctor`: something that works, works partly, or does not."""
-
-    name: str
-    state: Literal["ok", "degraded", "missing"]
-    detail: str
-    fix: str = ""
-    """The command or the step that fixes it."""
+    def held(self, limits: Check) -> Check:
+        """A backend's row about limits: `missing` where one does not hold and all have to."""
+        if limits.state != "degraded" or not self.require_limits:
+            return limits
+        return replace(limits, state="missing", detail=f"backend.require_limits is set, and {limits.detail}")
 
 
 def halves(message: str) -> tuple[str, str]:
@@ -248,6 +263,13 @@ class Backend(ABC):
     def image_of(self, language: str) -> str:
         """The image that sandboxes for a language are made of; empty where the engine has no images."""
         return ""
+
+    @abstractmethod
+    async def limits(self) -> Check:
+        """Whether each limit of a policy holds for all processes of a sandbox together, and which do not.
+
+        Never raises for a missing engine; no sandbox is made where it is `missing`. A row of `probe` too.
+        """
 
     @abstractmethod
     async def probe(self) -> list[Check]:

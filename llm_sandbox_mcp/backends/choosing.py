@@ -68,6 +68,12 @@ class Chosen(Backend):
                 self._choice = await self._choose()
             return self._choice
 
+    async def limits(self) -> Check:
+        try:
+            return await (await self.chosen()).limits()
+        except SandboxError as error:
+            return Check("limits", "missing", *halves(str(error)))
+
     async def probe(self) -> list[Check]:
         try:
             choice = await self.chosen()

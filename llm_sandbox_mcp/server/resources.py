@@ -111,7 +111,7 @@ class Resources:
             old_names = self._service.profile.tools.old_names
             return _json(uri, await OldNames(self._service).all_details() if old_names else self._languages())
         if uri == uris.PROFILE:
-            return _json(uri, self._profile())
+            return _json(uri, await self._profile())
         if uri == uris.POOL:
             return _json(uri, asdict(self._service.pool()))
         if (language := uris.parse_language_uri(uri)) is not None:
@@ -134,12 +134,14 @@ class Resources:
             for language in self._service.languages.values()
         ]
 
-    def _profile(self) -> dict[str, Any]:
+    async def _profile(self) -> dict[str, Any]:
         # Only what concerns a caller: a package index may carry a password, and paths tell about this machine.
         profile = self._service.profile
+        held = await self._service.backend.limits()
         shown: dict[str, Any] = {
             "backend": profile.backend.name,
             "limits": profile.limits.model_dump(mode="json"),
+            "limits_held": {"state": held.state, "detail": held.detail},
             "network": self._network(),
             "sessions": profile.sessions.model_dump(mode="json"),
             "artifacts": profile.artifacts.model_dump(mode="json"),

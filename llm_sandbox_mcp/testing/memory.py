@@ -70,6 +70,9 @@ class MemoryBackend(Backend):
     async def __aexit__(self, *exc_info: object) -> None:
         assert not self.live
 
+    async def limits(self) -> Check:
+        return Check("limits", "ok", "there is nothing to limit")
+
     async def probe(self) -> list[Check]:
         return [Check("memory", "ok", "runs no code")]
 

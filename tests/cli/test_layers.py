@@ -5,6 +5,7 @@ import platform
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from .command import ARGV, LIMIT, command, environment
 
 pytestmark = pytest.mark.usefixtures("embedded")
 
-ROWS = {"memory, processes, processors": "control groups"}
+ROWS = {"memory, processes, processors": "limits"}
 """What `doctor` calls them, where that is shorter."""
 WITHOUT = """
 import ctypes, os, struct, sys
@@ -76,7 +77,7 @@ def usual() -> dict[str, str]:
 def test_doctor_has_a_row_for_each_layer_of_the_readme(usual: dict[str, str]) -> None:
     found = usual
     assert {ROWS.get(layer, layer) for layer in TABLE} <= found.keys()
-    machines_own = {"Landlock", "control groups", "user of the machine", "pseudo-terminals"}
+    machines_own = {"Landlock", "limits", "user of the machine", "pseudo-terminals"}
     assert {found[ROWS.get(layer, layer)] for layer in TABLE if ROWS.get(layer, layer) not in machines_own} == {"ok"}
     assert found["Landlock"] == ("ok" if landlock.version() else "degraded")
 
@@ -107,9 +108,47 @@ def test_without_control_groups_they_are_said_to_be_off_and_code_runs_in_each_pr
     argv = ["unshare", "--mount", "sh", "-c", 'umount -R /sys/fs/cgroup && exec "$@"', "sh", *ARGV]
     done = _run([*argv, "doctor"])
     assert done.returncode == 0, done
-    assert re.search(r"\ncontrol groups +degraded +limits hold for single processes only", done.stdout), done.stdout
+    assert re.search(r"\nlimits +degraded +they hold for single processes only", done.stdout), done.stdout
+    assert _limits_of_a_process(argv, tmp_path) == ["65536", "20"]
+
+
+@pytest.mark.parametrize("controller", ["memory", "pids"])
+def test_without_one_controller_its_limit_alone_is_that_of_each_process(tmp_path: Path, controller: str) -> None:
+    argv = _without(controller)
+    done = _run([*argv, "doctor"])
+    assert done.returncode == 0, done
+    missing = rf"\({controller}: there is no {controller} controller\)"
+    assert re.search(rf"\nlimits +degraded +some hold for single processes only {missing}", done.stdout), done.stdout
+    memory, processes = _limits_of_a_process(argv, tmp_path)
+    assert (memory == "65536", processes == "20") == (controller == "memory", controller == "pids")
+
+
+def test_where_all_limits_are_required_nothing_runs_without_one(tmp_path: Path) -> None:
     profile = tmp_path / "own.toml"
+    profile.write_text("[backend]\nrequire_limits = true\n")
+    run = ["run", "--profile", str(profile), "--language", "bash", "-c", "echo ran"]
+    assert _run([*ARGV, *run]).stdout == "ran\n"
+    ran = _run([*_without("pids"), *run])
+    assert (ran.returncode, ran.stdout) == (2, ""), ran
+    assert "backend.require_limits is set, and some hold for single processes only (pids: there is" in ran.stderr
+    done = _run([*_without("pids"), "doctor", "--profile", str(profile)])
+    assert done.returncode == 1, done
+    assert states(done.stdout)["limits"] == "missing"
+
+
+def _without(controller: str) -> list[str]:
+    """The command where no control group has this controller."""
+    if os.geteuid() != 0 or not Path("/sys/fs/cgroup", controller).is_mount():
+        pytest.skip("needs root, and control groups of version 1, to take a controller away")
+    taken = f'umount /sys/fs/cgroup/{controller} && exec "$@"'
+    return ["unshare", "--mount", "sh", "-c", taken, "sh", *ARGV]
+
+
+def _limits_of_a_process(argv: Sequence[str], folder: Path) -> list[str]:
+    """Its memory in KiB, and how many processes there may be."""
+    profile = folder / "limits.toml"
     profile.write_text('[limits]\nmemory = "64MiB"\npids = 20\n')
     code = "ulimit -Hd; ulimit -Hu"
     ran = _run([*argv, "run", "--profile", str(profile), "--language", "bash", "-c", code])
-    assert (ran.returncode, ran.stdout) == (0, "65536\n20\n"), ran
+    assert ran.returncode == 0, ran
+    return ran.stdout.split()

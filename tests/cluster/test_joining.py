@@ -10,9 +10,9 @@ import anyio.to_thread
 import pytest
 
 from llm_sandbox_mcp.backends import open_backend
-from llm_sandbox_mcp.errors import CapacityReached, SandboxLost, StartFailed
+from llm_sandbox_mcp.errors import CapacityReached, EngineUnavailable, SandboxLost, StartFailed
 from tests.containers.engines import until
-from tests.engines import MIB, kubeconfig, small_profile, surroundings
+from tests.engines import MIB, changed, kubeconfig, small_profile, surroundings
 
 from .conftest import Serving
 
@@ -120,3 +120,27 @@ async def test_what_it_may_that_pods_of_ours_may_not_is_told_by_doctor(pod: Any,
         assert "container main: may gain privileges" in found["pods"][1]
         assert found["network"] == ("degraded", f"pod {NAME} has the network that it was given")
         assert (await told("none"))["pods"] == ("missing", f"there is no pod none in namespace {namespace}")
+
+
+@pytest.mark.parametrize(
+    ("own", "says"),
+    [
+        ({"join": NAME}, f"pod {NAME} has the limits that it was given; leave kubernetes.join out"),
+        (
+            {"pod_manifest": {"spec": {"containers": [{"name": "sandbox", "securityContext": {"runAsUser": 1000}}]}}},
+            "its user is 1000; leave that out of kubernetes.pod_manifest",
+        ),
+    ],
+    ids=["joined", "changed"],
+)
+async def test_where_all_limits_are_required_none_of_others_is_used(
+    namespace: str, folder: Path, own: dict[str, object], says: str
+) -> None:
+    made = small_profile("kubernetes", folder, kubernetes={"namespace": namespace, **own})
+    profile = changed(made, backend={"require_limits": True})
+    with anyio.fail_after(60):
+        async with open_backend(profile, surroundings(folder)) as backend:
+            assert {check.name: check.state for check in await backend.probe()}["limits"] == "missing"
+            with pytest.raises(EngineUnavailable, match=f"backend.require_limits is set, and {says}"):
+                async with backend.sandbox(profile.policy()):
+                    pytest.fail("there is a sandbox")

@@ -169,7 +169,7 @@ async def main():
                     tasks.start_soon(service.close_session, first.session_id)
                 closed = await service.execute("echo x; while :; do :; done", language="bash", session_id=first.session_id, on_output=close)
             statuses = stubborn.status, closed.status
-            print(os.geteuid(), checks.get("control groups"), checks["user of the machine"], first.stdout.text.strip(), second.stdout.text.strip(), *statuses)
+            print(os.geteuid(), checks["limits"], checks["user of the machine"], first.stdout.text.strip(), second.stdout.text.strip(), *statuses)
 anyio.run(main)
 """
 

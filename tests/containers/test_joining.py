@@ -6,7 +6,7 @@ import anyio
 import docker
 import pytest
 
-from llm_sandbox_mcp.errors import CapacityReached, StartFailed
+from llm_sandbox_mcp.errors import CapacityReached, EngineUnavailable, StartFailed
 from llm_sandbox_mcp.profile import Profile
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import absent, changed, docker_host, host_folder, podman_host, small_profile
@@ -82,3 +82,13 @@ async def test_one_that_is_not_there_or_does_not_run_is_named(
         async with open_service(profile) as service:
             with pytest.raises(StartFailed, match=f"container {container} does not run on {name}; start it"):
                 await service.execute("1")
+
+
+async def test_where_all_limits_are_required_none_is_joined(profile: Profile) -> None:
+    with anyio.fail_after(60):
+        async with open_service(changed(profile, backend={"require_limits": True})) as service:
+            with pytest.raises(
+                EngineUnavailable, match=r"require_limits is set, and container .* has the limits that it"
+            ):
+                await service.execute("1")
+            assert (await service.backend.limits()).state == "missing"

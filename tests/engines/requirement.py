@@ -51,7 +51,7 @@ def need_control_groups() -> None:
 
 def without_control_groups() -> list[Check]:
     """Why limits hold single processes only; nothing where they do not. `need` was asked before."""
-    return [check for check in _found.get("embedded", ()) if check.name == "control groups" and check.state != "ok"]
+    return [check for check in _found.get("embedded", ()) if check.name == "limits" and check.state != "ok"]
 
 
 def need_open_network() -> None:

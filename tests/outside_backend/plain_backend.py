@@ -59,8 +59,12 @@ class PlainBackend(base.Backend):
     async def __aexit__(self, *exc_info: object) -> None:
         pass
 
+    async def limits(self) -> Check:
+        return self._surroundings.held(Check("limits", "degraded", "no limit holds", "use another backend"))
+
     async def probe(self) -> list[Check]:
-        return [Check("plain", "degraded", "sandboxes are folders, which keeps nothing in", "use another backend")]
+        about = Check("plain", "degraded", "sandboxes are folders, which keeps nothing in", "use another backend")
+        return [about, await self.limits()]
 
     async def sweep(self) -> int:
         return 0

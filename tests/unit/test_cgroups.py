@@ -144,7 +144,7 @@ def test_limits_are_written_and_nothing_is_degraded(kernel: Kernel) -> None:
     scope(kernel, OWN)
     group = found(kernel).claim("s1").create("b1", Limits(memory=2**29, pids=64, cpus=0.5))
     directory = kernel.root / "unified/user.scope/llm-sandbox-mcp-s1/b1"
-    assert group.degraded == []
+    assert group.degraded == {}
     assert group.join_paths == [f"{directory}/cgroup.procs"]
     values = {name: (directory / name).read_text() for name in V2_FILES}
     assert values == {
@@ -174,7 +174,7 @@ def test_a_limit_that_could_not_be_set_is_reported_and_the_others_hold(kernel: K
     scope(kernel, OWN)
     kernel.refused["cpu.max"] = errno.EINVAL
     group = found(kernel).claim("s1").create("b1", Limits(memory=2**20, pids=5, cpus=1))
-    assert group.degraded == [f"cpus: {group.join_paths[0].replace('cgroup.procs', 'cpu.max')}: Invalid argument"]
+    assert group.degraded == {"cpus": f"{group.join_paths[0].replace('cgroup.procs', 'cpu.max')}: Invalid argument"}
     assert Path(group.join_paths[0]).with_name("pids.max").read_text() == "5"
 
 
@@ -192,14 +192,14 @@ def test_missing_swap_accounting_matters_only_where_there_is_swap(
 def test_a_controller_that_is_not_there_is_reported_for_each_group(kernel: Kernel) -> None:
     scope(kernel, OWN, controllers="memory pids io")
     group = found(kernel).claim("s1").create("b1", Limits(memory=2**20, cpus=1))
-    assert group.degraded == ["cpus: there is no cpu controller"]
+    assert group.degraded == {"cpus": "there is no cpu controller"}
 
 
 def test_a_controller_that_the_kernel_does_not_hand_on_is_reported_for_each_group(kernel: Kernel) -> None:
     scope(kernel, OWN)
     kernel.refused["+cpu"] = errno.EOPNOTSUPP
     group = found(kernel).claim("s1").create("b1", Limits(memory=2**20, pids=4, cpus=1))
-    assert group.degraded == ["cpus: there is no cpu controller"]
+    assert group.degraded == {"cpus": "there is no cpu controller"}
 
 
 def test_a_group_with_foreign_processes_is_left_alone_with_the_next_step(kernel: Kernel) -> None:
@@ -299,7 +299,7 @@ def test_version_1_is_taken_where_the_unified_tree_has_no_controllers(kernel: Ke
     hierarchy = version1(kernel, "memory", "pids", "cpu").claim("s1")
     assert isinstance(hierarchy, Version1)
     group = hierarchy.create("b1", Limits(memory=2**29, pids=64, cpus=2))
-    assert group.degraded == []
+    assert group.degraded == {}
     assert len(group.join_paths) == 3
     below = "app/llm-sandbox-mcp-s1/b1"
     memory, cpu = kernel.root / "memory" / below, kernel.root / "cpu" / below
@@ -312,7 +312,28 @@ def test_version_1_is_taken_where_the_unified_tree_has_no_controllers(kernel: Ke
 
 def test_a_tree_that_is_not_mounted_degrades_its_limit_only(kernel: Kernel) -> None:
     group = version1(kernel, "pids").claim("s1").create("b1", Limits(memory=2**29, pids=64))
-    assert group.degraded == ["memory: there is no memory controller"]
+    assert group.degraded == {"memory": "there is no memory controller"}
+
+
+def test_which_limits_do_not_hold_is_known_of_a_group_that_is_made_for_trial(kernel: Kernel) -> None:
+    kernel.refused["cpu.cfs_quota_us"] = errno.EINVAL
+    hierarchy = version1(kernel, "memory", "cpu").claim("s1")
+    lacking = hierarchy.lacking(Limits(memory=2**29, pids=64, cpus=2))
+    assert set(lacking) == {"pids", "cpus", "cpu_time"}
+    assert lacking["pids"] == "there is no pids controller"
+    assert lacking["cpus"].endswith("cpu.cfs_quota_us: Invalid argument")
+    assert hierarchy.close(), "the group for trial is still there"
+
+
+def test_no_group_is_made_that_lacks_a_limit_which_held_at_first(kernel: Kernel) -> None:
+    hierarchy = version1(kernel, "memory", "pids").claim("s1")
+    limits = Limits(memory=2**29, pids=64, cpus=2)
+    assert "memory" not in hierarchy.lacking(limits)
+    hierarchy.create("b1", limits).remove()
+    kernel.refused["memory.limit_in_bytes"] = errno.EINVAL
+    with pytest.raises(OSError, match=r"its limit on memory cannot be set: .*: Invalid argument"):
+        hierarchy.create("b2", limits)
+    assert hierarchy.close(), "the group is still there"
 
 
 def test_a_half_made_group_is_taken_back(kernel: Kernel) -> None:
@@ -337,7 +358,7 @@ def test_without_any_tree_every_limit_that_was_asked_for_is_degraded_with_the_re
     hierarchy = detect("", "").claim("s1")
     assert isinstance(hierarchy, Unlimited)
     group = hierarchy.create("b1", Limits(memory=1, cpus=1))
-    assert group.degraded == [f"memory: {hierarchy.reason}", f"cpus: {hierarchy.reason}"]
+    assert group.degraded == {"memory": hierarchy.reason, "cpus": hierarchy.reason}
     assert (group.join_paths, group.processes(), group.oom_kills(), group.pids_refused()) == ([], [], 0, 0)
     assert group.cpu_usage() is None
     assert group.kill()

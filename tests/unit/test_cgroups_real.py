@@ -117,7 +117,7 @@ def start(group: Group, code: str) -> subprocess.Popen[str]:
 
 def test_a_memory_bomb_is_killed_and_counted(version1: Hierarchy) -> None:
     group = version1.create("bomb", Limits(memory=64 * 2**20, pids=64, cpus=1.0))
-    assert group.degraded == []
+    assert group.degraded == {}
     with start(group, "held = []\nwhile True: held.append(bytearray(2**20))") as bomb:
         bomb.wait(30)
     assert bomb.returncode == -9

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from llm_sandbox_mcp.backends.kubernetes.loosening import loosened, rebound
+from llm_sandbox_mcp.backends.kubernetes.loosening import loosened, rebound, unlimited
 from llm_sandbox_mcp.backends.kubernetes.manifest import PodRecipe, manifest, merged
 from llm_sandbox_mcp.errors import ProfileError
 from llm_sandbox_mcp.profile import Profile, load_profile
@@ -231,6 +231,21 @@ def test_what_loosens_nothing_is_not_told(own: dict[str, Any]) -> None:
 def test_bounds_that_the_operator_changes_are_told(own: dict[str, Any], says: str) -> None:
     (said,) = rebound(manifest(RECIPE), with_own(own))
     assert said == f"{says}, whatever else the profile says"
+
+
+@pytest.mark.parametrize(
+    ("own", "says"),
+    [
+        (of_container(resources={"limits": {"memory": "8Gi"}}), ["its limit of memory is 8Gi"]),
+        (of_container(resources={"limits": {"cpu": None}}), ["its limit of cpu is none"]),
+        ({"spec": {"securityContext": {"runAsUser": 1000}}}, ["its user is 1000"]),
+        ({"spec": {"dnsPolicy": "ClusterFirst", "nodeSelector": {"pool": "a"}}}, []),
+        ({}, []),
+    ],
+    ids=str,
+)
+def test_limits_that_do_not_hold_any_more_are_told(own: dict[str, Any], says: list[str]) -> None:
+    assert unlimited(manifest(RECIPE), with_own(own)) == says
 
 
 @pytest.mark.parametrize(

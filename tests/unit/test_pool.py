@@ -51,6 +51,9 @@ class InMemory(Backend):
     async def __aexit__(self, *exc_info: object) -> None:
         pass
 
+    async def limits(self) -> Check:
+        return Check("limits", "ok", "")
+
     async def probe(self) -> list[Check]:
         return []
 

@@ -61,6 +61,7 @@ class ContainerBackend(Backend):
         self._settings = settings
         self.environment = settings.environment
         self.images = self._images = ContainerImages(settings, surroundings, self._connected)
+        self._surroundings = surroundings
         self._runtime = surroundings.runtime
         self._handlers = pack_handlers(surroundings.handlers)
         self._threads = anyio.CapacityLimiter(_THREADS)
@@ -89,13 +90,20 @@ class ContainerBackend(Backend):
     def image_of(self, language: str) -> str:
         return self._settings.join or self._settings.name(language)
 
+    async def limits(self) -> Check:
+        try:
+            engine = await self._connected()
+            return self._held(await self._in_thread(engine.limits))
+        except SandboxError as error:
+            return Check("limits", "missing", *halves(str(error)))
+
     async def probe(self) -> list[Check]:
         try:
             engine = await self._connected()
             version = await self._in_thread(engine.version)
         except SandboxError as error:
             return [Check(self.name, "missing", *halves(str(error)))]
-        rows = [Check(self.name, "ok", f"{version} at {engine.address}")]
+        rows = [Check(self.name, "ok", f"{version} at {engine.address}"), await self.limits()]
         try:
             return rows + await self._in_thread(lambda: [*engine.checks()])
         except SandboxError as error:
@@ -203,11 +211,22 @@ class ContainerBackend(Backend):
         """The engine; looked for anew as long as there is none, for it may be started later."""
         if self._engine is None:
             found = await self._in_thread(self._find)
+            try:
+                self._held(await self._in_thread(found.limits)).must_not_be_missing()
+            except BaseException:
+                await self._in_thread(found.close)
+                raise
             if self._engine is None:
                 self._engine = found
             else:  # another was as fast
                 await self._in_thread(found.close)
         return self._engine
+
+    def _held(self, limits: Check) -> Check:
+        if self._settings.join:
+            other = f"container {self._settings.join} has the limits that it was given"
+            limits = Check("limits", "degraded", other, "leave containers.join out of the profile")
+        return self._surroundings.held(limits)
 
     def _doubt(self, engine: Engine, name: str) -> None:
         """Notes a container that an engine which did not answer may have made all the same, or may yet make."""

@@ -137,6 +137,10 @@ class Engine(ABC):
         """The engine's own version; `EngineUnavailable` when it does not answer."""
 
     @abstractmethod
+    def limits(self) -> Check:
+        """Whether its control groups hold a container to each of its limits."""
+
+    @abstractmethod
     def checks(self) -> Iterator[Check]:
         """What of its settings matters to sandboxes."""
 

@@ -63,13 +63,17 @@ class EmbeddedBackend(Backend):
     async def probe(self) -> list[Check]:
         await self._ready.wait()
         launcher = self._launcher
-        rows = await probe.checks(self._bwrap, launcher)
+        rows = [*await probe.checks(self._bwrap, launcher), await self.limits()]
         return [*rows, *probe.open_network(self._slirp)] if self._slirp else rows
 
     def room(self) -> Sequence[Room]:
         count = len(self._launcher.uids) if self._launcher else 0
         uids = (Room("uids", count, "more in /etc/subuid and /etc/subgid"),) if count else ()
         return (*super().room(), *self._room, *uids)
+
+    async def limits(self) -> Check:
+        await self._ready.wait()
+        return self._held(self._launcher)
 
     async def obstacle(self) -> str:
         await self._ready.wait()
@@ -124,14 +128,22 @@ class EmbeddedBackend(Backend):
             "environments": self._surroundings.environments,
             "tools": self._surroundings.tools,
         }
+        policy = self._surroundings.policy
+        widest = _limits(policy) if policy else {}
         started = True
         while started:
             async with open_launcher() as launcher, anyio.create_task_group() as tasks:
                 tasks.start_soon(self._follow, launcher)
-                started = await launcher.start(runtime.name, runtime, shown, probe.trial(self._bwrap))
+                started = await launcher.start(runtime.name, runtime, shown, probe.trial(self._bwrap), widest)
+                limits = self._held(launcher)
                 if started:
                     self._launcher = launcher
+                if started and limits.state != "missing":
                     self._ready.set()
+                else:
+                    tasks.cancel_scope.cancel()
+            if started:
+                limits.must_not_be_missing()
         raise EngineUnavailable("the launcher of sandboxes does not start; see the server's log")
 
     async def _follow(self, launcher: Launcher) -> None:
@@ -139,6 +151,9 @@ class EmbeddedBackend(Backend):
         if self._launcher is launcher:
             # It has ended, and its sandboxes with it: from now on who asks for one waits for the next launcher.
             self._ready = anyio.Event()
+
+    def _held(self, launcher: Launcher | None) -> Check:
+        return self._surroundings.held(probe.limits(launcher))
 
     async def _engine(self) -> Launcher:
         await self._ready.wait()
@@ -182,10 +197,9 @@ class EmbeddedBackend(Backend):
             empty=stage.empty,
             terminals=stage.terminals if launcher.own_terminals else None,
         )
-        enforced = launcher.cgroups > 0
         program = shutil.which(self._bwrap) or self._bwrap
         return bubblewrap.command(
-            program, mounts, policy, interpreter=probe.INTERPRETER, enforced=enforced, landlock=self._landlock
+            program, mounts, policy, interpreter=probe.INTERPRETER, lacking=launcher.lacking, landlock=self._landlock
         )
 
 

@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,11 +44,11 @@ class Mounts:
 
 
 def command(
-    bwrap: str, mounts: Mounts, policy: Policy, *, interpreter: str, enforced: bool, landlock: int
+    bwrap: str, mounts: Mounts, policy: Policy, *, interpreter: str, lacking: Collection[str], landlock: int
 ) -> list[str]:
     """The argv that starts one sandbox.
 
-    `enforced` says whether control groups hold memory and processes, `landlock` which ABI the kernel has, or 0.
+    `lacking` are the limits that no control group holds, `landlock` is which ABI the kernel has, or 0.
     """
     return [
         bwrap,
@@ -72,7 +72,7 @@ def command(
         *("--dir", FIGURES, "--dir", LIBRARIES),
         *_tmpfs("/tmp", policy.disk, "1777"),
         *("--remount-ro", "/", "--chdir", "/"),
-        *(interpreter, "-I", "-S", "/opt/init.py", str(CONTROL_FD), _limits(policy, enforced), rules(landlock)),
+        *(interpreter, "-I", "-S", "/opt/init.py", str(CONTROL_FD), _limits(policy, lacking), rules(landlock)),
     ]
 
 
@@ -106,10 +106,14 @@ def _tmpfs(path: str, size: int, mode: str) -> tuple[str, ...]:
     return ("--perms", mode, "--size", str(size), "--tmpfs", path)
 
 
-def _limits(policy: Policy, enforced: bool) -> str:
+def _limits(policy: Policy, lacking: Collection[str]) -> str:
     # Not 0: where core_pattern starts a program, only 1 keeps the kernel from it (fs/coredump.c).
     limits = {"CORE": 1, "NOFILE": _NOFILE, "FSIZE": policy.largest_file, "MSGQUEUE": 1 << 20}
-    if not enforced:
-        # Per process and per user namespace: less than a control group gives, and `doctor` says so.
-        limits |= {"DATA": policy.memory, "NPROC": policy.pids, "CPU": math.ceil(policy.cpu_time)}
+    # Per process and per user namespace: less than a control group gives, and `doctor` says so.
+    single = {
+        "memory": ("DATA", policy.memory),
+        "pids": ("NPROC", policy.pids),
+        "cpu_time": ("CPU", math.ceil(policy.cpu_time)),
+    }
+    limits |= dict(single[name] for name in single if name in lacking)
     return ",".join(f"{name}={value}" for name, value in limits.items())

@@ -2,7 +2,7 @@
 
     hierarchy = detect().claim(server_id)
     group = hierarchy.create(sandbox_id, Limits(memory=2**29, pids=64, cpus=1.0))
-    join(group.join_paths)   # in the child, before it gives its privileges up
+    files.join(group.join_paths)   # in the child, before it gives its privileges up
 
 Groups lie below the server's own: `llm-sandbox-mcp-<server id>/<sandbox id>`. The kernel's interface is described in
 https://docs.kernel.org/admin-guide/cgroup-v2.html and https://docs.kernel.org/admin-guide/cgroup-v1/. Imported by a
@@ -56,11 +56,13 @@ class Group:
         self.version = version
         self.by_controller = by_controller
         """The directory in which each controller's files are."""
-        self.degraded: list[str] = []
+        self.degraded: dict[str, str] = {}
         """The limits that are not in force, each with its reason."""
         self._directories = list(dict.fromkeys(by_controller.values()))
-        self.join_paths = [f"{directory}/cgroup.procs" for directory in self._directories]
-        """Files into which a process writes "0" to enter."""
+        # A thread that moves itself spares the kernel a lock that holds up all forks of the machine, for 6 ms at times.
+        entrance = "tasks" if version == 1 else "cgroup.procs"
+        self.join_paths = [f"{directory}/{entrance}" for directory in self._directories]
+        """Files into which a process of one thread writes "0" to enter."""
         self._refused: int | None = None
 
     def make(self) -> None:
@@ -165,13 +167,19 @@ class Hierarchy:
         self.bases = bases
         """The server's own group, by controller."""
         self._server = ""
+        self._lacking: dict[str, str] | None = None
+        """The limits that do not hold here; None where that is not known yet."""
 
     def claim(self, server: str) -> Hierarchy:
         """Makes the server's group; gives back self, or Unlimited where the kernel refused it."""
         raise NotImplementedError
 
     def create(self, name: str, limits: Limits) -> Group:
-        """Makes a group below the claimed one. OSError when it cannot be made, for a name that is taken as well."""
+        """Makes a group below the claimed one.
+
+        OSError when it cannot be made, for a name that is taken as well, and when it lacks a limit that held in
+        `lacking()`: nothing else would hold it.
+        """
         if not self._server:
             raise RuntimeError("claim(server_id) comes before create()")
         group = self._group(self._server, plain(name))
@@ -180,10 +188,27 @@ class Hierarchy:
             if getattr(limits, limit) is None:
                 continue
             if (directory := group.by_controller.get(controller)) is None:
-                group.degraded.append(f"{limit}: {self.reason or f'there is no {controller} controller'}")
-            else:
-                group.degraded += [f"{limit}: {failure}" for failure in _apply(directory, settings)]
+                group.degraded[limit] = self.reason or f"there is no {controller} controller"
+            elif failures := _apply(directory, settings):
+                group.degraded[limit] = ", ".join(failures)
+        for limit, reason in group.degraded.items():
+            if self._lacking is not None and limit not in self._lacking:
+                group.remove()
+                raise OSError(f"its limit on {limit} cannot be set: {reason}")
         return group
+
+    def lacking(self, widest: Limits) -> dict[str, str]:
+        """The limits that groups made here do not hold, each with its reason, as one made for trial shows.
+
+        `cpu_time`, which is counted and not limited, is among them where nobody counts.
+        """
+        group = self.create("trial", widest)
+        try:
+            uncounted = {"cpu_time": "nobody counts it"} if group.cpu_usage() is None else {}
+            self._lacking = {**group.degraded, **uncounted}
+            return self._lacking
+        finally:
+            group.remove()
 
     def close(self) -> bool:
         """Removes the server's group; False while sandboxes are left in it."""

@@ -4,8 +4,9 @@ bubblewrap ties a sandbox's life to the thread that started it, forking a large 
 group and dropping privileges must happen between fork and exec. So the server starts this process once, as
 `python -m llm_sandbox_mcp.backends.embedded.launcher CONTROL_FD`, and asks it by JSON packets:
 
-    {"op": "start", "server", "runtime", "shown": {name: folder}, "trial": argv}
-                                                      ->  {"event": "ready", "cgroups": version, "reason",
+    {"op": "start", "server", "runtime", "shown": {name: folder}, "trial": argv, "limits"}
+                                                      ->  {"event": "ready", "cgroups": version,
+                                                           "lacking": {limit: reason},
                                                            "uids": [first, count], "shared": reason, "places",
                                                            "terminals": whether sandboxes have their own}
     {"op": "launch", "id", "argv", "uid", "limits"}   + the control socket of the sandbox
@@ -31,7 +32,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from .. import libc
-from . import cgroups, connecting, terminals, uids
+from . import cgroup_files, cgroups, connecting, terminals, uids
 from .cgroup_detect import detect
 
 CONTROL_FD = 3
@@ -42,6 +43,8 @@ SECCOMP = "seccomp.bpf"
 """The program that filters system calls, in the folder that is shown as `stage`."""
 
 _ROOTS_UIDS = (200_000, 65_536)
+_TRIAL = {"memory": 1 << 30, "pids": 64, "cpus": 1.0}
+"""Limits that are tried where it is not said what the most of them will be."""
 _PACKET = 1 << 18
 _LOG_BYTES = 2000
 _REMOVAL_RETRY_MS = 20
@@ -161,10 +164,11 @@ class Launcher:
         if found.sweep(lambda server: bool(server != request["server"])):
             self._left = found.groups(request["server"])
         self._hierarchy = found.claim(request["server"])
+        lacking = self._hierarchy.lacking(cgroups.Limits(**{**_TRIAL, **request["limits"]}))
         given, shared, places = self._take_uids(request["shown"], request["trial"])
         self._stage = places["stage"]
         self._own_terminals = terminals.can_be_owned(self._stage, self._shares)
-        groups = {"cgroups": self._hierarchy.version, "reason": self._hierarchy.reason}
+        groups = {"cgroups": self._hierarchy.version, "lacking": lacking}
         own = self._own_terminals
         self._send(event="ready", uids=given, shared=shared, places=places, terminals=own, **groups)
 
@@ -292,9 +296,7 @@ def _leave_launcher(log: int) -> None:
 
 def _give_up_privileges(uid: int | None, group: cgroups.Group | None) -> None:
     """Makes this process, just forked, one of a sandbox: in its group, of its user, and gone with this launcher."""
-    for path in group.join_paths if group else ():
-        with open(path, "wb", buffering=0) as file:
-            file.write(b"0")
+    cgroup_files.join(group.join_paths if group else ())
     if uid is not None:
         os.setgroups([])
         os.setresgid(uid, uid, uid)

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import anyio
@@ -55,8 +56,9 @@ class Launcher:
         self._launched: dict[str, Launched] = {}
         self._ready = anyio.Event()
         self.cgroups = 0
-        """Version of the control groups in use; 0 where limits are only those of single processes."""
-        self.reason = ""
+        """Version of the control groups in use; 0 where there are none."""
+        self.lacking: Mapping[str, str] = {}
+        """The limits that they do not hold, with the reasons: "cause; next step"."""
         self.uids = range(0)
         """Those that sandboxes can have, none of which is the server's; empty where theirs is."""
         self.shared = ""
@@ -67,14 +69,22 @@ class Launcher:
         """Whether each sandbox has pseudo-terminals of its own."""
         self.gone = False
 
-    async def start(self, server: str, runtime: Path, shown: Mapping[str, Path], trial: Sequence[str]) -> bool:
+    async def start(
+        self,
+        server: str,
+        runtime: Path,
+        shown: Mapping[str, Path],
+        trial: Sequence[str],
+        limits: Mapping[str, float] = MappingProxyType({}),
+    ) -> bool:
         """Tells the launcher whose it is; returns when it is ready, false when it ended instead.
 
         `shown` are folders that sandboxes will see, with the program that filters system calls in `stage`; `trial` is
-        what has to succeed for an ordinary user's sandboxes to have uids of their own.
+        what has to succeed for an ordinary user's sandboxes to have uids of their own, `limits` are the widest of any.
         """
         folders = {name: str(path) for name, path in shown.items()}
-        request = {"op": "start", "server": server, "runtime": str(runtime), "shown": folders, "trial": trial}
+        about = {"shown": folders, "trial": trial, "limits": dict(limits)}
+        request = {"op": "start", "server": server, "runtime": str(runtime), **about}
         with contextlib.suppress(EngineUnavailable):
             await self._send(request)
             await self._ready.wait()
@@ -157,7 +167,7 @@ class Launcher:
     def _take(self, event: dict[str, Any]) -> None:
         match event["event"]:
             case "ready":
-                self.cgroups, self.reason, self.shared = event["cgroups"], event["reason"], event["shared"]
+                self.cgroups, self.lacking, self.shared = event["cgroups"], event["lacking"], event["shared"]
                 first, count = event["uids"]
                 self.uids = range(first, first + count)
                 self.own_terminals = event["terminals"]

@@ -11,7 +11,7 @@ from typing import Any
 import anyio.to_thread
 
 from .. import system_calls
-from ..base import Check
+from ..base import Check, halves
 from . import connecting, landlock, terminals
 from .bubblewrap import system
 from .launching import Launcher
@@ -25,6 +25,7 @@ _UNPRIVILEGED = "proc/sys/kernel/unprivileged_userns_clone"
 _APPARMOR = "proc/sys/kernel/apparmor_restrict_unprivileged_userns"
 _PROFILE = "/etc/apparmor.d/bwrap-userns-restrict"
 _MAXIMUM = "proc/sys/user/max_user_namespaces"
+_HAND_ON = "have the machine hand these controllers on to the server's control group"
 _CONTAINER_MARKS = (".dockerenv", "run/.containerenv")
 
 
@@ -36,24 +37,26 @@ def obstacle(bwrap: str) -> str | None:
 async def checks(bwrap: str, launcher: Launcher | None) -> list[Check]:
     """Each layer of isolation, and whether it is on."""
     rows = [*await anyio.to_thread.run_sync(_essentials, bwrap), _landlock()]
-    cgroups, reason = 0, "the launcher did not start"
     if launcher is not None:
         rows += [_uids(launcher), _terminals(launcher)]
-        cgroups, reason = launcher.cgroups, launcher.reason
-    if not cgroups:
-        rows.append(
-            Check(
-                "control groups",
-                "degraded",
-                f"limits hold for single processes only, and for no memory that they share: {reason}",
-                "the step named there",
-            )
-        )
-    else:
-        rows.append(
-            Check("control groups", "ok", f"version {cgroups}: memory, processes and processors of a sandbox together")
-        )
     return rows
+
+
+def limits(launcher: Launcher | None) -> Check:
+    """Whether limits hold for all processes of a sandbox together, and which do not."""
+    if launcher is None:
+        return Check("limits", "degraded", "the launcher did not start", "see the rows above")
+    if not launcher.lacking:
+        said = f"memory, processes and processors, by control groups of version {launcher.cgroups}"
+        return Check("limits", "ok", said)
+    causes = {halves(reason)[0]: halves(reason)[1] for reason in launcher.lacking.values()}
+    step = next(filter(None, causes.values()), _HAND_ON)
+    if not launcher.cgroups:
+        said = f"they hold for single processes only, and for no memory that these share: {', '.join(causes)}"
+    else:
+        lacking = ", ".join(f"{limit}: {halves(reason)[0]}" for limit, reason in launcher.lacking.items())
+        said = f"some hold for single processes only ({lacking})"
+    return Check("limits", "degraded", said, step)
 
 
 def _essentials(bwrap: str) -> list[Check]:

@@ -20,7 +20,7 @@ from .checks import joined_checks, network_check, pods_check
 from .connection import Connection
 from .joining import Joining
 from .leases import SERVER
-from .loosening import loosened, rebound
+from .loosening import loosened, rebound, unlimited
 from .manifest import PodRecipe, manifest, merged
 from .network import denied_by_policy, denied_in_fact
 from .pod import Pod
@@ -48,6 +48,7 @@ class PodBackend(Backend):
     def __init__(self, settings: Kubernetes, surroundings: Surroundings) -> None:
         self._settings = settings
         self.environment = settings.environment
+        self._surroundings = surroundings
         self._environ = surroundings.environ
         self._server = surroundings.runtime.name
         self._handlers = pack_handlers(surroundings.handlers)
@@ -82,6 +83,20 @@ class PodBackend(Backend):
             return f"pod {self._settings.join}"
         return self._settings.images.get(language) or self._settings.image.replace("{language}", language)
 
+    async def limits(self) -> Check:
+        return self._surroundings.held(self._limits())
+
+    def _limits(self) -> Check:
+        if joined := self._settings.join:
+            fix = "leave kubernetes.join out of the profile"
+            return Check("limits", "degraded", f"pod {joined} has the limits that it was given", fix)
+        recipe = self._recipe(_EXAMPLE, "image", "sandbox")
+        if said := unlimited(manifest(recipe), self._manifest("sandbox", recipe)):
+            fix = "leave that out of kubernetes.pod_manifest in the profile"
+            return Check("limits", "degraded", ", ".join(said), fix)
+        who = "memory and processors by the node's control groups, processes by a user of its own"
+        return Check("limits", "ok", who)
+
     async def probe(self) -> list[Check]:
         try:
             api = await self.connected()
@@ -95,9 +110,10 @@ class PodBackend(Backend):
         return [Check(self.name, "ok", where), *await self._checks(api)]
 
     async def _checks(self, api: Api) -> list[Check]:
+        limits = await self.limits()
         if self._settings.join:
-            return await joined_checks(api, self._settings.join)
-        return [pods_check(self._loosened()), await network_check(api, self._settings.network)]
+            return [limits, *await joined_checks(api, self._settings.join)]
+        return [limits, pods_check(self._loosened()), await network_check(api, self._settings.network)]
 
     def _loosened(self) -> list[str]:
         recipe = self._recipe(_EXAMPLE, "image", "sandbox")
@@ -122,6 +138,7 @@ class PodBackend(Backend):
     @asynccontextmanager
     async def sandbox(self, policy: Policy, image: str = "") -> AsyncIterator[Sandbox]:
         api = await self.connected()
+        (await self.limits()).must_not_be_missing()
         image = image or self.image_of("python")
         if self._settings.join:
             async with self._joining.sandbox(api, policy, image, self._tasks) as joined:

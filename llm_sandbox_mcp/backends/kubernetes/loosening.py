@@ -64,6 +64,9 @@ _ANNOTATIONS = re.compile(r"k8s|kubernetes|cni|cdi|nri|cri-o|containerd|kata|gvi
 """In the names of annotations that a cluster's own programs, runtimes and plugins act upon."""
 _HARMLESS_ANNOTATIONS = ("cluster-autoscaler.kubernetes.io/", "kubectl.kubernetes.io/")
 
+_HELD = ("its limit of cpu", "its limit of memory", "its user")
+"""The last is by whom its processes are counted."""
+
 
 def loosened(pod: Json) -> Iterator[str]:
     """What of a pod is looser than ours, one line each."""
@@ -160,6 +163,12 @@ def rebound(ours: Json, merged: Json) -> Iterator[str]:
     for what, bound in _bounds(ours).items():
         if bound is not None and after.get(what) != bound:
             yield f"{what} is {after.get(what) or 'none'}, whatever else the profile says"
+
+
+def unlimited(ours: Json, merged: Json) -> list[str]:
+    """The limits of a policy that such a pod is not held to, each with what holds in its place."""
+    before, after = _bounds(ours), _bounds(merged)
+    return [f"{what} is {after[what] or 'none'}" for what in _HELD if after[what] != before[what]]
 
 
 def _bounds(pod: Json) -> dict[str, object]:

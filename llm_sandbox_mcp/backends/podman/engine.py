@@ -69,20 +69,22 @@ class PodmanEngine(Engine):
             raise self.stranger()
         return f"Podman {self._version}"
 
-    def checks(self) -> Iterator[Check]:
+    def limits(self) -> Check:
         with self._edge("asking for its settings"):
             host = self._get("/info")["host"]
         lacking = [name for name in ("memory", "pids", "cpu") if name not in (host.get("cgroupControllers") or ())]
         version = str(host.get("cgroupVersion", "")).removeprefix("v")
-        security = host.get("security") or {}
-        if security.get("rootless") and version != "2":
+        if (host.get("security") or {}).get("rootless") and version != "2":
             fix = "start the machine with control groups of version 2, or use a service of root's"
-            yield Check("limits", "degraded", "an ordinary user has no control groups of version 1", fix)
-        elif lacking and version == "2":
+            return Check("limits", "degraded", "an ordinary user has no control groups of version 1", fix)
+        if lacking and version == "2":
             fix = "delegate these controllers to the user: systemctl edit user@.service, [Service] Delegate=yes"
-            yield Check("limits", "degraded", f"the engine does not limit {', '.join(lacking)}", fix)
-        else:
-            yield Check("limits", "ok", f"memory, processes and processors, by control groups of version {version}")
+            return Check("limits", "degraded", f"the engine does not limit {', '.join(lacking)}", fix)
+        return Check("limits", "ok", f"memory, processes and processors, by control groups of version {version}")
+
+    def checks(self) -> Iterator[Check]:
+        with self._edge("asking for its settings"):
+            security = self._get("/info")["host"].get("security") or {}
         if security.get("seccompEnabled") and self._seccomp is None:
             fix = "a service on this machine takes ours, which is stricter"
             yield Check("seccomp", "degraded", "the engine's own profile, which allows user namespaces", fix)
