@@ -3,6 +3,7 @@
 No code runs on it; it is for tests of all that stands above an engine, in milliseconds and on a clock that jumps.
 """
 
+import asyncio
 import math
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -20,6 +21,10 @@ from ..backends.listening import Listener
 from ..backends.listing import Files
 from ..errors import ListeningFailed, SandboxError, SandboxLost, StartFailed
 from ..policy import Policy
+from ..profile import Profile
+from ..service import Service
+from ..wiring import open_service
+from .clock import JumpingLoop
 from .script import Interpreter
 
 HANDLERS = Path(__file__).with_name("handlers")
@@ -47,6 +52,16 @@ async def script(process: "MemoryProcess") -> int:
 
 
 PROGRAMS: Mapping[str, Program] = {"true": true, "script": script}
+
+
+@asynccontextmanager
+async def open_in_memory(profile: Profile, engine: "MemoryBackend") -> AsyncIterator[Service]:
+    """A service on such a backend, whatever engine the profile names; on a clock that jumps threads are waited for."""
+    loop = asyncio.get_running_loop()
+    if isinstance(loop, JumpingLoop):
+        await loop.wait_for_threads()
+    async with open_service(profile, make=lambda *_: engine) as service:
+        yield service
 
 
 class MemoryBackend(Backend):

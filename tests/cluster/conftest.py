@@ -1,7 +1,7 @@
 """A service on the tests' cluster, in a namespace of its own."""
 
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -10,22 +10,12 @@ import anyio.to_thread
 import pytest
 
 from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.testing.fixtures import anyio_backend, folder  # noqa: F401
 from llm_sandbox_mcp.wiring import open_service
 from tests.containers.engines import until
-from tests.engines import host_folder, kubeconfig, need, small_profile
+from tests.engines import kubeconfig, need, small_profile
 
 Serving = Callable[..., AbstractAsyncContextManager[Service]]
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    with host_folder() as made:
-        yield made
 
 
 @pytest.fixture

@@ -12,9 +12,8 @@ import pytest
 from llm_sandbox_mcp.backends import open_backend
 from llm_sandbox_mcp.backends.base import Sandbox
 from llm_sandbox_mcp.profile import Profile
-from llm_sandbox_mcp.service import Service
-from llm_sandbox_mcp.wiring import open_service
-from tests.engines import absent, docker_host, host_folder, need, podman_host, spare, surroundings
+from llm_sandbox_mcp.testing.fixtures import folder, service  # noqa: F401
+from tests.engines import absent, docker_host, need, podman_host, spare, surroundings
 
 HOSTS = {"docker": docker_host, "podman": podman_host}
 
@@ -24,12 +23,6 @@ def swept() -> Iterator[None]:
     """What the packages of engines left open when theirs went is found here, where it is expected, and not in a later test."""
     yield
     gc.collect()
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    with host_folder() as made:
-        yield made
 
 
 @pytest.fixture(scope="package")
@@ -82,16 +75,8 @@ def broken(client: docker.DockerClient, request: pytest.FixtureRequest) -> Itera
 
 
 @pytest.fixture
-async def service(anyio_backend: str, profile: Profile) -> AsyncIterator[Service]:
-    """A service with the profile that a test's file has as a fixture."""
-    with anyio.fail_after(60):
-        async with open_service(profile) as opened:
-            yield opened
-
-
-@pytest.fixture
 async def sandbox(anyio_backend: str, profile: Profile, folder: Path) -> AsyncIterator[Sandbox]:
-    """One sandbox of the same."""
+    """One of the image that Python has."""
     with anyio.fail_after(60):
         backend = open_backend(profile, surroundings(folder))
         async with backend, backend.sandbox(profile.limits.policy(), backend.image_of("python")) as opened:

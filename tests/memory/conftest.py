@@ -1,6 +1,5 @@
 """A service on the backend in memory, on a clock that jumps."""
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,10 +9,9 @@ import pytest
 from llm_sandbox_mcp.profile import Profile
 from llm_sandbox_mcp.results import Execution
 from llm_sandbox_mcp.service import Service
-from llm_sandbox_mcp.testing.clock import BACKEND, JumpingLoop
-from llm_sandbox_mcp.testing.memory import HANDLERS, MemoryBackend
+from llm_sandbox_mcp.testing.clock import BACKEND
+from llm_sandbox_mcp.testing.memory import HANDLERS, MemoryBackend, open_in_memory
 from llm_sandbox_mcp.testing.profiles import small_profile
-from llm_sandbox_mcp.wiring import open_service
 
 
 async def run(service: Service, code: str, **options: Any) -> Execution:
@@ -45,8 +43,5 @@ def engine() -> MemoryBackend:
 
 @pytest.fixture
 async def service(profile: Profile, engine: MemoryBackend) -> AsyncIterator[Service]:
-    loop = asyncio.get_running_loop()
-    assert isinstance(loop, JumpingLoop)
-    await loop.wait_for_threads()
-    async with open_service(profile, make=lambda *_: engine) as opened:
+    async with open_in_memory(profile, engine) as opened:
         yield opened

@@ -16,9 +16,8 @@ from llm_sandbox_mcp.errors import EngineUnavailable, SandboxLost, Unavailable
 from llm_sandbox_mcp.results import Execution
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.testing.clock import JumpingLoop
-from llm_sandbox_mcp.testing.memory import HANDLERS, MemoryBackend
+from llm_sandbox_mcp.testing.memory import HANDLERS, MemoryBackend, open_in_memory
 from llm_sandbox_mcp.testing.profiles import small_profile
-from llm_sandbox_mcp.wiring import open_service
 from tests.effort import EFFORT
 
 from .conftest import run
@@ -67,12 +66,9 @@ class Sessions(RuleBasedStateMachine):
         return serving
 
     async def serve(self, opened: asyncio.Event) -> None:
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, JumpingLoop)
-        await loop.wait_for_threads()
         with tempfile.TemporaryDirectory() as folder:
             profile = small_profile("embedded", Path(folder), **TABLES)
-            async with open_service(profile, make=lambda *_: self.engine) as self.service:
+            async with open_in_memory(profile, self.engine) as self.service:
                 opened.set()
                 await self.closing.wait()
 
