@@ -18,6 +18,7 @@ from .escaping import one_line
 from .execution import Outcome
 from .images import identify
 from .media import mime_type
+from .messages import Note, Step
 from .protocol import Report
 from .results import Artifact, StoreStatistics
 from .sections import ArtifactLimits
@@ -90,7 +91,7 @@ class ArtifactStore:
         """An artifact and its content; `UnknownArtifact` when it is not kept."""
         kept = self._kept.get((session_id, name))
         if kept is None:
-            raise UnknownArtifact(f"no artifact {quoted(name)} in this session; get_artifacts lists what there is")
+            raise UnknownArtifact(f"no artifact {quoted(name)} in this session", Step.OTHER_ARTIFACT)
         return kept.artifact, await anyio.Path(kept.file).read_bytes()
 
     async def put(self, session_id: str, name: str, content: bytes) -> Artifact:
@@ -136,14 +137,14 @@ class ArtifactStore:
 
     async def collect(
         self, session_id: str, run: int, sandbox: Sandbox | None, outcome: Outcome, shown: int
-    ) -> tuple[list[Artifact], list[str]]:
+    ) -> tuple[list[Artifact], list[Note]]:
         """Keeps what a run left behind, and gives a note for each thing that could not be kept.
 
         That is files and figures of its report, taken out of the sandbox if there still is one, and each stream that is
         longer than what is shown of it.
         """
         found: list[Artifact] = []
-        notes: list[str] = []
+        notes: list[Note] = []
         report = outcome.report if sandbox is not None else None
         long = {name: data for name, data in _streams(outcome) if len(data) > shown}
         if not long and (report is None or not (report.files or report.figures or report.files_omitted)):
@@ -155,14 +156,17 @@ class ArtifactStore:
             if sandbox is not None and report is not None:
                 await self._collect(session_id, sandbox, report, found, notes)
         except (SandboxLost, Unavailable) as error:
-            notes.append(f"some files were not kept: {error}")
+            notes.append(Note("artifacts_lost", f"some files were not kept: {error.cause}", error.step))
         kept = [artifact for artifact in found if self._has(session_id, artifact)]
         most, size = self._limits.store_files, format_size(self._limits.store)
-        bounds = f"{most} files of {size} are kept of all sessions together: make fewer, or smaller ones"
+        bounds = f"{most} files of {size} are kept of all sessions together"
+        step = "make fewer, or smaller ones"
         if gone := len(found) - len(kept):
-            notes.append(f"{gone} files of this run made room for others; {bounds}")
+            cause = f"{gone} files of this run made room for others; {bounds}"
+            notes.append(Note("artifacts_lost", cause, step, number=gone))
         elif lost := before - {artifact.name for artifact in self.of_session(session_id)}:
-            notes.append(f"{len(lost)} earlier artifacts of this session made room; {bounds}")
+            cause = f"{len(lost)} earlier artifacts of this session made room; {bounds}"
+            notes.append(Note("artifacts_replaced", cause, step, number=len(lost)))
         return kept, notes
 
     def _has(self, session_id: str, artifact: Artifact) -> bool:
@@ -170,15 +174,15 @@ class ArtifactStore:
         return kept is not None and kept.artifact is artifact
 
     async def _collect(
-        self, session_id: str, sandbox: Sandbox, report: Report, found: list[Artifact], notes: list[str]
+        self, session_id: str, sandbox: Sandbox, report: Report, found: list[Artifact], notes: list[Note]
     ) -> None:
         files = [name for name in report.files if _is_inner(name)]
         figures = [name for name in report.figures if _is_inner(name)]
         most = self._limits.files
         omitted = report.files_omitted + max(0, len(files) + len(figures) - most)
         if omitted:
-            bound = f"at most {most} are per run: put them into one"
-            notes.append(f"{omitted} more files were changed and not kept; {bound}")
+            cause = f"{omitted} more files were changed and not kept; at most {most} are per run"
+            notes.append(Note("artifacts_omitted", cause, "put them into one", number=omitted))
         figures = figures[:most]
         for folder, names in ((FIGURES, figures), (WORKDIR, files[: most - len(figures)])):
             await self._take(session_id, sandbox, folder, names, found, notes)
@@ -190,7 +194,7 @@ class ArtifactStore:
         folder: str,
         names: Sequence[str],
         found: list[Artifact],
-        notes: list[str],
+        notes: list[Note],
     ) -> None:
         if not names:
             return
@@ -203,16 +207,17 @@ class ArtifactStore:
             expected.discard(member.name)
             if member.size > limit:
                 size = format_size(member.size)
-                most = f"the limit is {format_size(limit)}: write less, or more than one file"
-                notes.append(f"{one_line(member.name)} ({size}) was not kept; {most}")
+                cause = f"{one_line(member.name)} ({size}) was not kept; the limit is {format_size(limit)}"
+                step = "write less, or more than one file"
+                notes.append(Note("artifact_too_large", cause, step, name=member.name, size=member.size, limit=limit))
             else:
                 found.append(await self.put(session_id, member.name, bytes(member.content)))
 
         await copying.copy_out(sandbox, folder, names, limit, take)
         if expected:
-            notes.append(
-                f"{len(expected)} changed files could not be read: {one_line(', '.join(sorted(expected)))[:200]}"
-            )
+            some = one_line(", ".join(sorted(expected)))[:200]
+            cause = f"{len(expected)} changed files could not be read: {some}"
+            notes.append(Note("artifacts_unreadable", cause, number=len(expected)))
 
 
 def _streams(outcome: Outcome) -> Sequence[tuple[str, bytes]]:

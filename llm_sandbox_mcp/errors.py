@@ -4,6 +4,12 @@ A non-zero exit, an exception in user code, a timeout, exhausted memory and cut 
 an `Execution`. Messages are one line: the cause, then the next step.
 """
 
+import re
+
+from .messages import joined
+
+_WORD = re.compile(r"(?<=[a-z])(?=[A-Z])")
+
 
 def quoted(text: str, limit: int = 60) -> str:
     """A name or path that a caller or a sandbox chose, for a message: in quotes, on one line, cut where it is long."""
@@ -13,7 +19,21 @@ def quoted(text: str, limit: int = 60) -> str:
 
 
 class SandboxError(Exception):
-    """Any error that this package raises on purpose."""
+    """Any error that this package raises on purpose; a `Message`.
+
+    `cause` alone is the whole line where its next step is the same for every caller.
+    """
+
+    def __init__(self, cause: str = "", step: str = "", **facts: object) -> None:
+        super().__init__(joined(cause, step))
+        self.cause = cause
+        self.step = step
+        self.facts = facts
+
+    @property
+    def code(self) -> str:
+        """Such as unknown_session: the class in words."""
+        return _WORD.sub("_", type(self).__name__).lower()
 
 
 class ProfileError(SandboxError):
@@ -49,6 +69,10 @@ class UnknownArtifact(RequestError):
 
 class BadPath(RequestError):
     """A path leaves the place it must stay in."""
+
+
+class BadHostPath(BadPath):
+    """A file on the server's own machine may not, or cannot, be read or written."""
 
 
 class UnknownFile(BadPath):

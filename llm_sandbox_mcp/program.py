@@ -163,11 +163,10 @@ async def start_kernel(sandbox: Sandbox, places: Places) -> Kernel | Program:
     if lacking := await sandbox.lacking(handler.requires.commands, places.env(sandbox.path)):
         step = handler.requires.install or "install it"
         if sandbox.image:
-            build = f"make its image: llm-sandbox-mcp images build --language {handler.name}"
-            step = f"leave session_id out for a sandbox of its own, or {build}"
+            step = f"use a session of its own for {handler.name}, or make its image: llm-sandbox-mcp images build"
             if handler.environment is not None:
                 step += ", or say where it is: containers.environment, or kubernetes.environment, in the profile"
-        raise StartFailed(f"{handler.name} needs {', '.join(lacking)}, which {sandbox.origin} does not have; {step}")
+        raise StartFailed(f"{handler.name} needs {', '.join(lacking)}, which {sandbox.origin} does not have", step)
     if handler.build is not None:
         return Program(sandbox, places, handler.build)
     assert handler.runner is not None  # the handler's model has one of the two

@@ -5,26 +5,30 @@ from collections.abc import Mapping
 
 from .errors import InvalidArgument, quoted
 from .languages import Language
+from .messages import Note, Step
 from .units import format_size
 
 _VARIABLES_MAX = 1 << 20
 """Bytes of all variables of one run as JSON."""
 
 
-def readable(code: str, limit: int) -> tuple[str, list[str]]:
+def readable(code: str, limit: int) -> tuple[str, list[Note]]:
     """Code as it can be sent, with a note where characters had to be replaced."""
     size = len(code.encode(errors="surrogatepass"))
     if not code.strip():
         raise InvalidArgument("code is empty; give the source to run")
     if size > limit:
         raise InvalidArgument(
-            f"code has {size} bytes; the limit is {limit} ({format_size(limit)}): put data into a file with copy_file"
+            f"code has {size} bytes; the limit is {limit} ({format_size(limit)})",
+            Step.DATA_AS_FILE,
+            size=size,
+            limit=limit,
         )
     try:
         code.encode()
         return code, []
     except UnicodeEncodeError:
-        note = "characters of the code that are not valid Unicode were replaced by '?'"
+        note = Note("code_replaced", "characters of the code that are not valid Unicode were replaced by '?'")
         return code.encode(errors="replace").decode(), [note]
 
 
@@ -45,8 +49,10 @@ def sendable(variables: Mapping[str, object], language: Language) -> Mapping[str
         raise InvalidArgument(f"variables must be JSON values: {error}; send null or text for it") from error
     if len(text) > _VARIABLES_MAX:
         raise InvalidArgument(
-            f"variables have {len(text)} bytes; the limit is {_VARIABLES_MAX} ({format_size(_VARIABLES_MAX)}): "
-            "put data into a file with copy_file"
+            f"variables have {len(text)} bytes; the limit is {_VARIABLES_MAX} ({format_size(_VARIABLES_MAX)})",
+            Step.DATA_AS_FILE,
+            size=len(text),
+            limit=_VARIABLES_MAX,
         )
     clean: dict[str, object] = json.loads(text)
     return clean

@@ -4,6 +4,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from .messages import Note
+
 Status = Literal[
     "ok",
     "error",
@@ -101,7 +103,7 @@ class Execution:
     session_state: SessionState
     artifacts: tuple[Artifact, ...] = ()
     """New or changed in this run."""
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     """One line each: what was cut, lost, or hit, and what to do about it."""
     told: Told | None = None
     """What its names stand for and its error as data; where that was asked for, and the interpreter still there."""

@@ -16,6 +16,7 @@ from .kernel import Places
 from .languages import Language, Languages
 from .libraries.installing import Installer
 from .libraries.preparing import Preparer
+from .messages import Note, Step
 from .policy import OF_RUN, narrow
 from .pool import Pool
 from .profile import Profile
@@ -143,7 +144,7 @@ class Service:
                 )
                 outcome = ran.outcome
                 if ran.loss is not None:
-                    notes.append(f"started fresh: since an earlier run {ran.loss}")
+                    notes.append(Note("started_fresh", f"started fresh: since an earlier run {ran.loss}"))
                 status = status_of(outcome, ran.usage, ran.fullness, policy)
                 if outcome.ending == "lost" and status == "error":
                     raise await sandbox.loss() or SandboxLost(
@@ -326,7 +327,7 @@ class Service:
             self._audit.note(event, language=language.name, reason=str(denied))
             raise
 
-    async def _judge(self, language: Language, code: str) -> list[str]:
+    async def _judge(self, language: Language, code: str) -> list[Note]:
         """What the rules warn of; nothing is said of no code."""
         return await self._checker.check(language, readable(code, self.profile.limits.code)[0]) if code else []
 
@@ -366,9 +367,8 @@ class Service:
         if not session_id:
             return self._sessions.open(language.name, narrow(self._policy, lower or {}))
         if lower:
-            raise InvalidArgument(
-                f"{', '.join(sorted(lower))} can be lowered for a new session only; leave session_id out to open one"
-            )
+            limits = ", ".join(sorted(lower))
+            raise InvalidArgument(f"{limits} can be lowered for a new session only", Step.OPEN_SESSION)
         return self._sessions.get(session_id)
 
     def _close(self, session: Session) -> None:

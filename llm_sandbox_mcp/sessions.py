@@ -17,6 +17,7 @@ from .errors import CapacityReached, SandboxLost, UnknownSession, quoted
 from .execution import Outcome
 from .kernel import Kernel, Places
 from .leases import Lease
+from .messages import Step
 from .overtime import Overtime
 from .pace import Pace
 from .policy import Policy
@@ -94,7 +95,7 @@ class Session:
         try:
             async with self._turn:
                 if self.closed:
-                    raise UnknownSession(_unknown(self.id))
+                    raise _unknown(self.id)
                 self._deadline = anyio.current_time() + self.policy.timeout
                 if self._lease is not None:
                     self._overtime.forget(self._lease.sandbox)
@@ -124,14 +125,14 @@ class Session:
                 self.loss = await self._let_go(name)
         if self._lease is None:
             if self.closed:  # while what uses it waited for something else: a sandbox for nobody
-                raise UnknownSession(_unknown(self.id))
+                raise _unknown(self.id)
             if not self._counted:
                 self._starts.take()
             self._counted = False
             lease = await self._pool.acquire(self._language, self.policy)
             if self.closed:
                 lease.release()
-                raise UnknownSession(_unknown(self.id))
+                raise _unknown(self.id)
             self._lease = lease
             if lease.kernel is not None:
                 self._kernels[self._language] = lease.kernel
@@ -324,7 +325,7 @@ class Sessions:
         """The live session of that id, or `UnknownSession`."""
         session = self._live.get(session_id)
         if session is None:
-            raise UnknownSession(_unknown(session_id, self._limits.idle_timeout))
+            raise _unknown(session_id, self._limits.idle_timeout)
         return session
 
     def close(self, session_id: str) -> None:
@@ -380,9 +381,7 @@ def _full(most: int, room: Room, how: str) -> str:
     )
 
 
-def _unknown(session_id: str, idle_timeout: float | None = None) -> str:
+def _unknown(session_id: str, idle_timeout: float | None = None) -> UnknownSession:
     after = f" after {format_duration(idle_timeout)} without use" if idle_timeout is not None else ""
-    return (
-        f"session {quoted(session_id, 40)} is not open: it was closed, expired{after}, or never existed; "
-        "call without session_id to open a new one"
-    )
+    cause = f"session {quoted(session_id, 40)} is not open: it was closed, expired{after}, or never existed"
+    return UnknownSession(cause, Step.OPEN_SESSION, session=session_id)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 from .backends.base import Fullness, Usage
 from .execution import Outcome
+from .messages import Note, Step
 from .policy import Policy
 from .protocol import decode_values
 from .results import Output, Raised, Status, Told
@@ -34,7 +35,7 @@ def overcrowded(fullness: Fullness, policy: Policy) -> bool:
 
 
 def limits_hit(usage: Usage, fullness: Fullness, policy: Policy) -> dict[Status, str]:
-    """A line for each limit that was reached, as far as counters and folders tell, whatever ran into it."""
+    """The cause for each limit that was reached, as far as counters and folders tell, whatever ran into it."""
     lines: dict[Status, str] = {}
     if usage.oom_kills:
         lines["out_of_memory"] = f"the memory limit of {format_size(policy.memory)} was reached"
@@ -99,38 +100,42 @@ def exit_code_of(outcome: Outcome) -> int:
 
 def notes_of(
     outcome: Outcome, usage: Usage, fullness: Fullness, status: Status, policy: Policy, timeout: float
-) -> list[str]:
+) -> list[Note]:
     """One line for each limit that was hit and for state that was lost, with the next step."""
     notes = []
     hit = limits_hit(usage, fullness, policy)
     match status:
         case "timeout":
-            notes.append(f"stopped after {format_duration(timeout)}; give a larger timeout_seconds or do less per call")
+            cause = f"stopped after {format_duration(timeout)}"
+            notes.append(Note(status, cause, Step.MORE_TIME, seconds=timeout))
         case "cpu_limit":
-            spent = format_duration(policy.cpu_time)
-            notes.append(f"stopped after {spent} of processor time, of all processes together; do less per call")
+            cause = f"stopped after {format_duration(policy.cpu_time)} of processor time, of all processes together"
+            notes.append(Note(status, cause, "do less per call", seconds=policy.cpu_time))
         case "output_limit":
-            notes.append(f"stopped after printing {format_size(policy.output)}; write to a file instead")
+            cause = f"stopped after printing {format_size(policy.output)}"
+            notes.append(Note(status, cause, "write to a file instead", limit=policy.output))
         case "file_limit":
-            largest = format_size(policy.largest_file)
-            notes.append(f"the limit of {largest} for one file was reached; write less, or more than one file")
+            cause = f"the limit of {format_size(policy.largest_file)} for one file was reached"
+            notes.append(Note(status, cause, "write less, or more than one file", limit=policy.largest_file))
     if usage.oom_kills and status != "out_of_memory":
         most = format_size(policy.memory)
         hit["out_of_memory"] = f"processes of the code killed at the memory limit of {most}: {usage.oom_kills}"
     # First the one that decided, then those that were reached besides.
-    notes += [f"{hit[one]}; {_STEPS[one]}" for one in sorted(hit, key=lambda one: one != status)]
+    notes += [Note(one, hit[one], _STEPS[one]) for one in sorted(hit, key=lambda one: one != status)]
     if overcrowded(fullness, policy):
-        notes.append("there were more files and folders than may be; variables and files are lost")
+        notes.append(Note("lost", "there were more files and folders than may be; variables and files are lost"))
     elif status == "out_of_memory" and not outcome.alive:
-        notes.append("variables and files are lost")
+        notes.append(Note("lost", "variables and files are lost"))
     elif outcome.ending == "exited":
-        notes.append(f"the interpreter ended with {_ending(outcome.exit_code)}; variables are lost, files are kept")
+        ended = f"the interpreter ended with {_ending(outcome.exit_code)}"
+        notes.append(Note("ended", f"{ended}; variables are lost, files are kept", exit_code=outcome.exit_code))
     elif outcome.ending == "answered" and outcome.report is None:
-        notes.append("the runner's report was not readable; its status and result are unknown")
+        notes.append(Note("unreadable", "the runner's report was not readable; its status and result are unknown"))
     elif outcome.ending == "lost":
-        notes.append("the sandbox ended while the code ran; variables and files are lost")
+        notes.append(Note("lost", "the sandbox ended while the code ran; variables and files are lost"))
     elif not outcome.alive:
-        notes.append("the code did not answer an interrupt and was killed; variables and files are lost")
+        cause = "the code did not answer an interrupt and was killed; variables and files are lost"
+        notes.append(Note("lost", cause))
     return notes
 
 

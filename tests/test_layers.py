@@ -1,12 +1,15 @@
 """Imports run one way, as the README's picture says, so that each part can be read without those above it."""
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from llm_sandbox_mcp.backends import BACKENDS
+from llm_sandbox_mcp.profile import load_profile
+from llm_sandbox_mcp.server.schemas import CopyFile, ExecuteCode, GetArtifacts, define_tools
 
 PACKAGE = Path(__file__).parents[1] / "llm_sandbox_mcp"
 NAME = PACKAGE.name
@@ -32,6 +35,7 @@ LAYERS = (
         "folders",
         "images",
         "media",
+        "messages",
         "own_programs",
         "pace",
         "pictures",
@@ -159,6 +163,30 @@ def test_only_programs_and_the_library_for_them_read_the_environment() -> None:
             if found in ("environ", "environb", "getenv", "getenvb"):
                 readers.add(module)
     assert readers == {"__main__", "sandboxes"}
+
+
+def test_what_stands_below_the_faces_speaks_no_faces_words() -> None:
+    """Neither tools and their arguments nor options of the command line: errors and notes carry a `Step` for those."""
+    words = {tool.name for tool in define_tools(load_profile(), {}, host_files=True).values()}
+    words |= {name for tool in (ExecuteCode, CopyFile, GetArtifacts) for name in tool.model_fields if "_" in name}
+    words |= {*re.findall(r'"(--[a-z-]+)"', MODULES["cli.parser"].read_text(encoding="utf-8"))}
+    spoken = re.compile(rf"(?<![\w-])({'|'.join(map(re.escape, words))})(?![\w-])")
+    below = [module for module in OURS if layer(module) >= layer("wiring")]
+    found = [
+        (module, text)
+        for module in below
+        for text in literals(ast.parse(MODULES[module].read_text(encoding="utf-8")))
+        if " " in text and spoken.search(text)
+    ]
+    assert found == []
+
+
+def literals(tree: ast.AST) -> Iterator[str]:
+    """The texts of a module that are no docstrings."""
+    for node in ast.walk(tree):
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.Constant) and isinstance(child.value, str) and not isinstance(node, ast.Expr):
+                yield child.value
 
 
 SHARED = {

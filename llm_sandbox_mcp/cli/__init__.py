@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from ..errors import SandboxError
 from ..escaping import one_line
 from .parser import parse
+from .words import in_words
 
 FAILED = 2
 """Exit status when something of ours, not the code, went wrong."""
@@ -24,7 +25,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     except Exception as error:
         match _sole(error):
             case SandboxError() as expected:
-                sys.stderr.write(f"llm-sandbox-mcp: {one_line(str(expected))}\n")
+                sys.stderr.write(f"llm-sandbox-mcp: {one_line(in_words(expected))}\n")
                 return FAILED
             case BrokenPipeError():
                 return _BROKEN_PIPE

@@ -15,6 +15,7 @@ from ..service import Service
 from .console import Console
 from .opening import opened, read_profile, run_until_signal
 from .saving import save
+from .words import in_words
 
 _TIMEOUT = 124
 _OUT_OF_MEMORY = 137
@@ -58,7 +59,7 @@ async def _run(service: Service, options: argparse.Namespace, code: str, files: 
     if execution.result is not None:
         await consoles["stdout"].line(execution.result)
     for note in execution.notes:
-        await consoles["stderr"].note(f"note: {note}")
+        await consoles["stderr"].note(f"note: {in_words(note)}")
     if options.artifacts is not None:
         await _save(service, execution, Path(options.artifacts), consoles["stderr"])
     return _status(execution)

@@ -20,7 +20,7 @@ async def choose(sandbox: Sandbox, places: Places) -> Libraries:
     missing = ", or ".join(lacks)
     step = f"install {missing} there"
     if sandbox.image:
-        step = f"add that to the image, or make one: llm-sandbox-mcp images build --language {name}"
+        step = "add that to the image, or make one: llm-sandbox-mcp images build"
     raise InstallFailed(
         f"libraries of {name} cannot be installed without {missing}, which {sandbox.origin} does not have; {step}"
     )

@@ -10,6 +10,7 @@ from pydantic import BaseModel, NonNegativeInt, ValidationError
 
 from ..errors import PolicyDenied, quoted
 from ..languages import Language, Languages
+from ..messages import Note
 from ..tasks import open_tasks
 from ..units import format_duration
 from .process import Ended, OutOfTime, Worker
@@ -104,7 +105,7 @@ class Checker:
                 return dict.fromkeys(applying, Unready(cause, "look for what keeps it from 1 GiB of memory"))
         return {name: _why(applying[name], problem) for name, problem in problems.items() if name in applying}
 
-    async def check(self, language: Language, code: str) -> list[str]:
+    async def check(self, language: Language, code: str) -> list[Note]:
         """What is to be warned of, a line each.
 
         Raises `PolicyDenied` for code that a rule refuses, and for code that cannot be judged.
@@ -127,8 +128,7 @@ class Checker:
             self._tasks.start_soon(self.worker.warm)
             limit = format_duration(self._section.timeout)
             raise PolicyDenied(
-                f"the rules could not judge the code within {limit}, so {_NOT_RUN}; make it shorter or simpler, or put "
-                "data into a file with copy_file"
+                f"the rules could not judge the code within {limit}, so {_NOT_RUN}; make it shorter or simpler"
             ) from None
         except (Ended, ValidationError) as error:
             self._tasks.start_soon(self.worker.warm)
@@ -150,7 +150,7 @@ class Checker:
             )
         return answer
 
-    def _verdict(self, answer: _Answer) -> list[str]:
+    def _verdict(self, answer: _Answer) -> list[Note]:
         blocked = self._blocking()
         refused = [hit for hit in answer.findings if self.rules[hit.rule].severity in blocked]
         if refused or (answer.more and blocked):
@@ -158,9 +158,12 @@ class Checker:
             rest = max(0, len(refused) - _NAMED) + answer.more
             more = f"; and {rest} more" if rest else ""
             raise PolicyDenied(f"refused before it ran: {shown}{more}; leave that out, or ask the operator for it")
-        warnings = [f"warning: {self._told(hit)}" for hit in answer.findings[:_NAMED]]
+        warnings = [
+            Note("rule", f"warning: {self._told(hit)}", rule=self.rules[hit.rule].name, line=hit.line)
+            for hit in answer.findings[:_NAMED]
+        ]
         if (rest := len(answer.findings) - len(warnings) + answer.more) > 0:
-            warnings.append(f"warning: the rules found {rest} more")
+            warnings.append(Note("rules", f"warning: the rules found {rest} more", number=rest))
         return warnings
 
     def _unready(self, language: Language, problem: str) -> PolicyDenied:

@@ -23,6 +23,7 @@ from ..service import Service
 from ..units import format_size
 from .schemas import Answer, ArtifactItem, Executed, Installed
 from .uris import artifact_uri
+from .words import in_words
 
 _IMAGES_SHOWN = 4
 _IMAGE_LIMIT = 1_000_000
@@ -91,7 +92,7 @@ def executed(execution: Execution) -> Executed:
         session_id=execution.session_id,
         session_state=execution.session_state,
         artifacts=[item(execution.session_id, artifact) for artifact in execution.artifacts],
-        notes=[*execution.notes, *notes],
+        notes=[*map(in_words, execution.notes), *notes],
     )
 
 

@@ -33,6 +33,7 @@ from . import uris
 from .audience import Audience
 from .content import contents, valid
 from .old_names import OldNames
+from .words import in_words
 
 _COMPLETIONS = 100
 _SUBSCRIPTIONS = 1000
@@ -104,7 +105,7 @@ class Resources:
         try:
             return await self._read(params.uri)
         except SandboxError as error:
-            raise MCPError(INVALID_PARAMS, valid(str(error)), {"uri": valid(params.uri)}) from error
+            raise MCPError(INVALID_PARAMS, valid(in_words(error)), {"uri": valid(params.uri)}) from error
 
     async def _read(self, uri: str) -> ReadResourceResult:
         if uri == uris.LANGUAGES:

@@ -50,6 +50,7 @@ from .schemas import (
     define_tools,
 )
 from .uris import artifact_uri
+from .words import in_words
 
 UNFORESEEN = "the server failed in a way it did not foresee; its log has the details; try once more"
 
@@ -106,7 +107,7 @@ class Tools:
         try:
             return await tool.run(ctx, parse_arguments(tool.model, params.name, given))
         except SandboxError as error:
-            return failure(str(error))
+            return failure(in_words(error))
         except Exception:
             _log.exception("%s failed", params.name)
             return failure(UNFORESEEN)

@@ -39,7 +39,7 @@ async def test_a_run_that_fills_the_store_alone_is_told_what_is_kept_of_it(arena
     some = await arena.attack(
         "for number in range(4): open(f'{number}', 'wb').write(b'x' * 1_000_000)", session_id=earlier.session_id
     )
-    bounds = "10000 files of 4MiB are kept of all sessions together: make fewer, or smaller ones"
+    bounds = "10000 files of 4MiB are kept of all sessions together; make fewer, or smaller ones"
     assert len(some.artifacts) == 4
     assert f"1 earlier artifacts of this session made room; {bounds}" in some.notes, some.notes
     result = await arena.attack(

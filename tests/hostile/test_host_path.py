@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from llm_sandbox_mcp.errors import BadPath
+from llm_sandbox_mcp.errors import BadHostPath
 from tests.engines import host_folder
 from tests.hostile.conftest import Arena
 
@@ -21,9 +21,9 @@ async def test_without_roots_no_host_path_is_allowed(arena: Arena) -> None:
         "relative",
         "",
     ):
-        with pytest.raises(BadPath, match="host_path is not allowed"):
+        with pytest.raises(BadHostPath, match="no file on this machine may be used"):
             await arena.service.files.copy_in_from_host(arena.neighbour, "x", path)
-        with pytest.raises(BadPath, match="host_path is not allowed"):
+        with pytest.raises(BadHostPath, match="no file on this machine may be used"):
             await arena.service.files.copy_out_to_host(arena.neighbour, "x", path)
 
 
@@ -63,12 +63,12 @@ async def test_with_a_root_only_what_is_below_it(arena: Arena, monkeypatch: pyte
             f"/proc/self/root{arena.canaries.public}",
         ]
         for path in bad:
-            with pytest.raises(BadPath, match="host_path"):
+            with pytest.raises(BadHostPath, match="on this machine"):
                 await arena.service.files.copy_in_from_host(session, "x", path)
         await arena.service.files.copy_in_from_host(session, "in", f"{root}/good")
         assert await arena.check("print(open('in').read())", session) == "fine\n"
         for path in (*bad[:3], f"{root}/folder/new", f"{root}", f"{root}/..", f"{root}/no/folder", "/etc/new", "new"):
-            with pytest.raises(BadPath, match="host_path"):
+            with pytest.raises(BadHostPath, match="on this machine"):
                 await arena.service.files.copy_out_to_host(session, "out", path)
         for name in ("new", "good", "link", "dangling"):
             await arena.service.files.copy_out_to_host(session, "out", f"{root}/{name}")

@@ -16,6 +16,7 @@ from mcp.types import EmbeddedResource, ImageContent, ResourceLink, TextResource
 from llm_sandbox_mcp.errors import CapacityReached
 from llm_sandbox_mcp.folders import HANDLERS
 from llm_sandbox_mcp.languages import Handler, Language, Languages
+from llm_sandbox_mcp.messages import Note
 from llm_sandbox_mcp.profile import load_profile
 from llm_sandbox_mcp.results import Artifact, Execution, Output
 from llm_sandbox_mcp.server import build_server
@@ -199,7 +200,7 @@ async def test_a_failed_run_is_a_value_whose_text_stands_alone(fake: FakeService
         stderr=Output("warned"),
         result="42",
         session_state="fresh",
-        notes=("the state was lost",),
+        notes=(Note("state_lost", "the state was lost"),),
     )
     async with connect(fake, era) as client:
         result = await call(client, "execute_code", code="1")

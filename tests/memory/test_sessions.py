@@ -25,7 +25,7 @@ async def test_a_run_without_a_session_kept_leaves_none(service: Service) -> Non
 
 @pytest.mark.parametrize("session_id", ["x", "0" * 32, "../..", " ", "\0"])
 async def test_an_unknown_id_is_one_clear_error(service: Service, session_id: str) -> None:
-    with pytest.raises(UnknownSession, match="call without session_id to open a new one") as raised:
+    with pytest.raises(UnknownSession, match="open another session") as raised:
         await run(service, "set x 1", session_id=session_id)
     assert "\n" not in str(raised.value)
 
@@ -127,5 +127,5 @@ async def test_limits_that_would_be_raised_or_are_none_are_refused(
 
 async def test_limits_of_a_sandbox_that_is_there_stay_as_they_are(service: Service) -> None:
     session = (await run(service, "set x 1")).session_id
-    with pytest.raises(InvalidArgument, match="disk, pids can be lowered for a new session only; leave session_id out"):
+    with pytest.raises(InvalidArgument, match="disk, pids can be lowered for a new session only; open another session"):
         await run(service, "set x 1", session_id=session, limits={"pids": 1, "disk": 1, "cpu_time": 1})

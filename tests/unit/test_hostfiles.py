@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from llm_sandbox_mcp.errors import BadPath
+from llm_sandbox_mcp.errors import BadHostPath
 from llm_sandbox_mcp.hostfiles import open_source, open_target
 
 pytestmark = pytest.mark.anyio
@@ -66,9 +66,9 @@ async def test_a_folder_that_becomes_a_link_leads_nowhere(root: Path, outside: P
     found = set()
     with swapping(root / "folder", outside):
         for _ in range(TRIES):
-            with suppress(BadPath):
+            with suppress(BadHostPath):
                 found.add(await read(f"{root}/folder/file", root))
-            with suppress(BadPath):
+            with suppress(BadHostPath):
                 await write(f"{root}/folder/new", root)
     assert found == {b"content"}
     assert os.listdir(outside) == ["file"]
@@ -88,7 +88,7 @@ async def test_a_link_that_stays_below_the_root_is_followed(root: Path) -> None:
 async def test_what_is_hidden_is_not_written(root: Path, name: str) -> None:
     (root / ".git/hooks").mkdir(parents=True)
     (root / "link").symlink_to(".git/hooks")
-    with pytest.raises(BadPath, match="is hidden; choose a name, and folders, that begin with no dot"):
+    with pytest.raises(BadHostPath, match="is hidden; choose a name, and folders, that begin with no dot"):
         await write(f"{root}/{name}", root)
     assert not (root / name).exists()
 
@@ -101,14 +101,14 @@ async def test_what_is_hidden_can_be_read(root: Path) -> None:
 @pytest.mark.parametrize("name", ["folder/\ud800", "\udcff/file", "folder/" + "x" * 300, "x" * 5000, "a/../../file"])
 async def test_a_path_that_cannot_be_is_refused(root: Path, name: str) -> None:
     for use in (read, write):
-        with pytest.raises(BadPath, match="host_path"):
+        with pytest.raises(BadHostPath, match="on this machine"):
             await use(f"{root}/{name}", root)
 
 
 async def test_a_link_that_is_read_too_late_is_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (root / "link").symlink_to("folder")
     monkeypatch.setattr(os, "readlink", _gone)
-    with pytest.raises(BadPath, match=r"host_path .* cannot be followed"):
+    with pytest.raises(BadHostPath, match="on this machine cannot be followed"):
         await read(f"{root}/link/file", root)
 
 
@@ -124,7 +124,7 @@ async def test_a_target_that_is_not_written_leaves_nothing(root: Path) -> None:
             raise RuntimeError
     assert os.listdir(root / "folder") == ["file"]
     (root / "folder/taken").mkdir()
-    with pytest.raises(BadPath, match="cannot be written: Is a directory"):
+    with pytest.raises(BadHostPath, match="cannot be written: Is a directory"):
         await write(f"{root}/folder/taken", root)
     assert sorted(os.listdir(root / "folder")) == ["file", "taken"]
     assert set(os.listdir("/proc/self/fd")) == before

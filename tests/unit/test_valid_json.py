@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from llm_sandbox_mcp.artifacts import describe
 from llm_sandbox_mcp.escaping import one_line
 from llm_sandbox_mcp.execution import Outcome
+from llm_sandbox_mcp.messages import Note
 from llm_sandbox_mcp.protocol import decode_report
 from llm_sandbox_mcp.results import Execution, Status
 from llm_sandbox_mcp.server.content import contents, describe_run, executed, failure, success
@@ -89,7 +90,7 @@ def test_a_run_is_told_in_valid_json_over_every_way(
         "0" * 32,
         "kept",
         tuple(describe(name, content) for name, content in files),
-        tuple(map(one_line, notes)),
+        tuple(Note("said", one_line(note)) for note in notes),
         told_of(outcome),
     )
     answer = executed(execution)

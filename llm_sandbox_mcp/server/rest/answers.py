@@ -13,6 +13,7 @@ from ...escaping import one_line
 from ...results import Artifact, Execution
 from .models import ArtifactItem, Executed, ExecutionFailed, Failure
 from .requests import Refused
+from .words import in_words
 
 _UNFORESEEN = "the server failed in a way it did not foresee; its log has the details; try once more"
 
@@ -29,8 +30,9 @@ def refused(request: Request, error: Exception) -> Response:
     if not isinstance(error, Refused | SandboxError):
         _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
         return answered(Failure(error=_UNFORESEEN, error_type="ServerError"), 500)
+    said = in_words(error) if isinstance(error, SandboxError) else str(error)
     status = _status(request, error)
-    told = answered(Failure(error=one_line(str(error)), error_type=type(error).__name__), status)
+    told = answered(Failure(error=one_line(said), error_type=type(error).__name__), status)
     if status == 413:
         told.headers["Connection"] = "close"  # or the rest of the body would still be waited for
     return told
@@ -62,13 +64,14 @@ def items(artifacts: Sequence[Artifact]) -> list[ArtifactItem]:
 def ran(name: str, execution: Execution, notes: Sequence[str]) -> Executed | ExecutionFailed:
     """What became of code that ran in the session of that name."""
     told = execution.told
+    all_notes = [*notes, *map(in_words, execution.notes), *_unsaid(execution)]
     facts: dict[str, Any] = {
         "status": execution.status,
         "stdout": execution.stdout.text,
         "stderr": execution.stderr.text,
         "artifacts": items(execution.artifacts),
         "session_id": name,
-        "notes": [*notes, *execution.notes, *_unsaid(execution)],
+        "notes": all_notes,
     }
     if execution.status == "ok":
         return Executed(result=dict(told.values) if told else {}, **facts)
@@ -76,7 +79,7 @@ def ran(name: str, execution: Execution, notes: Sequence[str]) -> Executed | Exe
     if raised is not None and execution.status == "error":
         return ExecutionFailed(error=raised.message, error_type=raised.type, traceback=raised.traceback, **facts)
     return ExecutionFailed(
-        error=next(iter(execution.notes), f"the code ended with exit code {execution.exit_code}"),
+        error=next(map(in_words, execution.notes), f"the code ended with exit code {execution.exit_code}"),
         error_type=execution.status,
         traceback=raised.traceback if raised else "",
         **facts,

@@ -19,6 +19,7 @@ from .answers import answered, items, ran
 from .models import ExecuteCode, InstallLibraries, LogItem
 from .requests import LARGEST_BODY, read_bytes, read_json, session_of, until_gone
 from .sessions import Named, NamedSessions
+from .words import in_words
 
 _ERROR_SHOWN = 200
 
@@ -86,7 +87,7 @@ class Rest:
                 ),
             )
         except RequestError as error:
-            log.add("refused", str(error))
+            log.add("refused", in_words(error))
             raise
         answer = ran(named.name, execution, notes)
         if isinstance(answer, models.Executed):
@@ -108,7 +109,7 @@ class Rest:
                 ),
             )
         except RequestError as error:
-            log.add("refused", str(error))
+            log.add("refused", in_words(error))
             raise
         log.add("ok")
         libraries = [models.LibraryItem(name=found.name, version=found.version) for found in installation.libraries]

@@ -1,0 +1,13 @@
+"""Next steps in the words of the command line."""
+
+from ..messages import Message, Step, Words, worded
+
+OPTIONS: Words = {
+    Step.MORE_TIME: "give a larger --timeout, or do less",
+    Step.DATA_AS_FILE: "put data into a file and bring it in with --file",
+}
+
+
+def in_words(message: Message) -> str:
+    """An error or a note as a person at a terminal is told it."""
+    return worded(message, OPTIONS)

@@ -1,0 +1,45 @@
+"""What callers are told: one line for people, a code and facts for programs, the step in the words of who is told."""
+
+import pytest
+
+from llm_sandbox_mcp.cli.words import OPTIONS
+from llm_sandbox_mcp.errors import CapacityReached, InvalidArgument, SandboxError, UnknownSession
+from llm_sandbox_mcp.messages import Message, Note, Step, worded
+from llm_sandbox_mcp.requests import readable
+from llm_sandbox_mcp.server.rest.words import REQUESTS
+from llm_sandbox_mcp.server.words import TOOLS
+
+TOLD = (
+    Note("timeout", "stopped after 5s", Step.MORE_TIME, seconds=5.0),
+    SandboxError("stopped after 5s", Step.MORE_TIME),
+)
+
+
+@pytest.mark.parametrize("message", TOLD)
+def test_each_face_says_the_step_in_words_of_its_own(message: Message) -> None:
+    assert str(message) == "stopped after 5s; allow it a longer timeout, or do less per call"
+    assert worded(message, TOOLS) == "stopped after 5s; give a larger timeout_seconds or do less per call"
+    assert worded(message, OPTIONS) == "stopped after 5s; give a larger --timeout, or do less"
+    assert worded(message, {}) == str(message)
+
+
+def test_faces_whose_callers_have_many_sessions_say_every_step() -> None:
+    assert TOOLS.keys() == REQUESTS.keys() == {*Step}
+
+
+def test_words_that_are_the_same_everywhere_stay() -> None:
+    for message in (Note("lost", "it is gone", "try again"), SandboxError("it is gone", "try again")):
+        assert worded(message, TOOLS) == str(message) == "it is gone; try again"
+    for alone in (Note("lost", "it is gone"), SandboxError("it is gone")):
+        assert worded(alone, TOOLS) == str(alone) == "it is gone"
+
+
+def test_a_program_reads_what_it_is_and_what_it_is_about() -> None:
+    note = Note("artifact_too_large", "a was not kept", size=9, limit=4)
+    assert (note.code, note.facts) == ("artifact_too_large", {"size": 9, "limit": 4})
+    assert UnknownSession("x").code == "unknown_session"
+    assert CapacityReached("x", 3).code == "capacity_reached"
+    with pytest.raises(InvalidArgument) as raised:
+        readable("x" * 10, 9)
+    assert raised.value.code == "invalid_argument"
+    assert raised.value.facts == {"size": 10, "limit": 9}
