@@ -16,6 +16,7 @@ from llm_sandbox_mcp.backends import open_backend
 from llm_sandbox_mcp.backends.base import Backend
 from llm_sandbox_mcp.backends.embedded.launching import Launcher, open_launcher
 from llm_sandbox_mcp.backends.layout import PATH
+from llm_sandbox_mcp.errors import EngineUnavailable
 from llm_sandbox_mcp.policy import Policy
 from llm_sandbox_mcp.profile import Profile
 from tests import ordinary
@@ -235,6 +236,31 @@ async def test_who_asks_while_a_killed_launcher_is_replaced_waits_for_the_next(
             replaced.set()
     assert printed == [b"x\n"] * 2
     assert len(opened) == 2
+
+
+@pytest.mark.parametrize("backend_name", ["embedded"])
+async def test_who_waits_for_a_sandbox_when_the_launcher_ends_is_told_so(
+    backend_name: str, profile: Profile, folder: Path
+) -> None:
+    told: list[str] = []
+
+    async def ask() -> None:
+        with pytest.raises(EngineUnavailable) as raised:
+            async with backend.sandbox(profile.limits.policy()):
+                pytest.fail("there is a sandbox")
+        told.append(str(raised.value))
+
+    others = _launchers()
+    with anyio.fail_after(60):
+        async with open_backend(profile, surroundings(folder)) as backend:
+            assert (await backend.limits()).name == "limits"  # it is up
+            (launcher,) = _launchers() - others
+            os.kill(launcher, signal.SIGSTOP)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(ask)
+                await wait_all_tasks_blocked()
+                os.kill(launcher, signal.SIGKILL)
+    assert told == ["the launcher of sandboxes has just ended; try again"]
 
 
 def _launchers() -> set[int]:

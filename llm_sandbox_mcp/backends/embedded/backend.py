@@ -100,7 +100,7 @@ class EmbeddedBackend(Backend):
                 command = self._command(launcher, policy)
                 launched = await launcher.launch(name, command, uid, _limits(policy), theirs)
             self._tasks.start_soon(sandbox.serve)
-            await self._await_start(sandbox, launched)
+            await self._await_start(launcher, sandbox, launched)
             if policy.network.mode == "open":
                 await self._connect(launcher, sandbox, launched, uid)
             yield sandbox
@@ -163,7 +163,7 @@ class EmbeddedBackend(Backend):
             raise launcher_gone()
         return self._launcher
 
-    async def _await_start(self, sandbox: EmbeddedSandbox, launched: Launched) -> None:
+    async def _await_start(self, launcher: Launcher, sandbox: EmbeddedSandbox, launched: Launched) -> None:
         with anyio.move_on_after(_START) as deadline:
             await sandbox.up.wait()
             if sandbox.alive:
@@ -171,6 +171,8 @@ class EmbeddedBackend(Backend):
             await launched.exited.wait()
         if deadline.cancelled_caught:
             raise StartFailed(f"the sandbox did not start within {_START:g} s; is the machine overloaded?")
+        if launcher.gone:
+            raise launcher_gone()
         raise StartFailed(
             f"the sandbox did not start: {launched.log or 'no reason given'}; `llm-sandbox-mcp doctor` tells more"
         )
@@ -180,6 +182,8 @@ class EmbeddedBackend(Backend):
             if await launcher.connect(sandbox.id, shutil.which(self._slirp) or self._slirp, uid, sandbox.namespace):
                 return
         await _end(launcher, sandbox.id, launched)
+        if launcher.gone:
+            raise launcher_gone()
         raise StartFailed(
             f"the sandbox's network did not open: {launched.log or 'no reason given'}; "
             "`llm-sandbox-mcp doctor` tells more"
