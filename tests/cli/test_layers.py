@@ -118,7 +118,9 @@ def test_without_one_controller_its_limit_alone_is_that_of_each_process(tmp_path
     done = _run([*argv, "doctor"])
     assert done.returncode == 0, done
     missing = rf"\({controller}: there is no {controller} controller\)"
-    assert re.search(rf"\nlimits +degraded +some hold for single processes only {missing}", done.stdout), done.stdout
+    assert re.search(rf"\nlimits +degraded +some do not hold for all processes together {missing}", done.stdout), (
+        done.stdout
+    )
     memory, processes = _limits_of_a_process(argv, tmp_path)
     assert (memory == "65536", processes == "20") == (controller == "memory", controller == "pids")
 
@@ -130,7 +132,9 @@ def test_where_all_limits_are_required_nothing_runs_without_one(tmp_path: Path) 
     assert _run([*ARGV, *run]).stdout == "ran\n"
     ran = _run([*_without("pids"), *run])
     assert (ran.returncode, ran.stdout) == (2, ""), ran
-    assert "backend.require_limits is set, and some hold for single processes only (pids: there is" in ran.stderr
+    assert (
+        "backend.require_limits is set, and some do not hold for all processes together (pids: there is" in ran.stderr
+    )
     done = _run([*_without("pids"), "doctor", "--profile", str(profile)])
     assert done.returncode == 1, done
     assert states(done.stdout)["limits"] == "missing"

@@ -39,3 +39,11 @@ async def test_a_container_that_is_made_after_nobody_waits_for_it_any_more_is_re
             await until(lambda: len(watched.now()) == 1, GONE)
             assert (await service.execute("x + 1", session_id=session)).result == "42"
     assert not watched.now()
+
+
+async def test_one_that_does_not_tell_its_settings_runs_code_for_a_user_who_is_named(engine: str, folder: Path) -> None:
+    place = folder / "engine.sock"
+    profile = small_profile(engine, folder, containers={"user": "1000:1000"}, **{engine: {"host": f"unix://{place}"}})
+    with anyio.fail_after(120):
+        async with proxy(address(engine), place, holds="/info "), open_service(profile) as service:
+            assert (await service.execute("6 * 7")).result == "42"

@@ -318,7 +318,7 @@ def test_a_tree_that_is_not_mounted_degrades_its_limit_only(kernel: Kernel) -> N
 def test_which_limits_do_not_hold_is_known_of_a_group_that_is_made_for_trial(kernel: Kernel) -> None:
     kernel.refused["cpu.cfs_quota_us"] = errno.EINVAL
     hierarchy = version1(kernel, "memory", "cpu").claim("s1")
-    lacking = hierarchy.lacking(Limits(memory=2**29, pids=64, cpus=2))
+    lacking = hierarchy.try_limits(Limits(memory=2**29, pids=64, cpus=2))
     assert set(lacking) == {"pids", "cpus", "cpu_time"}
     assert lacking["pids"] == "there is no pids controller"
     assert lacking["cpus"].endswith("cpu.cfs_quota_us: Invalid argument")
@@ -328,7 +328,7 @@ def test_which_limits_do_not_hold_is_known_of_a_group_that_is_made_for_trial(ker
 def test_no_group_is_made_that_lacks_a_limit_which_held_at_first(kernel: Kernel) -> None:
     hierarchy = version1(kernel, "memory", "pids").claim("s1")
     limits = Limits(memory=2**29, pids=64, cpus=2)
-    assert "memory" not in hierarchy.lacking(limits)
+    assert "memory" not in hierarchy.try_limits(limits)
     hierarchy.create("b1", limits).remove()
     kernel.refused["memory.limit_in_bytes"] = errno.EINVAL
     with pytest.raises(OSError, match=r"its limit on memory cannot be set: .*: Invalid argument"):

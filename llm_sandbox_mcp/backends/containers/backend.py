@@ -93,7 +93,7 @@ class ContainerBackend(Backend):
     async def limits(self) -> Check:
         try:
             engine = await self._connected()
-            return self._held(await self._in_thread(engine.limits))
+            return await self._limits(engine)
         except SandboxError as error:
             return Check("limits", "missing", *halves(str(error)))
 
@@ -211,21 +211,25 @@ class ContainerBackend(Backend):
         """The engine; looked for anew as long as there is none, for it may be started later."""
         if self._engine is None:
             found = await self._in_thread(self._find)
-            try:
-                self._held(await self._in_thread(found.limits)).must_not_be_missing()
-            except BaseException:
-                await self._in_thread(found.close)
-                raise
+            if self._surroundings.require_limits:  # or it is spared a question that takes long, or is forbidden
+                try:
+                    (await self._limits(found)).must_not_be_missing()
+                except BaseException:
+                    with anyio.CancelScope(shield=True):
+                        await self._in_thread(found.close)
+                    raise
             if self._engine is None:
                 self._engine = found
             else:  # another was as fast
                 await self._in_thread(found.close)
         return self._engine
 
-    def _held(self, limits: Check) -> Check:
-        if self._settings.join:
-            other = f"container {self._settings.join} has the limits that it was given"
+    async def _limits(self, engine: Engine) -> Check:
+        if joined := self._settings.join:
+            other = f"container {joined} has the limits that it was given"
             limits = Check("limits", "degraded", other, "leave containers.join out of the profile")
+        else:
+            limits = await self._in_thread(engine.limits)
         return self._surroundings.held(limits)
 
     def _doubt(self, engine: Engine, name: str) -> None:

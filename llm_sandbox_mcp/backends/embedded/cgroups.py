@@ -178,7 +178,7 @@ class Hierarchy:
         """Makes a group below the claimed one.
 
         OSError when it cannot be made, for a name that is taken as well, and when it lacks a limit that held in
-        `lacking()`: nothing else would hold it.
+        `try_limits`: nothing else would hold it.
         """
         if not self._server:
             raise RuntimeError("claim(server_id) comes before create()")
@@ -197,14 +197,14 @@ class Hierarchy:
                 raise OSError(f"its limit on {limit} cannot be set: {reason}")
         return group
 
-    def lacking(self, widest: Limits) -> dict[str, str]:
-        """The limits that groups made here do not hold, each with its reason, as one made for trial shows.
+    def try_limits(self, widest: Limits) -> dict[str, str]:
+        """Makes a group for trial, and returns the limits that groups do not hold here, each with its reason.
 
         `cpu_time`, which is counted and not limited, is among them where nobody counts.
         """
         group = self.create("trial", widest)
         try:
-            uncounted = {"cpu_time": "nobody counts it"} if group.cpu_usage() is None else {}
+            uncounted = {"cpu_time": self.reason or "nobody counts it"} if group.cpu_usage() is None else {}
             self._lacking = {**group.degraded, **uncounted}
             return self._lacking
         finally:

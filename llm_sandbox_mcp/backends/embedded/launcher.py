@@ -164,7 +164,7 @@ class Launcher:
         if found.sweep(lambda server: bool(server != request["server"])):
             self._left = found.groups(request["server"])
         self._hierarchy = found.claim(request["server"])
-        lacking = self._hierarchy.lacking(cgroups.Limits(**{**_TRIAL, **request["limits"]}))
+        lacking = self._hierarchy.try_limits(cgroups.Limits(**{**_TRIAL, **request["limits"]}))
         given, shared, places = self._take_uids(request["shown"], request["trial"])
         self._stage = places["stage"]
         self._own_terminals = terminals.can_be_owned(self._stage, self._shares)

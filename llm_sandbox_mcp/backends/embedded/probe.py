@@ -55,7 +55,7 @@ def limits(launcher: Launcher | None) -> Check:
         said = f"they hold for single processes only, and for no memory that these share: {', '.join(causes)}"
     else:
         lacking = ", ".join(f"{limit}: {halves(reason)[0]}" for limit, reason in launcher.lacking.items())
-        said = f"some hold for single processes only ({lacking})"
+        said = f"some do not hold for all processes together ({lacking})"
     return Check("limits", "degraded", said, step)
 
 
