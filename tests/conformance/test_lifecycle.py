@@ -263,6 +263,32 @@ async def test_who_waits_for_a_sandbox_when_the_launcher_ends_is_told_so(
     assert told == ["the launcher of sandboxes has just ended; try again"]
 
 
+@pytest.mark.parametrize("backend_name", ["embedded"])
+async def test_a_launcher_that_is_killed_while_it_starts_is_replaced_too(
+    backend_name: str, profile: Profile, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[Launcher] = []
+
+    @asynccontextmanager
+    async def open_and_kill() -> AsyncIterator[Launcher]:
+        others = _launchers()
+        async with open_launcher() as launcher:
+            opened.append(launcher)
+            if len(opened) == 1:
+                (pid,) = _launchers() - others
+                os.kill(pid, signal.SIGKILL)
+            yield launcher
+
+    monkeypatch.setattr("llm_sandbox_mcp.backends.embedded.backend.open_launcher", open_and_kill)
+    with anyio.fail_after(60):
+        async with (
+            open_backend(profile, surroundings(folder)) as backend,
+            backend.sandbox(profile.limits.policy()) as sandbox,
+        ):
+            assert (await sandbox.run(["echo", "x"], ENV)).stdout == b"x\n"
+    assert len(opened) == 2
+
+
 def _launchers() -> set[int]:
     children = {pid for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()}
     return {int(pid) for pid in children if b"embedded.launcher" in Path(f"/proc/{pid}/cmdline").read_bytes()}

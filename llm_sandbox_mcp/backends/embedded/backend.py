@@ -27,6 +27,8 @@ from .uids import MOST
 
 _START = 20.0
 """Seconds for a sandbox to come up; 15 ms on an idle machine."""
+_FAILURES = 3
+"""Launchers that end before they are ready, one after the other, until there are no more."""
 _END = 2.0
 """Seconds for a sandbox to be gone; the launcher goes on trying after that."""
 
@@ -130,8 +132,8 @@ class EmbeddedBackend(Backend):
         }
         policy = self._surroundings.policy
         widest = _limits(policy) if policy else {}
-        started = True
-        while started:
+        failures = 0
+        while failures < _FAILURES:
             async with open_launcher() as launcher, anyio.create_task_group() as tasks:
                 tasks.start_soon(self._follow, launcher)
                 started = await launcher.start(runtime.name, runtime, shown, probe.trial(self._bwrap), widest)
@@ -144,6 +146,7 @@ class EmbeddedBackend(Backend):
                     tasks.cancel_scope.cancel()
             if started:
                 limits.must_not_be_missing()
+            failures = 0 if started else failures + 1
         raise EngineUnavailable("the launcher of sandboxes does not start; see the server's log")
 
     async def _follow(self, launcher: Launcher) -> None:

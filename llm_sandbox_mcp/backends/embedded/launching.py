@@ -88,7 +88,8 @@ class Launcher:
         with contextlib.suppress(EngineUnavailable):
             await self._send(request)
             await self._ready.wait()
-        return not self.gone
+            return not self.gone
+        return False  # it ended before it was told
 
     async def launch(
         self, name: str, argv: list[str], uid: int | None, limits: dict[str, float], control: socket.socket
