@@ -12,8 +12,9 @@ from .backends.layout import PATH
 from .backends.listing import Files
 from .errors import SandboxLost, StartFailed
 from .execution import Ending, Outcome, Run
-from .kernel import Kernel, Places
+from .kernel import Kernel
 from .languages import Build
+from .places import Places
 from .protocol import Report, new_nonce
 from .results import Library, OnOutput
 

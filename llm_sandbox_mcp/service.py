@@ -12,11 +12,11 @@ from .backends.base import Backend, Sandbox
 from .describing import Describer
 from .errors import InvalidArgument, PolicyDenied, SandboxError, SandboxLost, UnknownSession, quoted
 from .files import Files
-from .kernel import Places
 from .languages import Language, Languages
 from .libraries.installing import Installer
 from .libraries.preparing import Preparer
 from .messages import Note, Step
+from .places import Places
 from .policy import OF_RUN, narrow
 from .pool import Pool
 from .profile import Profile

@@ -15,11 +15,12 @@ from .backends.room import Room
 from .cpu_time import cpu_bound
 from .errors import CapacityReached, SandboxLost, UnknownSession, quoted
 from .execution import Outcome
-from .kernel import Kernel, Places
+from .kernel import Kernel
 from .leases import Lease
 from .messages import Step
 from .overtime import Overtime
 from .pace import Pace
+from .places import Places
 from .policy import Policy
 from .pool import Pool
 from .program import Program, start_kernel

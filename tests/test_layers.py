@@ -23,7 +23,7 @@ LAYERS = (
     {"files"},
     {"sessions", "libraries", "describing"},
     {"pool", "leases", "kernel", "program", "artifacts", "verdict", "cpu_time", "overtime"},
-    {"execution", "hostfiles", "network", "requests", "profile"},
+    {"execution", "hostfiles", "network", "places", "requests", "profile"},
     {"backends"},
     {"policy", "languages", "pool_plan", "protocol", "results", "rules", "sections", "runtime"},
     {

@@ -14,11 +14,11 @@ from ..backends.layout import ENVIRONMENTS, PATH, TOOLS
 from ..errors import InstallFailed, SandboxError
 from ..escaping import one_line
 from ..folders import HostFolders
-from ..kernel import Places
 from ..languages import Language
 from ..libraries import environments
 from ..libraries.cache import contents
 from ..libraries.choosing import choose
+from ..places import Places
 from ..profile import Profile
 from ..rules.checking import Unready
 from ..service import Service

@@ -2,8 +2,8 @@
 
 from ..backends.base import Sandbox
 from ..errors import InstallFailed, PolicyDenied
-from ..kernel import Places
 from ..languages import Libraries
+from ..places import Places
 
 
 async def choose(sandbox: Sandbox, places: Places) -> Libraries:

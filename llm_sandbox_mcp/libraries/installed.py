@@ -11,7 +11,7 @@ import anyio.to_thread
 
 from ..backends.base import Sandbox
 from ..errors import InstallFailed
-from ..kernel import Places
+from ..places import Places
 from ..results import Library
 
 _LONGEST_LINE = 1000

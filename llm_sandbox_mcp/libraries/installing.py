@@ -17,8 +17,8 @@ import anyio
 from ..backends.base import Completed, Sandbox, Usage
 from ..errors import InstallFailed, InvalidArgument, ListeningFailed, PolicyDenied, quoted
 from ..escaping import one_line
-from ..kernel import Places
 from ..languages import Language, Libraries
+from ..places import Places
 from ..profile import Profile
 from ..results import Library, OnProgress, Status
 from ..tasks import open_tasks

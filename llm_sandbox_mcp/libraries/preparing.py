@@ -11,8 +11,8 @@ import anyio.to_thread
 from ..backends.base import Backend
 from ..backends.layout import ENVIRONMENTS, TOOLS
 from ..errors import StartFailed
-from ..kernel import Places
 from ..languages import Language
+from ..places import Places
 from ..profile import Profile
 from ..results import OnProgress
 from ..tasks import open_tasks

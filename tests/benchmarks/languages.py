@@ -8,8 +8,8 @@ import time
 import anyio
 
 from llm_sandbox_mcp.errors import SandboxError
-from llm_sandbox_mcp.kernel import Places
 from llm_sandbox_mcp.languages import Language
+from llm_sandbox_mcp.places import Places
 from llm_sandbox_mcp.profile import Profile, load_profile
 from llm_sandbox_mcp.results import Execution
 from llm_sandbox_mcp.service import Service

@@ -17,10 +17,11 @@ from llm_sandbox_mcp.backends import open_backend
 from llm_sandbox_mcp.backends.base import Backend, Sandbox
 from llm_sandbox_mcp.backends.layout import PATH
 from llm_sandbox_mcp.errors import CapacityReached, PoolTimeout
-from llm_sandbox_mcp.kernel import Kernel, Places
+from llm_sandbox_mcp.kernel import Kernel
 from llm_sandbox_mcp.languages import load_languages
 from llm_sandbox_mcp.leases import Lease
 from llm_sandbox_mcp.network.proxy import Proxy
+from llm_sandbox_mcp.places import Places
 from llm_sandbox_mcp.policy import Policy, narrow
 from llm_sandbox_mcp.pool import Pool
 from llm_sandbox_mcp.pool_plan import State

@@ -7,9 +7,9 @@ import pytest
 
 from llm_sandbox_mcp.backends.base import Sandbox
 from llm_sandbox_mcp.errors import InstallFailed, PolicyDenied
-from llm_sandbox_mcp.kernel import Places
 from llm_sandbox_mcp.languages import included_languages
 from llm_sandbox_mcp.libraries.choosing import choose
+from llm_sandbox_mcp.places import Places
 
 pytestmark = pytest.mark.anyio
 
