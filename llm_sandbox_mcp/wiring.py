@@ -3,26 +3,26 @@
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
-from .artifacts import ArtifactStore
 from .audit import Audit
 from .backends import open_backend
 from .backends.base import Backend, Sandbox, Surroundings
+from .files.artifacts import ArtifactStore
 from .folders import HostFolders, host_folders
-from .kernel import Kernel
 from .languages import load_languages
 from .libraries.installing import Installer
 from .libraries.preparing import Preparer
 from .libraries.ruling import library_rules
 from .network.proxy import make_proxy
 from .network.secrets import read_secrets
-from .pool import WARM_UP, Pool
+from .pool.pool import WARM_UP, Pool
 from .profile import Profile
-from .program import Program, start_kernel
 from .rules.checking import open_checker
 from .rules.presets import rules_of
+from .runs.kernel import Kernel
+from .runs.program import Program, start_kernel
 from .runtime import open_runtime
 from .service import Service
-from .sessions import Sessions
+from .sessions.session import Sessions
 from .tasks import open_tasks
 
 

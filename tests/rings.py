@@ -6,10 +6,9 @@ The folder of a test, the backend and the language that it is a case of decide; 
 from collections.abc import Iterable
 
 import pytest
+from llm_sandbox_mcp.turns import backend_of, by_case, by_language, language_of, left_out
 
 from llm_sandbox_mcp.backends import BACKENDS
-
-from .turns import backend_of, by_case, by_language, language_of, left_out
 
 OPTION = "--ring"
 ENGINE = "--engine"

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from ..beneath import open_folder, write_file
 from ..errors import BadPath
+from ..files.beneath import open_folder, write_file
 
 
 def save(folder: Path, name: str, content: bytes) -> None:

@@ -21,9 +21,9 @@ from ..languages import Language, Libraries
 from ..places import Places
 from ..profile import Profile
 from ..results import Library, OnProgress, Status
+from ..runs.verdict import limits_hit
 from ..tasks import open_tasks
 from ..units import format_duration
-from ..verdict import limits_hit
 from .choosing import choose
 from .downloads import FOLDER, Downloads
 from .installed import list_libraries

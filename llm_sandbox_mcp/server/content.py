@@ -17,7 +17,7 @@ from mcp.types import (
 
 from ..errors import UnknownArtifact
 from ..escaping import one_line
-from ..pictures import can_be_shown
+from ..files.pictures import can_be_shown
 from ..results import Artifact, Execution
 from ..service import Service
 from ..units import format_size

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
+from llm_sandbox_mcp.test_pool import filled, opened, said
 
 from llm_sandbox_mcp.backends.base import Backend
 from llm_sandbox_mcp.backends.containers.settings import Mount
@@ -17,8 +18,6 @@ from llm_sandbox_mcp.errors import StartFailed
 from llm_sandbox_mcp.profile import Profile
 from llm_sandbox_mcp.service import Service
 from tests.unit.local_index import LocalIndex, Page, local_index
-
-from .test_pool import filled, opened, said
 
 pytestmark = pytest.mark.anyio
 

@@ -11,23 +11,23 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from llm_sandbox_mcp import pool as pools
 from llm_sandbox_mcp.audit import Audit
 from llm_sandbox_mcp.backends import open_backend
 from llm_sandbox_mcp.backends.base import Backend, Sandbox
 from llm_sandbox_mcp.backends.layout import PATH
 from llm_sandbox_mcp.errors import CapacityReached, PoolTimeout
-from llm_sandbox_mcp.kernel import Kernel
 from llm_sandbox_mcp.languages import load_languages
-from llm_sandbox_mcp.leases import Lease
 from llm_sandbox_mcp.network.proxy import Proxy
 from llm_sandbox_mcp.places import Places
 from llm_sandbox_mcp.policy import Policy, narrow
-from llm_sandbox_mcp.pool import Pool
-from llm_sandbox_mcp.pool_plan import State
+from llm_sandbox_mcp.pool.leases import Lease
+from llm_sandbox_mcp.pool.plan import State
+from llm_sandbox_mcp.pool.pool import Pool
+from llm_sandbox_mcp.pool.pool import pool as pools
 from llm_sandbox_mcp.profile import Profile, load_profile
-from llm_sandbox_mcp.program import Program, start_kernel
 from llm_sandbox_mcp.results import PoolStatistics
+from llm_sandbox_mcp.runs.kernel import Kernel
+from llm_sandbox_mcp.runs.program import Program, start_kernel
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.tasks import open_tasks
 from llm_sandbox_mcp.wiring import open_service

@@ -5,8 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from .test_stage import environment, prepare
+from llm_sandbox_mcp.test_stage import environment, prepare
 
 CASES = """
 import logging

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from llm_sandbox_mcp.serving import Server, start, stop
 from mcp import Client
 
 from llm_sandbox_mcp.profile import load_profile
@@ -11,7 +12,6 @@ from llm_sandbox_mcp.server import build_server
 from llm_sandbox_mcp.wiring import open_service
 
 from ..engines import host_folder
-from .serving import Server, start, stop
 
 
 @pytest.fixture

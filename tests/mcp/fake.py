@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self, cast
 
-from llm_sandbox_mcp.artifacts import describe
 from llm_sandbox_mcp.errors import UnknownArtifact, UnknownSession
+from llm_sandbox_mcp.files.artifacts import describe
 from llm_sandbox_mcp.folders import HANDLERS
 from llm_sandbox_mcp.languages import Handler, Language, Languages
 from llm_sandbox_mcp.profile import Profile, load_profile

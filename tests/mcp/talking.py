@@ -10,8 +10,7 @@ from typing import Any
 import anyio
 from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
-
-from .wire import CLIENT, message
+from llm_sandbox_mcp.wire import CLIENT, message
 
 SERVE = [sys.executable, "-m", "llm_sandbox_mcp", "serve"]
 

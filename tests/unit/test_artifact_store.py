@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from llm_sandbox_mcp.artifacts import ArtifactStore
 from llm_sandbox_mcp.errors import UnknownArtifact
+from llm_sandbox_mcp.files.artifacts import ArtifactStore
 from llm_sandbox_mcp.profile import load_profile
 from llm_sandbox_mcp.results import StoreStatistics
 

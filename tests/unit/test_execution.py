@@ -9,7 +9,7 @@ import pytest
 from anyio.abc import ByteReceiveStream, ByteSendStream
 
 from llm_sandbox_mcp.backends.base import Process
-from llm_sandbox_mcp.execution import Run
+from llm_sandbox_mcp.runs.execution import Run
 
 pytestmark = pytest.mark.anyio
 

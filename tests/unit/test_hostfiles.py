@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from llm_sandbox_mcp.errors import BadHostPath
-from llm_sandbox_mcp.hostfiles import open_source, open_target
+from llm_sandbox_mcp.files.hostfiles import open_source, open_target
 
 pytestmark = pytest.mark.anyio
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llm_sandbox_mcp.artifacts import describe
-from llm_sandbox_mcp.images import Image, identify
+from llm_sandbox_mcp.files.artifacts import describe
+from llm_sandbox_mcp.files.images import Image, identify
 
 PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
 EXIF = b"\xff\xe1" + struct.pack(">H", 60_000) + bytes(59_998)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from llm_sandbox_mcp.media import mime_type
+from llm_sandbox_mcp.files.media import mime_type
 
 
 @pytest.mark.parametrize(

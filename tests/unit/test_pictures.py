@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llm_sandbox_mcp.images import identify
-from llm_sandbox_mcp.pictures import LONGEST, can_be_shown
+from llm_sandbox_mcp.files.images import identify
+from llm_sandbox_mcp.files.pictures import LONGEST, can_be_shown
 from tests.pictures import GIF, JPEG, SIGNATURE, WEBP, chunk, png
 
 PNG = png(3, 2)

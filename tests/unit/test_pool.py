@@ -10,20 +10,19 @@ from typing import cast
 import anyio
 import anyio.lowlevel
 import pytest
+from llm_sandbox_mcp.policies import POLICY
 
-from llm_sandbox_mcp import pool as pools
 from llm_sandbox_mcp.audit import Audit
 from llm_sandbox_mcp.backends.base import Backend, Check, Sandbox
 from llm_sandbox_mcp.errors import EngineUnavailable, StartFailed, Unavailable
-from llm_sandbox_mcp.kernel import Kernel
-from llm_sandbox_mcp.leases import Lease
 from llm_sandbox_mcp.network.proxy import Proxy
 from llm_sandbox_mcp.policy import Policy
-from llm_sandbox_mcp.pool import Pool
+from llm_sandbox_mcp.pool.leases import Lease
+from llm_sandbox_mcp.pool.pool import Pool
+from llm_sandbox_mcp.pool.pool import pool as pools
 from llm_sandbox_mcp.profile import load_profile
+from llm_sandbox_mcp.runs.kernel import Kernel
 from llm_sandbox_mcp.tasks import open_tasks
-
-from .policies import POLICY
 
 pytestmark = pytest.mark.anyio
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llm_sandbox_mcp.protocol import FrameParser, decode_report, decode_values, encode_request, new_nonce
+from llm_sandbox_mcp.runs.protocol import FrameParser, decode_report, decode_values, encode_request, new_nonce
 
 NONCE = "0123456789abcdef" * 2
 OTHER = "fedcba9876543210" * 2

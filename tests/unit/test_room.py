@@ -6,15 +6,14 @@ from pathlib import Path
 
 import anyio
 import pytest
+from llm_sandbox_mcp.policies import POLICY
+from llm_sandbox_mcp.test_pool import InMemory, Warming, opened
 
 from llm_sandbox_mcp.backends.room import Room, memory, open_files, processes
 from llm_sandbox_mcp.errors import CapacityReached, PoolTimeout
 from llm_sandbox_mcp.profile import load_profile
-from llm_sandbox_mcp.sessions import Sessions
+from llm_sandbox_mcp.sessions.session import Sessions
 from llm_sandbox_mcp.tasks import open_tasks
-
-from .policies import POLICY
-from .test_pool import InMemory, Warming, opened
 
 
 class Narrow(InMemory):

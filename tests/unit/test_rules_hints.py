@@ -4,13 +4,12 @@ import pytest
 import regex
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from llm_sandbox_mcp.judges import LANGUAGES, found, judge
 
+from llm_sandbox_mcp import test_rules_calls, test_rules_imports
 from llm_sandbox_mcp.rules.hints import NameHint, anywhere
 from llm_sandbox_mcp.rules.section import Rule
 from tests.effort import EFFORT
-
-from . import test_rules_calls, test_rules_imports
-from .judges import LANGUAGES, found, judge
 
 EVERYTHING = Rule(name="everything", calls=("?",), strings=("(?!)",))
 """Has no word that the code must have, and so has the rules look at all of it."""

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llm_sandbox_mcp.backends.base import Fullness, Usage
-from llm_sandbox_mcp.execution import Ending, Outcome
 from llm_sandbox_mcp.policy import Policy
-from llm_sandbox_mcp.protocol import Report
 from llm_sandbox_mcp.results import Status
-from llm_sandbox_mcp.verdict import notes_of, shown, status_of
+from llm_sandbox_mcp.runs.execution import Ending, Outcome
+from llm_sandbox_mcp.runs.protocol import Report
+from llm_sandbox_mcp.runs.verdict import notes_of, shown, status_of
 
 POLICY = Policy(
     memory=1 << 20,

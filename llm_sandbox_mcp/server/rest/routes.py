@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from ...errors import RequestError, UnknownArtifact, UnknownSession
 from ...escaping import one_line
-from ...media import mime_type
+from ...files.media import mime_type
 from ...results import Artifact, Status
 from ...service import Service
 from . import models

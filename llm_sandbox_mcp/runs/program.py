@@ -7,16 +7,16 @@ from dataclasses import replace
 
 import anyio
 
-from .backends.base import Process, Sandbox
-from .backends.layout import PATH
-from .backends.listing import Files
-from .errors import SandboxLost, StartFailed
+from ..backends.base import Process, Sandbox
+from ..backends.layout import PATH
+from ..backends.listing import Files
+from ..errors import SandboxLost, StartFailed
+from ..languages import Build
+from ..places import Places
+from ..results import Library, OnOutput
 from .execution import Ending, Outcome, Run
 from .kernel import Kernel
-from .languages import Build
-from .places import Places
 from .protocol import Report, new_nonce
-from .results import Library, OnOutput
 
 _FILES = 200
 """Changed files that are named, as runners do."""

@@ -6,22 +6,19 @@ from contextlib import contextmanager, suppress
 
 import anyio
 
-from .artifacts import ArtifactStore
-from .audit import Audit
-from .backends.base import Backend, Sandbox
-from .describing import Describer
-from .errors import InvalidArgument, PolicyDenied, SandboxError, SandboxLost, UnknownSession, quoted
-from .files import Files
-from .languages import Language, Languages
-from .libraries.installing import Installer
-from .libraries.preparing import Preparer
-from .messages import Note, Step
-from .places import Places
-from .policy import OF_RUN, narrow
-from .pool import Pool
-from .profile import Profile
-from .requests import readable, sendable
-from .results import (
+from ..audit import Audit
+from ..backends.base import Backend, Sandbox
+from ..errors import InvalidArgument, PolicyDenied, SandboxError, SandboxLost, UnknownSession, quoted
+from ..files.artifacts import ArtifactStore
+from ..languages import Language, Languages
+from ..libraries.installing import Installer
+from ..libraries.preparing import Preparer
+from ..messages import Note, Step
+from ..places import Places
+from ..policy import OF_RUN, narrow
+from ..pool.pool import Pool
+from ..profile import Profile
+from ..results import (
     DEFAULT_TIMEOUT,
     Execution,
     Installation,
@@ -31,10 +28,13 @@ from .results import (
     PoolStatistics,
     SessionInfo,
 )
-from .rules.checking import Checker, Finding, Unready
-from .rules.section import Rule
-from .sessions import Session, Sessions
-from .verdict import exit_code_of, notes_of, shown, status_of, told_of
+from ..rules.checking import Checker, Finding, Unready
+from ..rules.section import Rule
+from ..runs.requests import readable, sendable
+from ..runs.verdict import exit_code_of, notes_of, shown, status_of, told_of
+from ..sessions.session import Session, Sessions
+from .describing import Describer
+from .files import Files
 
 _log = logging.getLogger(__name__)
 

@@ -9,20 +9,20 @@ from pathlib import Path
 
 import anyio
 
-from .backends import copying
-from .backends.archive import Member
-from .backends.base import Sandbox
-from .backends.layout import FIGURES, WORKDIR
-from .errors import BadPath, SandboxLost, Unavailable, UnknownArtifact, quoted
-from .escaping import one_line
-from .execution import Outcome
+from ..backends import copying
+from ..backends.archive import Member
+from ..backends.base import Sandbox
+from ..backends.layout import FIGURES, WORKDIR
+from ..errors import BadPath, SandboxLost, Unavailable, UnknownArtifact, quoted
+from ..escaping import one_line
+from ..messages import Note, Step
+from ..results import Artifact, StoreStatistics
+from ..runs.execution import Outcome
+from ..runs.protocol import Report
+from ..sections import ArtifactLimits
+from ..units import format_size
 from .images import identify
 from .media import mime_type
-from .messages import Note, Step
-from .protocol import Report
-from .results import Artifact, StoreStatistics
-from .sections import ArtifactLimits
-from .units import format_size
 
 _PATH_MAX = 1024
 _RELATIVE = "use a relative path such as data/table.csv"

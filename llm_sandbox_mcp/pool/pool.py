@@ -16,17 +16,17 @@ from dataclasses import replace
 import anyio
 from anyio.abc import TaskGroup
 
-from .backends.base import Backend, Sandbox
-from .backends.room import Room
-from .errors import CapacityReached, PoolTimeout, SandboxError, StartFailed, Unavailable
-from .kernel import Kernel
+from ..backends.base import Backend, Sandbox
+from ..backends.room import Room
+from ..errors import CapacityReached, PoolTimeout, SandboxError, StartFailed, Unavailable
+from ..policy import Policy
+from ..results import PoolKey, PoolStatistics
+from ..runs.kernel import Kernel
+from ..runs.program import Program
+from ..sections import PoolLimits
+from ..units import format_duration
 from .leases import Lease, Owned, Request
-from .policy import Policy
-from .pool_plan import Key, Member, Opening, Plan, State, Waiter, Wanted, plan
-from .program import Program
-from .results import PoolKey, PoolStatistics
-from .sections import PoolLimits
-from .units import format_duration
+from .plan import Key, Member, Opening, Plan, State, Waiter, Wanted, plan
 
 WarmUp = Callable[[Sandbox, str], Awaitable[Kernel | Program]]
 """Starts the kernel of a language in a sandbox, and returns once it answers."""

@@ -8,26 +8,26 @@ from dataclasses import dataclass
 import anyio
 from anyio.abc import TaskGroup
 
-from .backends import copying
-from .backends.base import Fullness, Sandbox, Usage, halves
-from .backends.layout import FIGURES
-from .backends.room import Room
-from .cpu_time import cpu_bound
-from .errors import CapacityReached, SandboxLost, UnknownSession, quoted
-from .execution import Outcome
-from .kernel import Kernel
-from .leases import Lease
-from .messages import Step
+from ..backends import copying
+from ..backends.base import Fullness, Sandbox, Usage, halves
+from ..backends.layout import FIGURES
+from ..backends.room import Room
+from ..errors import CapacityReached, SandboxLost, UnknownSession, quoted
+from ..messages import Step
+from ..places import Places
+from ..policy import Policy
+from ..pool.leases import Lease
+from ..pool.pool import Pool
+from ..results import Library, OnOutput, SessionInfo
+from ..runs.cpu_time import cpu_bound
+from ..runs.execution import Outcome
+from ..runs.kernel import Kernel
+from ..runs.program import Program, start_kernel
+from ..runs.verdict import overcrowded, succeeded
+from ..sections import SessionLimits
+from ..units import format_duration
 from .overtime import Overtime
 from .pace import Pace
-from .places import Places
-from .policy import Policy
-from .pool import Pool
-from .program import Program, start_kernel
-from .results import Library, OnOutput, SessionInfo
-from .sections import SessionLimits
-from .units import format_duration
-from .verdict import overcrowded, succeeded
 
 _LAST_LOOK = 0.1
 """Seconds for a look at a sandbox when the time of its run, and the grace, is up."""

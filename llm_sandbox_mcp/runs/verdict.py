@@ -3,13 +3,13 @@
 import signal
 from collections.abc import Mapping
 
-from .backends.base import Fullness, Usage
+from ..backends.base import Fullness, Usage
+from ..messages import Note, Step
+from ..policy import Policy
+from ..results import Output, Raised, Status, Told
+from ..units import format_duration, format_size
 from .execution import Outcome
-from .messages import Note, Step
-from .policy import Policy
 from .protocol import decode_values
-from .results import Output, Raised, Status, Told
-from .units import format_duration, format_size
 
 _INTERRUPTED = 128 + signal.SIGINT
 _KILLED = 128 + signal.SIGKILL

@@ -5,9 +5,9 @@ from contextlib import asynccontextmanager
 
 import anyio
 
-from .backends.base import Sandbox, Usage
-from .policy import Policy
-from .tasks import open_tasks
+from ..backends.base import Sandbox, Usage
+from ..policy import Policy
+from ..tasks import open_tasks
 
 _STEP = 0.1
 """Seconds between two looks, where almost nothing is left."""

@@ -3,10 +3,10 @@
 import json
 from collections.abc import Mapping
 
-from .errors import InvalidArgument, quoted
-from .languages import Language
-from .messages import Note, Step
-from .units import format_size
+from ..errors import InvalidArgument, quoted
+from ..languages import Language
+from ..messages import Note, Step
+from ..units import format_size
 
 _VARIABLES_MAX = 1 << 20
 """Bytes of all variables of one run as JSON."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import anyio
 from anyio.abc import TaskGroup
 
-from .backends.base import Sandbox
-from .tasks import open_tasks
+from ..backends.base import Sandbox
+from ..tasks import open_tasks
 
 _FIRST = 0.5
 """Seconds from the deadline to the first judgement; the next comes after as long again, and so on."""

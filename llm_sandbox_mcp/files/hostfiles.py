@@ -11,8 +11,8 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
+from ..errors import BadHostPath, quoted
 from .beneath import open_file, open_folder, write_file
-from .errors import BadHostPath, quoted
 
 _CHUNK = 1 << 20
 

@@ -3,17 +3,17 @@
 import posixpath
 from collections.abc import AsyncIterator, Callable
 
-from . import hostfiles
-from .artifacts import ArtifactStore, describe, inner_path
-from .backends import copying
-from .backends.archive import Member
-from .backends.layout import WORKDIR
-from .errors import BadPath, quoted
-from .media import mime_type
-from .profile import Profile
-from .results import Artifact, StoreStatistics
-from .sessions import Sessions
-from .units import format_size
+from ..backends import copying
+from ..backends.archive import Member
+from ..backends.layout import WORKDIR
+from ..errors import BadPath, quoted
+from ..files import hostfiles
+from ..files.artifacts import ArtifactStore, describe, inner_path
+from ..files.media import mime_type
+from ..profile import Profile
+from ..results import Artifact, StoreStatistics
+from ..sessions.session import Sessions
+from ..units import format_size
 
 
 class Files:

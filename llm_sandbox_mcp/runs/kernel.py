@@ -3,13 +3,13 @@
 import contextlib
 from collections.abc import Mapping
 
-from .backends.base import Process, Sandbox
-from .errors import SandboxLost, StartFailed
+from ..backends.base import Process, Sandbox
+from ..errors import SandboxLost, StartFailed
+from ..languages import Runner
+from ..places import Places
+from ..results import OnOutput
 from .execution import Ending, Outcome, Run
-from .languages import Runner
-from .places import Places
 from .protocol import encode_request, new_nonce
-from .results import OnOutput
 
 _SAID = 1 << 16
 """Bytes that a runner may print before and while it answers an empty program."""

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from .policy import Policy
-from .sections import PoolLimits
+from ..policy import Policy
+from ..sections import PoolLimits
 
 _REFILLS = 1
 """Sandboxes that are warmed at once with nobody waiting for them: more would take the processors from those who run."""

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 
 import anyio
 
-from .backends.base import Sandbox
-from .kernel import Kernel
-from .pool_plan import Member, Waiter
-from .program import Program
+from ..backends.base import Sandbox
+from ..runs.kernel import Kernel
+from ..runs.program import Program
+from .plan import Member, Waiter
 
 
 @dataclass(eq=False, slots=True)

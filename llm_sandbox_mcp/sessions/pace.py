@@ -4,8 +4,8 @@ import math
 
 import anyio
 
-from .errors import CapacityReached
-from .units import format_duration
+from ..errors import CapacityReached
+from ..units import format_duration
 
 
 class Pace:

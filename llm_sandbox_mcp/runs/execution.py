@@ -8,10 +8,10 @@ from typing import Literal
 import anyio
 from anyio.abc import ByteReceiveStream
 
-from .backends.base import Process
-from .errors import SandboxLost
+from ..backends.base import Process
+from ..errors import SandboxLost
+from ..results import OnOutput, StreamName
 from .protocol import FrameParser, Report, decode_report
-from .results import OnOutput, StreamName
 
 _AT_ONCE = 4096
 """Bytes of a request that a pipe takes at once, since its reader took all that came before."""

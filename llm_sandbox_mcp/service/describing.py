@@ -2,17 +2,17 @@
 
 from dataclasses import dataclass
 
-from .backends.base import Sandbox
-from .backends.layout import WORKDIR
-from .errors import InstallFailed, SandboxError, StartFailed
-from .languages import Language
-from .libraries.choosing import choose
-from .libraries.installed import list_libraries
-from .libraries.preparing import Preparer
-from .places import Places
-from .pool import Pool
-from .profile import Profile
-from .results import Library
+from ..backends.base import Sandbox
+from ..backends.layout import WORKDIR
+from ..errors import InstallFailed, SandboxError, StartFailed
+from ..languages import Language
+from ..libraries.choosing import choose
+from ..libraries.installed import list_libraries
+from ..libraries.preparing import Preparer
+from ..places import Places
+from ..pool.pool import Pool
+from ..profile import Profile
+from ..results import Library
 
 _LATER = "known once its libraries are prepared"
 

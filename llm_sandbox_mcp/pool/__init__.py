@@ -1,0 +1,1 @@
+"""Sandboxes that are ready before anybody asks for one."""
