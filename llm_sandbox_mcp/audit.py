@@ -16,6 +16,7 @@ from typing import Self
 import anyio
 import anyio.to_thread
 
+from .errors import PolicyDenied
 from .tasks import open_tasks
 
 _WAITING = 10_000
@@ -70,6 +71,15 @@ class Audit:
             self._more.set()
         else:
             self._omitted += 1
+
+    @contextmanager
+    def denials(self, event: str, **facts: object) -> Iterator[None]:
+        """Notes what the profile denies within; without the session, whose id is all it takes to use it."""
+        try:
+            yield
+        except PolicyDenied as denied:
+            self.note(event, **facts, reason=str(denied))
+            raise
 
     async def _write(self) -> None:
         with self._writing:

@@ -129,7 +129,7 @@ class Session:
         """What tools call it by; empty until the session is open."""
 
     async def __aenter__(self) -> Self:
-        self.id = self._service.open_session(self.language, self._limits)
+        self.id = self._service.sessions.open(self.language, self._limits)
         self._tasks = await self._scope.__aenter__()
         return self
 
@@ -270,24 +270,24 @@ class Session:
 
     async def interrupt(self) -> None:
         """Stops what runs; its state is kept if the code answers the interrupt."""
-        await self._service.interrupt_session(self.id)
+        await self._service.sessions.interrupt(self.id)
 
     async def refresh(self, *, pause: float = 0.0) -> None:
         """Has the sandbox up, and in it an interpreter that has run nothing yet; files and libraries stay.
 
         It begins after `pause` seconds; what is asked of the session meanwhile waits for it.
         """
-        await self._service.refresh_session(self.id, self.language, pause=pause)
+        await self._service.sessions.refresh(self.id, self.language, pause=pause)
 
     async def close(self) -> None:
         """Ends it, which its scope does at the latest."""
         with suppress(UnknownSession):  # it had expired
-            await self._service.close_session(self.id)
+            await self._service.sessions.close(self.id)
 
     async def clear(self) -> None:
         """Drops the files and figures that runs left behind; state stays."""
-        await self._service.clear_session(self.id)
+        await self._service.sessions.clear(self.id)
 
     async def reset(self) -> None:
         """Drops all state, stopping what runs."""
-        await self._service.reset_session(self.id)
+        await self._service.sessions.reset(self.id)

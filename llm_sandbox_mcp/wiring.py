@@ -18,11 +18,10 @@ from .pool.pool import WARM_UP, Pool
 from .profile import Profile
 from .rules.checking import open_checker
 from .rules.presets import rules_of
-from .runs.kernel import Kernel
-from .runs.program import Program, start_kernel
+from .runs.interpreter import Interpreter, start_interpreter
 from .runtime import open_runtime
 from .service import Service
-from .sessions.session import Sessions
+from .sessions.live import LiveSessions
 from .tasks import open_tasks
 
 
@@ -64,8 +63,8 @@ async def open_service(
             open_tasks() as timers,
         ):
 
-            async def warm_up(sandbox: Sandbox, name: str) -> Kernel | Program:
-                kernel = await start_kernel(sandbox, await preparer.places(languages[name]))
+            async def warm_up(sandbox: Sandbox, name: str) -> Interpreter:
+                kernel = await start_interpreter(sandbox, await preparer.places(languages[name]))
                 # Twice: what a runner's own code is compiled to on its second use would cost R's first run 90 ms.
                 for _ in range(2):
                     await kernel.check(WARM_UP)
@@ -82,7 +81,7 @@ async def open_service(
 
             pool = Pool(backend, profile.pool, warm_up, attach, owners)
             timers.start_soon(pool.serve)
-            sessions = Sessions(pool, profile.sessions, timers)
+            sessions = LiveSessions(pool, profile.sessions, timers)
             installer = Installer(profile, folders.cache, allowed, proxy.held)
             for name, libraries in profile.pool.libraries.items():
                 installer.check(languages[name], libraries)

@@ -60,7 +60,7 @@ async def living(sandboxes: Sandboxes, language: str, lifetime: float | None) ->
 
 async def exports(service: Service, session: Session) -> str:
     """Has commands that come after it find the programs and libraries of the session's language, as its code does."""
-    own, of_shell = [await service.environment(session.id, name) for name in (session.language, "bash")]
+    own, of_shell = [await service.sessions.environment(session.id, name) for name in (session.language, "bash")]
     return "".join(f"export {name}={shlex.quote(own[name])}; " for name in own if own[name] != of_shell.get(name))
 
 

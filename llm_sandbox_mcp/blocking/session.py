@@ -186,7 +186,7 @@ class SandboxSession(Lifetime, metaclass=_Sessions):
         """Makes an image of the session's files and libraries, and returns its name; for containers only."""
         session = self._free()
         with translated():
-            return portal.call(self._sandboxes().service.commit, session.id, image)
+            return portal.call(self._sandboxes().service.sessions.commit, session.id, image)
 
     def interrupt(self) -> None:
         """Stops what runs, from another thread; that run returns."""

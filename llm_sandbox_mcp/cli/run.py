@@ -43,7 +43,7 @@ async def _run(service: Service, options: argparse.Namespace, code: str, files: 
         await consoles[stream].write(text)
 
     language = options.language or _guess(service, options.source)
-    session_id = service.open_session(language) if files else ""
+    session_id = service.sessions.open(language) if files else ""
     for host_path, path in files:
         await service.files.copy_in_from_host(session_id, path, host_path)
     execution = await service.execute(

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 import anyio
 
 from ..backends.base import Sandbox
-from ..runs.kernel import Kernel
-from ..runs.program import Program
+from ..runs.interpreter import Interpreter
 from .plan import Member, Waiter
 
 
@@ -17,7 +16,7 @@ class Owned:
 
     member: Member
     sandbox: Sandbox | None = None
-    kernel: Kernel | Program | None = None
+    kernel: Interpreter | None = None
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     told: anyio.Event = field(default_factory=anyio.Event)
     """Set when somebody else changed its state."""

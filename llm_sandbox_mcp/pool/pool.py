@@ -1,6 +1,6 @@
 """Sandboxes, some of them warm: each is owned by one task, which makes it, keeps it, and ends it.
 
-`pool_plan` decides what happens next. Here is what carries it out: every event is noted, planned for and acted upon
+`plan` decides what happens next. Here is what carries it out: every event is noted, planned for and acted upon
 without an await in between, so that nothing needs a lock; what takes time goes on in the owners.
 """
 
@@ -21,14 +21,13 @@ from ..backends.room import Room
 from ..errors import CapacityReached, PoolTimeout, SandboxError, StartFailed, Unavailable
 from ..policy import Policy
 from ..results import PoolKey, PoolStatistics
-from ..runs.kernel import Kernel
-from ..runs.program import Program
+from ..runs.interpreter import Interpreter
 from ..sections import PoolLimits
 from ..units import format_duration
 from .leases import Lease, Owned, Request
 from .plan import Key, Member, Opening, Plan, State, Waiter, Wanted, plan
 
-WarmUp = Callable[[Sandbox, str], Awaitable[Kernel | Program]]
+WarmUp = Callable[[Sandbox, str], Awaitable[Interpreter]]
 """Starts the kernel of a language in a sandbox, and returns once it answers."""
 
 Attach = Callable[[Sandbox, str], AbstractAsyncContextManager[None]]
@@ -292,7 +291,7 @@ class Pool:
             owned.told = anyio.Event()
             await owned.told.wait()
 
-    async def _warm(self, sandbox: Sandbox, language: str) -> Kernel | Program:
+    async def _warm(self, sandbox: Sandbox, language: str) -> Interpreter:
         # Its own check ends it earlier; this is for what else there is to a start.
         with anyio.move_on_after(2 * WARM_UP):
             return await self._warm_up(sandbox, language)

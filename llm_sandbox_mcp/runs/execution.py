@@ -10,8 +10,9 @@ from anyio.abc import ByteReceiveStream
 
 from ..backends.base import Process
 from ..errors import SandboxLost
-from ..results import OnOutput, StreamName
+from ..results import StreamName
 from .protocol import FrameParser, Report, decode_report
+from .requests import RunRequest
 
 _AT_ONCE = 4096
 """Bytes of a request that a pipe takes at once, since its reader took all that came before."""
@@ -54,20 +55,19 @@ class Run:
     def __init__(
         self,
         process: Process,
-        request: bytes,
+        stdin: bytes,
         nonce: str,
+        request: RunRequest,
         *,
-        output: int,
-        grace: float,
-        on_output: OnOutput | None = None,
         close_stdin: bool = False,
     ) -> None:
         self._process = process
-        self._request = memoryview(request)
+        self._unsent = memoryview(stdin)
         self._streams = _Stream("stdout", process.stdout, nonce), _Stream("stderr", process.stderr, nonce)
-        self._budget = output
-        self._grace = grace
-        self._on_output = on_output
+        self._timeout = request.timeout
+        self._budget = request.output
+        self._grace = request.grace
+        self._on_output = request.on_output
         self._close_stdin = close_stdin
         self._scope = anyio.CancelScope()
         self._stopped: Ending | None = None
@@ -81,14 +81,14 @@ class Run:
         self._stopped = self._stopped or reason
         self._scope.cancel()
 
-    async def finish(self, timeout: float) -> Outcome:
-        """Drives the run to its end, at most `timeout` seconds and the grace.
+    async def finish(self) -> Outcome:
+        """Drives the run to its end, at most its timeout and the grace.
 
         Cancelled from outside, it first stops the code in the same way. An exception of the output callback stops the
         run and is raised.
         """
         start = anyio.current_time()
-        self._scope.deadline = start + timeout
+        self._scope.deadline = start + self._timeout
         try:
             with self._scope:
                 await self._converse()
@@ -143,7 +143,7 @@ class Run:
             # Each task costs every run a little: what can go on in this one needs none of its own.
             stdout, stderr = self._streams
             tasks.start_soon(self._read, stderr)
-            if len(self._request) <= _AT_ONCE:
+            if len(self._unsent) <= _AT_ONCE:
                 await self._send()
             else:
                 tasks.start_soon(self._send)
@@ -156,10 +156,10 @@ class Run:
 
     async def _send(self) -> None:
         try:
-            while self._request:
-                portion = self._request[:_AT_ONCE]
+            while self._unsent:
+                portion = self._unsent[:_AT_ONCE]
                 await self._process.stdin.send(bytes(portion))
-                self._request = self._request[len(portion) :]
+                self._unsent = self._unsent[len(portion) :]
             if self._close_stdin:
                 await self._process.stdin.aclose()
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
@@ -177,7 +177,7 @@ class Run:
                     await stream.drained.wait()
         self._ended = self._ended or ended
         # What ends by itself is not cancelled, which would cost it some turns of the loop.
-        if self._request or not self._drained:
+        if self._unsent or not self._drained:
             scope.cancel()
 
     async def _read(self, stream: "_Stream") -> None:

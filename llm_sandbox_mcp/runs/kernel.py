@@ -1,15 +1,15 @@
 """The conversation with one runner: the live interpreter of one language in one sandbox."""
 
 import contextlib
-from collections.abc import Mapping
 
 from ..backends.base import Process, Sandbox
 from ..errors import SandboxLost, StartFailed
 from ..languages import Runner
 from ..places import Places
-from ..results import OnOutput
+from ..results import Library
 from .execution import Ending, Outcome, Run
 from .protocol import encode_request, new_nonce
+from .requests import RunRequest
 
 _SAID = 1 << 16
 """Bytes that a runner may print before and while it answers an empty program."""
@@ -23,36 +23,23 @@ class Kernel:
         self._run: Run | None = None
         self.alive = True
         """Whether it can take another request."""
+        self.keeps_state = True
 
     @classmethod
     async def start(cls, sandbox: Sandbox, places: Places, runner: Runner) -> "Kernel":
         """Starts the runner; it need not be up yet when its first request is sent."""
         return cls(await sandbox.spawn(places.argv(runner.argv), places.env(sandbox.path)))
 
-    async def run(
-        self,
-        code: str,
-        *,
-        cell: int,
-        variables: Mapping[str, object],
-        timeout: float,
-        output: int,
-        grace: float,
-        on_output: OnOutput | None = None,
-        tell: bool = False,
-        last: bool = False,
-    ) -> Outcome:
-        """Runs code to its end; one run at a time. `tell`: the report says what the names that it bound stand for.
-
-        `last`: the run has all that an interpreter does at its end, and nothing can be run after it.
+    async def run(self, request: RunRequest, cell: int) -> Outcome:
+        """Runs code to its end; one run at a time.
 
         When this is cancelled, or raises, `alive` still says whether the runner answered the interrupt.
         """
         nonce = new_nonce()
-        request = encode_request(nonce, cell, variables, code, tell=tell, last=last)
-        self._run = run = Run(self._process, request, nonce, output=output, grace=grace, on_output=on_output)
+        line = encode_request(nonce, cell, request.variables, request.code, tell=request.tell, last=request.last)
+        self._run = run = Run(self._process, line, nonce, request)
         try:
-            return await run.finish(timeout)
+            return await run.finish()
         finally:
             self._run = None
             self.alive = run.answered
@@ -60,7 +47,7 @@ class Kernel:
     async def check(self, timeout: float) -> None:
         """Returns once the runner has answered an empty program; raises `StartFailed` when it does not in time."""
         # Without grace: one that does not answer in time is not kept.
-        outcome = await self.run("", cell=0, variables={}, timeout=timeout, output=_SAID, grace=0)
+        outcome = await self.run(RunRequest("", timeout=timeout, output=_SAID, grace=0), cell=0)
         if outcome.ending != "answered":
             said = outcome.stderr.decode(errors="replace").strip().splitlines()
             raise StartFailed(
@@ -71,6 +58,9 @@ class Kernel:
     def running(self) -> bool:
         """Whether its process has not ended, which code can bring about at any time."""
         return self._process.running
+
+    def use_libraries(self, installed: tuple[Library, ...]) -> None:
+        """Nothing to note: a live interpreter finds them where they are."""
 
     def stop(self, reason: Ending = "cancelled") -> bool:
         """Stops what runs now; false when nothing does."""

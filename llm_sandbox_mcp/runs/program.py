@@ -2,7 +2,6 @@
 
 import contextlib
 import hashlib
-from collections.abc import Mapping
 from dataclasses import replace
 
 import anyio
@@ -13,10 +12,10 @@ from ..backends.listing import Files
 from ..errors import SandboxLost, StartFailed
 from ..languages import Build
 from ..places import Places
-from ..results import Library, OnOutput
+from ..results import Library
 from .execution import Ending, Outcome, Run
-from .kernel import Kernel
 from .protocol import Report, new_nonce
+from .requests import RunRequest
 
 _FILES = 200
 """Changed files that are named, as runners do."""
@@ -41,36 +40,26 @@ class Program:
         self._run: Run | None = None
         self.alive = True
         """Whether what ran last has ended, so that the next may start."""
+        self.keeps_state = False
 
-    async def run(
-        self,
-        code: str,
-        *,
-        cell: int,
-        variables: Mapping[str, object],
-        timeout: float,
-        output: int,
-        grace: float,
-        on_output: OnOutput | None = None,
-        tell: bool = False,
-        last: bool = False,
-    ) -> Outcome:
+    async def run(self, request: RunRequest, cell: int) -> Outcome:
         """Builds the code unless this very code is built already, then runs it; the deadline is that of both together.
 
         Where the build fails, the outcome is the compiler's: its exit code and its messages. There is nothing that
-        `cell` could count, `variables` could be put into or `tell` could be asked of; each run is a program's `last`.
+        `cell` could count, variables could be put into or be told of; each run is a program's last.
         """
         start = anyio.current_time()
-        key = hashlib.sha256(code.encode()).digest()
+        source = request.code.encode()
+        key = hashlib.sha256(source).digest()
         before = await self._sandbox.list_files()
-        outcome = await self._again(key, timeout, output, grace, on_output)
+        outcome = await self._again(key, request)
         if outcome is None:
             number = self._room()
-            compiled = await self._step(self._compile, number, code.encode(), timeout, output, grace, None)
+            compiled = await self._step(self._compile, number, source, replace(request, on_output=None))
             if compiled.ending != "exited" or compiled.exit_code != 0:
                 return _answered(compiled, [], 0)
-            left = max(0.001, timeout - (anyio.current_time() - start))
-            outcome = await self._step(self._start, number, b"", left, output, grace, on_output)
+            left = max(0.001, request.timeout - (anyio.current_time() - start))
+            outcome = await self._step(self._start, number, b"", replace(request, timeout=left))
             self._built[key] = number
         if outcome.ending == "lost":
             return outcome
@@ -105,15 +94,13 @@ class Program:
     async def close(self) -> None:
         """Nothing of it lives between runs."""
 
-    async def _again(
-        self, key: bytes, timeout: float, output: int, grace: float, on_output: OnOutput | None
-    ) -> Outcome | None:
+    async def _again(self, key: bytes, request: RunRequest) -> Outcome | None:
         """Runs what is built; nothing when it is not, or not any more: an earlier program may have removed it."""
         number = self._built.pop(key, None)
         if number is None:
             return None
         try:
-            outcome = await self._step(self._start, number, b"", timeout, output, grace, on_output)
+            outcome = await self._step(self._start, number, b"", request)
         except StartFailed:
             return None
         self._built[key] = number
@@ -125,53 +112,23 @@ class Program:
             return next(number for number in range(_PROGRAMS) if number not in self._built.values())
         return self._built.pop(next(iter(self._built)))
 
-    async def _step(
-        self,
-        words: list[str],
-        number: int,
-        stdin: bytes,
-        timeout: float,
-        output: int,
-        grace: float,
-        on_output: OnOutput | None,
-    ) -> Outcome:
+    async def _step(self, words: list[str], number: int, stdin: bytes, request: RunRequest) -> Outcome:
         folder = self._folder(number)
         words = [word.replace("{build}", folder) for word in words]
         process: Process = await self._sandbox.spawn(words, self._env, fed=True)
         # Nobody knows this nonce: all that is printed is output, and the end of the process ends the run.
-        self._run = run = Run(
-            process, stdin, new_nonce(), output=output, grace=grace, on_output=on_output, close_stdin=True
-        )
+        self._run = run = Run(process, stdin, new_nonce(), request, close_stdin=True)
         ended = False
         try:
             async with process:
                 try:
-                    outcome = await run.finish(timeout)
+                    outcome = await run.finish()
                 finally:
                     ended = run.exited or await _killed(process)
             return replace(outcome, alive=ended)
         finally:
             self._run = None
             self.alive = ended
-
-
-async def start_kernel(sandbox: Sandbox, places: Places) -> Kernel | Program:
-    """What runs code of a language in a sandbox: its live runner, or builds of programs.
-
-    Raises `StartFailed` when the sandbox lacks a program that the language needs.
-    """
-    handler = places.language.handler
-    if lacking := await sandbox.lacking(handler.requires.commands, places.env(sandbox.path)):
-        step = handler.requires.install or "install it"
-        if sandbox.image:
-            step = f"use a session of its own for {handler.name}, or make its image: llm-sandbox-mcp images build"
-            if handler.environment is not None:
-                step += ", or say where it is: containers.environment, or kubernetes.environment, in the profile"
-        raise StartFailed(f"{handler.name} needs {', '.join(lacking)}, which {sandbox.origin} does not have", step)
-    if handler.build is not None:
-        return Program(sandbox, places, handler.build)
-    assert handler.runner is not None  # the handler's model has one of the two
-    return await Kernel.start(sandbox, places, handler.runner)
 
 
 async def _killed(process: Process) -> bool:

@@ -2,14 +2,37 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from ..errors import InvalidArgument, quoted
 from ..languages import Language
 from ..messages import Note, Step
+from ..results import OnOutput
 from ..units import format_size
 
 _VARIABLES_MAX = 1 << 20
 """Bytes of all variables of one run as JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """One run, as the interpreter of its language is asked for it."""
+
+    code: str
+    timeout: float
+    """Seconds for all of it."""
+    output: int
+    """Bytes that it may print on both streams together; at more it is stopped."""
+    grace: float
+    """Seconds for it to answer an interrupt."""
+    variables: Mapping[str, object] = field(default_factory=dict)
+    """Bound before it begins, in languages that take some."""
+    on_output: OnOutput | None = None
+    """Called with what is printed, as it comes."""
+    tell: bool = False
+    """Whether the report says what the names stand for that it bound."""
+    last: bool = False
+    """Whether it has all that an interpreter does at its end, after which nothing can be run."""
 
 
 def readable(code: str, limit: int) -> tuple[str, list[Note]]:

@@ -163,7 +163,7 @@ class Resources:
     def _used(self) -> dict[str, int]:
         kept = self._service.files.statistics()
         return {
-            "sessions": len(self._service.list_sessions()),
+            "sessions": len(self._service.sessions.list()),
             "artifacts": kept.artifacts,
             "artifact_bytes": kept.size,
         }

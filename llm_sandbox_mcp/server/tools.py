@@ -250,15 +250,15 @@ class Tools:
         if not session_id:
             raise InvalidArgument(f"session_id: {action} needs one; execute_code returned it")
         if action == "interrupt":
-            await self._service.interrupt_session(session_id)
+            await self._service.sessions.interrupt(session_id)
         elif action == "clear":
-            await self._service.clear_session(session_id)
+            await self._service.sessions.clear(session_id)
         elif action == "reset":
-            await self._service.reset_session(session_id)
+            await self._service.sessions.reset(session_id)
         else:
-            await self._service.close_session(session_id)
+            await self._service.sessions.close(session_id)
         self._note_use(ctx, session_id)
-        left = [_session(info) for info in self._service.list_sessions() if info.id == session_id]
+        left = [_session(info) for info in self._service.sessions.list() if info.id == session_id]
         done = {"interrupt": "interrupted", "clear": "cleared", "reset": "reset", "close": "closed"}[action]
         return success(f"{done}: {session_id}", Managed(action=action, sessions=left, pool=self._pool()))
 
@@ -267,7 +267,7 @@ class Tools:
         used = ctx.lifespan_context.peer(ctx).sessions
         used.add(session_id)
         if len(used) > 2 * self._service.profile.sessions.max:
-            used.intersection_update(info.id for info in self._service.list_sessions())
+            used.intersection_update(info.id for info in self._service.sessions.list())
 
     def _pool(self) -> dict[str, int]:
         pool = self._service.pool()
@@ -277,7 +277,7 @@ class Tools:
         # An id is all it takes to use a session. On stdio every session is the one client's. Over HTTP clients share
         # the server, so each sees what its own connection used; the 2026 protocol makes a connection of every request,
         # which leaves the session that the request names.
-        infos = self._service.list_sessions()
+        infos = self._service.sessions.list()
         if session_id:
             return [info for info in infos if info.id == session_id]
         if self._host_files:

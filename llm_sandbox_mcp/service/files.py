@@ -12,14 +12,14 @@ from ..files.artifacts import ArtifactStore, describe, inner_path
 from ..files.media import mime_type
 from ..profile import Profile
 from ..results import Artifact, StoreStatistics
-from ..sessions.session import Sessions
+from ..sessions.live import LiveSessions
 from ..units import format_size
 
 
 class Files:
     """The files of all sessions. Each use raises `UnknownSession`, and `BadPath` for what cannot be read or written."""
 
-    def __init__(self, profile: Profile, sessions: Sessions, store: ArtifactStore) -> None:
+    def __init__(self, profile: Profile, sessions: LiveSessions, store: ArtifactStore) -> None:
         self.roots = profile.files.roots
         """The folders of this machine whose files may be read and written."""
         self._largest = profile.artifacts.file_size

@@ -93,7 +93,7 @@ async def test_an_interrupt_from_outside_gives_cancelled_and_keeps_the_session(s
     session = (await service.execute("x = 1")).session_id
 
     async def interrupt(stream: str, text: str) -> None:
-        await service.interrupt_session(session)
+        await service.sessions.interrupt(session)
 
     with anyio.fail_after(30):
         result = await service.execute(
@@ -133,7 +133,7 @@ async def test_the_interrupt_of_a_call_that_was_given_up_never_meets_the_next_ru
 
 async def test_a_reset_keeps_the_id_and_nothing_else(service: Service) -> None:
     session = (await service.execute("x = 1\nopen('file', 'w').close()")).session_id
-    await service.reset_session(session)
+    await service.sessions.reset(session)
     result = await service.execute("import os\n'x' in globals() or os.path.exists('file')", session_id=session)
     assert (result.result, result.notes) == ("False", ())
 
@@ -149,7 +149,7 @@ async def test_a_caller_lowers_limits_of_a_new_session_and_of_one_run(service: S
     assert (await service.execute(fills)).status == "ok"
     slow = await service.execute("import time\ntime.sleep(100)", limits={"timeout": 0.3})
     assert slow.status == "timeout", slow
-    short = service.open_session(limits={"timeout": 5})
+    short = service.sessions.open(limits={"timeout": 5})
     with pytest.raises(PolicyDenied, match="at most 5, the session's limit; got 6"):
         await service.execute("1", session_id=short, timeout=6)
 
@@ -158,7 +158,7 @@ async def test_a_caller_lowers_limits_of_a_new_session_and_of_one_run(service: S
 async def test_a_caller_lowers_the_grace_of_one_run_and_of_a_new_session(service: Service) -> None:
     with anyio.fail_after(45):
         first = await service.execute(DEAF, timeout=0.5, limits={"grace": 0.3})
-        session = service.open_session(limits={"grace": 0.3})
+        session = service.sessions.open(limits={"grace": 0.3})
         second = await service.execute(DEAF, timeout=0.5, session_id=session)
     for killed in (first, second):
         assert (killed.status, killed.exit_code, killed.session_state) == ("timeout", 137, "fresh"), killed

@@ -121,8 +121,8 @@ async def attacked(neighbour: Neighbour, attack: Attack, state: Callable[[], Sys
         seconds = time.perf_counter() - start
         if attack.lasts:
             await anyio.sleep(max(0.0, due - seconds))
-        if session in {info.id for info in service.list_sessions()}:
-            await service.close_session(session)
+        if session in {info.id for info in service.sessions.list()}:
+            await service.sessions.close(session)
         with anyio.move_on_after(GONE):
             await service.pool_until(lambda pool: not pool.closing)
     return Outcome(status, seconds, max(0.0, seconds - due), times, await beyond(before, state, GONE))

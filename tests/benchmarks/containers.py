@@ -117,7 +117,7 @@ async def stateful(service: Service, api: docker.APIClient) -> tuple[list[float]
             ours.append(time.perf_counter() - start)
             if number % (RUNS // EXECS) == 0:
                 floor.append(await anyio.to_thread.run_sync(partial(bare_exec, api, container)))
-    await service.close_session(session)
+    await service.sessions.close(session)
     return ours, floor
 
 
@@ -130,7 +130,7 @@ async def pooled(service: Service) -> list[float]:
         start = time.perf_counter()
         session = await service.execute("print(1)")
         times.append(time.perf_counter() - start)
-        await service.close_session(session.session_id)
+        await service.sessions.close(session.session_id)
     return times
 
 
@@ -154,7 +154,7 @@ async def opened(service: Service, count: int, *, together: bool) -> tuple[list[
                 await one()
     for session in sessions:
         start = time.perf_counter()
-        await service.close_session(session)
+        await service.sessions.close(session)
         closes.append(time.perf_counter() - start)
         await service.pool_until(lambda pool: pool.closing == 0)
         ends.append(time.perf_counter() - start)

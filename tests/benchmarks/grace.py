@@ -70,7 +70,7 @@ async def killed(service: Service) -> tuple[float, float]:
         done = await service.execute(_DEAF.format(mark=mark), session_id=session, timeout=TIMEOUT, on_output=deaf)
         answered = time.perf_counter()
         assert (done.status, done.session_state) == ("timeout", "fresh"), done
-    await service.close_session(session)
+    await service.sessions.close(session)
     due = began + TIMEOUT + service.profile.limits.grace
     return dead - due, answered - due
 

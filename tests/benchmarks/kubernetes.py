@@ -49,7 +49,7 @@ async def stateful(service: Service, api: Api) -> tuple[list[float], list[float]
         if number % (RUNS // EXECS) == 0:
             floor.append(await anyio.to_thread.run_sync(partial(bare_exec, pod, api.namespace)))
     calls = api.calls - before
-    await service.close_session(session)
+    await service.sessions.close(session)
     return ours, floor, calls
 
 
@@ -63,7 +63,7 @@ async def pooled(service: Service, api: Api) -> tuple[list[float], float]:
         start = time.perf_counter()
         session = await service.execute("print(1)")
         times.append(time.perf_counter() - start)
-        await service.close_session(session.session_id)
+        await service.sessions.close(session.session_id)
         await service.pool_until(lambda pool: pool.warm == 1 and pool.closing == 0 and pool.warming == 0)
     return times, (api.calls - before) / OPENS
 

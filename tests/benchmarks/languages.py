@@ -78,7 +78,7 @@ async def compiled(service: Service, language: Language) -> None:
     code, build = PROGRAMS[language.name], language.handler.build
     assert build is not None
     places = Places(language, memory=service.profile.limits.memory)
-    session_id = service.open_session()
+    session_id = service.sessions.open()
     # The sandbox itself is reached past the service, to start the program in it without anything around.
     sandbox = await service._sessions.get(session_id).sandbox()
     start = time.perf_counter()
@@ -114,7 +114,7 @@ async def capture(on: Service, off: Service, language: str, name: str, earlier: 
     row(f"capture off once more, {what}", times[1], times[0])
     row(f"capture on, {what}", times[2], times[0], "nothing")
     for service, session_id in zip(services, sessions, strict=True):
-        await service.close_session(session_id)
+        await service.sessions.close(session_id)
 
 
 def without_capture(profile: Profile) -> Profile:
@@ -137,7 +137,7 @@ async def installed(service: Service, language: str, library: str, promise: str)
             print(f"{library}: not measured; {error}")
             return
         times.append(time.perf_counter() - start)
-        await service.close_session(session.session_id)
+        await service.sessions.close(session.session_id)
     row(f"{library}, another session", times[1:], promise=promise)
 
 

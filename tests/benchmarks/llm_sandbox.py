@@ -77,7 +77,7 @@ async def our_session(service: Service, times: Times) -> None:
         with times.of("run"):
             assert (await service.execute("print(1)", session_id=session)).stdout.text == "1\n"
     with times.of("close"):
-        await service.close_session(session)
+        await service.sessions.close(session)
 
 
 async def mcp_calls(argv: list[str], environment: dict[str, str], times: Times) -> None:

@@ -138,7 +138,7 @@ def test_who_interrupts_from_another_thread_ends_the_run() -> None:
 async def test_a_session_that_nobody_holds_any_more_lets_its_sandbox_go() -> None:
     session = SandboxSession()
     session.open()
-    listed = session._sandboxes().service.list_sessions
+    listed = session._sandboxes().service.sessions.list
     assert len(portal.ask(listed)) == 1
     del session
     await until(lambda: not portal.ask(listed), 10)

@@ -37,7 +37,7 @@ async def use(service: Service, codes: dict[str, list[str]]) -> dict[str, Any]:
     for name, (take, other) in codes.items():
         _, taker = await run(service, take)
         during = [(await run(service, other, session))[0] for session in (neighbour, "")]
-        await service.close_session(taker)
+        await service.sessions.close(taker)
         after, _ = await run(service, other)
         said[name] = {"during": during, "after": after}
     return said

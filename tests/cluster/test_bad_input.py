@@ -350,7 +350,7 @@ async def test_a_pod_that_may_not_be_deleted_ends_and_the_operator_is_told(
 
     async with allowed(cluster, namespace, folder, "pods delete") as file, serving({"kubeconfig": file}) as service:
         first = await service.execute("echo x", language="bash")
-        await service.close_session(first.session_id)
+        await service.sessions.close(first.session_id)
         # Its agent's input ends with the connection.
         await until(lambda: [pod.status.phase for pod in pods()] == ["Succeeded"], SOON)
         (said,) = caplog.messages

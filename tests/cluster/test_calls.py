@@ -48,7 +48,7 @@ async def test_a_session_from_the_pool_takes_four_calls_and_its_runs_none(servin
                     again = await service.execute("echo $x", language="bash", session_id=session)
                     assert again.stdout.text == f"{number}\n"
                 assert len(asked) == opened
-                await service.close_session(session)
+                await service.sessions.close(session)
                 await filled(service)
     each = ("POST", "GET /NAME/attach", "GET /NAME/exec", "DELETE /NAME")
     ended_with_the_server = {"DELETE /NAME": 1}

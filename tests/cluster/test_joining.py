@@ -75,7 +75,7 @@ async def test_it_serves_one_session_at_a_time(serving: Serving, pod: Any) -> No
             first = await service.execute("echo 1", language="bash")
             with pytest.raises(CapacityReached, match="one session at a time; close the other"):
                 await service.execute("echo 2", language="bash")
-            await service.close_session(first.session_id)
+            await service.sessions.close(first.session_id)
             await service.pool_until(lambda pool: pool.leased == pool.closing == 0)
             assert (await service.execute("echo 3", language="bash")).stdout.text == "3\n"
 

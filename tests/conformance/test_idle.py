@@ -26,7 +26,7 @@ def timers() -> int:
 
 async def open_sessions(service: Service, count: int) -> tuple[int, int]:
     """Opens sessions one after the other until there are so many; the threads and the timers that there are then."""
-    while len(service.list_sessions()) < count:
+    while len(service.sessions.list()) < count:
         assert (await service.execute("x = 1")).status == "ok"
     await service.pool_until(lambda pool: pool.warming == 0)
     return threading.active_count(), timers()

@@ -167,7 +167,7 @@ async def main():
                 await given_up(service, passed)
             async with anyio.create_task_group() as tasks:
                 async def close(stream, text):
-                    tasks.start_soon(service.close_session, first.session_id)
+                    tasks.start_soon(service.sessions.close, first.session_id)
                 closed = await service.execute("echo x; while :; do :; done", language="bash", session_id=first.session_id, on_output=close)
             statuses = stubborn.status, closed.status
             print(os.geteuid(), checks["limits"], checks["user of the machine"], first.stdout.text.strip(), second.stdout.text.strip(), *statuses)

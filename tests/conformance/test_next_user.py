@@ -67,9 +67,9 @@ async def test_the_next_one_finds_nothing(service: Service, leaving: str) -> Non
     first = await service.execute(LEAVE, keep_session=leaving != "not kept")
     assert first.stdout.text == "done\n", first
     if leaving == "closed":
-        await service.close_session(first.session_id)
+        await service.sessions.close(first.session_id)
     if leaving == "reset":
-        await service.reset_session(first.session_id)
+        await service.sessions.reset(first.session_id)
     await service.pool_until(lambda now: now.warm >= 1)
     hits = service.pool().hits
     # Once more in the session itself where that was reset: it, too, begins anew.

@@ -111,7 +111,7 @@ async def test_it_opens_whatever_the_umask_of_the_server(folder: Path, open_netw
 async def test_it_ends_with_the_session(service: Service) -> None:
     ran = await service.execute("echo x", language="bash")
     assert len(openers()) == 1
-    await service.close_session(ran.session_id)
+    await service.sessions.close(ran.session_id)
     await until(lambda: not openers(), GONE)
 
 
@@ -155,7 +155,7 @@ async def test_a_sandbox_that_loses_it_goes_on_without_and_the_operator_is_told(
     code = f"echo $((n + 1)); {REACH.format(world.address, PORT)}"
     ran = await service.execute(code, language="bash", session_id=first.session_id)
     assert ran.stdout.text == "21\nunreachable\n"
-    await service.close_session(first.session_id)
+    await service.sessions.close(first.session_id)
 
 
 async def test_a_warm_sandbox_with_an_open_network_serves_no_closed_request(backend: Backend, profile: Profile) -> None:

@@ -26,8 +26,7 @@ from llm_sandbox_mcp.pool.pool import Pool
 from llm_sandbox_mcp.pool.pool import pool as pools
 from llm_sandbox_mcp.profile import Profile, load_profile
 from llm_sandbox_mcp.results import PoolStatistics
-from llm_sandbox_mcp.runs.kernel import Kernel
-from llm_sandbox_mcp.runs.program import Program, start_kernel
+from llm_sandbox_mcp.runs.interpreter import Interpreter, start_interpreter
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.tasks import open_tasks
 from llm_sandbox_mcp.wiring import open_service
@@ -40,8 +39,8 @@ LANGUAGES = load_languages()
 BASH = {"pool": {"min": 1, "languages": ("bash",)}}
 
 
-async def warm_up(sandbox: Sandbox, language: str) -> Kernel | Program:
-    kernel = await start_kernel(sandbox, Places(LANGUAGES[language]))
+async def warm_up(sandbox: Sandbox, language: str) -> Interpreter:
+    kernel = await start_interpreter(sandbox, Places(LANGUAGES[language]))
     await kernel.check(10)
     return kernel
 
@@ -307,7 +306,7 @@ async def test_describing_a_language_leaves_the_warm_one_where_it_is(profile: Pr
 async def test_files_that_came_before_the_first_run_are_where_it_finds_them(profile: Profile) -> None:
     async with serving(profile) as service:
         await service.pool_until(one_warm)
-        session = service.open_session("bash")
+        session = service.sessions.open("bash")
         await service.files.copy_in(session, "given", b"text")
         assert (await service.execute("cat given", language="bash", session_id=session)).stdout.text == "text"
         assert service.pool().hits == 1

@@ -52,7 +52,7 @@ async def test_a_session_keeps_state_files_and_its_own_limits(sandboxes: Sandbox
             await session.run("1", timeout=6)
         await session.reset()
         assert (await session.run("x")).status == "error"
-    assert sandboxes.service.list_sessions() == ()
+    assert sandboxes.service.sessions.list() == ()
 
 
 async def test_output_is_streamed_and_the_result_comes_last(sandboxes: Sandboxes) -> None:
@@ -91,7 +91,7 @@ async def test_a_refreshed_session_has_its_files_and_no_names(sandboxes: Sandbox
 async def test_a_run_by_itself_leaves_nothing(sandboxes: Sandboxes) -> None:
     result = await sandboxes.run("echo $((6 * 7))", language="bash")
     assert (result.stdout.text, result.session_state) == ("42\n", "ended")
-    assert sandboxes.service.list_sessions() == ()
+    assert sandboxes.service.sessions.list() == ()
 
 
 # What no backend has a part in.
@@ -140,7 +140,7 @@ async def test_an_error_of_the_caller_ends_the_session_and_passes(here: Sandboxe
 
     with pytest.raises(ZeroDivisionError):
         await fail()
-    assert here.service.list_sessions() == ()
+    assert here.service.sessions.list() == ()
 
 
 async def test_a_cancelled_caller_interrupts_the_code(here: Sandboxes) -> None:
@@ -166,13 +166,13 @@ async def test_a_cancelled_caller_interrupts_the_code(here: Sandboxes) -> None:
 
 async def test_a_session_that_is_closed_already_is_left_without_a_word(here: Sandboxes) -> None:
     async with here.session() as session:
-        await here.service.close_session(session.id)
+        await here.service.sessions.close(session.id)
 
 
 async def test_two_programs_in_one_process_do_not_see_each_other(here: Sandboxes, folder: Path) -> None:
     async with Sandboxes(small_profile("embedded", folder)) as other, other.session() as session:
         await session.run("x = 1")
-        assert here.service.list_sessions() == ()
+        assert here.service.sessions.list() == ()
         with pytest.raises(UnknownSession):
             await here.service.execute("x", session_id=session.id)
 

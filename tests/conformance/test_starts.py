@@ -65,7 +65,7 @@ async def test_a_built_program_starts_nothing_but_itself_and_its_files_are_found
     service: Service, starts: list[str]
 ) -> None:
     with anyio.fail_after(60):
-        session = service.open_session("cpp")
+        session = service.sessions.open("cpp")
         for code in (0, 3):
             first = await service.execute(PROGRAM % code, language="cpp", session_id=session)
             assert [artifact.name for artifact in first.artifacts] == ["made.txt"], first

@@ -209,7 +209,7 @@ async def test_a_container_whose_engine_was_away_when_its_session_closed_is_remo
             # Its agent is stopped, so that it does not end by itself when the server is gone from it.
             session = (await service.execute("import os, signal\nos.kill(-1, signal.SIGSTOP)")).session_id
         with suppress(SandboxError):
-            await service.close_session(session)
+            await service.sessions.close(session)
         assert len(watched.now()) == 1
         async with proxy(address(engine), place):
             await until(lambda: not watched.now(), GONE)
@@ -231,5 +231,5 @@ async def test_fifty_sessions_opened_at_once_all_answer_and_close_at_once(engine
         assert len(set(ids)) == 50
         for session in ids:
             with anyio.fail_after(1):
-                await service.close_session(session)
+                await service.sessions.close(session)
         await until(lambda: not watched.now(), 60)

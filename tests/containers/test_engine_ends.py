@@ -123,8 +123,8 @@ async def test_its_end_is_told_and_its_return_is_a_recovery(spare: Spare, end: E
             assert again.stdout.text == "42\n"
             assert any("started fresh" in note for note in again.notes), again
             await until(lambda: not processes(container), GONE)  # noqa: B023
-            for open_session in service.list_sessions():
-                await service.close_session(open_session.id)
+            for open_session in service.sessions.list():
+                await service.sessions.close(open_session.id)
             await until(lambda: not watched.now(), GONE)
             gc.collect()  # what could not be connected is held by its error
             counts.append(len(os.listdir("/proc/self/fd")))

@@ -32,7 +32,7 @@ async def test_a_container_that_is_made_after_nobody_waits_for_it_any_more_is_re
             way.send_signal(signal.SIGSTOP)
             with pytest.raises(EngineUnavailable, match=f"{engine} does not answer"):
                 await service.execute("1")
-            assert (len(watched.now()), len(service.list_sessions())) == (1, 1)
+            assert (len(watched.now()), len(service.sessions.list())) == (1, 1)
             way.send_signal(signal.SIGCONT)
             await until(lambda: len(watched.now()) == 2, GONE)
             await until(lambda: len(watched.now()) == 1, GONE)

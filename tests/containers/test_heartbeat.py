@@ -30,7 +30,7 @@ async def test_a_container_that_starts_or_ends_while_agents_are_told_harms_nothi
             for number in range(3):
                 done = await service.execute(str(number))
                 assert done.result == str(number)
-                await service.close_session(done.session_id)
+                await service.sessions.close(done.session_id)
 
 
 async def test_a_container_has_a_sign_of_life_of_its_server_that_is_renewed(

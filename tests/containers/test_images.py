@@ -62,5 +62,5 @@ async def test_a_failure_of_the_build_reaches_the_caller_after_its_last_lines(en
         async with open_service(small_profile(engine, folder, containers=own)) as service:
             with pytest.raises(StartFailed, match=f"{NAME} cannot be built by {engine} .*so far.*; fix its Dockerfile"):
                 await service.execute("1", language="bash", on_progress=hear)
-            assert service.list_sessions() == ()
+            assert service.sessions.list() == ()
     assert any("so far" in line for line in heard), heard

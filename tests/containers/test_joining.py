@@ -65,7 +65,7 @@ async def test_it_serves_one_session_at_a_time(profile: Profile) -> None:
             first = await service.execute("1")
             with pytest.raises(CapacityReached, match="one session at a time; close the other"):
                 await service.execute("2")
-            await service.close_session(first.session_id)
+            await service.sessions.close(first.session_id)
             await service.pool_until(lambda pool: pool.leased == pool.closing == 0)
             assert (await service.execute("3")).result == "3"
 

@@ -89,7 +89,7 @@ async def test_files_and_libraries_are_in_new_sessions_and_nothing_else_is(
         async with serving(engine, folder, index=f"{served.url}/") as service:
             first = await service.execute(FILL, libraries=["tinyanswer"])
             assert first.status == "ok", first
-            assert await service.commit(first.session_id, NAME) == f"{NAME}:latest"
+            assert await service.sessions.commit(first.session_id, NAME) == f"{NAME}:latest"
             # The session goes on as it was.
             again = await service.execute("import tinyanswer\nx + 1", session_id=first.session_id)
             assert (again.result, again.session_state) == ("42", "kept")
@@ -120,20 +120,20 @@ async def test_a_second_commit_takes_the_place_of_the_first_and_holds_it_only_on
         first = await service.execute(ballast)
         for _ in range(2):
             await service.execute("open('mark', 'a').write('x')", session_id=first.session_id)
-            await service.commit(first.session_id, NAME)
+            await service.sessions.commit(first.session_id, NAME)
             assert len(client.images.list(filters={"label": LABEL})) == 1
         (once,) = await (await images(service)).templates()
     async with serving(engine, folder, NAME) as service:
         second = await service.execute("open('more', 'w').write('2')")
-        await service.commit(second.session_id, NAME)
+        await service.sessions.commit(second.session_id, NAME)
         (twice,) = await (await images(service)).templates()
         assert abs(twice.size - once.size) < MIB
         third = await service.execute("import os\nsorted(os.listdir()), open('mark').read()")
         assert third.result == "(['ballast', 'kept', 'mark', 'more'], 'xx')"
         # The first one, of which a sandbox ran when it was replaced, goes when nothing uses it.
         assert len(client.images.list(filters={"label": LABEL})) == 2
-        for session in service.list_sessions():
-            await service.close_session(session.id)
+        for session in service.sessions.list():
+            await service.sessions.close(session.id)
         await service.pool_until(lambda pool: pool.leased == pool.closing == 0)
         await (await images(service)).remove(NAME)
         assert client.images.list(filters={"label": LABEL}) == []
@@ -148,7 +148,7 @@ async def test_there_are_no_more_templates_than_the_profile_allows(
 
         async def commit(name: str) -> None:
             try:
-                await service.commit((await service.execute("1")).session_id, name)
+                await service.sessions.commit((await service.execute("1")).session_id, name)
             except CapacityReached as error:
                 refused.append(str(error))
 
@@ -160,9 +160,9 @@ async def test_there_are_no_more_templates_than_the_profile_allows(
         (said,) = refused
         assert said.startswith("there is no room for another template (containers.templates = 1); "), said
         # One that is there is replaced, and one that is removed makes room.
-        await service.commit(session, kept.image)
+        await service.sessions.commit(session, kept.image)
         await (await images(service)).remove(kept.image)
-        await service.commit(session, f"{NAME}-third")
+        await service.sessions.commit(session, f"{NAME}-third")
         assert [template.image for template in await (await images(service)).templates()] == [f"{NAME}-third:latest"]
 
 
@@ -171,9 +171,9 @@ async def test_nothing_is_committed_unasked(
 ) -> None:
     async with serving(engine, folder) as service:
         first = await service.execute("open('a', 'w').write('a')")
-        await service.reset_session(first.session_id)
+        await service.sessions.reset(first.session_id)
         await service.execute("open('b', 'w').write('b')", session_id=first.session_id)
-        await service.close_session(first.session_id)
+        await service.sessions.close(first.session_id)
         assert (await service.execute("import os\nos.listdir()")).result == "[]"
     assert {str(image.id) for image in client.images.list(all=True)} == before
 
@@ -202,12 +202,12 @@ async def test_an_image_that_was_no_session_s_is_neither_replaced_nor_removed(
         with pytest.raises(
             InvalidArgument, match=f"image {other}:latest is there and was no session's; choose another"
         ):
-            await service.commit(session, other)
+            await service.sessions.commit(session, other)
         for name, why in ((other, "it was no session's"), ("no-such-image", "there is none of that name")):
             with pytest.raises(InvalidArgument, match=f"image '{name}:latest' is no template: {why}; "):
                 await (await images(service)).remove(name)
         # One that is made of a template inherits its labels.
-        await service.commit(session, NAME)
+        await service.sessions.commit(session, NAME)
         client.images.build(fileobj=io.BytesIO(f"FROM {NAME}\nENV A=b\n".encode()), tag=inherits, rm=True)
         assert [template.image for template in await (await images(service)).templates()] == [f"{NAME}:latest"]
         with pytest.raises(InvalidArgument, match="it was no session's"):
@@ -220,14 +220,14 @@ async def test_an_image_that_was_no_session_s_is_neither_replaced_nor_removed(
 async def test_a_session_without_a_sandbox_is_not_committed(engine: str, folder: Path, before: set[str]) -> None:
     async with serving(engine, folder) as service:
         with pytest.raises(UnknownSession):
-            await service.commit("no-such-session", NAME)
-        session = service.open_session()
+            await service.sessions.commit("no-such-session", NAME)
+        session = service.sessions.open()
         with pytest.raises(InvalidArgument, match="has no sandbox that could be committed; run code in it first"):
-            await service.commit(session, NAME)
+            await service.sessions.commit(session, NAME)
         await service.execute("open('a', 'w').write('a')", session_id=session)
-        await service.reset_session(session)
+        await service.sessions.reset(session)
         with pytest.raises(InvalidArgument, match="has no sandbox that could be committed"):
-            await service.commit(session, NAME)
+            await service.sessions.commit(session, NAME)
         assert await (await images(service)).templates() == []
 
 
@@ -236,7 +236,7 @@ async def test_a_template_that_does_not_fit_is_named_with_what_fixes_it(
 ) -> None:
     async with serving(engine, folder) as service:
         large = await service.execute("open('large', 'wb').write(b'x' * (20 << 20))")
-        await service.commit(large.session_id, NAME)
+        await service.sessions.commit(large.session_id, NAME)
     small = small_profile(engine, folder, containers={"images": {"python": NAME}})
     with anyio.fail_after(60):
         async with open_service(small) as service:
@@ -291,4 +291,4 @@ async def test_a_backend_without_images_refuses(folder: Path) -> None:
         async with open_service(small_profile("embedded", folder)) as service:
             session = (await service.execute("1")).session_id
             with pytest.raises(InvalidArgument, match="the backend embedded has no images; name docker or podman in"):
-                await service.commit(session, NAME)
+                await service.sessions.commit(session, NAME)

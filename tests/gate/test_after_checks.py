@@ -45,7 +45,7 @@ async def test_changes_what_the_host_keeps(arena):
         path.write_text("x")
 
 async def test_is_skipped_after_it_ended_the_neighbour(arena):
-    await arena.service.close_session(arena.neighbour)
+    await arena.service.sessions.close(arena.neighbour)
     await arena.service.pool_until(lambda now: not now.closing)
     pytest.skip("too late")
 

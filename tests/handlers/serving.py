@@ -47,9 +47,9 @@ async def service_with_indexes(backend: str, *, warm: bool = False) -> AsyncIter
             if warm:
                 await opened.warm()
             else:
-                session = opened.open_session("python")
-                await opened.refresh_session(session)
-                await opened.close_session(session)
+                session = opened.sessions.open("python")
+                await opened.sessions.refresh(session)
+                await opened.sessions.close(session)
             await opened.pool_until(lambda now: not now.closing and not now.leased)
             with kept(backend):
                 yield opened

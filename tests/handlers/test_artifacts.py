@@ -115,7 +115,7 @@ async def test_a_file_that_code_changes_is_an_artifact_of_that_run_alone(
     need_image(backend_name, language)
     if lacking := missing(LANGUAGES[language], libraries=False):
         pytest.skip(f"{language} needs {', '.join(lacking)}")
-    session = service.open_session(language)
+    session = service.sessions.open(language)
     for name in ("old.txt", "same.txt"):
         await service.files.copy_in(session, name, b"old")
     run = await service.execute(CHANGES[language], language=language, session_id=session)

@@ -84,7 +84,7 @@ async def java(anyio_backend: str) -> AsyncIterator[Callable[..., Any]]:
     """Runs one program after another in one session, in which our part of the compiler is compiled once."""
     need_toolchain("java")
     async with serving({}, bound=None) as service:
-        session = service.open_session()
+        session = service.sessions.open()
 
         async def run(code: str) -> Execution:
             with anyio.fail_after(_BOUND):
@@ -277,7 +277,7 @@ async def test_the_profile_chooses_the_standard_of_cpp() -> None:
 
 async def test_cpp_includes_files_of_the_working_directory(service: Service) -> None:
     need_toolchain("cpp")
-    session = service.open_session()
+    session = service.sessions.open()
     await service.files.copy_in(session, "mine.hpp", b"#define MINE 7\n")
     result = await service.execute(
         '#include "mine.hpp"\nint main() { return MINE; }', language="cpp", session_id=session

@@ -146,22 +146,22 @@ async def test_a_file_is_fetched_once_for_all_sessions_and_servers(backend_name:
 
 
 async def test_what_the_index_does_not_have_is_named_and_the_code_is_not_run(service: Service, language: str) -> None:
-    session = service.open_session()
+    session = service.sessions.open()
     for library, said in _ABSENT[language].items():
         with pytest.raises(InstallFailed) as failure:
             await service.execute("never run", language=language, session_id=session, libraries=[library])
         assert f" could not install {library}: " in str(failure.value)
         assert said in str(failure.value).partition(": ")[2]
-    assert service.list_sessions()[0].runs == 0
+    assert service.sessions.list()[0].runs == 0
 
 
 async def test_an_index_that_is_down_is_named_and_the_code_is_not_run(backend_name: str, language: str) -> None:
     with local_index() as index:
         down = index.url
     async with serving(backend_name, language, f"{down}/") as service:
-        session = service.open_session()
+        session = service.sessions.open()
         with pytest.raises(InstallFailed, match=r"127\.0\.0\.1 cannot be reached"):
             await service.execute(
                 "never run", language=language, session_id=session, libraries=with_a_library(language).libraries
             )
-        assert service.list_sessions()[0].runs == 0
+        assert service.sessions.list()[0].runs == 0

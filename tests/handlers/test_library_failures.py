@@ -95,7 +95,7 @@ async def test_what_is_installed_is_listed_with_what_it_needs(
     _need(backend_name, language)
     with anyio.fail_after(LIMIT):
         done = await service.install([next(iter(libraries))], language=language)
-        await service.close_session(done.session_id)
+        await service.sessions.close(done.session_id)
     assert {library.name: library.version for library in done.libraries} == libraries
 
 
@@ -147,7 +147,7 @@ async def test_an_image_without_what_installing_needs_is_named_with_what_to_do(
     session = (await service.execute("1")).session_id
     with pytest.raises(InstallFailed) as failure:
         await service.install(["tiny-answer"], language="ruby", session_id=session)
-    await service.close_session(session)
+    await service.sessions.close(session)
     assert str(failure.value) == (
         f"libraries of ruby cannot be installed without gem, which image llm-sandbox-mcp-python on {backend_name} does "
         "not have; "

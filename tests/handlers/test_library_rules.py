@@ -74,7 +74,7 @@ async def test_a_denied_version_that_came_in_is_named_and_gone(wheels: LocalInde
 async def test_a_file_that_the_profile_opens_is_installed(wheels: LocalIndex) -> None:
     name, content = next(iter(wheel("tinyanswer").items()))
     async with serving("python", wheels, opened=(f"./{name}",), allow=("nothing",)) as service:
-        session = service.open_session()
+        session = service.sessions.open()
         await service.files.copy_in(session, name, content)
         ran = await service.execute("import tinyanswer", libraries=[f"./{name}"], session_id=session)
         assert ran.status == "ok", ran

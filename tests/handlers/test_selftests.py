@@ -92,13 +92,13 @@ async def test_a_language_behaves_as_its_selftest_says(
     lacking = missing(LANGUAGES[language], libraries=any(run.libraries for run in case.run))
     if lacking:
         pytest.skip(f"{language} needs {', '.join(lacking)}: {LANGUAGES[language].handler.requires.install}")
-    session = service.open_session()
+    session = service.sessions.open()
     try:
         for run in case.run:
             with anyio.fail_after(LIMIT):
                 await _check(service, session, language, run)
     finally:
-        await service.close_session(session)
+        await service.sessions.close(session)
 
 
 @pytest.mark.anyio
@@ -112,11 +112,11 @@ async def test_kernels_that_were_warm_before_libraries_were_installed_find_them(
             for case in (case for case in cases(language) if case.run[0].libraries):
                 with anyio.fail_after(LIMIT):
                     await service.pool_until(lambda now, name=name: _warm(now, name))  # type: ignore[misc]
-                session = service.open_session(name)
+                session = service.sessions.open(name)
                 for run in case.run:
                     with anyio.fail_after(LIMIT):
                         await _check(service, session, name, run)
-                await service.close_session(session)
+                await service.sessions.close(session)
         assert service.pool().hits > 0
         assert service.pool().misses == 0
 

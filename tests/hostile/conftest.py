@@ -167,9 +167,9 @@ class Arena:
     async def nothing_is_left(self) -> None:
         """Closes what the case opened; nothing of it may stay."""
         containers()
-        for info in self.service.list_sessions():
+        for info in self.service.sessions.list():
             if info.id not in (self.neighbour, self.next):
-                await self.service.close_session(info.id)
+                await self.service.sessions.close(info.id)
         before = self.with_next if self.next else self.only_neighbour
         assert before is not None
         await nothing_beyond(before, self.state, GONE)

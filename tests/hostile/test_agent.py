@@ -124,5 +124,5 @@ os._exit(3)
     assert result.exit_code == 3
     again = await arena.service.execute("print(1)", session_id=result.session_id)
     assert again.status == "error", again
-    await arena.service.reset_session(result.session_id)
+    await arena.service.sessions.reset(result.session_id)
     assert await arena.check("print(1)", result.session_id) == "1\n"

@@ -85,7 +85,7 @@ async def test_sessions_beyond_the_limit_are_refused_while_all_are_busy(arena: A
                 session,
             )
         # All have begun: a sandbox that nobody waits for any more would stay, as a warm one beyond those of before.
-        while sum(info.running and info.runs > 0 for info in arena.service.list_sessions()) < 4:
+        while sum(info.running and info.runs > 0 for info in arena.service.sessions.list()) < 4:
             await anyio.lowlevel.checkpoint()
         for _ in range(STORM):
             with pytest.raises(CapacityReached, match=r"all 4 sessions are busy; wait for one, or raise sessions\.max"):
@@ -96,9 +96,9 @@ async def test_sessions_beyond_the_limit_are_refused_while_all_are_busy(arena: A
 @pytest.mark.parametrize("limits", [QUOTA], indirect=True)
 async def test_a_storm_of_new_sessions_takes_places_of_its_own_and_of_no_session_that_is_used(arena: Arena) -> None:
     # Used once, it is not told from the storm.
-    await arena.service.close_session(arena.next)
+    await arena.service.sessions.close(arena.next)
     arena.next = ""
     seen = {(await arena.service.execute("1")).session_id for _ in range(20)}
-    left = {info.id for info in arena.service.list_sessions()}
+    left = {info.id for info in arena.service.sessions.list()}
     assert len(seen) == 20 and len(left) == 4 and arena.neighbour in left
     await arena.neighbour_works()

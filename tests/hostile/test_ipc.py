@@ -43,7 +43,7 @@ async def test_what_one_sandbox_leaves_in_the_kernel_no_other_finds(arena: Arena
 
 async def test_it_is_gone_with_its_sandbox(arena: Arena) -> None:
     session = (await arena.attack(LEAVE)).session_id
-    await arena.service.close_session(session)
+    await arena.service.sessions.close(session)
     assert await arena.check(LOOK) == "[False, False, False, False, False]\n"
 
 
@@ -84,7 +84,7 @@ async def test_the_next_user_of_a_closed_session_finds_nothing(arena: Arena) -> 
             "for folder in ('/sandbox', '/home', '/tmp', '/dev/shm'): open(f'{folder}/mine', 'w').write('x')"
         )
     ).session_id
-    await arena.service.close_session(session)
+    await arena.service.sessions.close(session)
     output = await arena.check(
         "import os\nprint([f for f in ('/sandbox', '/home', '/tmp', '/dev/shm') if os.path.exists(f'{f}/mine')])"
     )

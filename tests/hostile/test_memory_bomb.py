@@ -114,7 +114,7 @@ async def test_an_interrupted_run_after_one_that_ran_out_of_memory_is_cancelled(
     async def close(stream: str, text: str) -> None:
         if not started:
             started.append(text)
-            await arena.service.close_session(first.session_id)
+            await arena.service.sessions.close(first.session_id)
 
     second = await arena.attack(
         "import time\nprint('started')\ntime.sleep(100)", session_id=first.session_id, on_output=close

@@ -181,7 +181,7 @@ print(len(opened))
 """
     )
     assert result.stdout.text == "30\n", result
-    await arena.service.close_session(result.session_id)
+    await arena.service.sessions.close(result.session_id)
     for _ in range(30):
         GRANTED.setblocking(True)
         GRANTED.settimeout(5)

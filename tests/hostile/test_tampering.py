@@ -72,7 +72,7 @@ async def test_a_runner_that_was_changed_harms_its_own_session_only(arena: Arena
     )
     assert again.duration < 1 + ANSWER
     assert await answer(arena, "bash", session) == "42" or language == "bash"
-    await arena.service.reset_session(session)
+    await arena.service.sessions.reset(session)
     assert await answer(arena, language, session) == "42"
 
 
@@ -98,5 +98,5 @@ async def test_what_code_leaves_for_the_next_interpreter_of_its_session_is_not_r
     session = opened.session_id
     left = await arena.attack(LEAVE, language="bash", session_id=session)
     assert left.status == "ok", left
-    await arena.service.refresh_session(session, language)
+    await arena.service.sessions.refresh(session, language)
     assert await answer(arena, language, session) == "42"

@@ -45,7 +45,7 @@ async def test_code_that_is_no_text_is_an_error_of_its_own_at_most(arena: Arena,
 
 
 async def test_huge_code_is_refused_before_anything_starts(arena: Arena) -> None:
-    before = [info.id for info in arena.service.list_sessions()]
+    before = [info.id for info in arena.service.sessions.list()]
     with pytest.raises(InvalidArgument, match=r"code .*(KiB|MiB)"):
         await arena.service.execute("x" * 50_000_000)
-    assert [info.id for info in arena.service.list_sessions()] == before
+    assert [info.id for info in arena.service.sessions.list()] == before

@@ -77,6 +77,11 @@ class FakeService:
         """Its files are its own as well."""
         return self
 
+    @property
+    def sessions(self) -> Self:
+        """So are its sessions."""
+        return self
+
     def on_artifacts_changed(self, listener: Callable[[str, tuple[str, ...]], None]) -> None:
         self.listeners.append(listener)
 
@@ -107,13 +112,13 @@ class FakeService:
             raise UnknownSession("session_id: no such session; leave it out to open a new one")
         return tuple(self._artifact(name) for name in self.stored)
 
-    def list_sessions(self) -> tuple[SessionInfo, ...]:
+    def list(self) -> tuple[SessionInfo, ...]:
         return (SessionInfo(SESSION, False, ("python",), 1, 1.0, 600.0),)
 
     def pool(self) -> PoolStatistics:
         return POOL
 
-    async def close_session(self, session_id: str) -> None:
+    async def close(self, session_id: str) -> None:
         self.asked.append({"close": session_id})
 
     async def describe_language(self, name: str) -> dict[str, object]:

@@ -36,12 +36,12 @@ async def given_up(service: Service, steps: int, code: str, session_id: str = ""
 )
 async def test_a_session_goes_on(service: Service, engine: MemoryBackend, code: str) -> None:
     engine.delay = 0.01
-    session = service.open_session("script")
+    session = service.sessions.open("script")
     for steps in range(STEPS):
         await given_up(service, steps, code, session)
         again = await run(service, "set y 1\nget y", session_id=session)
         assert (again.status, again.result) == ("ok", "1"), (steps, again)
-        assert [(info.id, info.running) for info in service.list_sessions()] == [(session, False)], steps
+        assert [(info.id, info.running) for info in service.sessions.list()] == [(session, False)], steps
     await anyio.sleep(ENDED)
     assert len(engine.live) == 1
 
@@ -52,8 +52,8 @@ async def test_a_session_that_has_run_nothing_is_closed(service: Service, engine
     engine.delay = 0.01
     for steps in range(STEPS):
         await given_up(service, steps, code)
-        assert not any(info.running for info in service.list_sessions()), steps
-        assert all(info.runs for info in service.list_sessions()), steps
+        assert not any(info.running for info in service.sessions.list()), steps
+        assert all(info.runs for info in service.sessions.list()), steps
     await anyio.sleep(ENDED)
-    assert service.list_sessions() == ()
+    assert service.sessions.list() == ()
     assert not engine.live

@@ -57,7 +57,7 @@ async def test_a_run_ends(
 
 
 async def test_a_sandbox_that_is_gone_is_an_error_and_the_next_run_starts_fresh(service: Service) -> None:
-    session = service.open_session("script")
+    session = service.sessions.open("script")
     with pytest.raises(SandboxLost, match="the sandbox ended while the code ran; what it did is unknown"):
         await run(service, "set x 1\ndie", session_id=session)
     again = await run(service, "get x", session_id=session)

@@ -93,7 +93,7 @@ class Sessions(RuleBasedStateMachine):
 
     def listed(self) -> set[str]:
         async def ids() -> set[str]:
-            return {info.id for info in self.service.list_sessions()}
+            return {info.id for info in self.service.sessions.list()}
 
         return self.ask(ids)
 
@@ -155,14 +155,14 @@ class Sessions(RuleBasedStateMachine):
     @rule(data=st.data())
     def reset(self, data: st.DataObject) -> None:
         session = data.draw(st.sampled_from([*self.known]))
-        self.ask(lambda: self.service.reset_session(session))
+        self.ask(lambda: self.service.sessions.reset(session))
         self.known[session] = Known(None, self.now())
 
     @precondition(lambda self: self.known)
     @rule(data=st.data())
     def close(self, data: st.DataObject) -> None:
         session = data.draw(st.sampled_from([*self.known]))
-        self.ask(lambda: self.service.close_session(session))
+        self.ask(lambda: self.service.sessions.close(session))
         del self.known[session]
 
     @rule(seconds=st.sampled_from([1.0, 0.4 * IDLE, 2 * IDLE]))

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.anyio
 async def test_a_run_without_a_session_kept_leaves_none(service: Service) -> None:
     result = await run(service, "set x 1", keep_session=False)
     assert result.session_state == "ended"
-    assert service.list_sessions() == ()
+    assert service.sessions.list() == ()
     with pytest.raises(UnknownSession):
         await run(service, "set x 1", session_id=result.session_id)
 
@@ -31,9 +31,9 @@ async def test_an_unknown_id_is_one_clear_error(service: Service, session_id: st
 
 async def test_a_closed_session_is_gone(service: Service) -> None:
     first = await run(service, "set x 1")
-    await service.close_session(first.session_id)
+    await service.sessions.close(first.session_id)
     with pytest.raises(UnknownSession, match="closed"):
-        await service.close_session(first.session_id)
+        await service.sessions.close(first.session_id)
 
 
 @pytest.mark.parametrize("changes", [{"sessions": {"idle_timeout": 2.0}}])
@@ -50,7 +50,7 @@ async def test_the_least_recently_used_idle_session_makes_room(service: Service)
     first, second = await run(service, "set x 1"), await run(service, "set x 1")
     await run(service, "set x 1", session_id=first.session_id)
     third = await run(service, "set x 1")
-    assert {info.id for info in service.list_sessions()} == {first.session_id, third.session_id}
+    assert {info.id for info in service.sessions.list()} == {first.session_id, third.session_id}
     with pytest.raises(UnknownSession):
         await run(service, "set x 1", session_id=second.session_id)
 
@@ -72,7 +72,7 @@ async def test_when_all_are_busy_none_is_evicted(service: Service) -> None:
             await printed.wait()
             with pytest.raises(CapacityReached, match="all 1 sessions are busy"):
                 await run(service, "set x 1")
-            await service.interrupt_session(service.list_sessions()[0].id)
+            await service.sessions.interrupt(service.sessions.list()[0].id)
     assert results[0].status == "cancelled"
 
 
@@ -91,10 +91,10 @@ async def test_sandboxes_that_are_started_too_often_are_refused_with_the_time_to
         await run(service, "set x 1")
     assert (await run(service, "set x 2\nget x", session_id=session)).result == "2"
     # A session that lost its sandbox, or was reset, needs one more.
-    await service.reset_session(session)
+    await service.sessions.reset(session)
     with pytest.raises(CapacityReached, match=refusal):
         await run(service, "set x 1", session_id=session)
-    assert session in {info.id for info in service.list_sessions()}
+    assert session in {info.id for info in service.sessions.list()}
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ async def test_limits_that_would_be_raised_or_are_none_are_refused(
 ) -> None:
     with pytest.raises(error, match=said):
         await run(service, "set x 1", limits=limits)
-    assert service.list_sessions() == ()
+    assert service.sessions.list() == ()
 
 
 async def test_limits_of_a_sandbox_that_is_there_stay_as_they_are(service: Service) -> None:

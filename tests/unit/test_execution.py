@@ -10,6 +10,7 @@ from anyio.abc import ByteReceiveStream, ByteSendStream
 
 from llm_sandbox_mcp.backends.base import Process
 from llm_sandbox_mcp.runs.execution import Run
+from llm_sandbox_mcp.runs.requests import RunRequest
 
 pytestmark = pytest.mark.anyio
 
@@ -69,5 +70,5 @@ class Interruptible(Process):
 async def test_a_runner_is_asked_again_only_where_no_signal_can_still_come(settles: bool) -> None:
     async with Interruptible(settles=settles) as process:
         with anyio.fail_after(BOUND):
-            outcome = await Run(process, b"{}\n", NONCE, output=100, grace=0.1).finish(0.01)
+            outcome = await Run(process, b"{}\n", NONCE, RunRequest("", timeout=0.01, output=100, grace=0.1)).finish()
     assert (outcome.ending, outcome.alive) == ("timeout", settles)

@@ -6,7 +6,8 @@ from typing import cast
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llm_sandbox_mcp.sessions.session import Session, longest_idle
+from llm_sandbox_mcp.sessions.live import longest_idle
+from llm_sandbox_mcp.sessions.session import Session
 
 
 @dataclass(eq=False)

@@ -8,8 +8,8 @@ import pytest
 from anyio.abc import TaskGroup
 
 from llm_sandbox_mcp.backends.base import Sandbox, Usage
+from llm_sandbox_mcp.sessions import overtime
 from llm_sandbox_mcp.sessions.overtime import Overtime
-from llm_sandbox_mcp.sessions.session import overtime
 from llm_sandbox_mcp.tasks import open_tasks
 
 pytestmark = pytest.mark.anyio

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llm_sandbox_mcp.errors import CapacityReached
+from llm_sandbox_mcp.sessions import pace
 from llm_sandbox_mcp.sessions.pace import Pace
-from llm_sandbox_mcp.sessions.session import pace
 from llm_sandbox_mcp.units import parse_duration
 
 

@@ -21,7 +21,7 @@ from llm_sandbox_mcp.pool.leases import Lease
 from llm_sandbox_mcp.pool.pool import Pool
 from llm_sandbox_mcp.pool.pool import pool as pools
 from llm_sandbox_mcp.profile import load_profile
-from llm_sandbox_mcp.runs.kernel import Kernel
+from llm_sandbox_mcp.runs.interpreter import Interpreter
 from llm_sandbox_mcp.tasks import open_tasks
 
 pytestmark = pytest.mark.anyio
@@ -93,14 +93,14 @@ class Warming:
     gate: anyio.Event | None = None
     """What it waits for."""
 
-    async def __call__(self, sandbox: Sandbox, language: str) -> Kernel:
+    async def __call__(self, sandbox: Sandbox, language: str) -> Interpreter:
         await anyio.lowlevel.checkpoint()
         await anyio.lowlevel.checkpoint()
         if self.gate is not None:
             await self.gate.wait()
         if self.failure is not None:
             raise self.failure
-        return cast(Kernel, Quiet())
+        return cast(Interpreter, Quiet())
 
 
 @pytest.fixture

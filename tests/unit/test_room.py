@@ -12,7 +12,7 @@ from llm_sandbox_mcp.test_pool import InMemory, Warming, opened
 from llm_sandbox_mcp.backends.room import Room, memory, open_files, processes
 from llm_sandbox_mcp.errors import CapacityReached, PoolTimeout
 from llm_sandbox_mcp.profile import load_profile
-from llm_sandbox_mcp.sessions.session import Sessions
+from llm_sandbox_mcp.sessions.live import LiveSessions
 from llm_sandbox_mcp.tasks import open_tasks
 
 
@@ -65,7 +65,7 @@ async def test_a_pool_has_no_more_sandboxes_than_there_is_room_for() -> None:
 async def test_where_there_is_no_room_the_longest_idle_session_makes_some() -> None:
     limits = load_profile().sessions
     async with opened(Narrow(), Warming(), max=5) as pool, open_tasks() as tasks:
-        sessions = Sessions(pool, limits, tasks)
+        sessions = LiveSessions(pool, limits, tasks)
         with anyio.fail_after(30):
             first, second = (sessions.open("python", POLICY) for _ in range(2))
             async with second.exclusive():

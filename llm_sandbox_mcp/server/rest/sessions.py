@@ -48,12 +48,12 @@ class NamedSessions:
     async def use(self, named: Named, act: Callable[[str], Awaitable[_T]]) -> tuple[_T, list[str]]:
         """Does something in the session; one that is gone is opened anew, which the notes say."""
         if not named.session_id:
-            named.session_id = self._service.open_session(_LANGUAGE)
+            named.session_id = self._service.sessions.open(_LANGUAGE)
         tried = named.session_id
         try:
             return await act(tried), []
         except UnknownSession:
             if named.session_id == tried:  # or another caller has opened it anew meanwhile
-                named.session_id = self._service.open_session(_LANGUAGE)
+                named.session_id = self._service.sessions.open(_LANGUAGE)
         note = f"started fresh: session {named.name} was closed, or unused for too long; variables and files are lost"
         return await act(named.session_id), [note]

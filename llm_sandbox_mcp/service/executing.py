@@ -1,0 +1,146 @@
+"""Code that runs in a session: what is checked before it, and what is told of it."""
+
+from collections.abc import Mapping, Sequence
+
+from ..audit import Audit
+from ..errors import InvalidArgument, SandboxLost
+from ..files.artifacts import ArtifactStore
+from ..languages import Language, Languages
+from ..messages import Note
+from ..policy import OF_RUN, narrow
+from ..profile import Profile
+from ..results import DEFAULT_TIMEOUT, Execution, OnOutput, OnProgress
+from ..rules.checking import Checker
+from ..runs.requests import RunRequest, readable, sendable
+from ..runs.verdict import exit_code_of, notes_of, shown, status_of, told_of
+from .installing import Installing
+from .preparation import Preparation
+from .sessions import Sessions
+
+
+class Executing:
+    """Runs code in the sessions of all callers."""
+
+    def __init__(
+        self,
+        profile: Profile,
+        languages: Languages,
+        sessions: Sessions,
+        preparation: Preparation,
+        installing: Installing,
+        store: ArtifactStore,
+        checker: Checker,
+        audit: Audit,
+    ) -> None:
+        self._limits = profile.limits
+        self._policy = profile.policy()
+        self._languages = languages
+        self._sessions = sessions
+        self._preparation = preparation
+        self._installing = installing
+        self._store = store
+        self._checker = checker
+        self._audit = audit
+
+    async def execute(
+        self,
+        code: str,
+        *,
+        language: str = "python",
+        session_id: str = "",
+        libraries: Sequence[str] = (),
+        timeout: float | None = None,
+        variables: Mapping[str, object] | None = None,
+        limits: Mapping[str, float] | None = None,
+        keep_session: bool = True,
+        on_output: OnOutput | None = None,
+        on_progress: OnProgress | None = None,
+        tell: bool = False,
+        last: bool = False,
+        judged: str | None = None,
+    ) -> Execution:
+        """Runs code in a session, opened where none is named; `libraries` are installed into it first.
+
+        `timeout` is in seconds; left out, it is 30 or the profile's limit, whichever is less. `limits` lowers others,
+        by the names of `Policy` and in its units: those of a run for this one, those of a sandbox for a new session.
+        `tell` asks for `Execution.told`, in languages whose handler says that they tell. `last` is of who refreshes the
+        session next: the run has what its interpreter does at its end, where the handler says that it does something.
+        `judged` is what the rules look at in place of the code: what a program of ours was given and wraps, or nothing.
+        Every request error is raised before anything starts. Cancelled, it interrupts the code and keeps the session.
+        """
+        chosen = self._languages[language]
+        code, notes = readable(code, self._limits.code)
+        of_run, of_sandbox = _divided(limits or {}, timeout)
+        narrow(self._policy, of_run)
+        values = sendable(variables or {}, chosen)
+        runner = chosen.handler.runner
+        if tell and not (runner and runner.tells):
+            raise InvalidArgument(f"{chosen.name} does not tell what names stand for; print what is wanted")
+        self._installing.check(chosen, libraries)
+        notes += await self._judge(chosen, code if judged is None else judged)
+        session = self._sessions.find(session_id, chosen, of_sandbox)
+        policy = narrow(session.policy, of_run, "the session's")
+        request = RunRequest(
+            code,
+            timeout=min(DEFAULT_TIMEOUT, policy.timeout) if timeout is None else policy.timeout,
+            output=policy.output,
+            grace=policy.grace,
+            variables=values,
+            on_output=on_output,
+            tell=tell,
+            last=last and runner is not None and runner.ends,
+        )
+        try:
+            async with session.exclusive():
+                places = await self._preparation.places(chosen, on_progress)
+                sandbox = await self._preparation.sandbox(session, chosen, on_progress)
+                if libraries:
+                    await self._installing.into(session, sandbox, places, libraries, on_progress)
+                ran = await session.run(places, request, policy)
+                outcome = ran.outcome
+                status = status_of(outcome, ran.usage, ran.fullness, policy)
+                if outcome.ending == "lost" and status == "error":
+                    raise await sandbox.loss() or SandboxLost(
+                        "the sandbox ended while the code ran; what it did is unknown; run again to start fresh"
+                    )
+                artifacts, left_out = await self._store.collect(
+                    session.id, session.runs, ran.sandbox, outcome, self._limits.shown
+                )
+        except BaseException:
+            if not keep_session or (not session_id and not session.runs):
+                self._sessions.discard(session)
+            raise
+        if not keep_session:
+            self._sessions.discard(session)
+        if ran.loss is not None:
+            notes.append(Note("started_fresh", f"started fresh: since an earlier run {ran.loss}"))
+        # First what its status means.
+        meaning = notes_of(outcome, ran.usage, ran.fullness, status, policy, request.timeout)
+        return Execution(
+            status=status,
+            exit_code=exit_code_of(outcome),
+            stdout=shown(outcome.stdout, self._limits.shown),
+            stderr=shown(outcome.stderr, self._limits.shown),
+            result=outcome.report.result if outcome.report is not None else None,
+            duration=outcome.duration,
+            session_id=session.id,
+            session_state="ended" if session.closed else "fresh" if ran.fresh else "kept",
+            artifacts=tuple(artifacts),
+            notes=(*meaning, *notes, *left_out),
+            told=told_of(outcome),
+        )
+
+    async def _judge(self, language: Language, code: str) -> list[Note]:
+        """What the rules warn of; nothing is said of no code."""
+        if not code:
+            return []
+        with self._audit.denials("code.refused", language=language.name):
+            return await self._checker.check(language, readable(code, self._limits.code)[0])
+
+
+def _divided(limits: Mapping[str, float], timeout: float | None) -> tuple[dict[str, float], dict[str, float]]:
+    """The limits of a run, and those of a sandbox."""
+    of_run = {name: value for name, value in limits.items() if name in OF_RUN}
+    if timeout is not None:
+        of_run["timeout"] = timeout
+    return of_run, {name: value for name, value in limits.items() if name not in OF_RUN}

@@ -1,0 +1,77 @@
+"""Libraries into a session, by themselves or before code that needs them."""
+
+from collections.abc import Sequence
+
+from ..audit import Audit
+from ..backends.base import Sandbox
+from ..errors import InvalidArgument
+from ..languages import Language, Languages
+from ..libraries.installing import Installer
+from ..places import Places
+from ..results import Installation, Library, OnProgress
+from ..sessions.session import Session
+from .preparation import Preparation
+from .sessions import Sessions
+
+
+class Installing:
+    """Installs into the sessions of all callers."""
+
+    def __init__(
+        self, languages: Languages, sessions: Sessions, preparation: Preparation, installer: Installer, audit: Audit
+    ) -> None:
+        self._languages = languages
+        self._sessions = sessions
+        self._preparation = preparation
+        self._installer = installer
+        self._audit = audit
+
+    async def install(
+        self,
+        libraries: Sequence[str],
+        *,
+        language: str = "python",
+        session_id: str = "",
+        on_progress: OnProgress | None = None,
+    ) -> Installation:
+        """Installs libraries into a session, opened where none is named; `InstallFailed` has the tool's last lines."""
+        chosen = self._languages[language]
+        if not libraries:
+            raise InvalidArgument("libraries must name at least one library, such as requests or numpy==2.1")
+        self.check(chosen, libraries)
+        session = self._sessions.find(session_id, chosen)
+        try:
+            async with session.exclusive():
+                places = await self._preparation.places(chosen, on_progress)
+                sandbox = await self._preparation.sandbox(session, chosen, on_progress)
+                installed = await self.into(session, sandbox, places, libraries, on_progress)
+        except BaseException:
+            if not session_id:
+                self._sessions.discard(session)
+            raise
+        return Installation(session.id, installed)
+
+    def check(self, language: Language, libraries: Sequence[str]) -> None:
+        """Raises the request error for libraries that would not be installed, before anything starts."""
+        with self._audit.denials("libraries.refused", language=language.name):
+            self._installer.check(language, libraries)
+
+    async def into(
+        self,
+        session: Session,
+        sandbox: Sandbox,
+        places: Places,
+        libraries: Sequence[str],
+        on_progress: OnProgress | None,
+    ) -> tuple[Library, ...]:
+        """Installs into a session whose turn it is; where the profile lets only some libraries in, a failure leaves
+        nothing of it.
+        """
+        try:
+            installed = await self._installer.install(sandbox, places, libraries, on_progress)
+        except BaseException:
+            if self._installer.ruled(places.language):
+                session.drop("an installation failed that may have brought in what the profile denies")
+            raise
+        session.use_libraries(places.language.name, installed)
+        return installed

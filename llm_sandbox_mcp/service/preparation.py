@@ -1,0 +1,64 @@
+"""What has to be there before code runs: the environment of its language, an image, a sandbox."""
+
+import logging
+from collections.abc import Iterable
+from contextlib import suppress
+
+from ..backends.base import Backend, Sandbox
+from ..errors import SandboxError
+from ..languages import Language, Languages
+from ..libraries.preparing import Preparer
+from ..places import Places
+from ..pool.pool import Pool
+from ..profile import Profile
+from ..results import OnProgress
+from ..sessions.session import Session
+
+_log = logging.getLogger(__name__)
+
+
+class Preparation:
+    """Prepares when something is needed, and beforehand once a server serves."""
+
+    def __init__(
+        self, profile: Profile, languages: Languages, backend: Backend, pool: Pool, preparer: Preparer
+    ) -> None:
+        self._profile = profile
+        self._policy = profile.policy()
+        self._languages = languages
+        self._backend = backend
+        self._pool = pool
+        self._preparer = preparer
+        self._serving = False
+
+    async def places(self, language: Language, on_progress: OnProgress | None = None) -> Places:
+        """Where the language finds its things; from when they are prepared on, a server keeps sandboxes warm for it."""
+        places = await self._preparer.places(language, on_progress)
+        if self._serving:
+            self._pool.keep_warm(language.name, self._policy)
+        return places
+
+    async def sandbox(self, session: Session, language: Language, on_progress: OnProgress | None) -> Sandbox:
+        """The session's sandbox; where one has to be made, tells how its image comes to be, where that takes long."""
+        if on_progress is not None and not session.has_sandbox:
+            await self._preparer.image(language, on_progress)
+        return await session.sandbox(language.name)
+
+    async def warm(self, languages: Iterable[str] | None) -> None:
+        """Clears up after servers that are gone, prepares languages, all of them unless named, and fills the pool.
+
+        From now on it is filled for each language that is used.
+        """
+        with suppress(SandboxError):
+            await self._backend.sweep()
+        self._serving = True
+        promised, room = self._profile.sessions.max, self._backend.tightest
+        if room.sandboxes < promised:
+            _log.warning(
+                "sessions.max is %d, and there is room for %d sandboxes (%s); %s",
+                *(promised, room.sandboxes, room.of, room.step),
+            )
+        for language in [self._languages[name] for name in (self._languages if languages is None else languages)]:
+            with suppress(SandboxError):
+                await self.places(language)
+        await self._preparer.prune()

@@ -1,0 +1,133 @@
+"""Sessions, as callers name them: opened, looked at, interrupted, reset, closed."""
+
+from collections.abc import Mapping
+
+import anyio
+
+from ..backends.base import Backend
+from ..errors import InvalidArgument, UnknownSession, quoted
+from ..files.artifacts import ArtifactStore
+from ..languages import Language, Languages
+from ..messages import Step
+from ..policy import narrow
+from ..profile import Profile
+from ..results import SessionInfo
+from ..sessions.live import LiveSessions
+from ..sessions.session import Session
+from .preparation import Preparation
+
+
+class Sessions:
+    """The sessions of all callers. What takes an id raises `UnknownSession`."""
+
+    def __init__(
+        self,
+        profile: Profile,
+        languages: Languages,
+        backend: Backend,
+        live: LiveSessions,
+        store: ArtifactStore,
+        preparation: Preparation,
+    ) -> None:
+        self._policy = profile.policy()
+        self._languages = languages
+        self._backend = backend
+        self._live = live
+        self._store = store
+        self._preparation = preparation
+
+    def open(self, language: str = "python", limits: Mapping[str, float] | None = None) -> str:
+        """Opens an empty session, such as for files that the first run in the language needs, and returns its id.
+
+        `limits` lowers those of all its runs, and of its sandbox.
+        """
+        return self.find("", self._languages[language], limits).id
+
+    def list(self) -> tuple[SessionInfo, ...]:
+        """All live sessions, oldest first."""
+        return self._live.infos()
+
+    async def interrupt(self, session_id: str) -> None:
+        """Stops what runs in a session; its state is kept if the code answers the interrupt."""
+        self._live.get(session_id).stop()
+
+    async def clear(self, session_id: str) -> None:
+        """Drops the artifacts of a session, also of one that ended, and empties its folder of figures; state stays."""
+        try:
+            session = self._live.get(session_id)
+        except UnknownSession:
+            if not self._store.of_session(session_id):
+                raise
+            await self._store.clear(session_id)
+            return
+        async with session.exclusive():
+            await session.clear_figures()
+            await self._store.clear(session_id)
+
+    async def refresh(self, session_id: str, language: str = "python", *, pause: float = 0.0) -> None:
+        """Has a sandbox up, and in it an interpreter that has run nothing yet; files and libraries stay.
+
+        The next run finds it waiting, also where this waits for `pause` seconds first. Raises what a run would that
+        cannot start.
+        """
+        chosen = self._languages[language]
+        session = self._live.get(session_id)
+        async with session.exclusive():
+            if pause:
+                await anyio.sleep(pause)
+            await session.refresh(await self._preparation.places(chosen))
+
+    async def reset(self, session_id: str) -> None:
+        """Drops all state of a session, stopping what runs in it; its id stays."""
+        session = self._live.get(session_id)
+        session.stop()
+        async with session.exclusive():
+            session.reset()
+
+    async def close(self, session_id: str) -> None:
+        """Ends a session; its artifacts stay."""
+        self._live.close(session_id)
+
+    async def commit(self, session_id: str, image: str) -> str:
+        """Makes an image of a session's files and libraries, a template, and returns its name with its tag.
+
+        New sandboxes are made of it where the profile names it in `containers.images`; the session goes on as it is,
+        and the image stays when it ends. Variables, figures, /tmp and processes are not in it. Nothing is committed
+        but by this call, which callers of tools cannot make. Raises `InvalidArgument` where the engine has no images,
+        or for a name that no image can have or that an image has which is no template, `CapacityReached` where there
+        are as many templates as `containers.templates` allows, and `StartFailed`.
+        """
+        backend = await self._backend.chosen()
+        if backend.images is None:
+            raise InvalidArgument(
+                f"the backend {backend.name} has no images; name docker or podman in backend.name of the profile"
+            )
+        session = self._live.get(session_id)
+        async with session.exclusive():
+            if not session.has_sandbox:
+                raise InvalidArgument(
+                    f"session {quoted(session_id, 40)} has no sandbox that could be committed; run code in it first"
+                )
+            return await backend.images.commit(await session.sandbox(), image)
+
+    async def environment(self, session_id: str, language: str) -> Mapping[str, str]:
+        """What processes of a language have in their environment, such as the way to its programs and libraries."""
+        chosen = self._languages[language]
+        session = self._live.get(session_id)
+        async with session.exclusive():
+            sandbox = await session.sandbox()
+        return (await self._preparation.places(chosen)).env(sandbox.path)
+
+    def find(self, session_id: str, language: Language, lower: Mapping[str, float] | None = None) -> Session:
+        """The session of that id, or a new one, with these limits lowered, where there is no id."""
+        if not session_id:
+            return self._live.open(language.name, narrow(self._policy, lower or {}))
+        if lower:
+            limits = ", ".join(sorted(lower))
+            raise InvalidArgument(f"{limits} can be lowered for a new session only", Step.OPEN_SESSION)
+        return self._live.get(session_id)
+
+    def discard(self, session: Session) -> None:
+        """Closes a session that nobody else knows of, unless it is closed."""
+        if not session.closed:
+            self._live.close(session.id)

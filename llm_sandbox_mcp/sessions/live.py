@@ -1,0 +1,111 @@
+"""All live sessions: which there are, how many there may be, and when they expire."""
+
+from collections.abc import Sequence
+
+import anyio
+from anyio.abc import TaskGroup
+
+from ..backends.room import Room
+from ..errors import CapacityReached
+from ..policy import Policy
+from ..pool.pool import Pool
+from ..results import SessionInfo
+from ..sections import SessionLimits
+from .overtime import Overtime
+from .pace import Pace
+from .session import Session, unknown
+
+
+class LiveSessions:
+    """All of one server; those that nobody uses any more are closed."""
+
+    def __init__(self, pool: Pool, limits: SessionLimits, tasks: TaskGroup) -> None:
+        self._pool = pool
+        self._limits = limits
+        self._starts = Pace(limits.starts_per_second)
+        self._live: dict[str, Session] = {}
+        self._overtime = Overtime(tasks)
+        tasks.start_soon(self._expire)
+        self._changed = anyio.Event()
+
+    def open(self, language: str, policy: Policy) -> Session:
+        """A new session for a first use in that language, in a sandbox with that policy.
+
+        Where the limit is reached, an idle one makes room, as `longest_idle` says.
+
+        Raises `CapacityReached` when none can, or too many sandboxes were started just now.
+        """
+        oldest = None
+        room = self._pool.room
+        if len(self._live) >= min(self._limits.max, room.sandboxes):
+            oldest = longest_idle([*self._live.values()])
+            if oldest is None:
+                busy = all(session.busy for session in self._live.values())
+                raise CapacityReached(
+                    _full(self._limits.max, room, "busy" if busy else "busy, or used again and again")
+                )
+        session = Session(self._pool, policy, language, self._starts, self._overtime)
+        if oldest is not None:
+            self.close(oldest.id)
+        self._live[session.id] = session
+        self._changed.set()
+        return session
+
+    def get(self, session_id: str) -> Session:
+        """The live session of that id, or `UnknownSession`."""
+        session = self._live.get(session_id)
+        if session is None:
+            raise unknown(session_id, self._limits.idle_timeout)
+        return session
+
+    def close(self, session_id: str) -> None:
+        """Closes a session: what runs in it is stopped, its sandbox is destroyed beside the caller."""
+        session = self.get(session_id)
+        del self._live[session_id]
+        session.closed = True
+        session.stop()
+        session.drop("it was closed")
+
+    def infos(self) -> tuple[SessionInfo, ...]:
+        """All live sessions, oldest first."""
+        return tuple(session.info(self._limits.idle_timeout) for session in self._live.values())
+
+    def close_all(self) -> None:
+        """Closes every session, at the server's end."""
+        for session_id in list(self._live):
+            self.close(session_id)
+
+    async def _expire(self) -> None:
+        """One timer for all sessions: sleeps until the first could expire."""
+        while True:
+            now = anyio.current_time()
+            for session in list(self._live.values()):
+                if not session.busy and session.used_at + self._limits.idle_timeout <= now:
+                    self.close(session.id)
+            deadlines = [
+                (now if session.busy else session.used_at) + self._limits.idle_timeout
+                for session in self._live.values()
+            ]
+            self._changed = anyio.Event()
+            with anyio.CancelScope(deadline=min(deadlines, default=float("inf"))):
+                await self._changed.wait()
+
+
+def longest_idle(sessions: Sequence[Session]) -> Session | None:
+    """Which session makes room, if any: one that nobody uses now.
+
+    Where those that were used once are a quarter of all, it is one of them: a storm of new sessions takes the places of
+    its own, and not of those that others come back to.
+    """
+    once = [session for session in sessions if session.uses < 2]
+    found = once if 4 * len(once) >= len(sessions) else sessions
+    return min((one for one in found if not one.busy), key=lambda session: session.used_at, default=None)
+
+
+def _full(most: int, room: Room, how: str) -> str:
+    if most <= room.sandboxes:
+        return f"all {most} sessions are {how}; wait for one, or raise sessions.max in the profile"
+    return (
+        f"the server's {room.of} are enough for {room.sandboxes} sandboxes, and all sessions are {how}; "
+        f"wait for one, or make room for more on the server: {room.step}"
+    )
