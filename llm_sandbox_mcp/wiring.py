@@ -64,11 +64,11 @@ async def open_service(
         ):
 
             async def warm_up(sandbox: Sandbox, name: str) -> Interpreter:
-                kernel = await start_interpreter(sandbox, await preparer.places(languages[name]))
+                interpreter = await start_interpreter(sandbox, await preparer.places(languages[name]))
                 # Twice: what a runner's own code is compiled to on its second use would cost R's first run 90 ms.
                 for _ in range(2):
-                    await kernel.check(WARM_UP)
-                return kernel
+                    await interpreter.check(WARM_UP)
+                return interpreter
 
             proxy = await make_proxy(audit, secrets)
 

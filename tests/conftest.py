@@ -9,10 +9,10 @@ from typing import Any
 import anyio
 import hypothesis
 import pytest
-from llm_sandbox_mcp.engines import host_folder, need, need_control_groups, need_open_network
-from llm_sandbox_mcp.scratch import scratch
 
-from llm_sandbox_mcp import expected, growth, journal, ordinary, rings, sides, stacks
+from . import expected, growth, journal, ordinary, rings, sides, stacks
+from .engines import host_folder, need, need_control_groups, need_open_network
+from .scratch import scratch
 
 # How long an example takes is the machine's doing.
 hypothesis.settings.register_profile("untimed", deadline=None)

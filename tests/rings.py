@@ -6,9 +6,10 @@ The folder of a test, the backend and the language that it is a case of decide; 
 from collections.abc import Iterable
 
 import pytest
-from llm_sandbox_mcp.turns import backend_of, by_case, by_language, language_of, left_out
 
 from llm_sandbox_mcp.backends import BACKENDS
+
+from .turns import backend_of, by_case, by_language, language_of, left_out
 
 OPTION = "--ring"
 ENGINE = "--engine"
@@ -68,7 +69,7 @@ ONLY_IN_ALL = (
     "tests/integrations/",
     "tests/slurm/",
     *(
-        f"tests/unit/test_rules_worker.py::test_no_text_keeps_code_from_being_judged[{language}]"
+        f"tests/unit/rules/test_worker.py::test_no_text_keeps_code_from_being_judged[{language}]"
         for language in ("bash", "cpp", "go", "java", "javascript", "r")
     ),
 )

@@ -20,25 +20,20 @@ LAYERS = (
     {"server", "sandboxes"},
     {"wiring"},
     {"service"},
-    {"files"},
-    {"sessions", "libraries", "describing"},
-    {"pool", "leases", "kernel", "program", "artifacts", "verdict", "cpu_time", "overtime"},
-    {"execution", "hostfiles", "network", "places", "requests", "profile"},
+    {"sessions", "libraries"},
+    {"files", "pool"},
+    {"runs"},
+    {"network", "places", "profile"},
     {"backends"},
-    {"policy", "languages", "pool_plan", "protocol", "results", "rules", "sections", "runtime"},
+    {"policy", "languages", "results", "rules", "sections", "runtime"},
     {
         "audit",
-        "beneath",
         "destinations",
         "errors",
         "escaping",
         "folders",
-        "images",
-        "media",
         "messages",
         "own_programs",
-        "pace",
-        "pictures",
         "readiness",
         "sockets",
         "tasks",
@@ -211,7 +206,7 @@ ENGINES = [module for module in OURS if module.startswith("backends.") and modul
 
 CONTAINERS = ("backends.docker", "backends.podman")
 """The engines that share `backends.containers`."""
-LIVING = {"backends.containers.agent", "backends.containers.container", "backends.containers.sandbox"}
+LIVING = {f"backends.containers.{name}" for name in ("agent", "container", "removal", "sandbox")}
 """What pods share with them: how a sandbox lives in a container, whoever runs that."""
 
 

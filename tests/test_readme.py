@@ -11,14 +11,15 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from llm_sandbox_mcp.cli.command import LIMIT, ROOT, command, environment
-from llm_sandbox_mcp.engines import host_folder
-from llm_sandbox_mcp.mcp.serving import start, stop
 
 from llm_sandbox_mcp.cli.parser import build
 from llm_sandbox_mcp.profile import load_profile
 from llm_sandbox_mcp.results import Status
 from llm_sandbox_mcp.sections import ArtifactLimits, Limits
+
+from .cli.command import LIMIT, ROOT, command, environment
+from .engines import host_folder
+from .mcp.serving import start, stop
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)

@@ -4,10 +4,11 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping
 
 import pytest
-from llm_sandbox_mcp.engines import kubeconfig, required
-from llm_sandbox_mcp.engines.cluster import ON_CLUSTER
 
 from llm_sandbox_mcp.backends import BACKENDS
+
+from .engines import kubeconfig, required
+from .engines.cluster import ON_CLUSTER
 
 
 def left_out(items: Iterable[pytest.Item], by: Callable[[pytest.Item], Hashable]) -> set[pytest.Item]:

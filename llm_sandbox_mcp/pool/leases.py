@@ -16,7 +16,7 @@ class Owned:
 
     member: Member
     sandbox: Sandbox | None = None
-    kernel: Interpreter | None = None
+    interpreter: Interpreter | None = None
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     told: anyio.Event = field(default_factory=anyio.Event)
     """Set when somebody else changed its state."""
@@ -24,9 +24,9 @@ class Owned:
 
     @property
     def usable(self) -> bool:
-        """Whether neither the sandbox nor its kernel has ended, as far as is known without asking."""
-        kernel_ended = self.kernel is not None and not self.kernel.running
-        return self.sandbox is not None and self.sandbox.alive and not kernel_ended
+        """Whether neither the sandbox nor its interpreter has ended, as far as is known without asking."""
+        interpreter_ended = self.interpreter is not None and not self.interpreter.running
+        return self.sandbox is not None and self.sandbox.alive and not interpreter_ended
 
 
 @dataclass(eq=False, slots=True)
@@ -47,8 +47,8 @@ class Lease:
     def __init__(self, owned: Owned, release: Callable[[Owned], None]) -> None:
         assert owned.sandbox is not None  # it is leased after it was opened
         self.sandbox = owned.sandbox
-        self.kernel = owned.kernel
-        """The kernel of the language that was asked for, where it is up already."""
+        self.interpreter = owned.interpreter
+        """The interpreter of the language that was asked for, where it is up already."""
         self._owned = owned
         self._release = release
 

@@ -18,7 +18,7 @@ class Key:
     """What a sandbox is good for. One serves a request of the equal key only, so never one of a stricter policy."""
 
     language: str
-    """Whose kernel is in it; empty for work that has no use for one."""
+    """Whose interpreter is in it; empty for work that has no use for one."""
     image: str
     policy: Policy
 
@@ -27,9 +27,9 @@ class State(Enum):
     """Where a sandbox of the pool stands."""
 
     WARMING = auto()
-    """The engine makes it, or its kernel starts."""
+    """The engine makes it, or its interpreter starts."""
     OPENED = auto()
-    """Just made: who waits for it gets it now, and starts the kernel, which takes no longer than waiting for it."""
+    """Just made: who waits for it gets it now, and starts the interpreter; to wait for that here takes as long."""
     WARM = auto()
     CHECKING = auto()
     """Warm, and asked at this moment whether it still answers."""

@@ -28,14 +28,14 @@ from .leases import Lease, Owned, Request
 from .plan import Key, Member, Opening, Plan, State, Waiter, Wanted, plan
 
 WarmUp = Callable[[Sandbox, str], Awaitable[Interpreter]]
-"""Starts the kernel of a language in a sandbox, and returns once it answers."""
+"""Starts the interpreter of a language in a sandbox, and returns once it answers."""
 
 Attach = Callable[[Sandbox, str], AbstractAsyncContextManager[None]]
 """Gives a sandbox the network that its policy grants, for as long as a scope lasts, and the libraries that all have of
 the language that it is for, before any code runs in it."""
 
 WARM_UP = 60.0
-"""Seconds for a kernel to come up."""
+"""Seconds for an interpreter to come up."""
 _HEALTH = 10.0
 """Seconds for one that is up to answer."""
 _FIRST_REST, _LONGEST_REST = 1.0, 60.0
@@ -73,7 +73,7 @@ class Pool:
         self._waits: deque[float] = deque(maxlen=_REMEMBERED)
 
     async def acquire(self, language: str, policy: Policy, *, warm: bool = True) -> Lease:
-        """A sandbox that nobody used, for work in a language; `warm=False` leaves those with a kernel to others.
+        """A sandbox that nobody used, for work in a language; `warm=False` leaves those with an interpreter to others.
 
         Raises what the backend raises when it cannot be made, and `PoolTimeout` or `CapacityReached`, as the profile
         says, when all sandboxes are in use.
@@ -85,12 +85,12 @@ class Pool:
         while True:
             owned = await self._wait(request)
             # A warm one may have ended while the caller was on its way back here; another is as good.
-            if owned.usable or owned.kernel is None:
+            if owned.usable or owned.interpreter is None:
                 break
             self._close_one(owned)
             request = Request(request.waiter, request.since)
-        self._hits += owned.kernel is not None
-        self._misses += owned.kernel is None
+        self._hits += owned.interpreter is not None
+        self._misses += owned.interpreter is None
         self._waits.append(anyio.current_time() - request.since)
         return Lease(owned, self._release)
 
@@ -187,7 +187,7 @@ class Pool:
         self._requests.pop(request.waiter.id, None)
         owned = request.owned
         if owned is not None and owned.member.state is State.LEASED:
-            self._become(owned, State.OPENED if owned.kernel is None else State.WARM)
+            self._become(owned, State.OPENED if owned.interpreter is None else State.WARM)
             owned.told.set()
         self._step()
 
@@ -277,14 +277,14 @@ class Pool:
     async def _go_on(self, owned: Owned, sandbox: Sandbox) -> None:
         if owned.member.state is State.OPENED:
             self._become(owned, State.WARMING)
-            owned.kernel = await self._warm(sandbox, owned.member.key.language)
+            owned.interpreter = await self._warm(sandbox, owned.member.key.language)
             self._rests.pop(owned.member.key, None)
             now = anyio.current_time()
             owned.member = replace(owned.member, state=State.WARM, warm_since=now, checked_at=now)
             self._step()
         elif owned.member.state is State.CHECKING:
-            assert owned.kernel is not None  # it was warm
-            await owned.kernel.check(_HEALTH)
+            assert owned.interpreter is not None  # it was warm
+            await owned.interpreter.check(_HEALTH)
             owned.member = replace(owned.member, state=State.WARM, checked_at=anyio.current_time())
             self._step()
         else:
@@ -295,7 +295,7 @@ class Pool:
         # Its own check ends it earlier; this is for what else there is to a start.
         with anyio.move_on_after(2 * WARM_UP):
             return await self._warm_up(sandbox, language)
-        raise StartFailed(f"the kernel of {language} did not come up within {2 * WARM_UP:g} s")
+        raise StartFailed(f"the interpreter of {language} did not come up within {2 * WARM_UP:g} s")
 
     def _fail(self, owned: Owned, error: Exception) -> None:
         """A sandbox could not be made, or warmed, or answered no more: who asked for it is told, or it is put off."""

@@ -69,7 +69,7 @@ class Describer:
             return self._answers[language.name]
         places = await self._preparer.places(language)
         handler = language.handler
-        # No kernel is asked anything, so the warm ones are left to those who run code.
+        # No interpreter is asked anything, so the warm ones are left to those who run code.
         lease = await self._pool.acquire(language.name, self._profile.policy(), warm=False)
         try:
             done = await lease.sandbox.run(places.argv(handler.version), places.env(lease.sandbox.path))

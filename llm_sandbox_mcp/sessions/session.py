@@ -136,8 +136,8 @@ class Session:
                 lease.release()
                 raise unknown(self.id)
             self._lease = lease
-            if lease.kernel is not None:
-                self._interpreters[self._language] = lease.kernel
+            if lease.interpreter is not None:
+                self._interpreters[self._language] = lease.interpreter
         return self._lease.sandbox
 
     async def run(self, places: Places, request: RunRequest, limits: Policy) -> Ran:

@@ -25,7 +25,7 @@ from ..profile import Profile
 from ..service import Service
 from ..wiring import open_service
 from .clock import JumpingLoop
-from .script import Interpreter
+from .script import Runner
 
 HANDLERS = Path(__file__).with_name("handlers")
 """The folder of the language `script`, for `[handlers]` of a profile."""
@@ -48,7 +48,7 @@ async def true(process: "MemoryProcess") -> int:
 
 async def script(process: "MemoryProcess") -> int:
     """Runs code of the language `script`, as its runner."""
-    return await Interpreter(process).serve()
+    return await Runner(process).serve()
 
 
 PROGRAMS: Mapping[str, Program] = {"true": true, "script": script}

@@ -17,7 +17,7 @@ _FRAME = 9999
 
 
 class Host(Protocol):
-    """The process that the interpreter is."""
+    """The process that the runner is."""
 
     sandbox: "MemorySandbox"
     interrupted: Callable[[], None] | None
@@ -28,14 +28,14 @@ class Host(Protocol):
 
 
 class _Exit(Exception):
-    """The code ends its interpreter."""
+    """The code ends its runner."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
         self.code = code
 
 
-class Interpreter:
+class Runner:
     """Reads requests and answers them, as any runner does. See `handlers/README.md`."""
 
     def __init__(self, process: Host) -> None:

@@ -9,8 +9,6 @@ from functools import partial
 from math import ceil, inf
 
 import anyio
-from llm_sandbox_mcp.grace import busy
-from llm_sandbox_mcp.speed import row
 
 from llm_sandbox_mcp.errors import SandboxError
 from llm_sandbox_mcp.service import Service
@@ -18,6 +16,9 @@ from llm_sandbox_mcp.wiring import open_service
 from tests.engines import docker_host, has_image, host_folder, kubeconfig, podman_host, small_profile
 from tests.hostile.availability import ATTACKS, Attack
 from tests.leftovers import System, beyond, look
+
+from .grace import busy
+from .speed import row
 
 TIMEOUT = 1.0
 GONE = 2.0

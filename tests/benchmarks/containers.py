@@ -10,7 +10,6 @@ from functools import partial
 import anyio
 import anyio.to_thread
 import docker
-from llm_sandbox_mcp.speed import row
 
 from llm_sandbox_mcp.backends import copying, open_backend
 from llm_sandbox_mcp.backends.archive import Member
@@ -18,6 +17,8 @@ from llm_sandbox_mcp.backends.layout import WORKDIR
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import MIB, docker_host, host_folder, podman_host, small_profile, surroundings
+
+from .speed import row
 
 RUNS = 200
 EXECS = 20

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import anyio
 import anyio.to_thread
-from llm_sandbox_mcp.speed import row
 
 from llm_sandbox_mcp.profile import load_profile
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import docker_host, host_folder, kubeconfig, podman_host, small_profile
+
+from .speed import row
 
 KILLS = 10
 ANSWERS = 50

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import anyio
 import anyio.to_thread
-from llm_sandbox_mcp.speed import row
 
 from llm_sandbox_mcp.backends.kubernetes.api import Api
 from llm_sandbox_mcp.backends.kubernetes.backend import PodBackend
@@ -20,6 +19,8 @@ from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.wiring import open_service
 from tests.cluster.forwarding import forwarded
 from tests.engines import host_folder, kubeconfig, small_profile
+
+from .speed import row
 
 RUNS = 200
 EXECS = 10

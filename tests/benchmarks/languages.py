@@ -80,7 +80,7 @@ async def compiled(service: Service, language: Language) -> None:
     places = Places(language, memory=service.profile.limits.memory)
     session_id = service.sessions.open()
     # The sandbox itself is reached past the service, to start the program in it without anything around.
-    sandbox = await service._sessions.get(session_id).sandbox()
+    sandbox = await service.sessions._live.get(session_id).sandbox()
     start = time.perf_counter()
     await _run(service, language.name, code, session_id)
     first = time.perf_counter() - start

@@ -11,12 +11,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from unittest import mock
 
 import anyio
-from llm_sandbox_mcp.speed import row
 
 from llm_sandbox_mcp.backends.embedded import landlock
-from llm_sandbox_mcp.pool.pool import profile
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.wiring import open_service
+
+from .pool import profile
+from .speed import row
 
 _REFUSED = "import ctypes; libc = ctypes.CDLL(None, use_errno=True); libc.syscall(425, 1, 0); ctypes.get_errno()"
 """A call that the filter answers in its own way."""

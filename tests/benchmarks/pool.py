@@ -5,7 +5,6 @@ import time
 from collections.abc import Mapping
 
 import anyio
-from llm_sandbox_mcp.speed import row
 
 from llm_sandbox_mcp.languages import load_languages
 from llm_sandbox_mcp.pool.pool import Pool
@@ -13,6 +12,8 @@ from llm_sandbox_mcp.profile import Profile, load_profile
 from llm_sandbox_mcp.results import PoolStatistics
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.wiring import open_service
+
+from .speed import row
 
 ROUNDS = 30
 KEPT = 6
@@ -62,7 +63,7 @@ async def acquires(service: Service) -> tuple[list[float], list[float]]:
             (refilling if number else quiet).append(time.perf_counter() - start)
             # The refill gets to where it is in earnest.
             await anyio.sleep(0.005)
-        assert all(lease.kernel is not None for lease in leases)
+        assert all(lease.interpreter is not None for lease in leases)
         for lease in leases:
             lease.release()
     return quiet, refilling

@@ -9,7 +9,6 @@ from contextlib import suppress
 from pathlib import Path
 
 import anyio
-from llm_sandbox_mcp.speed import row
 from tree_sitter import Language as Tree
 from tree_sitter import Parser
 
@@ -18,6 +17,8 @@ from llm_sandbox_mcp.languages import Language, load_languages
 from llm_sandbox_mcp.profile import load_profile
 from llm_sandbox_mcp.rules.checking import Checker, open_checker
 from llm_sandbox_mcp.rules.presets import rules_of
+
+from .speed import row
 
 ROUNDS = 100
 LINES = 1000

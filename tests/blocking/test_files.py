@@ -7,7 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from llm_sandbox_mcp import SandboxSession, SecurityError, ValidationError
+from llm_sandbox_mcp import (
+    SandboxSession,
+    SecurityError,
+    ValidationError,
+)
 from tests.blocking.conftest import PROFILE
 
 pytestmark = pytest.mark.usefixtures("library")

@@ -7,12 +7,13 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from llm_sandbox_mcp.command import ARGV, LIMIT, ROOT, command, environment, refused
 
 from llm_sandbox_mcp import __version__
 from llm_sandbox_mcp.cli.table import table
 from llm_sandbox_mcp.escaping import escape
 from llm_sandbox_mcp.folders import CONFIGS
+
+from .command import ARGV, LIMIT, ROOT, command, environment, refused
 
 COMMANDS = (
     "serve",

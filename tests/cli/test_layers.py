@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from llm_sandbox_mcp.command import ARGV, LIMIT, command, environment
 
 from llm_sandbox_mcp.backends.embedded import landlock
 from llm_sandbox_mcp.backends.system_calls import PRCTL
 from tests.promises import TABLE
+
+from .command import ARGV, LIMIT, command, environment
 
 pytestmark = pytest.mark.usefixtures("embedded")
 

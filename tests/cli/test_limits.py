@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
-from llm_sandbox_mcp.command import command
 
 from llm_sandbox_mcp.results import Status
 
 from ..reached import LIMITS, PROFILE
+from .command import command
 
 pytestmark = pytest.mark.usefixtures("control_groups")
 

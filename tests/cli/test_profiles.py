@@ -4,10 +4,11 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from llm_sandbox_mcp.command import command, refused
 
 from llm_sandbox_mcp.folders import CONFIGS
 from llm_sandbox_mcp.profile import load_profile
+
+from .command import command, refused
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in CONFIGS.glob("*.toml")))

@@ -5,9 +5,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from llm_sandbox_mcp.command import command, refused
 
 from llm_sandbox_mcp.folders import HANDLERS
+
+from .command import command, refused
 
 
 @pytest.fixture

@@ -7,9 +7,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from llm_sandbox_mcp.command import ARGV, LIMIT, command, environment, refused
 
 from llm_sandbox_mcp.escaping import one_line
+
+from .command import ARGV, LIMIT, command, environment, refused
 
 pytestmark = pytest.mark.usefixtures("embedded")
 

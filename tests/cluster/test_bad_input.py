@@ -12,7 +12,6 @@ from typing import Any
 import anyio
 import anyio.to_thread
 import pytest
-from llm_sandbox_mcp.conftest import Serving
 
 from llm_sandbox_mcp.backends import open_backend
 from llm_sandbox_mcp.backends.base import Sandbox
@@ -34,6 +33,8 @@ from llm_sandbox_mcp.service import Service
 from tests.containers.engines import until
 from tests.deadlines import within
 from tests.engines import kubeconfig, small_profile, surroundings
+
+from .conftest import Serving
 
 pytestmark = pytest.mark.anyio
 

@@ -6,10 +6,11 @@ from typing import Any
 
 import anyio
 import pytest
-from llm_sandbox_mcp.conftest import Serving
 
 from llm_sandbox_mcp.backends.kubernetes.api import Api
 from llm_sandbox_mcp.service import Service
+
+from .conftest import Serving
 
 pytestmark = pytest.mark.anyio
 

@@ -10,8 +10,6 @@ from typing import Any
 import anyio
 import anyio.to_thread
 import pytest
-from llm_sandbox_mcp.conftest import Serving
-from llm_sandbox_mcp.kustomizing import CONFIGS, PROFILE, SERVER_NAME, kubectl, without_server
 
 from llm_sandbox_mcp.backends import open_backend
 from llm_sandbox_mcp.backends.kubernetes.leases import SERVER
@@ -20,6 +18,9 @@ from llm_sandbox_mcp.profile import load_profile
 from llm_sandbox_mcp.wiring import open_service
 from tests.containers.engines import until
 from tests.engines import kubeconfig, small_profile, surroundings, table
+
+from .conftest import Serving
+from .kustomizing import CONFIGS, PROFILE, SERVER_NAME, kubectl, without_server
 
 pytestmark = pytest.mark.anyio
 

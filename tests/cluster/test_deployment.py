@@ -11,15 +11,16 @@ import anyio
 import anyio.to_thread
 import httpx2
 import pytest
-from llm_sandbox_mcp.forwarding import forwarded
-from llm_sandbox_mcp.kustomizing import PROFILE, SERVER_NAME, kubectl, write
 
-from llm_sandbox_mcp import server_image
 from llm_sandbox_mcp.backends.kubernetes.leases import SERVER
 from tests.containers.engines import until
 from tests.engines import absent, docker_host, kubeconfig, lack_own_cluster
 from tests.mcp.results import answer
 from tests.mcp.serving import bearing
+
+from . import server_image
+from .forwarding import forwarded
+from .kustomizing import PROFILE, SERVER_NAME, kubectl, write
 
 pytestmark = pytest.mark.anyio
 

@@ -8,12 +8,13 @@ from typing import Any
 import anyio
 import anyio.to_thread
 import pytest
-from llm_sandbox_mcp.conftest import Serving
 
 from llm_sandbox_mcp.backends import open_backend
 from llm_sandbox_mcp.errors import CapacityReached, EngineUnavailable, SandboxLost, StartFailed
 from tests.containers.engines import until
 from tests.engines import MIB, changed, kubeconfig, small_profile, surroundings
+
+from .conftest import Serving
 
 pytestmark = pytest.mark.anyio
 

@@ -11,15 +11,16 @@ from typing import Any
 import anyio
 import anyio.to_thread
 import pytest
-from llm_sandbox_mcp.conftest import Serving
-from llm_sandbox_mcp.kustomizing import kubectl, without_server
-from llm_sandbox_mcp.test_configs import as_query
 
 from llm_sandbox_mcp.errors import EngineUnavailable
 from llm_sandbox_mcp.service import Service
 from tests.cli.entry import started
 from tests.engines import kubeconfig, lack_own_cluster
 from tests.outside import ANSWER, PORT, Outside, outside
+
+from .conftest import Serving
+from .kustomizing import kubectl, without_server
+from .test_configs import as_query
 
 pytestmark = pytest.mark.anyio
 

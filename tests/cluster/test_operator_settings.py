@@ -6,11 +6,12 @@ from typing import Any
 import anyio
 import anyio.to_thread
 import pytest
-from llm_sandbox_mcp.conftest import Serving
 
 from llm_sandbox_mcp.backends.kubernetes.leases import SERVER
 from llm_sandbox_mcp.errors import StartFailed
 from tests.deadlines import within
+
+from .conftest import Serving
 
 pytestmark = pytest.mark.anyio
 

@@ -12,14 +12,15 @@ from urllib.parse import urlsplit
 import anyio
 import pytest
 from anyio.abc import TaskGroup, TaskStatus
-from llm_sandbox_mcp.conftest import Serving
-from llm_sandbox_mcp.forwarding import forwarded
 
 from llm_sandbox_mcp.errors import EngineUnavailable, NodeLost, SandboxLost
 from llm_sandbox_mcp.service import Service
 from tests.containers.engines import until
 from tests.deadlines import within
 from tests.engines import kubeconfig, lack_own_cluster
+
+from .conftest import Serving
+from .forwarding import forwarded
 
 pytestmark = pytest.mark.anyio
 

@@ -5,11 +5,12 @@ from typing import Any
 import anyio
 import anyio.to_thread
 import pytest
-from llm_sandbox_mcp.conftest import Serving
 
 from llm_sandbox_mcp.backends.kubernetes.backend import PodBackend
 from llm_sandbox_mcp.service import Service
 from tests.containers.engines import until
+
+from .conftest import Serving
 
 pytestmark = pytest.mark.anyio
 

@@ -8,13 +8,14 @@ from typing import Any
 import anyio
 import anyio.to_thread
 import pytest
-from llm_sandbox_mcp.conftest import Serving
 
 from llm_sandbox_mcp.backends.kubernetes.leases import SERVER
 from llm_sandbox_mcp.wiring import open_service
 from tests.containers.engines import until
 from tests.engines import host_folder, kubeconfig, small_profile
 from tests.mcp.talking import server
+
+from .conftest import Serving
 
 pytestmark = pytest.mark.anyio
 

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import anyio
 import pytest
-from llm_sandbox_mcp.test_network_by_name import logged
 
 from llm_sandbox_mcp.profile import Profile
 from llm_sandbox_mcp.sections import LanguageSection
 from llm_sandbox_mcp.service import Service
 from tests.engines import MIB, need_image, small_profile
 from tests.unit.local_index import LocalIndex, Page, local_index, sdist
+
+from .test_network_by_name import logged
 
 pytestmark = pytest.mark.anyio
 

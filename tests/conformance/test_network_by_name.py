@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
-from llm_sandbox_mcp.test_pool import filled, opened, said
 
 from llm_sandbox_mcp.backends.base import Backend
 from llm_sandbox_mcp.backends.containers.settings import Mount
@@ -18,6 +17,8 @@ from llm_sandbox_mcp.errors import StartFailed
 from llm_sandbox_mcp.profile import Profile
 from llm_sandbox_mcp.service import Service
 from tests.unit.local_index import LocalIndex, Page, local_index
+
+from .test_pool import filled, opened, said
 
 pytestmark = pytest.mark.anyio
 
@@ -101,7 +102,7 @@ async def test_a_warm_sandbox_serves_only_its_own_network(backend: Backend, prof
     async with opened(backend, min=1) as pool:
         await filled(pool, granted)
         lease = await pool.acquire("bash", closed)
-        assert lease.kernel is None
+        assert lease.interpreter is None
         done = await lease.sandbox.run(["bash", "-c", KNOCK], {"PATH": PATH})
         assert (done.stdout, done.exit_code) == (b"0\n", 1)
         lease.release()

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import anyio
 import pytest
-from llm_sandbox_mcp.test_pool import filled, opened, said
 
 from llm_sandbox_mcp.backends.base import Backend
 from llm_sandbox_mcp.backends.layout import PATH
@@ -25,6 +24,8 @@ from tests.containers.engines import until
 from tests.engines import changed, small_profile
 from tests.leftovers import look
 from tests.outside import ANSWER, PORT, Outside, outside
+
+from .test_pool import filled, opened, said
 
 pytestmark = pytest.mark.anyio
 

@@ -20,13 +20,14 @@ from llm_sandbox_mcp.languages import load_languages
 from llm_sandbox_mcp.network.proxy import Proxy
 from llm_sandbox_mcp.places import Places
 from llm_sandbox_mcp.policy import Policy, narrow
+from llm_sandbox_mcp.pool import pool as pools
 from llm_sandbox_mcp.pool.leases import Lease
 from llm_sandbox_mcp.pool.plan import State
 from llm_sandbox_mcp.pool.pool import Pool
-from llm_sandbox_mcp.pool.pool import pool as pools
 from llm_sandbox_mcp.profile import Profile, load_profile
 from llm_sandbox_mcp.results import PoolStatistics
 from llm_sandbox_mcp.runs.interpreter import Interpreter, start_interpreter
+from llm_sandbox_mcp.runs.requests import RunRequest
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.tasks import open_tasks
 from llm_sandbox_mcp.wiring import open_service
@@ -85,8 +86,8 @@ async def filled(pool: Pool, policy: Policy) -> Any:
 
 async def said(lease: Lease, code: str) -> str:
     """What code prints in the kernel that came with a lease."""
-    assert lease.kernel is not None
-    outcome = await lease.kernel.run(code, cell=1, variables={}, timeout=5, output=1000, grace=1)
+    assert lease.interpreter is not None
+    outcome = await lease.interpreter.run(RunRequest(code, timeout=5, output=1000, grace=1), 1)
     assert outcome.ending == "answered"
     return outcome.stdout.decode()
 
@@ -123,7 +124,7 @@ async def test_a_narrower_or_looser_policy_is_never_served_by_what_is_warm(backe
             policy.model_copy(update={"memory": policy.memory * 2}),
         ):
             lease = await pool.acquire("bash", other)
-            assert (lease.sandbox.policy, lease.kernel) == (other, None)
+            assert (lease.sandbox.policy, lease.interpreter) == (other, None)
         assert (await pool.acquire("bash", policy)).sandbox is warm.sandbox
 
 
@@ -144,7 +145,7 @@ async def test_a_warm_one_that_was_killed_is_replaced_and_not_handed_out(
         if what == "sandbox":
             await warm.sandbox.kill()
         else:
-            await warm.kernel._process.kill()
+            await warm.interpreter._process.kill()
         while warm.usable:
             await anyio.lowlevel.checkpoint()
         lease = await pool.acquire("bash", policy)
@@ -160,7 +161,7 @@ async def test_a_warm_one_that_answers_no_more_is_found_out_and_replaced(
     monkeypatch.setattr(pools, "_HEALTH", 0.1)
     async with opened(backend, health_interval=0.2) as pool:
         warm = await filled(pool, policy)
-        await warm.kernel._process.signal(signal.SIGSTOP)
+        await warm.interpreter._process.signal(signal.SIGSTOP)
         await warm.gone.wait()
         assert "does not answer" in pool.statistics().last_error
         await pool.until(one_warm)

@@ -11,6 +11,11 @@ from llm_sandbox_mcp.backends.containers.settings import Mount
 from llm_sandbox_mcp.backends.layout import PATH
 from llm_sandbox_mcp.backends.listening import Listener
 from llm_sandbox_mcp.errors import ListeningFailed, SandboxLost
+from llm_sandbox_mcp.testing.listening import (  # noqa: F401  # what they show on each backend, here over a relay
+    test_a_large_answer_arrives_whole,
+    test_connections_at_once_do_not_get_in_each_others_way,
+    test_what_nobody_reads_yet_stays_with_its_sender,
+)
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("elsewhere")]
 

@@ -13,8 +13,6 @@ import anyio.to_thread
 import docker
 import pytest
 from docker.errors import APIError, NotFound
-from llm_sandbox_mcp.engines import ENGINES, Watched, address, client, profile_file, until
-from llm_sandbox_mcp.proxy import proxy
 
 from llm_sandbox_mcp.backends.containers.backend import LABEL
 from llm_sandbox_mcp.errors import SandboxError
@@ -24,6 +22,9 @@ from tests.effort import EFFORT
 from tests.engines import host_folder, need, small_profile
 from tests.mcp.talking import Talk, server
 from tests.mcp.wire import CLIENT, message
+
+from .engines import ENGINES, Watched, address, client, profile_file, until
+from .proxy import proxy
 
 KILLS = 10 * EFFORT
 """Servers killed on each engine; each costs a second or two."""

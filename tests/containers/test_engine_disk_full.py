@@ -5,7 +5,6 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from llm_sandbox_mcp.engines import Watched, until
 
 from llm_sandbox_mcp.errors import ImageFailed, StartFailed
 from llm_sandbox_mcp.wiring import open_service
@@ -13,6 +12,8 @@ from tests.deadlines import within
 from tests.disks import fill, small_disk
 from tests.engines import small_profile, spare
 from tests.engines.spare import IMAGE, Spare
+
+from .engines import Watched, until
 
 pytestmark = pytest.mark.anyio
 

@@ -12,7 +12,6 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 import pytest
-from llm_sandbox_mcp.engines import Watched, until
 
 from llm_sandbox_mcp.errors import EngineUnavailable, SandboxLost
 from llm_sandbox_mcp.service import Service
@@ -20,6 +19,8 @@ from llm_sandbox_mcp.wiring import open_service
 from tests.deadlines import within
 from tests.engines import small_profile
 from tests.engines.spare import IMAGE, SecureDocker, Spare
+
+from .engines import Watched, until
 
 pytestmark = pytest.mark.anyio
 

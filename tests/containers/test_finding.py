@@ -10,7 +10,6 @@ from pathlib import Path
 
 import anyio
 import pytest
-from llm_sandbox_mcp.conftest import HOSTS
 
 from llm_sandbox_mcp.backends import copying, open_backend
 from llm_sandbox_mcp.backends.base import Backend
@@ -22,6 +21,8 @@ from llm_sandbox_mcp.backends.podman.settings import Podman
 from llm_sandbox_mcp.errors import EngineUnavailable
 from tests.deadlines import within
 from tests.engines import docker_host, need, podman_host, small_profile, surroundings
+
+from .conftest import HOSTS
 
 pytestmark = pytest.mark.anyio
 

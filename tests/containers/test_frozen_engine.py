@@ -5,12 +5,13 @@ from pathlib import Path
 
 import anyio
 import pytest
-from llm_sandbox_mcp.engines import Watched, address, until
-from llm_sandbox_mcp.proxy import proxy
 
 from llm_sandbox_mcp.errors import EngineUnavailable
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import small_profile
+
+from .engines import Watched, address, until
+from .proxy import proxy
 
 pytestmark = pytest.mark.anyio
 

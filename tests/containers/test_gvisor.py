@@ -12,7 +12,6 @@ from pathlib import Path
 
 import anyio
 import pytest
-from llm_sandbox_mcp.engines import Watched, until
 
 from llm_sandbox_mcp.backends import copying
 from llm_sandbox_mcp.backends.archive import Member
@@ -23,6 +22,8 @@ from llm_sandbox_mcp.profile import Profile
 from llm_sandbox_mcp.service import Service
 from tests.engines import MIB, small_profile
 from tests.engines.spare import IMAGE, Spare
+
+from .engines import Watched, until
 
 pytestmark = pytest.mark.anyio
 

@@ -10,11 +10,12 @@ from typing import Protocol
 import docker
 import pytest
 from docker.errors import ImageNotFound
-from llm_sandbox_mcp.engines import address, profile_file
-from llm_sandbox_mcp.registry import registry
 
 from llm_sandbox_mcp.backends.containers.templates import LABEL
 from tests.cli.command import ARGV, command, environment, refused
+
+from .engines import address, profile_file
+from .registry import registry
 
 PREFIX = "llm-sandbox-mcp-scratch"
 NAME = f"{PREFIX}/bash"

@@ -6,7 +6,6 @@ from pathlib import Path
 import docker
 import pytest
 
-from llm_sandbox_mcp import engines
 from llm_sandbox_mcp.backends import open_backend
 from llm_sandbox_mcp.backends.containers.addresses import Address
 from llm_sandbox_mcp.backends.containers.backend import LABEL
@@ -16,6 +15,8 @@ from llm_sandbox_mcp.backends.docker.engine import DockerEngine
 from llm_sandbox_mcp.errors import StartFailed
 from tests.deadlines import within
 from tests.engines import MIB, docker_host, need, small_profile, surroundings
+
+from . import engines
 
 pytestmark = pytest.mark.anyio
 

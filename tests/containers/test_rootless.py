@@ -13,7 +13,6 @@ from pathlib import Path
 import anyio
 import docker
 import pytest
-from llm_sandbox_mcp.engines import Watched
 
 import llm_sandbox_mcp
 from llm_sandbox_mcp.backends import open_backend
@@ -26,6 +25,8 @@ from llm_sandbox_mcp.wiring import open_service
 from tests import ordinary
 from tests.engines import absent, changed, docker_host, podman_host, rootless, small_profile, surroundings
 from tests.engines.spare import IMAGE, Spare, rootless_podman
+
+from .engines import Watched
 
 pytestmark = pytest.mark.anyio
 

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import anyio
 import pytest
-from llm_sandbox_mcp.engines import client
 
 from llm_sandbox_mcp.backends import copying, open_backend
 from llm_sandbox_mcp.backends.archive import Member
@@ -24,6 +23,8 @@ from tests.deadlines import within
 from tests.engines import MIB, certificates, changed, small_profile, surroundings
 from tests.engines.certificates import Certificates
 from tests.engines.spare import IMAGE, SecureDocker
+
+from .engines import client
 
 pytestmark = pytest.mark.anyio
 

@@ -1,21 +1,13 @@
 """Which backends work on this machine, the engines that tests start themselves, and the small profile they run with."""
 
-from llm_sandbox_mcp.addresses import docker_host, podman_host
-from llm_sandbox_mcp.cluster import cluster, has_image, lack_own_cluster, need_image
-from llm_sandbox_mcp.kubernetes import kubeconfig
-from llm_sandbox_mcp.profiles import MIB, small_profile
-from llm_sandbox_mcp.requirement import (
-    REQUIRE,
-    absent,
-    need,
-    need_control_groups,
-    need_open_network,
-    required,
-    without_control_groups,
-)
-
 from llm_sandbox_mcp.backends import BACKENDS
 from llm_sandbox_mcp.testing.profiles import changed, host_folder, plain_handlers, surroundings, table
+
+from .addresses import docker_host, podman_host
+from .cluster import cluster, has_image, lack_own_cluster, need_image
+from .kubernetes import kubeconfig
+from .profiles import MIB, small_profile
+from .requirement import REQUIRE, absent, need, need_control_groups, need_open_network, required, without_control_groups
 
 __all__ = [
     "BACKENDS",

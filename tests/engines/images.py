@@ -10,14 +10,15 @@ from pathlib import Path
 import docker
 from docker.errors import ImageNotFound
 from docker.models.images import Image
-from llm_sandbox_mcp.base_image import RECIPE
-from llm_sandbox_mcp.daemon import Daemon, Unusable
 
-from llm_sandbox_mcp import base_image
 from llm_sandbox_mcp.backends.containers.engine import Engine
 from llm_sandbox_mcp.backends.containers.making import Build, build
 from llm_sandbox_mcp.errors import SandboxError
 from llm_sandbox_mcp.folders import HANDLERS
+
+from . import base_image
+from .base_image import RECIPE
+from .daemon import Daemon, Unusable
 
 LANGUAGES = tuple(sorted(path.parent.name for path in HANDLERS.glob("*/Dockerfile")))
 

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from llm_sandbox_mcp.addresses import docker_host, podman_host
-from llm_sandbox_mcp.kubernetes import kubeconfig
-
 from llm_sandbox_mcp.profile import Profile
 from llm_sandbox_mcp.testing import profiles
+
+from .addresses import docker_host, podman_host
+from .kubernetes import kubeconfig
 
 MIB = 1 << 20
 

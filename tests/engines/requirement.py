@@ -6,12 +6,13 @@ from collections.abc import Iterable
 from typing import NoReturn
 
 import pytest
-from llm_sandbox_mcp.profiles import small_profile
 
 from llm_sandbox_mcp.backends import open_backend
 from llm_sandbox_mcp.backends.base import Check
 from llm_sandbox_mcp.backends.embedded import probe
 from llm_sandbox_mcp.testing.profiles import host_folder, surroundings
+
+from .profiles import small_profile
 
 REQUIRE = "SANDBOX_REQUIRE"
 """Environment variable with the names of backends, and of what else tests need, whose absence is a failure and not a

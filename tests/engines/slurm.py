@@ -11,9 +11,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from llm_sandbox_mcp.daemon import Unusable
-
 from llm_sandbox_mcp.testing.profiles import host_folder
+
+from .daemon import Unusable
 
 PROGRAMS = {"slurmctld": "slurm-wlm", "slurmd": "slurm-wlm", "sbatch": "slurm-wlm", "munged": "munge"}
 """With the packages that they are in."""

@@ -11,16 +11,16 @@ from subprocess import SubprocessError
 import requests
 from docker import DockerClient
 from docker.errors import DockerException
-from llm_sandbox_mcp.cluster import ON_CLUSTER
-from llm_sandbox_mcp.daemon import Daemon, Unusable, alone
-from llm_sandbox_mcp.requirement import required
 
-from llm_sandbox_mcp import base_image, docker, kubernetes, packages, podman, slurm, spare
 from llm_sandbox_mcp.backends.containers.addresses import Address
 from llm_sandbox_mcp.backends.docker.engine import DockerEngine
 from llm_sandbox_mcp.errors import SandboxError
-from llm_sandbox_mcp.places import CACHE
-from llm_sandbox_mcp.service.files import images
+
+from . import base_image, docker, images, kubernetes, packages, podman, slurm, spare
+from .cluster import ON_CLUSTER
+from .daemon import Daemon, Unusable, alone
+from .places import CACHE
+from .requirement import required
 
 ENGINES = {"docker": docker.daemon, "podman": podman.daemon}
 PROGRAMS = {"docker": docker.PROGRAMS | base_image.PROGRAMS, "podman": podman.PROGRAMS, "slurm": slurm.PROGRAMS}

@@ -5,7 +5,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from llm_sandbox_mcp.test_stage import environment, prepare
+
+from .test_stage import environment, prepare
 
 CASES = """
 import logging

@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 
 import pytest
-from llm_sandbox_mcp.python_environment import place
 
 from llm_sandbox_mcp.backends import BACKENDS
+
+from .python_environment import place
 
 
 @pytest.fixture(scope="module", params=BACKENDS)

@@ -4,14 +4,14 @@ import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from llm_sandbox_mcp.indexes import serve_indexes
-
 from llm_sandbox_mcp.languages import Language, load_languages
 from llm_sandbox_mcp.sections import LanguageSection
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import MIB, has_image, host_folder, small_profile
 from tests.growth import kept
+
+from .indexes import serve_indexes
 
 LANGUAGES = load_languages()
 _LIMITS = {"memory": 1024 * MIB, "cpus": 2.0, "pids": 256, "disk": 256 * MIB, "output": 8 * MIB}

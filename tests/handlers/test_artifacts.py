@@ -5,13 +5,14 @@ from pathlib import Path
 
 import anyio
 import pytest
-from llm_sandbox_mcp.serving import LANGUAGES, missing
 
 from llm_sandbox_mcp.profile import Profile, load_profile
 from llm_sandbox_mcp.results import Execution
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import MIB, host_folder, need, need_image, small_profile
+
+from .serving import LANGUAGES, missing
 
 pytestmark = pytest.mark.anyio
 

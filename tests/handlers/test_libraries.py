@@ -6,9 +6,6 @@ from pathlib import Path
 
 import anyio
 import pytest
-from llm_sandbox_mcp.indexes import INDEXES, pages
-from llm_sandbox_mcp.serving import LANGUAGES, missing
-from llm_sandbox_mcp.test_selftests import Run, cases
 
 from llm_sandbox_mcp.errors import InstallFailed
 from llm_sandbox_mcp.sections import LanguageSection
@@ -16,6 +13,10 @@ from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import MIB, host_folder, need, need_image, small_profile
 from tests.unit.local_index import LocalIndex, local_index
+
+from .indexes import INDEXES, pages
+from .serving import LANGUAGES, missing
+from .test_selftests import Run, cases
 
 pytestmark = pytest.mark.anyio
 

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import anyio
 import pytest
-from llm_sandbox_mcp.serving import LANGUAGES, missing, service_with_indexes
 
 from llm_sandbox_mcp.backends import BACKENDS
 from llm_sandbox_mcp.errors import InstallFailed, InvalidArgument
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import host_folder, need, need_image, small_profile
+
+from .serving import LANGUAGES, missing, service_with_indexes
 
 LIMIT = 120.0
 MANAGER = """

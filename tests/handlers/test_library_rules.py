@@ -5,7 +5,6 @@ from contextlib import asynccontextmanager
 
 import anyio
 import pytest
-from llm_sandbox_mcp.indexes import Wheels
 
 from llm_sandbox_mcp.errors import InstallFailed, PolicyDenied
 from llm_sandbox_mcp.sections import LanguageSection
@@ -13,6 +12,8 @@ from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import MIB, host_folder, need, small_profile
 from tests.unit.local_index import LocalIndex, Page, local_index, wheel
+
+from .indexes import Wheels
 
 pytestmark = pytest.mark.anyio
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import anyio
 import pytest
-from llm_sandbox_mcp.driver import HANDLERS
 from mcp import Client
 from mcp.types import TextResourceContents
 
@@ -21,6 +20,7 @@ from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.wiring import open_service
 
 from ..mcp.results import answer
+from .driver import HANDLERS
 
 README = (HANDLERS / "README.md").read_text()
 

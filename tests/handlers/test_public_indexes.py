@@ -9,11 +9,12 @@ import urllib.request
 import anyio
 import anyio.to_thread
 import pytest
-from llm_sandbox_mcp.serving import LANGUAGES, missing
 
 from llm_sandbox_mcp.libraries.indexes import index_of
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import MIB, host_folder, need, need_image, small_profile
+
+from .serving import LANGUAGES, missing
 
 pytestmark = pytest.mark.anyio
 

@@ -7,13 +7,14 @@ from typing import Any
 
 import anyio
 import pytest
-from llm_sandbox_mcp.serving import LANGUAGES, missing, service_with_indexes
 from pydantic import BaseModel, ConfigDict, Field
 
 from llm_sandbox_mcp.languages import Language
 from llm_sandbox_mcp.results import Output, PoolStatistics
 from llm_sandbox_mcp.service import Service
 from tests.engines import need, need_image
+
+from .serving import LANGUAGES, missing, service_with_indexes
 
 LIMIT = 120.0
 """Seconds for one run with what it installs."""

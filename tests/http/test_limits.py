@@ -4,13 +4,13 @@ from collections.abc import Iterator
 
 import httpx2
 import pytest
-from llm_sandbox_mcp.calling import execute, failure
 
 from llm_sandbox_mcp.results import Status
 
 from ..engines import host_folder
 from ..mcp.serving import Server, start, stop
 from ..reached import LIMITS, PROFILE
+from .calling import execute, failure
 
 pytestmark = pytest.mark.usefixtures("control_groups")
 

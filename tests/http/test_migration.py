@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import httpx2
 import pytest
-from llm_sandbox_mcp.calling import execute
 
 from llm_sandbox_mcp.cli.parser import build
 from llm_sandbox_mcp.folders import CONFIGS
 
 from ..cli.command import ARGV
 from ..mcp.serving import Server, launch, stop
+from .calling import execute
 
 PAGE = (CONFIGS / "migration.md").read_text(encoding="utf-8").partition("\n## sandbox_for_llm_code\n")[2]
 PORT = "1729"

@@ -11,12 +11,12 @@ from typing import Any
 
 import anyio
 import pytest
-from llm_sandbox_mcp.environment import ROOT, frameworks
 
 from llm_sandbox_mcp.folders import HANDLERS
 
 from ..cli.command import environment
 from ..engines import host_folder, need
+from .environment import ROOT, frameworks
 
 FOLDER = ROOT / "configs" / "integrations"
 

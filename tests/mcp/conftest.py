@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from llm_sandbox_mcp.serving import Server, start, stop
 from mcp import Client
 
 from llm_sandbox_mcp.profile import load_profile
@@ -12,6 +11,7 @@ from llm_sandbox_mcp.server import build_server
 from llm_sandbox_mcp.wiring import open_service
 
 from ..engines import host_folder
+from .serving import Server, start, stop
 
 
 @pytest.fixture

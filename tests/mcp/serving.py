@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import httpx2
-from llm_sandbox_mcp.processes import ended
 from mcp import Client
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
+
+from .processes import ended
 
 SERVE = [sys.executable, "-m", "llm_sandbox_mcp", "serve", "--transport", "http"]
 

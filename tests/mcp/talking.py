@@ -10,7 +10,8 @@ from typing import Any
 import anyio
 from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
-from llm_sandbox_mcp.wire import CLIENT, message
+
+from .wire import CLIENT, message
 
 SERVE = [sys.executable, "-m", "llm_sandbox_mcp", "serve"]
 

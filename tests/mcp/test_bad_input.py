@@ -13,10 +13,10 @@ from typing import Any
 import anyio
 import jsonschema  # type: ignore[import-untyped]
 import pytest
-from llm_sandbox_mcp.processes import below, ended
 from mcp import Client
 
-from llm_sandbox_mcp.results import answer, call, text
+from .processes import below, ended
+from .results import answer, call, text
 
 pytestmark = pytest.mark.anyio
 

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import anyio
 import pytest
-from llm_sandbox_mcp.serving import Server, start, stop
 
-from llm_sandbox_mcp import serving
-from llm_sandbox_mcp.results import answer
 from llm_sandbox_mcp.server import connections
+
+from . import serving
+from .results import answer
+from .serving import Server, start, stop
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("embedded")]
 

@@ -7,11 +7,12 @@ import pytest
 from mcp import Client
 
 from llm_sandbox_mcp.profile import load_profile
-from llm_sandbox_mcp.results import Status, call, text
+from llm_sandbox_mcp.results import Status
 from llm_sandbox_mcp.server import build_server
 from llm_sandbox_mcp.wiring import open_service
 
 from ..reached import LIMITS, PROFILE
+from .results import call, text
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("control_groups")]
 

@@ -6,15 +6,16 @@ from typing import Any
 
 import anyio
 import pytest
-from llm_sandbox_mcp.fake import FakeService
 from mcp import Client
 from mcp.types import TextResourceContents
 
 from llm_sandbox_mcp.profile import Profile, load_profile
-from llm_sandbox_mcp.results import answer, call, refusal, text
 from llm_sandbox_mcp.server import build_server
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import changed
+
+from .fake import FakeService
+from .results import answer, call, refusal, text
 
 pytestmark = pytest.mark.anyio
 

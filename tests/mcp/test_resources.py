@@ -6,7 +6,6 @@ from contextlib import contextmanager
 
 import anyio
 import pytest
-from llm_sandbox_mcp.fake import FakeService
 from mcp import Client, MCPError
 from mcp.client.session import IncomingMessage
 from mcp.client.subscriptions import ResourcesListChanged, ResourceUpdated
@@ -18,9 +17,11 @@ from mcp.types import (
 )
 
 from llm_sandbox_mcp.profile import load_profile
-from llm_sandbox_mcp.results import answer
 from llm_sandbox_mcp.server import build_server
 from llm_sandbox_mcp.wiring import open_service
+
+from .fake import FakeService
+from .results import answer
 
 pytestmark = pytest.mark.anyio
 

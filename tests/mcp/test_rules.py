@@ -10,10 +10,11 @@ from mcp import Client
 from mcp.types import TextResourceContents
 
 from llm_sandbox_mcp.profile import load_profile
-from llm_sandbox_mcp.results import answer, refusal
 from llm_sandbox_mcp.server import build_server
 from llm_sandbox_mcp.wiring import open_service
 from tests.containers.engines import until
+
+from .results import answer, refusal
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("embedded")]
 

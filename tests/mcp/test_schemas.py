@@ -9,7 +9,6 @@ from typing import Any
 
 import anyio
 import pytest
-from llm_sandbox_mcp.fake import NOTHING_PRINTED, PNG, SESSION, FakeService
 from mcp import Client, MCPError
 from mcp.server.context import ServerRequestContext
 from mcp.types import EmbeddedResource, ImageContent, ResourceLink, TextResourceContents
@@ -19,9 +18,12 @@ from llm_sandbox_mcp.folders import HANDLERS
 from llm_sandbox_mcp.languages import Handler, Language, Languages
 from llm_sandbox_mcp.messages import Note
 from llm_sandbox_mcp.profile import load_profile
-from llm_sandbox_mcp.results import Artifact, Execution, Output, answer, call, refusal, text
+from llm_sandbox_mcp.results import Artifact, Execution, Output
 from llm_sandbox_mcp.server import build_server
 from llm_sandbox_mcp.server.audience import Audience, Peer
+
+from .fake import NOTHING_PRINTED, PNG, SESSION, FakeService
+from .results import answer, call, refusal, text
 
 pytestmark = pytest.mark.anyio
 

@@ -5,11 +5,12 @@ import contextlib
 import anyio
 import anyio.lowlevel
 import pytest
-from llm_sandbox_mcp.conftest import run
 
 from llm_sandbox_mcp.errors import SandboxError
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.testing.memory import MemoryBackend
+
+from .conftest import run
 
 pytestmark = pytest.mark.anyio
 

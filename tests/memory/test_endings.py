@@ -2,12 +2,13 @@
 
 import anyio
 import pytest
-from llm_sandbox_mcp.conftest import run
 
 from llm_sandbox_mcp.errors import SandboxLost
 from llm_sandbox_mcp.results import SessionState, Status
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.testing.memory import MemoryBackend
+
+from .conftest import run
 
 pytestmark = pytest.mark.anyio
 

@@ -11,7 +11,6 @@ import anyio
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from llm_sandbox_mcp.conftest import run
 
 from llm_sandbox_mcp.errors import EngineUnavailable, SandboxLost, Unavailable
 from llm_sandbox_mcp.results import Execution
@@ -20,6 +19,8 @@ from llm_sandbox_mcp.testing.clock import JumpingLoop
 from llm_sandbox_mcp.testing.memory import HANDLERS, MemoryBackend, open_in_memory
 from llm_sandbox_mcp.testing.profiles import small_profile
 from tests.effort import EFFORT
+
+from .conftest import run
 
 T = TypeVar("T")
 

@@ -2,7 +2,6 @@
 
 import anyio
 import pytest
-from llm_sandbox_mcp.conftest import run
 
 from llm_sandbox_mcp.errors import CapacityReached, InvalidArgument, PolicyDenied, UnknownSession
 from llm_sandbox_mcp.profile import Profile
@@ -10,6 +9,8 @@ from llm_sandbox_mcp.results import Execution
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.testing.memory import MemoryBackend
 from llm_sandbox_mcp.wiring import open_service
+
+from .conftest import run
 
 pytestmark = pytest.mark.anyio
 

@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 
 import pytest
-from llm_sandbox_mcp.installed import install
 
 from llm_sandbox_mcp.testing.fixtures import *
 from llm_sandbox_mcp.testing.profiles import host_folder
+
+from .installed import install
 
 _NAMES = "its folders have other names outside"
 _LIMITS = "it limits nothing"

@@ -6,12 +6,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from llm_sandbox_mcp.installed import install
 
 from llm_sandbox_mcp.backends import open_backend
 from llm_sandbox_mcp.errors import MissingPackage, ProfileError
 from llm_sandbox_mcp.profile import load_profile
 from llm_sandbox_mcp.testing.profiles import surroundings
+
+from .installed import install
 
 
 def test_its_own_settings_are_read_and_checked(tmp_path: Path) -> None:

@@ -6,11 +6,11 @@ import sys
 import tomllib
 from pathlib import Path
 
-from llm_sandbox_mcp.conftest import NOT_KEPT
-from llm_sandbox_mcp.installed import install
-
 from llm_sandbox_mcp.backends import GROUP
 from tests.test_readme import block
+
+from .conftest import NOT_KEPT
+from .installed import install
 
 
 def test_an_author_names_a_backend_and_runs_the_suite(tmp_path: Path) -> None:

@@ -6,11 +6,12 @@ from pathlib import Path
 import anyio
 import httpx2
 import pytest
-from llm_sandbox_mcp.conftest import LIMIT, SETTINGS, USER, Account, Job, run_as
 
 from llm_sandbox_mcp.folders import CONFIGS
 from tests.containers.engines import until
 from tests.mcp.processes import below, gone, watch_children
+
+from .conftest import LIMIT, SETTINGS, USER, Account, Job, run_as
 
 pytestmark = pytest.mark.anyio
 

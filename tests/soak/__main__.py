@@ -8,10 +8,11 @@ import sys
 from functools import partial
 
 import anyio
-from llm_sandbox_mcp.serving import available, served
-from llm_sandbox_mcp.soaking import Part, grown, rates, soak
 
 from llm_sandbox_mcp.backends import BACKENDS
+
+from .serving import available, served
+from .soaking import Part, grown, rates, soak
 
 
 def main() -> int:

@@ -13,7 +13,6 @@ from functools import cache
 from pathlib import Path
 
 import docker
-from llm_sandbox_mcp.jobs import LIBRARY
 from mcp import Client
 
 from llm_sandbox_mcp.backends.containers.backend import LABEL
@@ -26,6 +25,8 @@ from tests.engines import MIB, cluster, docker_host, has_image, host_folder, pod
 from tests.growth import lasting
 from tests.handlers.serving import LANGUAGES, missing
 from tests.unit.local_index import local_index, wheel
+
+from .jobs import LIBRARY
 
 DESCRIPTORS = 256
 """That the server may have open."""

@@ -4,11 +4,12 @@ import os
 from collections.abc import Mapping
 
 import pytest
-from llm_sandbox_mcp.serving import available, served
-from llm_sandbox_mcp.soaking import Part, grown, rates, soak
 
 from llm_sandbox_mcp.backends import BACKENDS
 from tests.engines import need
+
+from .serving import available, served
+from .soaking import Part, grown, rates, soak
 
 SECONDS = float(os.environ.get("SANDBOX_SOAK", "60"))
 

@@ -7,10 +7,11 @@ from fractions import Fraction
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from llm_sandbox_mcp.policies import POLICY
 
 from llm_sandbox_mcp.errors import InvalidArgument, PolicyDenied
 from llm_sandbox_mcp.policy import LIMITS, Policy, narrow
+
+from .policies import POLICY
 
 POLICIES = st.builds(
     Policy,

@@ -20,11 +20,13 @@ from ..base import Backend, Check, Sandbox, Surroundings, halves
 from ..layout import HANDLERS
 from ..scanning import CLOSING
 from .agent import AGENT, HANDLERS_BYTES, pack_handlers
+from .conversation import ask
 from .engine import Engine, Found, Recipe
 from .engine_container import EngineContainer, start
 from .images import ContainerImages
 from .outside import look
-from .sandbox import FOLDERS, ContainerSandbox, ask, owned
+from .removal import owned
+from .sandbox import FOLDERS, ContainerSandbox
 from .settings import Containers
 from .streams import Attached, Connection, Refused, upgrade
 
@@ -259,7 +261,7 @@ class ContainerBackend(Backend):
             for sandbox in [*self._live]:
                 if sandbox.begun:
                     with anyio.move_on_after(1):
-                        await sandbox.tell("beat")
+                        await sandbox.beat()
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
         return await anyio.to_thread.run_sync(call, limiter=self._threads)

@@ -1,18 +1,15 @@
 """A living container: processes are started in it by the engine, and its agent does the rest."""
 
 import contextlib
-import logging
 import re
-import secrets
 import shlex
 import signal
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 import anyio
-from anyio.abc import TaskGroup
 
-from ...errors import SandboxError, StartFailed, Unavailable
+from ...errors import StartFailed, Unavailable
 from ...policy import Policy
 from ...tasks import open_tasks
 from ..base import OWN_ENTRIES, Fullness, Process, Sandbox, Usage
@@ -20,34 +17,20 @@ from ..layout import HOME, WORKDIR
 from ..listening import Listener, listen_on
 from ..listing import LIST, MISSING, Files, read_list
 from .container import Container, Streams, lost_sandbox
+from .conversation import ANSWER, Conversation
 from .outside import Outside
 from .process import ContainerProcess, environment, search_path, starter
 from .relay import open_relay
-
-_log = logging.getLogger(__name__)
 
 FOLDERS = (WORKDIR, HOME, "/tmp")
 """What code can write, in every container."""
 
 _START = 60.0
 """Seconds from the container's start to its agent's first word."""
-_END = 10.0
-"""Seconds for its removal; after that it is tried again."""
-_AGAIN = 5.0
-"""Seconds between two tries to remove what its engine did not let go of."""
 _STARTED = 30.0
 """Seconds for a process to say its id; code of the same user can stop it before it does."""
-_ANSWER = 20.0
-"""Seconds for the agent to answer; code of the same user can stop it, or speak in its place."""
-_LINE = 4096
-"""Bytes of an answer of the agent's."""
-_FORGET = 16
-"""How often what was said unasked is taken in and dropped, 1 MiB and a little each time."""
 _LISTING = 30.0
 """Seconds for what takes longer: a list of all files, or looking for programs in an image's own environment."""
-_READ = 1 << 16
-_SEEN = 8 << 20
-"""Bytes that the agent may say of what it sees."""
 _ABANDONED = 5.0
 """Seconds to find out the id of a process whose start was given up, so that it can be killed."""
 _ENDING = 2.5
@@ -87,7 +70,7 @@ class ContainerSandbox(Sandbox):
         self.policy = policy
         self.image = image
         self._container = container
-        self._agent = agent
+        self._agent = Conversation(agent)
         self._prefix = prefix
         self._joined = joined
         self.outside: Outside | None = None
@@ -96,7 +79,6 @@ class ContainerSandbox(Sandbox):
         """Whether its user has left it, so that it will be gone soon."""
         self.begun = False
         """Whether its agent takes requests; before that it takes what is sent for the handlers."""
-        self._asking = anyio.Lock()
         self._last = Usage()
         self._killed = False
         self.processes: set[ContainerProcess] = set()
@@ -110,9 +92,7 @@ class ContainerSandbox(Sandbox):
         """Gives the agent the handlers and waits until the container can be used; `StartFailed` with what it lacks."""
         said = ""
         with anyio.move_on_after(_START) as deadline:
-            with contextlib.suppress(anyio.BrokenResourceError):
-                await self._agent.stdin.send(b"%d\n" % len(handlers) + handlers)
-            said = await self._line()
+            said = await self._agent.introduce(handlers)
         if deadline.cancelled_caught:
             raise StartFailed(f"a container of {self.origin} did not start in {_START:g} s; is its machine overloaded?")
         if said == "stuck":
@@ -140,13 +120,7 @@ class ContainerSandbox(Sandbox):
 
     @property
     def alive(self) -> bool:
-        if not self._killed and not self._asking.locked():
-            # What code says in the agent's name must not hide the agent's end, which comes after it.
-            for _ in range(_FORGET):
-                self._agent.look()
-                if not self._agent.forget():
-                    break
-        return not self._killed and not self._agent.ended.is_set()
+        return not self._killed and not self._agent.ended
 
     async def spawn(
         self, argv: Sequence[str], env: Mapping[str, str], cwd: str = WORKDIR, *, fed: bool = False
@@ -192,20 +166,8 @@ class ContainerSandbox(Sandbox):
             with contextlib.suppress(OSError):  # gone: what was counted last holds
                 self._last = self.outside.usage()
             return self._last
-        async with self._asking:
-            with anyio.move_on_after(_ANSWER):
-                self._last = await self._ask_usage() or self._last
+        self._last = await self._agent.usage() or self._last
         return self._last
-
-    async def _ask_usage(self) -> Usage | None:
-        """What the agent counts; None when it has ended. A word of its own tells the answer from one that is forged."""
-        word = secrets.token_hex(8)
-        await self.tell(f"usage {word}")
-        while line := await self._line():
-            match line.split():
-                case ["usage", given, kills, refused, cpu] if given == word:
-                    return Usage(int(kills), int(refused), int(cpu) / 1e6 or None)
-        return None
 
     async def fullness(self, *, thorough: bool) -> Fullness:
         found = await self._fullness(thorough=thorough) if self.alive else Fullness()
@@ -217,32 +179,12 @@ class ContainerSandbox(Sandbox):
             return await self.outside.folders.fullness(self.policy, thorough=thorough)
         if not thorough:
             return Fullness()
-        return read_fullness(await self._look(_FULL.format(self.policy.largest_file - 1), _ANSWER))
+        return read_fullness(await self._agent.look(_FULL.format(self.policy.largest_file - 1), ANSWER))
 
     async def list_files(self) -> Files:
         if self.outside is not None:
             return await self.outside.folders.list_files()
-        return read_list(await self._look(LIST, _LISTING))
-
-    async def _look(self, command: str, seconds: float) -> bytes:
-        """What a command prints that the agent runs; nothing when it does not come to its end in time.
-
-        It is spared a start by the engine, which on a distant one takes much longer than the command.
-        """
-        word = secrets.token_hex(8)
-        mark = f"\0{word}\n".encode()
-        said = bytearray()
-        async with self._asking:
-            with anyio.move_on_after(seconds), contextlib.suppress(anyio.EndOfStream):
-                await self.tell(f"look {word} {command}")
-                while said.count(mark) < 2 and len(said) < _SEEN:
-                    said += await self._agent.stdout.receive(_READ)
-        # Before the first mark comes what was answered too late to be waited for.
-        match bytes(said).split(mark, 2):
-            case [_, seen, _]:
-                return seen
-            case _:
-                return b""
+        return read_list(await self._agent.look(LIST, _LISTING))
 
     async def kill(self) -> None:
         self._killed = True
@@ -256,7 +198,7 @@ class ContainerSandbox(Sandbox):
         for process in [*self.processes]:
             process.close()
         async with open_tasks() as tasks:
-            tasks.start_soon(self._forget_all)
+            tasks.start_soon(self._agent.forget_all)
             # Before the agent hears of it: a container that ends by itself may be in the way of its own removal.
             await self._container.remove()
             tasks.cancel_scope.cancel()
@@ -274,36 +216,26 @@ class ContainerSandbox(Sandbox):
             "sh",
             *programs,
         ]
-        return (await self._look(shlex.join(command), _LISTING)).decode(errors="replace").split()
+        return (await self._agent.look(shlex.join(command), _LISTING)).decode(errors="replace").split()
 
     async def ending(self) -> bool:
         """Whether it has ended or does so in a moment, as it does when all processes were killed at once."""
-        with anyio.move_on_after(_ENDING):
-            async with self._asking:
-                await self._forget_all()
+        await self._agent.ending(_ENDING)
         return not self.alive
 
     async def answers(self) -> bool:
         """Whether its agent still answers, or may do so once code lets it; false when the container has ended."""
-        with anyio.move_on_after(_ANSWER):
-            async with self._asking:
-                await self._ask_usage()
+        with anyio.move_on_after(ANSWER):
+            await self._agent.usage()
         return self.alive
-
-    async def _forget_all(self) -> None:
-        while not self._agent.ended.is_set():
-            await self._agent.take_in()
-            self._agent.forget()
 
     async def signal(self, group: int, number: signal.Signals) -> None:
         """Sends a signal to a process group inside; nothing happens when the container is gone."""
-        await self.tell(f"signal {number.name.removeprefix('SIG')} {group}")
+        await self._agent.signal(group, number)
 
-    async def tell(self, line: str) -> None:
-        """Sends one line to the agent; nothing happens when it is gone, or takes nothing any more."""
-        # Busy where another line is stuck already.
-        with anyio.move_on_after(_ANSWER), contextlib.suppress(anyio.BrokenResourceError, anyio.BusyResourceError):
-            await self._agent.stdin.send(line.encode() + b"\n")
+    async def beat(self) -> None:
+        """Tells the agent that the server lives."""
+        await self._agent.tell("beat")
 
     async def end(self) -> None:
         """Removes the container and lets go of all that leads to it."""
@@ -314,58 +246,3 @@ class ContainerSandbox(Sandbox):
             await self.kill()
         finally:
             self._agent.close()
-
-    async def _line(self) -> str:
-        """The agent's next line, of a long one a part; what is there of it when it ends."""
-        line = bytearray()
-        while not line.endswith(b"\n") and len(line) < _LINE:
-            try:
-                line += await self._agent.stdout.receive(1)
-            except anyio.EndOfStream:
-                break
-        return line.decode(errors="replace").strip() if line != b"\n" else "-"
-
-
-@asynccontextmanager
-async def owned(sandbox: ContainerSandbox, tasks: TaskGroup) -> AsyncIterator[None]:
-    """Removes the sandbox's container with the scope; one that its engine does not let go of then, in `tasks` later."""
-    try:
-        yield
-    finally:
-        with anyio.CancelScope(shield=True):
-            obstacle = await _removed(sandbox)
-        if obstacle:
-            _log.warning("%s is not removed yet: %s", sandbox.id, obstacle)
-            tasks.start_soon(_remove_later, sandbox)
-
-
-async def _removed(sandbox: ContainerSandbox) -> str:
-    """Removes it; why that did not work, empty where it did."""
-    with anyio.move_on_after(_END):
-        try:
-            await sandbox.end()
-        except SandboxError as error:
-            return str(error)
-        return ""
-    return f"no answer within {_END:g} s"
-
-
-async def _remove_later(sandbox: ContainerSandbox) -> None:
-    """For as long as the server lives; what is there then is left to the next server's sweep."""
-    while True:
-        await anyio.sleep(_AGAIN)
-        if not await _removed(sandbox):
-            return
-
-
-async def ask(container: Container, argv: Sequence[str]) -> str | None:
-    """The first words that a command prints in a container that may be another server's; None without an answer."""
-    with anyio.move_on_after(_ANSWER):
-        streams = await container.start(argv, fed=False)
-        try:
-            return (await streams.stdout.receive(_LINE)).decode(errors="replace")
-        except anyio.EndOfStream:
-            return ""
-        finally:
-            streams.close()
-    return None

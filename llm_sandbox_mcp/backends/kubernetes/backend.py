@@ -13,7 +13,8 @@ from ...errors import SandboxError, SandboxLost, StartFailed
 from ...policy import Network, Policy
 from ..base import Backend, Check, Sandbox, Surroundings, halves
 from ..containers.agent import AGENT, pack_handlers
-from ..containers.sandbox import FOLDERS, owned
+from ..containers.removal import owned
+from ..containers.sandbox import FOLDERS
 from .api import Api, Json, Refused
 from .channels import PERL
 from .checks import joined_checks, network_check, pods_check

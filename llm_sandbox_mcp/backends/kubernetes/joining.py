@@ -11,7 +11,7 @@ from ...policy import Policy
 from ...tasks import open_tasks
 from ..base import Sandbox
 from ..containers.agent import AGENT
-from ..containers.sandbox import owned
+from ..containers.removal import owned
 from .api import Api, Refused
 from .channels import PERL
 from .pod import Pod

@@ -4,12 +4,13 @@ import pytest
 import regex
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from llm_sandbox_mcp.judges import LANGUAGES, found, judge
 
-from llm_sandbox_mcp import test_rules_calls, test_rules_imports
 from llm_sandbox_mcp.rules.hints import NameHint, anywhere
 from llm_sandbox_mcp.rules.section import Rule
 from tests.effort import EFFORT
+
+from . import test_calls, test_imports
+from .judges import LANGUAGES, found, judge
 
 EVERYTHING = Rule(name="everything", calls=("?",), strings=("(?!)",))
 """Has no word that the code must have, and so has the rules look at all of it."""
@@ -75,13 +76,13 @@ PATTERNS = st.lists(
 
 def known(language: str) -> tuple[Rule, list[str]]:
     """A rule for all names of the tables of a language, and the code in them."""
-    calls = {**test_rules_calls.NOT_FOUND[language], **test_rules_calls.FOUND[language]}
-    modules = {**test_rules_imports.NOT_FOUND[language], **test_rules_imports.FOUND[language]}
+    calls = {**test_calls.NOT_FOUND[language], **test_calls.FOUND[language]}
+    modules = {**test_imports.NOT_FOUND[language], **test_imports.FOUND[language]}
     tables = (
-        test_rules_calls.FOUND,
-        test_rules_calls.NOT_FOUND,
-        test_rules_imports.FOUND,
-        test_rules_imports.NOT_FOUND,
+        test_calls.FOUND,
+        test_calls.NOT_FOUND,
+        test_imports.FOUND,
+        test_imports.NOT_FOUND,
     )
     code = [text for table in tables for texts in table[language].values() for text in texts]
     named = tuple(name for name in calls if name != "`")

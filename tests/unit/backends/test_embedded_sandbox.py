@@ -5,10 +5,10 @@ import socket
 import anyio
 import anyio.lowlevel
 import pytest
-from llm_sandbox_mcp.policies import POLICY
 
 from llm_sandbox_mcp.backends.base import Usage
 from llm_sandbox_mcp.backends.embedded.sandbox import EmbeddedSandbox
+from tests.unit.policies import POLICY
 
 pytestmark = pytest.mark.anyio
 

@@ -3,9 +3,10 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from llm_sandbox_mcp.judges import LANGUAGES, judge
 
 from llm_sandbox_mcp.rules.section import Rule
+
+from .judges import LANGUAGES, judge
 
 RULE = Rule(
     name="a", modules=("os", "a.b"), calls=("eval", "os.system", "`"), strings=("x",), patterns=("y+",), lines=("z+",)

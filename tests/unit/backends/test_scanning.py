@@ -9,9 +9,9 @@ from pathlib import Path
 
 import anyio
 import pytest
-from llm_sandbox_mcp.policies import POLICY
 
 from llm_sandbox_mcp.backends.scanning import Folders
+from tests.unit.policies import POLICY
 
 pytestmark = pytest.mark.anyio
 

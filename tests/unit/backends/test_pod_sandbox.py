@@ -6,7 +6,6 @@ from typing import Any, cast
 import anyio
 import pytest
 from anyio.abc import ByteSendStream
-from llm_sandbox_mcp.policies import POLICY
 
 from llm_sandbox_mcp.backends.containers.container import Output, Streams
 from llm_sandbox_mcp.backends.kubernetes import sandbox as pod_sandbox
@@ -15,6 +14,7 @@ from llm_sandbox_mcp.backends.kubernetes.pod import Pod
 from llm_sandbox_mcp.backends.kubernetes.sandbox import PodSandbox
 from llm_sandbox_mcp.backends.kubernetes.watching import Watched
 from llm_sandbox_mcp.errors import NodeLost, OutOfMemory, StartFailed
+from tests.unit.policies import POLICY
 
 pytestmark = pytest.mark.anyio
 

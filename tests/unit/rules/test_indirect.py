@@ -3,7 +3,7 @@
 import pytest
 
 from .judges import found
-from .test_rules_calls import cases
+from .test_calls import cases
 
 MODULES = {
     "python": {

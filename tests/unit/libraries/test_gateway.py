@@ -18,7 +18,6 @@ import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from llm_sandbox_mcp.local_index import SIMPLE_JSON, LocalIndex, Page, local_index, sdist, wheel
 from uv import find_uv_bin
 
 from llm_sandbox_mcp.backends.listening import listen_on
@@ -30,6 +29,7 @@ from llm_sandbox_mcp.libraries.index_client import open_client
 from llm_sandbox_mcp.libraries.index_pages import PAGES
 from llm_sandbox_mcp.network import http1
 from llm_sandbox_mcp.network.http1 import Refused
+from tests.unit.local_index import SIMPLE_JSON, LocalIndex, Page, local_index, sdist, wheel
 
 pytestmark = pytest.mark.anyio
 

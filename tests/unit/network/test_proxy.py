@@ -14,7 +14,6 @@ from typing import Any
 
 import anyio
 import pytest
-from llm_sandbox_mcp.tls_site import Site, tls_site
 
 from llm_sandbox_mcp.audit import Audit
 from llm_sandbox_mcp.backends.listening import Listener, listen_on
@@ -27,6 +26,7 @@ from llm_sandbox_mcp.network.secrets import Secret, read_secrets
 from llm_sandbox_mcp.policy import LIMITS, Network, Policy
 from llm_sandbox_mcp.sections import SecretSection
 from tests.engines.certificates import ensure
+from tests.unit.tls_site import Site, tls_site
 
 pytestmark = pytest.mark.anyio
 

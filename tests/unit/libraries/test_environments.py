@@ -11,7 +11,6 @@ from pathlib import Path
 
 import anyio
 import pytest
-from llm_sandbox_mcp.local_index import LocalIndex, local_index, sdist, wheel
 
 from llm_sandbox_mcp.errors import InstallFailed, ProfileError, StartFailed
 from llm_sandbox_mcp.languages import Environment, Handler, Language, Libraries, Runner
@@ -21,6 +20,7 @@ from llm_sandbox_mcp.libraries.environments import environment_path, prepare, st
 from llm_sandbox_mcp.libraries.indexes import index_of
 from llm_sandbox_mcp.libraries.keeping import hold, kept
 from llm_sandbox_mcp.profile import Profile, load_profile
+from tests.unit.local_index import LocalIndex, local_index, sdist, wheel
 
 pytestmark = pytest.mark.anyio
 

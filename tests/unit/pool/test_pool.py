@@ -10,19 +10,19 @@ from typing import cast
 import anyio
 import anyio.lowlevel
 import pytest
-from llm_sandbox_mcp.policies import POLICY
 
 from llm_sandbox_mcp.audit import Audit
 from llm_sandbox_mcp.backends.base import Backend, Check, Sandbox
 from llm_sandbox_mcp.errors import EngineUnavailable, StartFailed, Unavailable
 from llm_sandbox_mcp.network.proxy import Proxy
 from llm_sandbox_mcp.policy import Policy
+from llm_sandbox_mcp.pool import pool as pools
 from llm_sandbox_mcp.pool.leases import Lease
 from llm_sandbox_mcp.pool.pool import Pool
-from llm_sandbox_mcp.pool.pool import pool as pools
 from llm_sandbox_mcp.profile import load_profile
 from llm_sandbox_mcp.runs.interpreter import Interpreter
 from llm_sandbox_mcp.tasks import open_tasks
+from tests.unit.policies import POLICY
 
 pytestmark = pytest.mark.anyio
 
@@ -78,7 +78,7 @@ class InMemory(Backend):
 
 
 class Quiet:
-    """A kernel that answers."""
+    """An interpreter that answers."""
 
     running = True
 
@@ -87,7 +87,7 @@ class Quiet:
 
 
 class Warming:
-    """Starts kernels, unless it is told to fail."""
+    """Starts interpreters, unless it is told to fail."""
 
     failure: Exception | None = None
     gate: anyio.Event | None = None
@@ -153,7 +153,7 @@ async def test_a_request_that_is_cancelled_at_any_turn_leaves_the_warm_one_to_th
             tasks.cancel_scope.cancel()
         assert handed or passed < 4
         if not handed:
-            assert (await pool.acquire("python", POLICY)).kernel is not None
+            assert (await pool.acquire("python", POLICY)).interpreter is not None
         now = pool.statistics()
         assert (now.leased, now.hits, engine.made) == (1, 1, 1)
 
@@ -222,7 +222,7 @@ async def test_a_request_that_waited_for_a_refill_that_fails_gets_a_sandbox_of_i
         pool.keep_warm("python", POLICY)
         await pool.until(lambda now: now.opened == 1)
         lease = await pool.acquire("python", POLICY)
-        assert lease.kernel is None
+        assert lease.interpreter is None
         assert lease.sandbox.alive
         assert pool.statistics().last_error == "the runner does not answer"
         assert pool.statistics().misses == 1

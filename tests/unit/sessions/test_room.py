@@ -6,14 +6,14 @@ from pathlib import Path
 
 import anyio
 import pytest
-from llm_sandbox_mcp.policies import POLICY
-from llm_sandbox_mcp.test_pool import InMemory, Warming, opened
 
 from llm_sandbox_mcp.backends.room import Room, memory, open_files, processes
 from llm_sandbox_mcp.errors import CapacityReached, PoolTimeout
 from llm_sandbox_mcp.profile import load_profile
 from llm_sandbox_mcp.sessions.live import LiveSessions
 from llm_sandbox_mcp.tasks import open_tasks
+from tests.unit.policies import POLICY
+from tests.unit.pool.test_pool import InMemory, Warming, opened
 
 
 class Narrow(InMemory):

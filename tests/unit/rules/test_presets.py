@@ -3,13 +3,14 @@
 from pathlib import Path
 
 import pytest
-from llm_sandbox_mcp.judges import LANGUAGES, judge
 
 from llm_sandbox_mcp.errors import ProfileError
 from llm_sandbox_mcp.folders import CONFIGS
 from llm_sandbox_mcp.profile import load_profile
 from llm_sandbox_mcp.rules.presets import preset_names, rules_of
 from llm_sandbox_mcp.rules.section import Rule
+
+from .judges import LANGUAGES, judge
 
 PRESETS = {"development", "production", "strict", "educational", "data_science", "web_scraping", "minimal"}
 
