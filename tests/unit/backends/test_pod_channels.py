@@ -14,6 +14,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 from aiohttp import web
+from anyio.abc import Process
 
 from llm_sandbox_mcp.backends.kubernetes import channels
 from llm_sandbox_mcp.backends.kubernetes.channels import PROTOCOLS, Channels, feeder
@@ -259,6 +260,15 @@ async def test_an_end_that_no_signal_tells_of_is_found_out() -> None:
     os.kill(int(printed), signal.SIGKILL)
 
 
+async def ended(process: Process) -> None:
+    """Waits until a feeder has seen the end of its program, which prints "over" before; earlier there is no child."""
+    assert process.stdout
+    assert await process.stdout.receive() == b"over\n"
+    children = anyio.Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    while await children.read_text():
+        await anyio.lowlevel.checkpoint()
+
+
 async def test_what_comes_after_the_end_of_a_program_is_taken_to_its_end() -> None:
     frame = struct.pack(">I", 1 << 16) + bytes(1 << 16)
     with anyio.fail_after(60):
@@ -268,9 +278,7 @@ async def test_what_comes_after_the_end_of_a_program_is_taken_to_its_end() -> No
             assert process.stdin
             # It ends in the middle of a frame: of more to come nothing else tells.
             await process.stdin.send(frame[:1000])
-            children = anyio.Path(f"/proc/{process.pid}/task/{process.pid}/children")
-            while await children.read_text():
-                await anyio.lowlevel.checkpoint()
+            await ended(process)
             await process.stdin.send(frame[1000:])
             for _ in range(64):
                 await process.stdin.send(frame)
@@ -280,15 +288,13 @@ async def test_what_comes_after_the_end_of_a_program_is_taken_to_its_end() -> No
 
 async def test_input_that_begins_to_come_after_the_end_of_a_program_may_pause() -> None:
     frame = struct.pack(">I", 1 << 16) + bytes(1 << 16)
-    command = [*feeder(False), "true"]
+    command = [*feeder(False), "echo", "over"]
     command[2] = command[2].replace("$NOTHING  = 0.5;", "$NOTHING  = 1;").replace("$SILENCE  = 5;", "$SILENCE  = 60;")
     assert command[2] != feeder(False)[2]
     with anyio.fail_after(60):
         async with await anyio.open_process(command, stderr=None) as process:
             assert process.stdin
-            children = anyio.Path(f"/proc/{process.pid}/task/{process.pid}/children")
-            while await children.read_text():
-                await anyio.lowlevel.checkpoint()
+            await ended(process)
             await process.stdin.send(frame[:1000])
             # Longer than where nothing had come.
             with anyio.move_on_after(1.5):
