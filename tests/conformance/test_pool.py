@@ -2,7 +2,7 @@
 
 import signal
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,28 +11,26 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from llm_sandbox_mcp.audit import Audit
 from llm_sandbox_mcp.backends import open_backend
 from llm_sandbox_mcp.backends.base import Backend, Sandbox
 from llm_sandbox_mcp.backends.layout import PATH
 from llm_sandbox_mcp.errors import CapacityReached, PoolTimeout
 from llm_sandbox_mcp.languages import load_languages
-from llm_sandbox_mcp.network.proxy import Proxy
 from llm_sandbox_mcp.places import Places
 from llm_sandbox_mcp.policy import Policy, narrow
 from llm_sandbox_mcp.pool import pool as pools
 from llm_sandbox_mcp.pool.leases import Lease
 from llm_sandbox_mcp.pool.plan import State
 from llm_sandbox_mcp.pool.pool import Pool
-from llm_sandbox_mcp.profile import Profile, load_profile
+from llm_sandbox_mcp.profile import Profile
 from llm_sandbox_mcp.results import PoolStatistics
 from llm_sandbox_mcp.runs.interpreter import Interpreter, start_interpreter
 from llm_sandbox_mcp.runs.requests import RunRequest
 from llm_sandbox_mcp.service import Service
-from llm_sandbox_mcp.tasks import open_tasks
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import need, small_profile, surroundings
 from tests.leftovers import look, nothing_beyond
+from tests.pools import open_pool
 
 pytestmark = pytest.mark.anyio
 
@@ -46,25 +44,9 @@ async def warm_up(sandbox: Sandbox, language: str) -> Interpreter:
     return kernel
 
 
-@asynccontextmanager
-async def attach(sandbox: Sandbox, _language: str) -> AsyncIterator[None]:
-    async with Proxy(Audit()).attached(sandbox):
-        yield
-
-
-@asynccontextmanager
-async def opened(backend: Backend, **changes: object) -> AsyncIterator[Pool]:
+def opened(backend: Backend, **changes: object) -> AbstractAsyncContextManager[Pool]:
     """A pool that keeps one warm sandbox for Bash."""
-    limits = load_profile().pool.model_copy(update={"languages": ("bash",), **changes})
-    with anyio.fail_after(30):
-        async with open_tasks() as owners, open_tasks() as timers:
-            pool = Pool(backend, limits, warm_up, attach, owners)
-            timers.start_soon(pool.serve)
-            try:
-                yield pool
-            finally:
-                pool.close()
-                timers.cancel_scope.cancel()
+    return open_pool(backend, warm_up, languages=("bash",), **changes)
 
 
 @pytest.fixture

@@ -11,17 +11,14 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from llm_sandbox_mcp.audit import Audit
 from llm_sandbox_mcp.backends.base import Backend, Check, Sandbox
 from llm_sandbox_mcp.errors import EngineUnavailable, StartFailed, Unavailable
-from llm_sandbox_mcp.network.proxy import Proxy
 from llm_sandbox_mcp.policy import Policy
 from llm_sandbox_mcp.pool import pool as pools
 from llm_sandbox_mcp.pool.leases import Lease
 from llm_sandbox_mcp.pool.pool import Pool
-from llm_sandbox_mcp.profile import load_profile
 from llm_sandbox_mcp.runs.interpreter import Interpreter
-from llm_sandbox_mcp.tasks import open_tasks
+from tests.pools import open_pool
 from tests.unit.policies import POLICY
 
 pytestmark = pytest.mark.anyio
@@ -114,23 +111,9 @@ def warming() -> Warming:
 
 
 @asynccontextmanager
-async def attach(sandbox: Sandbox, _language: str) -> AsyncIterator[None]:
-    async with Proxy(Audit()).attached(sandbox):
-        yield
-
-
-@asynccontextmanager
 async def opened(engine: InMemory, warming: Warming, **changes: object) -> AsyncIterator[Pool]:
-    limits = load_profile().pool.model_copy(update=changes)
-    with anyio.fail_after(30):
-        async with open_tasks() as owners, open_tasks() as timers:
-            pool = Pool(engine, limits, warming, attach, owners)
-            timers.start_soon(pool.serve)
-            try:
-                yield pool
-            finally:
-                pool.close()
-                timers.cancel_scope.cancel()
+    async with open_pool(engine, warming, **changes) as pool:
+        yield pool
     assert engine.live == []
 
 

@@ -1,0 +1,34 @@
+"""A pool on a backend, without the service above it."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import anyio
+
+from llm_sandbox_mcp.audit import Audit
+from llm_sandbox_mcp.backends.base import Backend, Sandbox
+from llm_sandbox_mcp.network.proxy import Proxy
+from llm_sandbox_mcp.pool.pool import Pool, WarmUp
+from llm_sandbox_mcp.profile import load_profile
+from llm_sandbox_mcp.tasks import open_tasks
+
+
+@asynccontextmanager
+async def open_pool(backend: Backend, warm_up: WarmUp, **changes: object) -> AsyncIterator[Pool]:
+    """One with the settings of the default profile but for these; its sandboxes are gone at the end."""
+    limits = load_profile().pool.model_copy(update=changes)
+    with anyio.fail_after(30):
+        async with open_tasks() as owners, open_tasks() as timers:
+            pool = Pool(backend, limits, warm_up, _attach, owners)
+            timers.start_soon(pool.serve)
+            try:
+                yield pool
+            finally:
+                pool.close()
+                timers.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def _attach(sandbox: Sandbox, _language: str) -> AsyncIterator[None]:
+    async with Proxy(Audit()).attached(sandbox):
+        yield
