@@ -18,12 +18,13 @@ _SAID = 1 << 16
 class Kernel:
     """A live runner, and what it is doing now."""
 
+    keeps_state = True
+
     def __init__(self, process: Process) -> None:
         self._process = process
         self._run: Run | None = None
         self.alive = True
         """Whether it can take another request."""
-        self.keeps_state = True
 
     @classmethod
     async def start(cls, sandbox: Sandbox, places: Places, runner: Runner) -> "Kernel":

@@ -28,6 +28,8 @@ _KILL = 10.0
 class Program:
     """Builds and runs code of one language; the counterpart of a `Kernel` for languages without a runner."""
 
+    keeps_state = False
+
     def __init__(self, sandbox: Sandbox, places: Places, build: Build) -> None:
         self._sandbox = sandbox
         self._compile = places.argv(build.compile)
@@ -40,7 +42,6 @@ class Program:
         self._run: Run | None = None
         self.alive = True
         """Whether what ran last has ended, so that the next may start."""
-        self.keeps_state = False
 
     async def run(self, request: RunRequest, cell: int) -> Outcome:
         """Builds the code unless this very code is built already, then runs it; the deadline is that of both together.

@@ -90,28 +90,21 @@ class Executing:
             tell=tell,
             last=last and runner is not None and runner.ends,
         )
-        try:
-            async with session.exclusive():
-                places = await self._preparation.places(chosen, on_progress)
-                sandbox = await self._preparation.sandbox(session, chosen, on_progress)
-                if libraries:
-                    await self._installing.into(session, sandbox, places, libraries, on_progress)
-                ran = await session.run(places, request, policy)
-                outcome = ran.outcome
-                status = status_of(outcome, ran.usage, ran.fullness, policy)
-                if outcome.ending == "lost" and status == "error":
-                    raise await sandbox.loss() or SandboxLost(
-                        "the sandbox ended while the code ran; what it did is unknown; run again to start fresh"
-                    )
-                artifacts, left_out = await self._store.collect(
-                    session.id, session.runs, ran.sandbox, outcome, self._limits.shown
+        async with self._sessions.use(session, new=not session_id, keep=keep_session):
+            places = await self._preparation.places(chosen, on_progress)
+            sandbox = await self._preparation.sandbox(session, chosen, on_progress)
+            if libraries:
+                await self._installing.into(session, sandbox, places, libraries, on_progress)
+            ran = await session.run(places, request, policy)
+            outcome = ran.outcome
+            status = status_of(outcome, ran.usage, ran.fullness, policy)
+            if outcome.ending == "lost" and status == "error":
+                raise await sandbox.loss() or SandboxLost(
+                    "the sandbox ended while the code ran; what it did is unknown; run again to start fresh"
                 )
-        except BaseException:
-            if not keep_session or (not session_id and not session.runs):
-                self._sessions.discard(session)
-            raise
-        if not keep_session:
-            self._sessions.discard(session)
+            artifacts, left_out = await self._store.collect(
+                session.id, session.runs, ran.sandbox, outcome, self._limits.shown
+            )
         if ran.loss is not None:
             notes.append(Note("started_fresh", f"started fresh: since an earlier run {ran.loss}"))
         # First what its status means.

@@ -40,15 +40,10 @@ class Installing:
             raise InvalidArgument("libraries must name at least one library, such as requests or numpy==2.1")
         self.check(chosen, libraries)
         session = self._sessions.find(session_id, chosen)
-        try:
-            async with session.exclusive():
-                places = await self._preparation.places(chosen, on_progress)
-                sandbox = await self._preparation.sandbox(session, chosen, on_progress)
-                installed = await self.into(session, sandbox, places, libraries, on_progress)
-        except BaseException:
-            if not session_id:
-                self._sessions.discard(session)
-            raise
+        async with self._sessions.use(session, new=not session_id):
+            places = await self._preparation.places(chosen, on_progress)
+            sandbox = await self._preparation.sandbox(session, chosen, on_progress)
+            installed = await self.into(session, sandbox, places, libraries, on_progress)
         return Installation(session.id, installed)
 
     def check(self, language: Language, libraries: Sequence[str]) -> None:

@@ -1,6 +1,7 @@
 """Sessions, as callers name them: opened, looked at, interrupted, reset, closed."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 
 import anyio
 
@@ -127,7 +128,18 @@ class Sessions:
             raise InvalidArgument(f"{limits} can be lowered for a new session only", Step.OPEN_SESSION)
         return self._live.get(session_id)
 
-    def discard(self, session: Session) -> None:
-        """Closes a session that nobody else knows of, unless it is closed."""
-        if not session.closed:
-            self._live.close(session.id)
+    @asynccontextmanager
+    async def use(self, session: Session, *, new: bool, keep: bool = True) -> AsyncIterator[None]:
+        """Holds the session's turn, and closes the session afterwards unless it is to be kept.
+
+        A new one in which nothing has run is closed where its use fails, too: its caller never learns its id.
+        """
+        done = False
+        try:
+            async with session.exclusive():
+                yield
+            done = True
+        finally:
+            unknown = new and not done and not session.runs
+            if (unknown or not keep) and not session.closed:
+                self._live.close(session.id)
