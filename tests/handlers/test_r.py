@@ -60,6 +60,16 @@ def test_state_stays_also_after_an_error(r: Runner) -> None:
     assert r.run("ls()").result == '[1] "double" "kept"  '
 
 
+def test_no_function_is_called_at_the_top_of_a_cell_as_scripts_ask(r: Runner) -> None:
+    assert r.run("if (sys.nframe() == 0L) cat('main')\nprint(sys.nframe())").out == "main[1] 0\n"
+    assert r.run("f <- function() sys.call(sys.nframe())\nf()").result == "f()"
+    assert r.run("g <- function() { n <- sys.nframe(); c(n > 0L, n == (function() sys.parent())()) }\ng()").result == (
+        "[1] TRUE TRUE"
+    )
+    assert r.run("writeLines('print(sys.nframe() > 0L)', 'part.R')\nsource('part.R')").out == "[1] TRUE\n"
+    assert r.run("eval(quote(sys.nframe() > 0L), new.env())").result == "[1] TRUE"
+
+
 def test_variables_come_as_values_of_r(r: Runner) -> None:
     variables = {
         "text": 'q"\n\\é\U0001f600},"code":"\x01\x1f',

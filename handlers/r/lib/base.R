@@ -47,6 +47,12 @@ for (name in c("system", "system2")) {
 # The base environment takes no new name, so that R's own cannot be told what it would find there.
 redefine("warnings", function(...) if (length(last_warnings)) structure(last_warnings, class = "warnings"))
 
+# A script asks by this whether it is the one that runs: at the top of a cell there is none of its functions.
+redefine("sys.nframe", function() {
+  depth <- .Internal(sys.nframe())
+  if (identical(sys.call(depth), top_call)) 0L else depth
+})
+
 # R looks for its libraries when it starts, and there is none before the first installation.
 libraries <- Sys.getenv("SANDBOX_LIBRARIES")
 find_libraries <- function() {

@@ -2,7 +2,7 @@
 
 result_limit <- 20000L # characters of a result that are reported
 
-# How code is evaluated; an error outside of any function of the code names this very call.
+# How code is evaluated; an error outside of any function of the code names this very call, and so does the frame there.
 top_call <- quote(eval(statement, globalenv()))
 
 run_cell <- function(request) {
