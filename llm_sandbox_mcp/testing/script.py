@@ -42,7 +42,6 @@ class Runner:
         self._process = process
         self._values: dict[str, str] = {}
         self._deaf = False
-        self._slow = 0.0
         self._interrupted = False
         self._scope: anyio.CancelScope | None = None
         process.interrupted = self._interrupt

@@ -38,15 +38,6 @@ def write(path: str, value: str) -> None:
         os.close(descriptor)
 
 
-def counter(text: str, key: str) -> int:
-    """The number beside a key, as in memory.events; 0 where an older kernel has no such line."""
-    for line in text.splitlines():
-        name, _, value = line.partition(" ")
-        if name == key:
-            return int(value)
-    return 0
-
-
 def processes(directory: str) -> set[int]:
     """The processes of a group and not of those below it, by ids of the reader's namespace; empty once it is gone."""
     try:

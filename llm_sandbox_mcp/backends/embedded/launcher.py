@@ -33,6 +33,7 @@ from typing import Any, NoReturn
 
 from .. import libc
 from . import cgroup_files, cgroups, connecting, terminals, uids
+from .cgroup import Group
 from .cgroup_detect import detect
 
 CONTROL_FD = 3
@@ -56,7 +57,7 @@ _FAREWELL_ROUNDS = 100
 class _Child:
     pid: int
     log: int
-    group: cgroups.Group | None
+    group: Group | None
     running: bool = True
     network: int = 0
     """The process that opens its network, where there is one."""
@@ -71,7 +72,7 @@ class Launcher:
         self._control = control
         self._children: dict[str, _Child] = {}
         self._hierarchy: cgroups.Hierarchy | None = None
-        self._left: list[cgroups.Group] = []
+        self._left: list[Group] = []
         """Of an earlier launcher, with processes that have yet to end."""
         self._stage = ""
         self._own_devices = False
@@ -225,7 +226,7 @@ class Launcher:
             self._become_network(request, child, namespace, ready)
         child.network = pid
 
-    def _become(self, request: dict[str, Any], control: int, log: int, group: cgroups.Group | None) -> NoReturn:
+    def _become(self, request: dict[str, Any], control: int, log: int, group: Group | None) -> NoReturn:
         """In the forked child: joins the group, drops all privileges, and becomes bubblewrap."""
         try:
             os.setpgid(0, 0)
@@ -294,7 +295,7 @@ def _leave_launcher(log: int) -> None:
     os.dup2(log, 2)
 
 
-def _give_up_privileges(uid: int | None, group: cgroups.Group | None) -> None:
+def _give_up_privileges(uid: int | None, group: Group | None) -> None:
     """Makes this process, just forked, one of a sandbox: in its group, of its user, and gone with this launcher."""
     cgroup_files.join(group.join_paths if group else ())
     if uid is not None:
@@ -321,7 +322,7 @@ def _has_children() -> bool:
     return True
 
 
-def _counts(group: cgroups.Group | None) -> dict[str, int | float | None]:
+def _counts(group: Group | None) -> dict[str, int | float | None]:
     if group is None:
         return {"oom_kills": 0, "pids_refused": 0, "cpu": None}
     return {"oom_kills": group.oom_kills(), "pids_refused": group.pids_refused(), "cpu": group.cpu_usage()}

@@ -135,14 +135,6 @@ class Channels(Streams):
         codes = [cause["message"] for cause in causes if cause.get("reason") == "ExitCode"]
         return int(codes[0]) if codes else None
 
-    @property
-    def complaint(self) -> str:
-        """Why the process was not started, in the cluster's words; empty where it was."""
-        try:
-            return "" if self._exit_code() is not None else str(json.loads(self._status).get("message") or "")
-        except ValueError:
-            return ""
-
     def _wake(self) -> None:
         self._moved.set()
         self._moved = anyio.Event()

@@ -17,9 +17,10 @@ import anyio.to_thread
 import pytest
 
 from llm_sandbox_mcp.backends.counters import Counters
+from llm_sandbox_mcp.backends.embedded.cgroup import Group
 from llm_sandbox_mcp.backends.embedded.cgroup_detect import detect
 from llm_sandbox_mcp.backends.embedded.cgroup_files import processes
-from llm_sandbox_mcp.backends.embedded.cgroups import Group, Hierarchy, Limits, Unlimited, Version2
+from llm_sandbox_mcp.backends.embedded.cgroups import Hierarchy, Limits, Unlimited, Version2
 from llm_sandbox_mcp.backends.embedded.launcher import Launcher, _Child
 from llm_sandbox_mcp.backends.embedded.launching import open_launcher
 from tests import ordinary
