@@ -55,8 +55,14 @@ class InvalidArgument(RequestError):
     """An argument is out of its range or malformed."""
 
 
-class UnknownLanguage(RequestError):
-    """No handler has that name."""
+class BadAddress(SandboxError):
+    """The server cannot, or may not, listen where it was told to."""
+
+
+class UnknownLanguage(RequestError, KeyError):
+    """No handler has that name. A `KeyError` too, as languages are a mapping: `in` and `get` work."""
+
+    __str__ = Exception.__str__  # a KeyError's puts it into quotes
 
 
 class UnknownSession(RequestError):
@@ -83,8 +89,11 @@ class PolicyDenied(RequestError):
     """The operator's policy does not allow it; a caller can only narrow the policy."""
 
 
-class InstallFailed(RequestError):
-    """The package manager refused or failed; the message ends with its last lines."""
+class InstallFailed(SandboxError):
+    """Libraries could not be installed: the package manager refused or failed, or no index answered, or not in time.
+
+    The message has the package manager's last lines, where it said something.
+    """
 
 
 class Unavailable(SandboxError):

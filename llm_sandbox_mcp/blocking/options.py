@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Self
 
 from ..backends.layout import WORKDIR
-from ..errors import UnknownLanguage
 from ..languages import included_languages
 from ..profile import Profile, load_profile
 from ..sandboxes import named_profile
@@ -231,10 +230,8 @@ def check_libraries(libraries: Sequence[str] | None) -> None:
 
 def language_name(name: str) -> str:
     """A language by its own name, for one in any case or an alias; others are told when a sandbox is to run them."""
-    try:
-        return included_languages()[str(name)].name
-    except UnknownLanguage:
-        return str(name).strip().lower()
+    known = included_languages().get(str(name))
+    return known.name if known else str(name).strip().lower()
 
 
 def _micromamba_root(environment: str) -> str:

@@ -15,7 +15,7 @@ from anyio.abc import TaskStatus
 from mcp.server.lowlevel.server import Server
 
 from ..backends.room import connections
-from ..errors import ProfileError
+from ..errors import BadAddress
 from ..service import Service
 from .access import names_of, read_token, require_token
 
@@ -43,7 +43,7 @@ async def serve_http(server: Server[Any], service: Service, host: str, port: int
     Beside them are the paths of `rest`, where the service's profile has them.
 
     Port 0 takes a free one; the address is printed on stderr. Raises `ProfileError` for a token that cannot be used,
-    for a host that is not loopback where callers need none, and for an address that cannot be taken.
+    and `BadAddress` for a host that is not loopback where callers need none, or for an address that cannot be taken.
     """
     import uvicorn
 
@@ -107,10 +107,10 @@ def _listen(host: str, port: int, *, to_others: bool) -> socket.socket:
     try:
         address = ipaddress.ip_address("127.0.0.1" if host == "localhost" else host.strip("[]"))
     except ValueError as error:
-        raise ProfileError(f"--host {host}: is no address; give one such as 127.0.0.1 or 0.0.0.0") from error
+        raise BadAddress(f"host {host}: is no address; give one such as 127.0.0.1 or 0.0.0.0") from error
     if not address.is_loopback and not to_others:
-        raise ProfileError(
-            f"--host {host}: must be a loopback address (127.0.0.1, ::1, localhost), as callers need no token; "
+        raise BadAddress(
+            f"host {host}: must be a loopback address (127.0.0.1, ::1, localhost), as callers need no token; "
             "to serve other machines, set http.token_file in the profile"
         )
     family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
@@ -119,9 +119,7 @@ def _listen(host: str, port: int, *, to_others: bool) -> socket.socket:
     except (OSError, OverflowError) as error:
         # `create_server` puts the address into its error once more.
         reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else error
-        raise ProfileError(
-            f"--port {port}: cannot listen there: {reason}; choose another, or 0 for a free one"
-        ) from error
+        raise BadAddress(f"port {port}: cannot listen there: {reason}; choose another, or 0 for a free one") from error
 
 
 def _is_news(record: logging.LogRecord) -> bool:

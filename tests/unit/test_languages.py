@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from llm_sandbox_mcp.errors import ProfileError, UnknownLanguage
 from llm_sandbox_mcp.folders import HANDLERS
-from llm_sandbox_mcp.languages import Handler, load_languages
+from llm_sandbox_mcp.languages import Handler, included_languages, load_languages
 from llm_sandbox_mcp.profile import load_profile
 from llm_sandbox_mcp.wiring import open_service
 
@@ -118,6 +118,15 @@ def test_a_later_folder_takes_the_place_of_a_language_and_of_its_aliases(tmp_pat
     assert languages["snake"].folder == tmp_path / "mine/python"
     with pytest.raises(UnknownLanguage):
         languages["py"]
+
+
+def test_languages_are_a_mapping_that_can_be_asked_for_what_is_not_there() -> None:
+    languages = included_languages()
+    assert "cobol" not in languages
+    assert "py" in languages
+    assert languages.get("cobol") is None
+    with pytest.raises(UnknownLanguage, match=r"^language 'cobol' is not known; there are: .*python"):
+        languages["cobol"]
 
 
 def test_one_name_in_two_folders_beside_each_other_is_a_mistake(tmp_path: Path) -> None:

@@ -8,7 +8,16 @@ from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...errors import BadPath, PolicyDenied, RequestError, SandboxError, Unavailable, UnknownArtifact, UnknownSession
+from ...errors import (
+    BadPath,
+    InstallFailed,
+    PolicyDenied,
+    RequestError,
+    SandboxError,
+    Unavailable,
+    UnknownArtifact,
+    UnknownSession,
+)
 from ...escaping import one_line
 from ...results import Artifact, Execution
 from .models import ArtifactItem, Executed, ExecutionFailed, Failure
@@ -48,7 +57,7 @@ def _status(request: Request, error: Refused | SandboxError) -> int:
             return 404
         case BadPath():
             return 400 if request.method == "POST" else 404
-        case RequestError():
+        case RequestError() | InstallFailed():
             return 400
         case Unavailable():
             return 503

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...errors import RequestError, UnknownArtifact, UnknownSession
+from ...errors import InstallFailed, RequestError, UnknownArtifact, UnknownSession
 from ...escaping import one_line
 from ...files.media import mime_type
 from ...results import Artifact, Status
@@ -110,6 +110,9 @@ class Rest:
             )
         except RequestError as error:
             log.add("refused", in_words(error))
+            raise
+        except InstallFailed as error:
+            log.add("error", in_words(error))
             raise
         log.add("ok")
         libraries = [models.LibraryItem(name=found.name, version=found.version) for found in installation.libraries]
