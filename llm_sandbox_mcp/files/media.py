@@ -2,8 +2,9 @@
 
 import mimetypes
 import posixpath
+from functools import cache
 
-# Of the types that matter here, since the table of the standard library grows with Python and with the machine.
+# Of the types that matter here, since the table of the standard library grows with Python.
 _TYPES = {
     ".csv": "text/csv",
     ".gif": "image/gif",
@@ -31,5 +32,11 @@ def mime_type(name: str) -> str:
     if ending in _TYPES:
         return _TYPES[ending]
     # Of the ending alone: a whole name may look like an address, which would be read in another way.
-    known, compression = mimetypes.guess_type(f"file{ending}")
+    known, compression = _types().guess_type(f"file{ending}")
     return _COMPRESSED.get(compression, _UNKNOWN) if compression else known or _UNKNOWN
+
+
+@cache
+def _types() -> mimetypes.MimeTypes:
+    """Python's own, without those that the files of a machine add."""
+    return mimetypes.MimeTypes()

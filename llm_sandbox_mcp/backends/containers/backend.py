@@ -65,6 +65,7 @@ class ContainerBackend(Backend):
         self.images = self._images = ContainerImages(settings, surroundings, self._connected)
         self._surroundings = surroundings
         self._runtime = surroundings.runtime
+        self._machine = _machine()
         self._handlers = pack_handlers(surroundings.handlers)
         self._threads = anyio.CapacityLimiter(_THREADS)
         self._closing = anyio.CapacityLimiter(CLOSING)
@@ -123,7 +124,7 @@ class ContainerBackend(Backend):
     async def _is_orphan(self, engine: Engine, found: Found) -> bool:
         """Whether the server of a container is gone: by its lock on this machine, by its silence on another."""
         server = found.labels.get(LABEL, "")
-        if found.labels.get(_MACHINE) == _machine():
+        if found.labels.get(_MACHINE) == self._machine:
             return server != self._runtime.name and not is_alive(self._runtime.parent, server)
         question = ("find", f"{HANDLERS}/.beat", "-mmin", f"+{_SILENT}")
         with contextlib.suppress(SandboxLost, StartFailed):
@@ -193,7 +194,7 @@ class ContainerBackend(Backend):
             image=image,
             command=("/bin/sh", "-c", AGENT, "agent"),
             user=user,
-            labels={LABEL: self._runtime.name, _MACHINE: _machine(), _EXPIRES: expires, _USER: user},
+            labels={LABEL: self._runtime.name, _MACHINE: self._machine, _EXPIRES: expires, _USER: user},
             folders={**dict.fromkeys(FOLDERS, policy.disk), HANDLERS: HANDLERS_BYTES},
             memory=policy.memory,
             cpus=policy.cpus,

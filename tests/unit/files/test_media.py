@@ -26,6 +26,7 @@ from llm_sandbox_mcp.files.media import mime_type
         ("x.tar.bz2", "application/x-bzip2"),
         ("x.nothing", "application/octet-stream"),
         ("data:text/html,x.nothing", "application/octet-stream"),
+        ("x.cdr", "application/octet-stream"),  # image/x-coreldraw where there is Debian's /etc/mime.types
         ("Makefile", "application/octet-stream"),
         (".png", "application/octet-stream"),
         ("a.b/c", "application/octet-stream"),
