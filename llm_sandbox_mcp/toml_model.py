@@ -9,6 +9,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Strict, ValidationError
 
 from .errors import ProfileError
+from .mistakes import first_mistake
 
 T = TypeVar("T")
 
@@ -32,7 +33,7 @@ AbsolutePath = Annotated[str, AfterValidator(_absolute)]
 OptionalPath = Annotated[str, AfterValidator(_absolute_if_any)]
 """The same; empty stands for none."""
 
-_MESSAGES = {"missing": "missing; it is needed", "tuple_type": "must be a list"}
+_REASONS = {"missing": "missing; it is needed", "tuple_type": "must be a list"}
 """For kinds of mistakes that the models' own words do not say well."""
 
 
@@ -60,9 +61,8 @@ def as_model(model: type[_Model], settings: Mapping[str, Any], path: Path, *, kn
     try:
         return model.model_validate(settings)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        message = first["msg"].removeprefix("Value error, ").replace("Input should", "must", 1)
-        if first["type"] == "extra_forbidden":
-            message = f"no such key; {known} lists them all"
-        key, reason = ".".join(map(str, first["loc"])), _MESSAGES.get(first["type"], message)
-        raise ProfileError(f"{path}: {': '.join(filter(None, (key, reason)))}", key, reason) from error
+        mistake = first_mistake(error)
+        reason = _REASONS.get(mistake.kind, mistake.reason)
+        if mistake.kind == "extra_forbidden":
+            reason = f"no such key; {known} lists them all"
+        raise ProfileError(f"{path}: {': '.join(filter(None, (mistake.key, reason)))}", mistake.key, reason) from error

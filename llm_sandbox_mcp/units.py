@@ -2,6 +2,7 @@
 
 import math
 import re
+from decimal import Decimal
 from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator
@@ -17,7 +18,8 @@ def _quantity(text: object, units: dict[str, float] | dict[str, int], example: s
     match = _QUANTITY.fullmatch(text) if isinstance(text, str) else None
     if match is None or match[2] not in units:
         raise ValueError(f"must be a string with a unit ({', '.join(units)}), such as {example}")
-    amount = float(match[1]) * units[match[2]]
+    # Not by floats, whose rounding would be seen where the profile is shown.
+    amount = float(Decimal(match[1]) * Decimal(str(units[match[2]])))
     if not math.isfinite(amount):
         raise ValueError("is out of all bounds")
     return amount

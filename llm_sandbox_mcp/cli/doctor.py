@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..backends.base import Backend, Check, Sandbox, halves
 from ..backends.layout import ENVIRONMENTS, PATH, TOOLS
-from ..errors import InstallFailed, SandboxError
+from ..errors import InstallFailed, SandboxError, StartFailed
 from ..escaping import one_line
 from ..folders import HostFolders
 from ..languages import Language
@@ -22,6 +22,7 @@ from ..places import Places
 from ..profile import Profile
 from ..rules.checking import Unready
 from ..service import Service
+from ..service.describing import ask_version
 from . import layers
 from .cache import used_of
 from .old_environment import OldVariable, old_variables, settings_of
@@ -141,10 +142,10 @@ async def _examine(
             fix = f"llm-sandbox-mcp run --language {language.name} -c 1"
             return [Check(language.name, "degraded", f"{listed} will be prepared at the first use", fix)]
         places = replace(places, environment=f"{ENVIRONMENTS}/{found.name}")
-    asked = await sandbox.run(places.argv(handler.version), places.env(sandbox.path))
-    version = (asked.stdout or asked.stderr).decode(errors="replace").strip().partition("\n")[0]
-    if asked.exit_code != 0:
-        return [Check(language.name, "missing", version or "does not start", handler.requires.install)]
+    try:
+        version = await ask_version(sandbox, places)
+    except StartFailed as error:
+        return [Check(language.name, "missing", str(error), handler.requires.install)]
     rows = [Check(language.name, "ok", f"{version}, {listed} prepared" if listed else version)]
     if handler.libraries is not None:
         try:

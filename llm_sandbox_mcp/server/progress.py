@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 import anyio
 
 from ..results import StreamName
+from ..tasks import open_tasks
 
 _INTERVAL = 0.05
 
@@ -53,15 +54,9 @@ class Progress:
 
 @asynccontextmanager
 async def reporting(report: Callable[[float, float | None, str | None], Awaitable[None]]) -> AsyncIterator[Progress]:
-    """Reports progress until the block ends. An exception in the block comes out as it is, not in a group."""
+    """Reports progress until the block ends."""
     progress = Progress(report)
-    failure: Exception | None = None
-    async with anyio.create_task_group() as tasks:
+    async with open_tasks() as tasks:
         tasks.start_soon(progress.run)
-        try:
-            yield progress
-        except Exception as error:
-            failure = error
+        yield progress
         tasks.cancel_scope.cancel()
-    if failure is not None:
-        raise failure

@@ -23,6 +23,15 @@ class _Answer:
     libraries: tuple[Library, ...]
 
 
+async def ask_version(sandbox: Sandbox, places: Places) -> str:
+    """What the language says of its version, in one line; `StartFailed` with what it says where it does not start."""
+    done = await sandbox.run(places.argv(places.language.handler.version), places.env(sandbox.path))
+    version = (done.stdout or done.stderr).decode(errors="replace").strip().partition("\n")[0]
+    if done.exit_code != 0:
+        raise StartFailed(version or "it does not start")
+    return version
+
+
 class Describer:
     """Describes languages; each is asked once."""
 
@@ -72,10 +81,7 @@ class Describer:
         # No interpreter is asked anything, so the warm ones are left to those who run code.
         lease = await self._pool.acquire(language.name, self._profile.policy(), warm=False)
         try:
-            done = await lease.sandbox.run(places.argv(handler.version), places.env(lease.sandbox.path))
-            version = (done.stdout or done.stderr).decode(errors="replace").strip().partition("\n")[0]
-            if done.exit_code != 0:
-                raise StartFailed(version or "it does not start")
+            version = await ask_version(lease.sandbox, places)
             found: tuple[Library, ...] = ()
             if handler.libraries is not None:
                 found = await self._provided(lease.sandbox, places)

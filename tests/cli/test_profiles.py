@@ -23,13 +23,14 @@ def test_what_is_shown_of_a_profile_can_be_loaded_again_and_is_the_same(name: st
 def test_sizes_and_times_are_shown_exactly_and_with_units(tmp_path: Path) -> None:
     profile = tmp_path / "odd.toml"
     profile.write_text(
-        '[limits]\nmemory = "1500000KiB"\ndisk = "1000001B"\ntimeout = "90s"\ninstall_timeout = "1500ms"\n'
+        '[limits]\nmemory = "1500000KiB"\ndisk = "1000001B"\ntimeout = "90s"\ngrace = "1.1ms"\ninstall_timeout = "1500ms"\n'
     )
     shown = tomllib.loads(command("profile", "show", str(profile)).stdout)["limits"]
-    assert [shown[key] for key in ("memory", "disk", "timeout", "install_timeout")] == [
+    assert [shown[key] for key in ("memory", "disk", "timeout", "grace", "install_timeout")] == [
         "1500000KiB",
         "1000001B",
         "90s",
+        "0.0011s",
         "1.5s",
     ]
 

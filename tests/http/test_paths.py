@@ -87,7 +87,10 @@ def test_libraries_are_checked_as_for_tools(server: Server) -> None:
     assert "--index-url" in failure(install(["--index-url=x"]), 400)
     failed = install(["no-such-library"])
     assert (failed.status_code, failed.json()["error_type"]) == (400, "InstallFailed")
-    assert failure(httpx2.post(f"{server.url}/libraries", json={"libraries": []}), 422)
+    said = failure(httpx2.post(f"{server.url}/libraries", json={"libraries": 5}), 422)
+    assert said == "libraries: must be a valid array; /openapi.json says what is taken"
+    log = httpx2.get(f"{server.url}/logs", headers=at("libs")).json()["entries"]
+    assert [entry["status"] for entry in log] == ["refused", "refused", "error"]
 
 
 def test_limits_are_those_of_the_profile(server: Server) -> None:

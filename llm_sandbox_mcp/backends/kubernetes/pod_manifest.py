@@ -6,6 +6,8 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
+from ...mistakes import first_mistake
+
 OWN = "llm-sandbox-mcp."
 """What the names of the server's own labels begin with."""
 
@@ -95,9 +97,8 @@ def _shaped(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
     try:
         _Pod.model_validate(manifest)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(map(str, first["loc"]))
-        raise ValueError(f"{place}: {first['msg'].removeprefix('Value error, ')}") from None
+        mistake = first_mistake(error)
+        raise ValueError(f"{mistake.key}: {mistake.reason}") from None
     return manifest
 
 

@@ -5,10 +5,10 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
-from pydantic_core import ErrorDetails
 from starlette.requests import ClientDisconnect, Request
 
 from ...errors import InvalidArgument
+from ...mistakes import first_mistake
 from ...tasks import open_tasks
 from ...units import format_size
 from .models import NAME, SHARED, Body
@@ -74,18 +74,13 @@ async def read_json(request: Request, model: type[_Model]) -> _Model:
     try:
         return model.model_validate_json(body)
     except ValidationError as error:
-        detail = error.errors(include_url=False)[0]
-    if detail["type"] == "json_invalid":
+        mistake = first_mistake(error)
+    if mistake.kind == "json_invalid":
         raise InvalidArgument("the body is not valid JSON in UTF-8; encode it with a JSON library")
-    if detail["loc"] == ("code",) and detail["type"] in ("missing", "string_too_short"):
+    if mistake.key == "code" and mistake.kind in ("missing", "string_too_short"):
         raise InvalidArgument('no code in the body; send {"code": "..."}')
-    raise Refused(422, _explain(detail))
-
-
-def _explain(detail: ErrorDetails) -> str:
-    where = ".".join(part if isinstance(part, str) else str(part) for part in detail["loc"])[:100]
-    message = detail["msg"][:1].lower() + detail["msg"][1:]
-    return f"{where or 'the body'}: {message}; /openapi.json says what is taken"
+    reason = mistake.reason[:1].lower() + mistake.reason[1:]
+    raise Refused(422, f"{mistake.key[:100] or 'the body'}: {reason}; /openapi.json says what is taken")
 
 
 async def until_gone(request: Request, work: Coroutine[Any, Any, _T]) -> _T:
