@@ -47,16 +47,16 @@ class ProfileError(SandboxError):
         """The message without file and key."""
 
 
+class BadAddress(SandboxError):
+    """The server cannot, or may not, listen where the operator told it to; raised at start only."""
+
+
 class RequestError(SandboxError):
     """The caller asked for something that cannot be; nothing was started, nothing was lost."""
 
 
 class InvalidArgument(RequestError):
     """An argument is out of its range or malformed."""
-
-
-class BadAddress(SandboxError):
-    """The server cannot, or may not, listen where it was told to."""
 
 
 class UnknownLanguage(RequestError, KeyError):

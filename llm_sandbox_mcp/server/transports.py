@@ -113,12 +113,14 @@ def _listen(host: str, port: int, *, to_others: bool) -> socket.socket:
             f"host {host}: must be a loopback address (127.0.0.1, ::1, localhost), as callers need no token; "
             "to serve other machines, set http.token_file in the profile"
         )
+    if not 0 <= port < 1 << 16:
+        raise BadAddress(f"port {port}: must be from 0 to 65535; choose another, or 0 for a free one")
     family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
     try:
         return socket.create_server((str(address), port), family=family)
-    except (OSError, OverflowError) as error:
+    except OSError as error:
         # `create_server` puts the address into its error once more.
-        reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else error
+        reason = os.strerror(error.errno) if error.errno else error
         raise BadAddress(f"port {port}: cannot listen there: {reason}; choose another, or 0 for a free one") from error
 
 

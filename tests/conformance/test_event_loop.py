@@ -25,7 +25,6 @@ FLOOD = "import sys\nwhile True:\n    sys.stdout.write('x' * 100_000)"
 PROGRAM = '#include <fstream>\nint main() { std::ofstream("made.txt") << "made"; }'
 FIGURE = "open('out.svg', 'w').write('<svg xmlns=\"http://www.w3.org/2000/svg\"/>')"
 
-
 LOOKS = {
     "embedded/backend.py": ("_command",),
     "embedded/sandbox.py": ("lacking",),
