@@ -8,9 +8,9 @@ from pathlib import Path
 
 from ...policy import Policy
 from ..layout import ENVIRONMENTS, FIGURES, HANDLERS, HOME, LIBRARIES, TOOLS, WORKDIR
+from .becoming import CONTROL_FD, SECCOMP_FD
 from .etc import RESOLVING
 from .landlock import rules
-from .launcher import CONTROL_FD, SECCOMP_FD
 
 UID = 1000
 """The uid inside; outside it is the sandbox's own, or the server's where that has none to give."""

@@ -12,6 +12,7 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 
 from .. import libc
+from .forked import to_the_end
 
 RESOLVER = "10.0.2.3"
 """Where slirp4netns answers for the machine's own name server."""
@@ -73,14 +74,9 @@ def enter() -> None:
     # In a process of its own, for there is no way back to the machine's network.
     pid = os.fork()
     if pid == 0:
-        try:
+        with to_the_end("cannot shut what code must not reach"):
             libc.setns(_NAMESPACE_FD, libc.CLONE_NEWNET)
             _refuse(shut)
-            os._exit(0)
-        except BaseException as error:  # a copy of the launcher: nothing may unwind into the launcher's own frames
-            os.write(2, f"cannot shut what code must not reach: {error}".encode())
-        finally:
-            os._exit(1)
     if os.waitpid(pid, 0)[1] != 0:
         raise OSError("the network would reach too much")
 

@@ -27,21 +27,14 @@ import shutil
 import signal
 import socket
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any
 
 from .. import libc
-from . import cgroup_files, cgroups, connecting, terminals, uids
+from . import cgroups, terminals, uids
+from .becoming import Entry, become_bubblewrap, become_network
 from .cgroup import Group
 from .cgroup_detect import detect
-
-CONTROL_FD = 3
-SECCOMP_FD = 4
-"""The two descriptors that bubblewrap finds open, beside its standard streams."""
-
-SECCOMP = "seccomp.bpf"
-"""The program that filters system calls, in the folder that is shown as `stage`."""
 
 _ROOTS_UIDS = (200_000, 65_536)
 _TRIAL = {"memory": 1 << 30, "pids": 64, "cpus": 1.0}
@@ -74,11 +67,8 @@ class Launcher:
         self._hierarchy: cgroups.Hierarchy | None = None
         self._left: list[Group] = []
         """Of an earlier launcher, with processes that have yet to end."""
-        self._stage = ""
-        self._own_devices = False
-        self._shares: Mapping[str, int] | None = None
+        self._entry = Entry()
         self._runtime = ""
-        self._own_terminals = False
 
     def answer(self) -> bool:
         """Handles one packet; false once the server is gone."""
@@ -167,16 +157,16 @@ class Launcher:
         self._hierarchy = found.claim(request["server"])
         lacking = self._hierarchy.try_limits(cgroups.Limits(**{**_TRIAL, **request["limits"]}))
         given, shared, places = self._take_uids(request["shown"], request["trial"])
-        self._stage = places["stage"]
-        self._own_terminals = terminals.can_be_owned(self._stage, self._shares)
+        entry = self._entry
+        entry.stage = places["stage"]
+        own = entry.own_terminals = terminals.can_be_owned(entry.stage, entry.shares)
         groups = {"cgroups": self._hierarchy.version, "lacking": lacking}
-        own = self._own_terminals
         self._send(event="ready", uids=given, shared=shared, places=places, terminals=own, **groups)
 
     def _take_uids(self, shown: dict[str, str], trial: list[str]) -> tuple[tuple[int, int], str, dict[str, str]]:
         """The uids that sandboxes can have, why there are none, and where what all of them see is for any of them."""
         if os.geteuid() == 0:
-            self._own_devices = True
+            self._entry.own_devices = True
             return _ROOTS_UIDS, "", shown
         shares = uids.shares()
         try:
@@ -185,9 +175,9 @@ class Launcher:
         except uids.NotLent as error:
             with contextlib.suppress(uids.NotLent):
                 uids.try_out(trial, None, shares)
-                self._shares = shares
+                self._entry.shares = shares
             return (0, 0), str(error), shown
-        self._shares = shares
+        self._entry.shares = shares
         uids.enter(lent)
         uids.show(shown)
         return (1, lent.count), "", {name: os.path.join(uids.SHOWN, name) for name in shown}
@@ -206,7 +196,7 @@ class Launcher:
             self._send(event="exited", id=request["id"], log=f"cannot start: {error}", **_counts(None))
             return
         if pid == 0:
-            self._become(request, control, log, group)
+            become_bubblewrap(request["argv"], request["uid"], self._entry, control, log, group)
         with contextlib.suppress(PermissionError):  # it was quicker, and is bubblewrap by now
             os.setpgid(pid, pid)
         self._children[request["id"]] = _Child(pid, log, group)
@@ -223,49 +213,16 @@ class Launcher:
             os.write(child.log, f"cannot open its network: {error}".encode())
             return
         if pid == 0:
-            self._become_network(request, child, namespace, ready)
+            become_network(
+                request["program"],
+                request["uid"],
+                self._entry,
+                child.log,
+                child.group,
+                namespace=namespace,
+                ready=ready,
+            )
         child.network = pid
-
-    def _become(self, request: dict[str, Any], control: int, log: int, group: Group | None) -> NoReturn:
-        """In the forked child: joins the group, drops all privileges, and becomes bubblewrap."""
-        try:
-            os.setpgid(0, 0)
-            _leave_launcher(log)
-            if self._shares is None:  # as long as it is root
-                self._take_terminals()
-            _give_up_privileges(request["uid"], group)
-            if self._shares is not None:
-                uids.bound(self._shares)
-                self._take_terminals()
-            control = os.dup(control)
-            seccomp = os.open(os.path.join(self._stage, SECCOMP), os.O_RDONLY)
-            os.dup2(seccomp, SECCOMP_FD)
-            os.dup2(control, CONTROL_FD)
-            os.closerange(max(CONTROL_FD, SECCOMP_FD) + 1, os.sysconf("SC_OPEN_MAX"))
-            _run(request["argv"])
-        except BaseException as error:  # a copy of the launcher: nothing may unwind into the launcher's own frames
-            os.write(2, f"cannot start: {error}".encode())
-        finally:
-            os._exit(127)
-
-    def _take_terminals(self) -> None:
-        if self._own_terminals:
-            terminals.own(self._stage)
-
-    def _become_network(self, request: dict[str, Any], child: _Child, namespace: int, ready: int) -> NoReturn:
-        """In the forked child: joins the sandbox's group and user, and becomes what opens its network."""
-        try:
-            _leave_launcher(child.log)
-            if self._own_devices:
-                connecting.own_devices()
-            _give_up_privileges(request["uid"], child.group)
-            connecting.keep(namespace, ready)
-            connecting.enter()
-            _run(connecting.command(request["program"]))
-        except BaseException as error:  # nothing may get out: this is another copy of the launcher
-            os.write(2, f"cannot open its network: {error}".encode())
-        finally:
-            os._exit(127)
 
     def _kill(self, request: dict[str, Any]) -> None:
         child = self._children.get(request["id"])
@@ -282,35 +239,6 @@ class Launcher:
     def _send(self, **event: Any) -> None:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._control.send(json.dumps(event).encode())
-
-
-def _leave_launcher(log: int) -> None:
-    """Takes from a process just forked what is the launcher's: its signals and its streams."""
-    # Python ignores SIGPIPE and handles the others; what is started must find the defaults.
-    signal.set_wakeup_fd(-1)
-    for number in (signal.SIGPIPE, signal.SIGINT, signal.SIGCHLD):
-        signal.signal(number, signal.SIG_DFL)
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
-
-
-def _give_up_privileges(uid: int | None, group: Group | None) -> None:
-    """Makes this process, just forked, one of a sandbox: in its group, of its user, and gone with this launcher."""
-    cgroup_files.join(group.join_paths if group else ())
-    if uid is not None:
-        os.setgroups([])
-        os.setresgid(uid, uid, uid)
-        os.setresuid(uid, uid, uid)
-    if 0 in os.getresuid() + os.getresgid():
-        raise PermissionError("refusing to start a sandbox with the rights of root")
-    libc.prctl(libc.PR_SET_NO_NEW_PRIVS, 1)
-    # Setting the uid cleared it, and bubblewrap sets its own only after its start.
-    libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def _run(argv: list[str]) -> NoReturn:
-    os.execve(argv[0], argv, {})
 
 
 def _has_children() -> bool:

@@ -12,8 +12,8 @@ from py_compile import PycInvalidationMode
 from ...errors import EngineUnavailable
 from .. import system_calls
 from ..layout import HANDLERS
+from .becoming import SECCOMP
 from .etc import RESOLVING, write_etc
-from .launcher import SECCOMP
 from .terminals import FOLDER
 
 

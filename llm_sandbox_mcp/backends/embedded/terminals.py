@@ -7,6 +7,7 @@ import signal
 
 from .. import libc
 from . import uids
+from .forked import to_the_end
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,13 +31,10 @@ def can_be_owned(stage: str, shares: Mapping[str, int] | None) -> bool:
     """Whether `own` succeeds: for root as it is, for an ordinary user in the namespace that has these shares."""
     pid = os.fork()
     if pid == 0:
-        try:
+        with to_the_end(quiet=True):
             signal.alarm(_SECONDS)
             if shares is not None:
                 uids.bound(shares)
             own(stage)
-            os._exit(0)
-        finally:  # a copy of the launcher: nothing may unwind into the launcher's own frames
-            os._exit(1)
     _, status = os.waitpid(pid, 0)
     return status == 0

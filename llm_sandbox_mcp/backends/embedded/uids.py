@@ -16,11 +16,11 @@ import signal
 from dataclasses import dataclass
 
 from .. import libc
+from .forked import to_the_end
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from typing import NoReturn
 
 SHOWN = "/mnt"
 """Where the folders are mounted; empty otherwise, and seen by the launcher and what it starts alone."""
@@ -92,8 +92,8 @@ def try_out(program: list[str], lent: Lent | None, shares: Mapping[str, int]) ->
         os.close(log)
 
 
-def _become_trial(program: list[str], lent: Lent | None, shares: Mapping[str, int], log: int) -> NoReturn:
-    try:
+def _become_trial(program: list[str], lent: Lent | None, shares: Mapping[str, int], log: int) -> None:
+    with to_the_end():
         signal.alarm(_SECONDS)
         os.dup2(log, 1)
         os.dup2(log, 2)
@@ -104,10 +104,6 @@ def _become_trial(program: list[str], lent: Lent | None, shares: Mapping[str, in
             os.setresuid(1, 1, 1)
         bound(shares)
         os.execve(program[0], program, {})
-    except BaseException as error:  # a copy of the launcher: nothing may unwind into the launcher's own frames
-        os.write(2, str(error).encode())
-    finally:
-        os._exit(1)
 
 
 def enter(lent: Lent) -> None:
@@ -128,9 +124,9 @@ def enter(lent: Lent) -> None:
         raise PermissionError(f"{_PROGRAMS[0]} or {_PROGRAMS[1]} refused")
 
 
-def _map(lent: Lent, entered: int) -> NoReturn:
+def _map(lent: Lent, entered: int) -> None:
     """In a child: has the system's programs, which may do so, map the uids and gids of the parent's new namespace."""
-    try:
+    with to_the_end(quiet=True):
         if not os.read(entered, 1):
             os._exit(1)
         parent = str(os.getppid())
@@ -140,9 +136,6 @@ def _map(lent: Lent, entered: int) -> NoReturn:
             _, status = os.waitpid(os.posix_spawn(path, argv, {}), 0)
             if status:
                 os._exit(1)
-        os._exit(0)
-    finally:
-        os._exit(1)
 
 
 def shares() -> Mapping[str, int]:
