@@ -20,7 +20,6 @@ class Owned:
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     told: anyio.Event = field(default_factory=anyio.Event)
     """Set when somebody else changed its state."""
-    gone: anyio.Event = field(default_factory=anyio.Event)
 
     @property
     def usable(self) -> bool:
@@ -55,7 +54,3 @@ class Lease:
     def release(self) -> None:
         """Lets the sandbox go; it is destroyed beside the caller, who need not wait."""
         self._release(self._owned)
-
-    async def gone(self) -> None:
-        """Returns when nothing is left of the released sandbox."""
-        await self._owned.gone.wait()

@@ -271,7 +271,6 @@ class Pool:
         finally:
             del self._members[owned.member.id]
             self._ended += owned.sandbox is not None
-            owned.gone.set()
             self._step()
 
     async def _go_on(self, owned: Owned, sandbox: Sandbox) -> None:

@@ -93,7 +93,7 @@ async def test_a_used_sandbox_is_destroyed_and_never_seen_again(backend: Backend
             assert await said(lease, "ls /sandbox; echo x > /sandbox/mine") == ""
             seen.add(lease.sandbox.id)
             lease.release()
-            await lease.gone()
+            await pool.until(lambda now: now.closed >= len(seen))
             assert not lease.sandbox.alive
         assert len(seen) == 4
 
@@ -144,7 +144,7 @@ async def test_a_warm_one_that_answers_no_more_is_found_out_and_replaced(
     async with opened(backend, health_interval=0.2) as pool:
         warm = await filled(pool, policy)
         await warm.interpreter._process.signal(signal.SIGSTOP)
-        await warm.gone.wait()
+        await pool.until(lambda now: now.closed >= 1)
         assert "does not answer" in pool.statistics().last_error
         await pool.until(one_warm)
         assert await said(await pool.acquire("bash", policy), "echo x") == "x\n"
@@ -163,8 +163,8 @@ async def test_a_healthy_one_is_asked_again_and_again_and_kept(backend: Backend,
 
 async def test_one_that_grew_old_is_replaced(backend: Backend, policy: Policy) -> None:
     async with opened(backend, lifetime=0.3) as pool:
-        warm = await filled(pool, policy)
-        await warm.gone.wait()
+        await filled(pool, policy)
+        await pool.until(lambda now: now.closed >= 1)
         await pool.until(one_warm)
 
 
@@ -215,9 +215,9 @@ async def test_who_finds_all_in_use_gets_one_that_is_never_pooled_where_the_prof
 
 async def test_a_warm_one_makes_room_for_another_language(backend: Backend, policy: Policy) -> None:
     async with opened(backend, max=1) as pool:
-        warm = await filled(pool, policy)
+        await filled(pool, policy)
         lease = await pool.acquire("python", policy)
-        await warm.gone.wait()
+        await pool.until(lambda now: now.closed >= 1)
         lease.release()
         await pool.until(one_warm)
 

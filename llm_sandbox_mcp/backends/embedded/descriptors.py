@@ -63,16 +63,6 @@ class PipeReader(_Descriptor, ByteReceiveStream):
                 raise anyio.EndOfStream
             return data
 
-    def receive_nowait(self, max_bytes: int = _READ) -> bytes:
-        """What is there already; `anyio.WouldBlock` when nothing is."""
-        try:
-            data = os.read(self._open(), max_bytes)
-        except BlockingIOError:
-            raise anyio.WouldBlock from None
-        if not data:
-            raise anyio.EndOfStream
-        return data
-
 
 class PipeWriter(_Descriptor, ByteSendStream):
     """The writing end of a pipe; `anyio.BrokenResourceError` when nobody reads any more."""
