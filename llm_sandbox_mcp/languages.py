@@ -81,19 +81,19 @@ class Manager(Section):
 class Libraries(Manager):
     """How libraries come into a session."""
 
-    otherwise: Many[Manager] = ()
-    """Those that do where the first is not, in order; all take the same names, and print the same lines."""
-    name: Expression
+    alternatives: Many[Manager] = ()
+    """Used where the first is missing, in order; all take the same names, and print the same lines."""
+    name_pattern: Expression
     """The regular expression that one library must match whole, with the groups `name` and `version` if it has any."""
     names: Literal["plain", "pep503"] = "plain"
     """How names and versions are compared in the lists of a profile."""
-    major: Expression = ""
+    major_pattern: Expression = ""
     """Matches what ends a name where each major version has a name of its own: denied without it, all are."""
     installed_pattern: Expression
     """Applied to each line that either prints, with the groups `name` and `version`."""
     index: str = ""
     """The package index; empty means that `default_index` is asked."""
-    files: Expression = "(?!)"
+    files_pattern: Expression = "(?!)"
     """Matches paths below the index of what never changes under its name and is kept for later installations."""
     default_index: Many[str] = ()
     """A command on the host that prints the package manager's own index."""
@@ -147,7 +147,8 @@ class Handler(Section):
     title: str
     aliases: Many[Annotated[str, Field(pattern="^[a-z0-9][a-z0-9_+#.-]*$")]] = ()
     extension: str = Field(pattern=r"^\.[A-Za-z0-9]+$")
-    version: Many[str] = Field(min_length=1)
+    version_command: Many[str] = Field(min_length=1)
+    """Prints the version, in a sandbox."""
     stateful: bool
     runner: Runner | None = None
     build: Build | None = None
@@ -221,7 +222,7 @@ def load_languages(folders: Iterable[str] = ()) -> Languages:
     for root in (HANDLERS, *map(Path, folders)):
         here: dict[str, Language] = {}
         for path in _definitions(root):
-            language = Language(path.parent, as_model(Handler, read_toml(path), path, known=_KEYS))
+            language = Language(path.parent, as_model(Handler, read_toml(path), path, reference=_KEYS))
             if language.handler.grammar is not None and not (language.folder / "names.scm").is_file():
                 raise ProfileError(f"{path}: grammar: needs a file names.scm beside it")
             if (other := here.setdefault(language.name, language)) is not language:

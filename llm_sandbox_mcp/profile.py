@@ -36,7 +36,7 @@ from .sections import (
 )
 from .toml_model import Section, as_model, read_toml
 
-_KNOWN = "`llm-sandbox-mcp profile show default`"
+_DEFAULT = "`llm-sandbox-mcp profile show default`"
 """Where a person finds the keys that there are."""
 
 
@@ -134,7 +134,7 @@ def load_profile(source: str | None = None, over: Mapping[str, Any] | None = Non
         path = _locate(source)
         own = read_toml(path)
     settings = _merge(_merge(default, own), over or {})
-    name = as_model(_Choice, {"backend": settings["backend"]}, path, known=_KNOWN).backend.name
+    name = as_model(_Choice, {"backend": settings["backend"]}, path, reference=_DEFAULT).backend.name
     try:
         models = {one: engine(one).Settings for one in candidates(name)}
     except MissingPackage:
@@ -147,9 +147,11 @@ def load_profile(source: str | None = None, over: Mapping[str, Any] | None = Non
         raise ProfileError(f"{path}: backend.name: {reason}", "backend.name", reason)
     of_engines = read | {table for table in default if table not in _Core.model_fields}
     rest = {table: value for table, value in settings.items() if table not in of_engines}
-    core = as_model(_Core, rest, path, known=_KNOWN)
+    core = as_model(_Core, rest, path, reference=_DEFAULT)
     engines = {
-        one: as_model(model, {table: settings.get(table, {}) for table in model.model_fields}, path, known=_known(one))
+        one: as_model(
+            model, {table: settings.get(table, {}) for table in model.model_fields}, path, reference=_reference(one)
+        )
         for one, model in models.items()
     }
     try:
@@ -167,10 +169,10 @@ def load_profile(source: str | None = None, over: Mapping[str, Any] | None = Non
     return profile
 
 
-def _known(engine: str) -> str:
+def _reference(engine: str) -> str:
     if engine not in BACKENDS:
         return "what comes with the backend"
-    return f"`llm-sandbox-mcp profile show {engine}`" if (CONFIGS / f"{engine}.toml").is_file() else _KNOWN
+    return f"`llm-sandbox-mcp profile show {engine}`" if (CONFIGS / f"{engine}.toml").is_file() else _DEFAULT
 
 
 def _locate(source: str) -> Path:

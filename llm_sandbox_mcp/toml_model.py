@@ -56,13 +56,13 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ProfileError(f"{path}: not valid TOML: {error}") from error
 
 
-def as_model(model: type[_Model], settings: Mapping[str, Any], path: Path, *, known: str) -> _Model:
-    """The settings as a model; `path` is where they stand, and `known` where a person finds the keys that there are."""
+def as_model(model: type[_Model], settings: Mapping[str, Any], path: Path, *, reference: str) -> _Model:
+    """The settings as a model; `path` is their file, and `reference` where all keys are listed."""
     try:
         return model.model_validate(settings)
     except ValidationError as error:
         mistake = first_mistake(error)
         reason = _REASONS.get(mistake.kind, mistake.reason)
         if mistake.kind == "extra_forbidden":
-            reason = f"no such key; {known} lists them all"
+            reason = f"no such key; {reference} lists them all"
         raise ProfileError(f"{path}: {': '.join(filter(None, (mistake.key, reason)))}", mistake.key, reason) from error

@@ -110,9 +110,9 @@ def validate_package_name(library: str, language: str) -> str:
     there is not.
     """
     with translated():
-        known = included_languages()[str(language)].handler.libraries
+        manager = included_languages()[str(language)].handler.libraries
     name = library.strip() if isinstance(library, str) else ""
-    if known is None or not re.fullmatch(known.name, name):
+    if manager is None or not re.fullmatch(manager.name_pattern, name):
         raise ValidationError(f"{library!r} is no plain name of a {language} library with an optional version")
     return name
 

@@ -8,14 +8,14 @@ from ..places import Places
 
 async def choose(sandbox: Sandbox, places: Places) -> Libraries:
     """How libraries come into it; raises `InstallFailed` where nothing can install them, with what is missing."""
-    name, known = places.language.name, places.language.handler.libraries
-    if known is None:
+    name, first = places.language.name, places.language.handler.libraries
+    if first is None:
         raise PolicyDenied(f"{name} has no package manager here")
     lacks = []
-    for manager in (known, *known.otherwise):
+    for manager in (first, *first.alternatives):
         lacking = await sandbox.lacking(places.argv(manager.requires), places.env(sandbox.path))
         if not lacking:
-            return known.model_copy(update=dict(manager))
+            return first.model_copy(update=dict(manager))
         lacks.append(" and ".join(lacking))
     missing = ", or ".join(lacks)
     step = f"install {missing} there"

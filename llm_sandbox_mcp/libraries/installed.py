@@ -25,16 +25,16 @@ async def list_libraries(sandbox: Sandbox, places: Places, command: tuple[str, .
 
     Raises `InstallFailed` where that takes longer than any list of libraries does.
     """
-    known = places.language.handler.libraries
-    if known is None:
+    manager = places.language.handler.libraries
+    if manager is None:
         return ()
     listing = await sandbox.run(places.argv(command), places.env(sandbox.path))
-    read = partial(read_list, listing.stdout, known.installed_pattern, _SECONDS)
+    read = partial(read_list, listing.stdout, manager.installed_pattern, _SECONDS)
     try:
         return await anyio.to_thread.run_sync(read)
     except TimeoutError as error:
         raise InstallFailed(
-            f"the list of what {known.manager} installed cannot be read: code of this session may have changed it; "
+            f"the list of what {manager.manager} installed cannot be read: code of this session may have changed it; "
             "reset the session"
         ) from error
 

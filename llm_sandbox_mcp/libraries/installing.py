@@ -66,8 +66,8 @@ class Installer:
         """Raises `PolicyDenied` or `InvalidArgument` for what cannot be a library; starts nothing."""
         if not libraries:
             return
-        known = language.handler.libraries
-        if known is None:
+        manager = language.handler.libraries
+        if manager is None:
             raise PolicyDenied(
                 f"{language.name} has no package manager here; use python or another language for libraries"
             )
@@ -79,9 +79,9 @@ class Installer:
         for library in libraries:
             if rules.opens(library):
                 continue
-            if len(library) > _LONGEST or not re.fullmatch(known.name, library):
+            if len(library) > _LONGEST or not re.fullmatch(manager.name_pattern, library):
                 raise InvalidArgument(
-                    f"libraries: {quoted(library)} is not a plain name with an optional version for {known.manager}; "
+                    f"libraries: {quoted(library)} is not a plain name with an optional version for {manager.manager}; "
                     f"options, URLs, paths and more than {_LONGEST} characters are refused"
                 )
         rules.check(libraries)
@@ -97,9 +97,9 @@ class Installer:
 
         Raises `InstallFailed`, which says which index and ends with the package manager's last lines.
         """
-        known = await choose(sandbox, places)
+        manager = await choose(sandbox, places)
         if on_progress is not None:
-            await on_progress(f"installing {', '.join(libraries)} with {known.manager}")
+            await on_progress(f"installing {', '.join(libraries)} with {manager.manager}")
         # Only an installation needs an HTTP client: its import would delay every start of the server.
         from .indexes import index_of
 
@@ -108,7 +108,7 @@ class Installer:
         before = await sandbox.usage()
         try:
             with self._alone(sandbox):
-                done = await self._through_gateway(sandbox, places, known, libraries, upstream, problems)
+                done = await self._through_gateway(sandbox, places, manager, libraries, upstream, problems)
         except ListeningFailed as error:
             raise InstallFailed(str(error)) from error
         if done is None:
@@ -120,18 +120,18 @@ class Installer:
         if done.exit_code != 0:
             causes = [*await _reached(sandbox, before), *dict.fromkeys(problems)]
             said = "; ".join([*causes, _last_lines(done.stderr or done.stdout)])
-            raise InstallFailed(f"{known.manager} could not install {', '.join(libraries)}: {one_line(said)}")
+            raise InstallFailed(f"{manager.manager} could not install {', '.join(libraries)}: {one_line(said)}")
         if self.ruled(places.language):
-            everything = await list_libraries(sandbox, places, known.everything or known.installed)
+            everything = await list_libraries(sandbox, places, manager.everything or manager.installed)
             if refusal := self._rules[places.language.name].refusal(libraries, everything):
                 raise InstallFailed(f"installing {', '.join(libraries)}: {refusal}")
-        return await list_libraries(sandbox, places, known.installed)
+        return await list_libraries(sandbox, places, manager.installed)
 
     async def _through_gateway(
         self,
         sandbox: Sandbox,
         places: Places,
-        known: Libraries,
+        manager: Libraries,
         libraries: Sequence[str],
         upstream: str,
         problems: list[str],
@@ -155,12 +155,12 @@ class Installer:
                     serve_index,
                     client=client,
                     downloads=downloads,
-                    files=re.compile(known.files),
+                    files=re.compile(manager.files_pattern),
                     on_problem=problems.append,
                 )
                 tasks.start_soon(serve, listener, upstream)
                 inside = replace(places, index=index_url(listener), proxied=False)
-                done = await sandbox.run([*inside.argv(known.install), *libraries], inside.env(sandbox.path))
+                done = await sandbox.run([*inside.argv(manager.install), *libraries], inside.env(sandbox.path))
                 tasks.cancel_scope.cancel()
         return done
 

@@ -45,8 +45,8 @@ class _Entry:
 class LibraryRules:
     """The lists of one language."""
 
-    def __init__(self, known: Libraries, allow: Sequence[str], deny: Sequence[str], opened: Sequence[str]) -> None:
-        self._known = known
+    def __init__(self, manager: Libraries, allow: Sequence[str], deny: Sequence[str], opened: Sequence[str]) -> None:
+        self._manager = manager
         self._allow = [self._entry(text) for text in allow]
         self._deny = [self._entry(text) for text in deny]
         self._opened = frozenset(opened)
@@ -99,24 +99,24 @@ class LibraryRules:
 
     def _parts(self, library: str) -> tuple[str, str]:
         """The name that is asked for, and its version where that is one and not a range."""
-        found = re.fullmatch(self._known.name, library)
+        found = re.fullmatch(self._manager.name_pattern, library)
         groups = found.groupdict() if found is not None else {}
         exact = _EXACT.fullmatch((groups.get("version") or "").strip())
         return self._compared(groups.get("name") or library), exact[1] if exact is not None else ""
 
     def _means(self, entry: _Entry, name: str) -> bool:
         """Whether this library is denied by name, in whatever major version."""
-        return entry.name in (name, re.sub(rf"(?:{self._known.major})\Z", "", name))
+        return entry.name in (name, re.sub(rf"(?:{self._manager.major_pattern})\Z", "", name))
 
     def _compared(self, name: str) -> str:
-        return re.sub(r"[-_.]+", "-", name).lower() if self._known.names == "pep503" else name
+        return re.sub(r"[-_.]+", "-", name).lower() if self._manager.names == "pep503" else name
 
     def _entry(self, text: str) -> _Entry:
         found = _ENTRY.fullmatch(text.strip())
         if found is None:
             raise ValueError(f"{text!r} is no name with an optional version")
         name, versions = found[1], found[2]
-        if self._known.names != "pep503":
+        if self._manager.names != "pep503":
             if versions and not _VERSION.fullmatch(versions):
                 raise ValueError(f"{text!r}: versions are exact here, or end with '*'")
             return _Entry(text, name, versions, None)
@@ -132,13 +132,13 @@ def library_rules(profile: Profile, languages: Languages) -> Mapping[str, Librar
     """The rules of every language that has a package manager; `ProfileError` with the key for a mistake in them."""
     rules = {}
     for name, language in languages.items():
-        section, known = profile.language(name), language.handler.libraries
-        if known is None:
+        section, manager = profile.language(name), language.handler.libraries
+        if manager is None:
             if section.allow or section.deny or section.opened:
                 raise ProfileError(f"languages.{name}.allow, .deny, .opened: {name} has no package manager")
             continue
         try:
-            rules[name] = LibraryRules(known, section.allow, section.deny, section.opened)
+            rules[name] = LibraryRules(manager, section.allow, section.deny, section.opened)
         except ValueError as error:
             raise ProfileError(f"languages.{name}.allow, .deny, .opened: {error}") from error
     return rules

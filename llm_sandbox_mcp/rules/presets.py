@@ -38,8 +38,8 @@ def rules_of(section: RulesSection) -> tuple[Rule, ...]:
             known = ", ".join(preset_names())
             raise ValueError(f"rules.preset: no preset is named {section.preset!r}; there are: {known}")
         path = FOLDER / f"{section.preset}.toml"
-        catalogue = as_model(_Catalogue, read_toml(CATALOGUE), CATALOGUE, known=_KEYS).rule
-        preset = as_model(_Preset, read_toml(path), path, known=_KEYS).severity
+        catalogue = as_model(_Catalogue, read_toml(CATALOGUE), CATALOGUE, reference=_KEYS).rule
+        preset = as_model(_Preset, read_toml(path), path, reference=_KEYS).severity
         try:
             _check("severity", preset, catalogue)
         except ValueError as error:

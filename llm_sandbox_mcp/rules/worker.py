@@ -49,19 +49,19 @@ def main() -> None:
 
 def _ready(settings: Mapping[str, Any]) -> tuple[dict[str, Judge], dict[str, str]]:
     judges, problems = {}, {}
-    for name, known in settings["languages"].items():
+    for name, given in settings["languages"].items():
         try:
-            language = Language(importlib.import_module(known["module"]).language())
+            language = Language(importlib.import_module(given["module"]).language())
             grammar = Grammar(
                 language,
-                known["query"],
-                importers=known["importers"],
-                builtin=known["builtin"],
-                dotted=known["dotted"],
-                noise=known["noise"],
-                signs=known["signs"],
+                given["query"],
+                importers=given["importers"],
+                builtin=given["builtin"],
+                dotted=given["dotted"],
+                noise=given["noise"],
+                signs=given["signs"],
             )
-            judges[name] = Judge(settings["rules"], known["rules"], grammar, settings["pattern_timeout"])
+            judges[name] = Judge(settings["rules"], given["rules"], grammar, settings["pattern_timeout"])
         except ImportError:
             problems[name] = "absent"
         except (ValueError, TypeError, AttributeError) as error:  # no grammar after all, or a query it does not take

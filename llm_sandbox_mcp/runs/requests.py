@@ -35,7 +35,7 @@ class RunRequest:
     """Whether it has all that an interpreter does at its end, after which nothing can be run."""
 
 
-def readable(code: str, limit: int) -> tuple[str, list[Note]]:
+def checked_code(code: str, limit: int) -> tuple[str, list[Note]]:
     """Code as it can be sent, with a note where characters had to be replaced."""
     size = len(code.encode(errors="surrogatepass"))
     if not code.strip():
@@ -55,7 +55,7 @@ def readable(code: str, limit: int) -> tuple[str, list[Note]]:
         return code.encode(errors="replace").decode(), [note]
 
 
-def sendable(variables: Mapping[str, object], language: Language) -> Mapping[str, object]:
+def checked_variables(variables: Mapping[str, object], language: Language) -> Mapping[str, object]:
     """Variables as they can be sent: plain names, JSON values, valid Unicode."""
     if not variables:
         return {}

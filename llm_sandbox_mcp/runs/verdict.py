@@ -139,7 +139,7 @@ def notes_of(
     return notes
 
 
-def shown(data: bytes, limit: int) -> Output:
+def excerpt(data: bytes, limit: int) -> Output:
     """The text of one stream: head and tail, as much as may be shown, and how much between them was left out.
 
     Bytes that are not UTF-8, and NUL, become U+FFFD.

@@ -76,7 +76,7 @@ def item(session_id: str, artifact: Artifact) -> ArtifactItem:
     )
 
 
-def executed(execution: Execution) -> Executed:
+def structured(execution: Execution) -> Executed:
     """The structured content of a run."""
     replaced = [name for name in ("stdout", "stderr") if getattr(execution, name).replaced]
     notes = [f"{name}: bytes that are not UTF-8 were replaced by U+FFFD" for name in replaced]

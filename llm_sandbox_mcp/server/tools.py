@@ -24,10 +24,10 @@ from .content import (
     describe_artifacts,
     describe_installed,
     describe_run,
-    executed,
     failure,
     item,
     link,
+    structured,
     success,
 )
 from .old_names import OldNames, by_our_names
@@ -127,7 +127,7 @@ class Tools:
                 on_progress=progress.line,
             )
         self._note_use(ctx, execution.session_id)
-        answer = executed(execution)
+        answer = structured(execution)
         attached = await attach(self._service, execution.session_id, execution.artifacts)
         return success(describe_run(answer), answer, attached)
 

@@ -13,7 +13,7 @@ from ..profile import Profile
 from ..results import PoolStatistics
 from ..rules.checking import Checker, Finding, Unready
 from ..rules.section import Rule
-from ..runs.requests import readable
+from ..runs.requests import checked_code
 from ..sessions.live import LiveSessions
 from .describing import Describer
 from .executing import Executing
@@ -60,7 +60,7 @@ class Service:
 
     async def findings(self, code: str, language: str = "python") -> Sequence[Finding]:
         """What the rules find in code, which is not run; `PolicyDenied` where it cannot be judged."""
-        return await self._checker.find(self.languages[language], readable(code, self.profile.limits.code)[0])
+        return await self._checker.find(self.languages[language], checked_code(code, self.profile.limits.code)[0])
 
     async def unjudged(self) -> Mapping[str, Unready]:
         """The languages whose code is refused because the rules cannot judge it here."""

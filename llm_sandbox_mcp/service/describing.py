@@ -25,7 +25,7 @@ class _Answer:
 
 async def ask_version(sandbox: Sandbox, places: Places) -> str:
     """What the language says of its version, in one line; `StartFailed` with what it says where it does not start."""
-    done = await sandbox.run(places.argv(places.language.handler.version), places.env(sandbox.path))
+    done = await sandbox.run(places.argv(places.language.handler.version_command), places.env(sandbox.path))
     version = (done.stdout or done.stderr).decode(errors="replace").strip().partition("\n")[0]
     if done.exit_code != 0:
         raise StartFailed(version or "it does not start")
@@ -92,7 +92,7 @@ class Describer:
 
     async def _provided(self, sandbox: Sandbox, places: Places) -> tuple[Library, ...]:
         try:
-            known = await choose(sandbox, places)
+            manager = await choose(sandbox, places)
         except InstallFailed:
             return ()  # it runs all the same, and who installs is told why that cannot be
-        return await list_libraries(sandbox, places, known.provided or known.installed)
+        return await list_libraries(sandbox, places, manager.provided or manager.installed)

@@ -11,8 +11,8 @@ from ..policy import OF_RUN, narrow
 from ..profile import Profile
 from ..results import DEFAULT_TIMEOUT, Execution, OnOutput, OnProgress
 from ..rules.checking import Checker
-from ..runs.requests import RunRequest, readable, sendable
-from ..runs.verdict import exit_code_of, notes_of, shown, status_of, told_of
+from ..runs.requests import RunRequest, checked_code, checked_variables
+from ..runs.verdict import excerpt, exit_code_of, notes_of, status_of, told_of
 from .installing import Installing
 from .preparation import Preparation
 from .sessions import Sessions
@@ -69,10 +69,10 @@ class Executing:
         Every request error is raised before anything starts. Cancelled, it interrupts the code and keeps the session.
         """
         chosen = self._languages[language]
-        code, notes = readable(code, self._limits.code)
+        code, notes = checked_code(code, self._limits.code)
         of_run, of_sandbox = _divided(limits or {}, timeout)
         narrow(self._policy, of_run)
-        values = sendable(variables or {}, chosen)
+        values = checked_variables(variables or {}, chosen)
         runner = chosen.handler.runner
         if tell and not (runner and runner.tells):
             raise InvalidArgument(f"{chosen.name} does not tell what names stand for; print what is wanted")
@@ -112,8 +112,8 @@ class Executing:
         return Execution(
             status=status,
             exit_code=exit_code_of(outcome),
-            stdout=shown(outcome.stdout, self._limits.shown),
-            stderr=shown(outcome.stderr, self._limits.shown),
+            stdout=excerpt(outcome.stdout, self._limits.shown),
+            stderr=excerpt(outcome.stderr, self._limits.shown),
             result=outcome.report.result if outcome.report is not None else None,
             duration=outcome.duration,
             session_id=session.id,
@@ -128,7 +128,7 @@ class Executing:
         if not code:
             return []
         with self._audit.denials("code.refused", language=language.name):
-            return await self._checker.check(language, readable(code, self._limits.code)[0])
+            return await self._checker.check(language, checked_code(code, self._limits.code)[0])
 
 
 def _divided(limits: Mapping[str, float], timeout: float | None) -> tuple[dict[str, float], dict[str, float]]:

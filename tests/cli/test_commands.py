@@ -103,7 +103,7 @@ def test_doctor_says_what_is_missing_and_what_fixes_it(tmp_path: Path) -> None:
 def test_doctor_names_a_language_whose_programs_are_missing_and_the_others_run(tmp_path: Path) -> None:
     (tmp_path / "absent").mkdir()
     (tmp_path / "absent/handler.toml").write_text(
-        'name = "absent"\ntitle = "Absent"\nextension = ".x"\nversion = ["no-such-program"]\nstateful = true\n'
+        'name = "absent"\ntitle = "Absent"\nextension = ".x"\nversion_command = ["no-such-program"]\nstateful = true\n'
         '[runner]\nargv = ["no-such-program"]\n'
         '[requires]\ncommands = ["no-such-program"]\ninstall = "apt-get install absent"\n'
     )

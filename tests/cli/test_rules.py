@@ -22,7 +22,7 @@ def profile(tmp_path: Path) -> Path:
         query.write("(no_such_node) @call\n")
     (tmp_path / "languages/bare").mkdir()
     (tmp_path / "languages/bare/handler.toml").write_text(
-        'name = "bare"\ntitle = "Bare"\nextension = ".x"\nversion = ["sh", "-c", "echo 1"]\nstateful = true\n'
+        'name = "bare"\ntitle = "Bare"\nextension = ".x"\nversion_command = ["sh", "-c", "echo 1"]\nstateful = true\n'
         '[runner]\nargv = ["sh"]\n'
     )
     path = tmp_path / "profile.toml"

@@ -14,7 +14,7 @@ from anyio import wait_all_tasks_blocked
 
 from llm_sandbox_mcp.backends import open_backend
 from llm_sandbox_mcp.backends.base import Backend
-from llm_sandbox_mcp.backends.embedded.launching import Launcher, open_launcher
+from llm_sandbox_mcp.backends.embedded.launching import LauncherClient, open_launcher
 from llm_sandbox_mcp.backends.layout import PATH
 from llm_sandbox_mcp.errors import EngineUnavailable
 from llm_sandbox_mcp.policy import Policy
@@ -208,10 +208,10 @@ async def test_who_asks_while_a_killed_launcher_is_replaced_waits_for_the_next(
     backend_name: str, profile: Profile, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     replaced = anyio.Event()
-    opened: list[Launcher] = []
+    opened: list[LauncherClient] = []
 
     @asynccontextmanager
-    async def open_slowly() -> AsyncIterator[Launcher]:
+    async def open_slowly() -> AsyncIterator[LauncherClient]:
         async with open_launcher() as launcher:
             opened.append(launcher)
             yield launcher
@@ -267,10 +267,10 @@ async def test_who_waits_for_a_sandbox_when_the_launcher_ends_is_told_so(
 async def test_a_launcher_that_is_killed_while_it_starts_is_replaced_too(
     backend_name: str, profile: Profile, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opened: list[Launcher] = []
+    opened: list[LauncherClient] = []
 
     @asynccontextmanager
-    async def open_and_kill() -> AsyncIterator[Launcher]:
+    async def open_and_kill() -> AsyncIterator[LauncherClient]:
         others = _launchers()
         async with open_launcher() as launcher:
             opened.append(launcher)

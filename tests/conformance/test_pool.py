@@ -299,7 +299,7 @@ BROKEN = """
 name = "broken"
 title = "Broken"
 extension = ".b"
-version = ["true"]
+version_command = ["true"]
 stateful = true
 [runner]
 argv = ["sh", "-c", "read request; echo no such interpreter >&2; exit 3"]

@@ -180,7 +180,7 @@ def write(folder: Path, name: str, **changed: str) -> None:
     keys = {"version": '["/usr/bin/no-such-program"]', **changed}
     (folder / name).mkdir(parents=True)
     (folder / name / "handler.toml").write_text(
-        f'name = "{name}"\ntitle = "{name.title()}"\nextension = ".x"\nstateful = true\nversion = {keys["version"]}\n'
+        f'name = "{name}"\ntitle = "{name.title()}"\nextension = ".x"\nstateful = true\nversion_command = {keys["version"]}\n'
         '[runner]\nargv = ["true"]\n[requires]\ninstall = "apt-get install it"\n'
     )
 

@@ -20,7 +20,7 @@ LIMIT = 120.0
 MANAGER = """
 [libraries]
 manager = "filler"
-name = 'thing'
+name_pattern = 'thing'
 installed = ["true"]
 installed_pattern = '(?P<name>)(?P<version>)'
 index = "http://127.0.0.1:9"

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from llm_sandbox_mcp.errors import InvalidArgument
-from llm_sandbox_mcp.server.content import executed
+from llm_sandbox_mcp.server.content import structured
 from tests.hostile.conftest import Arena
 
 pytestmark = pytest.mark.anyio
@@ -24,7 +24,7 @@ PRINTED = {
 async def test_bytes_that_are_no_text_are_replaced_and_flagged(arena: Arena, data: bytes, replaced: bool) -> None:
     result = await arena.attack(f"import os\nfor stream in (1, 2): os.write(stream, {data!r})\nNone")
     assert result.status == "ok", result
-    shown = json.loads(executed(result).model_dump_json().encode())
+    shown = json.loads(structured(result).model_dump_json().encode())
     for name, output in (("stdout", result.stdout), ("stderr", result.stderr)):
         assert output.text == data.decode(errors="replace").replace("\0", "\N{REPLACEMENT CHARACTER}")
         assert output.replaced == replaced
@@ -40,7 +40,7 @@ async def test_code_that_is_no_text_is_an_error_of_its_own_at_most(arena: Arena,
     for code in CODE:
         result = await arena.attack(code, language=language, session_id=session)
         assert result.status in ("ok", "error") and result.session_state == "kept", (code, result)
-        json.loads(executed(result).model_dump_json().encode())
+        json.loads(structured(result).model_dump_json().encode())
         session = result.session_id
 
 

@@ -29,9 +29,9 @@ ASKED_AGAIN = {
 
 def kept(language: str, path: str) -> bool:
     """As the gateway asks: of a path, after the part that is the index's own."""
-    known = LANGUAGES[language].handler.libraries
-    assert known is not None
-    return re.compile(known.files).fullmatch(f"/mirror/{path}", len("/mirror/")) is not None
+    manager = LANGUAGES[language].handler.libraries
+    assert manager is not None
+    return re.compile(manager.files_pattern).fullmatch(f"/mirror/{path}", len("/mirror/")) is not None
 
 
 def test_every_package_manager_is_here() -> None:

@@ -18,7 +18,7 @@ BUILD = '[build]\ncompile = ["true"]\nrun = ["true"]\n'
 LIBRARIES = """
 [libraries]
 manager = "luarocks"
-name = '[a-z]+'
+name_pattern = '[a-z]+'
 install = ["true"]
 installed = ["true"]
 installed_pattern = '(?P<name>.+) (?P<version>.+)'
@@ -29,7 +29,13 @@ def write(root: Path, name: str = "lua", head: str = "", body: str = RUNNER, fol
     """A handler that is right but for what is given."""
     path = root / (folder or name) / "handler.toml"
     path.parent.mkdir(parents=True)
-    keys = {"name": f'"{name}"', "title": '"Lua"', "extension": '".lua"', "version": '["true"]', "stateful": "true"}
+    keys = {
+        "name": f'"{name}"',
+        "title": '"Lua"',
+        "extension": '".lua"',
+        "version_command": '["true"]',
+        "stateful": "true",
+    }
     lines = [f"{key} = {value}" for key, value in keys.items() if not head.startswith((f"{key} =", f"-{key}"))]
     path.write_text("\n".join([*lines, "" if head.startswith("-") else head, body]))
     return path
@@ -56,20 +62,20 @@ def test_a_folder_adds_a_language_to_those_that_come_along(tmp_path: Path) -> No
     ("head", "body", "key", "reason"),
     [
         ("-title", RUNNER, "title", "missing"),
-        ("-version", RUNNER, "version", "missing"),
+        ("-version_command", RUNNER, "version_command", "missing"),
         ("exten = '.l'", RUNNER, "exten", "no such key"),
         ("extension = 'lua'", RUNNER, "extension", "pattern"),
         ("name = 'L u a'", RUNNER, "name", "pattern"),
         ("aliases = ['LUA']", RUNNER, "aliases.0", "pattern"),
         ("stateful = 'perhaps'", RUNNER, "stateful", "bool"),
-        ("version = []", RUNNER, "version", "at least 1"),
-        ("version = 'lua -v'", RUNNER, "version", "must be a list"),
+        ("version_command = []", RUNNER, "version_command", "at least 1"),
+        ("version_command = 'lua -v'", RUNNER, "version_command", "must be a list"),
         ("", RUNNER + BUILD, "runner", "either"),
         ("", "", "runner", "either"),
         ("", "[runner]\nargs = ['true']\n", "runner.argv", "missing"),
         ("", "[runner]\nargv = ['true']\nshell = true\n", "runner.shell", "no such key"),
         ("", "[build]\ncompile = ['true']\n", "build.run", "missing"),
-        ("", RUNNER + LIBRARIES.replace("'[a-z]+'", "'[a-z'"), "libraries.name", "regular expression"),
+        ("", RUNNER + LIBRARIES.replace("'[a-z]+'", "'[a-z'"), "libraries.name_pattern", "regular expression"),
         ("", RUNNER + LIBRARIES.replace("(?P<version>", "("), "libraries.installed_pattern", "version"),
         ("", RUNNER + LIBRARIES + "default_index_pattern = 'x'", "libraries.default_index_pattern", "group"),
         ("", RUNNER + LIBRARIES.replace("manager", "manger"), "libraries.manager", "missing"),

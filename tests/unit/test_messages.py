@@ -5,7 +5,7 @@ import pytest
 from llm_sandbox_mcp.cli.words import OPTIONS
 from llm_sandbox_mcp.errors import CapacityReached, InvalidArgument, SandboxError, UnknownSession
 from llm_sandbox_mcp.messages import Message, Note, Step, worded
-from llm_sandbox_mcp.runs.requests import readable
+from llm_sandbox_mcp.runs.requests import checked_code
 from llm_sandbox_mcp.server.rest.words import REQUESTS
 from llm_sandbox_mcp.server.words import TOOLS
 
@@ -40,6 +40,6 @@ def test_a_program_reads_what_it_is_and_what_it_is_about() -> None:
     assert UnknownSession("x").code == "unknown_session"
     assert CapacityReached("x", 3).code == "capacity_reached"
     with pytest.raises(InvalidArgument) as raised:
-        readable("x" * 10, 9)
+        checked_code("x" * 10, 9)
     assert raised.value.code == "invalid_argument"
     assert raised.value.facts == {"size": 10, "limit": 9}

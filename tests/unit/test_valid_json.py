@@ -15,8 +15,8 @@ from llm_sandbox_mcp.messages import Note
 from llm_sandbox_mcp.results import Execution, Status
 from llm_sandbox_mcp.runs.execution import Outcome
 from llm_sandbox_mcp.runs.protocol import decode_report
-from llm_sandbox_mcp.runs.verdict import shown, told_of
-from llm_sandbox_mcp.server.content import contents, describe_run, executed, failure, success
+from llm_sandbox_mcp.runs.verdict import excerpt, told_of
+from llm_sandbox_mcp.server.content import contents, describe_run, failure, structured, success
 from llm_sandbox_mcp.server.rest.answers import answered, ran
 
 ANY_TEXT = st.text(st.characters(exclude_categories=())) | st.sampled_from(
@@ -83,8 +83,8 @@ def test_a_run_is_told_in_valid_json_over_every_way(
     execution = Execution(
         status,
         0,
-        shown(stdout, most),
-        shown(stderr, most),
+        excerpt(stdout, most),
+        excerpt(stderr, most),
         report.result if report is not None else None,
         1.0,
         "0" * 32,
@@ -93,7 +93,7 @@ def test_a_run_is_told_in_valid_json_over_every_way(
         tuple(Note("said", one_line(note)) for note in notes),
         told_of(outcome),
     )
-    answer = executed(execution)
+    answer = structured(execution)
     sent = said(success(describe_run(answer), answer))
     assert sent["structuredContent"]["status"] == status
     assert sent["structuredContent"]["stdout"] == execution.stdout.text

@@ -20,7 +20,7 @@ from ..room import Room
 from ..scanning import CLOSING
 from . import bubblewrap, landlock, probe
 from .cgroup_detect import detect
-from .launching import Launched, Launcher, launcher_gone, open_launcher
+from .launching import Launched, LauncherClient, launcher_gone, open_launcher
 from .sandbox import EmbeddedSandbox
 from .staging import Stage, write_stage
 from .uids import MOST
@@ -46,7 +46,7 @@ class EmbeddedBackend(Backend):
         self._scope = AsyncExitStack()
         self._ready = anyio.Event()
         self._failure: EngineUnavailable | None = None
-        self._launcher: Launcher | None = None
+        self._launcher: LauncherClient | None = None
         self._uids = itertools.count(secrets.randbelow(MOST))
         self._landlock = landlock.version()
         self._closing = anyio.CapacityLimiter(CLOSING)
@@ -149,16 +149,16 @@ class EmbeddedBackend(Backend):
             failures = 0 if started else failures + 1
         raise EngineUnavailable("the launcher of sandboxes does not start; see the server's log")
 
-    async def _follow(self, launcher: Launcher) -> None:
+    async def _follow(self, launcher: LauncherClient) -> None:
         await launcher.serve()
         if self._launcher is launcher:
             # It has ended, and its sandboxes with it: from now on who asks for one waits for the next launcher.
             self._ready = anyio.Event()
 
-    def _held(self, launcher: Launcher | None) -> Check:
+    def _held(self, launcher: LauncherClient | None) -> Check:
         return self._surroundings.held(probe.limits(launcher))
 
-    async def _engine(self) -> Launcher:
+    async def _engine(self) -> LauncherClient:
         await self._ready.wait()
         if self._failure is not None:
             raise self._failure
@@ -166,7 +166,7 @@ class EmbeddedBackend(Backend):
             raise launcher_gone()
         return self._launcher
 
-    async def _await_start(self, launcher: Launcher, sandbox: EmbeddedSandbox, launched: Launched) -> None:
+    async def _await_start(self, launcher: LauncherClient, sandbox: EmbeddedSandbox, launched: Launched) -> None:
         with anyio.move_on_after(_START) as deadline:
             await sandbox.up.wait()
             if sandbox.alive:
@@ -180,7 +180,9 @@ class EmbeddedBackend(Backend):
             f"the sandbox did not start: {launched.log or 'no reason given'}; `llm-sandbox-mcp doctor` tells more"
         )
 
-    async def _connect(self, launcher: Launcher, sandbox: EmbeddedSandbox, launched: Launched, uid: int | None) -> None:
+    async def _connect(
+        self, launcher: LauncherClient, sandbox: EmbeddedSandbox, launched: Launched, uid: int | None
+    ) -> None:
         with anyio.move_on_after(_START):
             if await launcher.connect(sandbox.id, shutil.which(self._slirp) or self._slirp, uid, sandbox.namespace):
                 return
@@ -192,7 +194,7 @@ class EmbeddedBackend(Backend):
             "`llm-sandbox-mcp doctor` tells more"
         )
 
-    def _command(self, launcher: Launcher, policy: Policy) -> list[str]:
+    def _command(self, launcher: LauncherClient, policy: Policy) -> list[str]:
         stage = Stage(launcher.places["stage"])
         mounts = bubblewrap.Mounts(
             etc=stage.etc,
@@ -227,7 +229,7 @@ def open_embedded(bwrap: str, slirp4netns: str, surroundings: Surroundings) -> E
     return EmbeddedBackend(bwrap, slirp, surroundings)
 
 
-async def _end(launcher: Launcher, name: str, launched: Launched | None) -> None:
+async def _end(launcher: LauncherClient, name: str, launched: Launched | None) -> None:
     if launched is not None and not launched.exited.is_set():
         await launcher.kill(name)
         await launched.exited.wait()

@@ -34,7 +34,7 @@ class Launched:
     log: str = ""
     """The last words of bubblewrap, once it exited."""
     counts: Usage = field(default_factory=Usage)
-    """What `Launcher.usage` gave at the end."""
+    """What `LauncherClient.usage` gave at the end."""
     counters: Counters | None = None
     """Those of its control group, where there is one."""
     killed: bool = False
@@ -48,7 +48,7 @@ class Launched:
         self.exited.set()
 
 
-class Launcher:
+class LauncherClient:
     """One launcher process."""
 
     def __init__(self, control: socket.socket) -> None:
@@ -195,10 +195,10 @@ class Launcher:
 
 
 @asynccontextmanager
-async def open_launcher() -> AsyncIterator[Launcher]:
+async def open_launcher() -> AsyncIterator[LauncherClient]:
     """Starts a launcher that lives as long as the scope; its end is shielded and bounded."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    launcher = Launcher(ours)
+    launcher = LauncherClient(ours)
     try:
         with theirs, anyio.CancelScope(shield=True):
             # Shielded: a start that is given up half way would leave a process that nobody knows.

@@ -14,7 +14,7 @@ from .. import system_calls
 from ..base import Check, halves
 from . import connecting, landlock, terminals
 from .bubblewrap import system
-from .launching import Launcher
+from .launching import LauncherClient
 
 INTERPRETER = "/usr/bin/python3"
 """Runs PID 1 of every sandbox; it must be below /usr, which sandboxes see."""
@@ -34,7 +34,7 @@ def obstacle(bwrap: str) -> str | None:
     return next((f"{check.detail}; {check.fix}" for check in _essentials(bwrap) if check.state == "missing"), None)
 
 
-async def checks(bwrap: str, launcher: Launcher | None) -> list[Check]:
+async def checks(bwrap: str, launcher: LauncherClient | None) -> list[Check]:
     """Each layer of isolation, and whether it is on."""
     rows = [*await anyio.to_thread.run_sync(_essentials, bwrap), _landlock()]
     if launcher is not None:
@@ -42,7 +42,7 @@ async def checks(bwrap: str, launcher: Launcher | None) -> list[Check]:
     return rows
 
 
-def limits(launcher: Launcher | None) -> Check:
+def limits(launcher: LauncherClient | None) -> Check:
     """Whether limits hold for all processes of a sandbox together, and which do not."""
     if launcher is None:
         return Check("limits", "degraded", "the launcher did not start", "see the rows above")
@@ -179,7 +179,7 @@ def _landlock() -> Check:
     return Check("Landlock", "ok", f"version {abi}: only the folders that are meant for code, as the mounts say too")
 
 
-def _uids(launcher: Launcher) -> Check:
+def _uids(launcher: LauncherClient) -> Check:
     if launcher.uids:
         lent = f", of {len(launcher.uids)} that /etc/subuid lends uid {os.geteuid()}" if os.geteuid() else ""
         return Check("user of the machine", "ok", f"each sandbox has an unprivileged uid of its own{lent}")
@@ -188,7 +188,7 @@ def _uids(launcher: Launcher) -> Check:
     return Check("user of the machine", "degraded", shared, step)
 
 
-def _terminals(launcher: Launcher) -> Check:
+def _terminals(launcher: LauncherClient) -> Check:
     if launcher.own_terminals:
         return Check("pseudo-terminals", "ok", f"each sandbox has {terminals.MOST} pseudo-terminals of its own")
     fix = "start the server as root, or let its user make user namespaces"

@@ -44,12 +44,13 @@ async def test_uv_is_preferred_and_then_nothing_else_is_looked_for() -> None:
 
 @pytest.mark.parametrize("programs", [(), ("/usr/local/bin/uv",), ("/usr/local/bin/python",)])
 async def test_pip_takes_its_place_with_what_holds_for_both(programs: tuple[str, ...]) -> None:
-    known = await chosen(Has("python3", "pip3", *programs))
+    pip = await chosen(Has("python3", "pip3", *programs))
     first = PYTHON.language.handler.libraries
     assert first is not None
-    assert known.manager == "pip"
-    assert known.install == first.otherwise[0].install != first.install
-    assert (known.name, known.files, known.installed_pattern) == (first.name, first.files, first.installed_pattern)
+    assert pip.manager == "pip"
+    assert pip.install == first.alternatives[0].install != first.install
+    assert (pip.name_pattern, pip.files_pattern) == (first.name_pattern, first.files_pattern)
+    assert pip.installed_pattern == first.installed_pattern
 
 
 async def test_where_neither_is_both_are_named() -> None:

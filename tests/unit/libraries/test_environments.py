@@ -56,7 +56,7 @@ def language(environment: bool = True, libraries: Libraries | None = None) -> La
         name="python",
         title="Python",
         extension=".py",
-        version=("python3", "--version"),
+        version_command=("python3", "--version"),
         stateful=True,
         runner=Runner(argv=("python3",)),
         environment=Environment(manager="uv", python=sys.executable) if environment else None,
@@ -283,7 +283,7 @@ async def test_uv_is_staged_by_many_at_once(cache: Path) -> None:
 def libraries(index: str = "", *command: str) -> Libraries:
     return Libraries(
         manager="uv",
-        name=".*",
+        name_pattern=".*",
         install=("true",),
         installed=("true",),
         installed_pattern="(?P<name>.+)=(?P<version>.+)",

@@ -14,7 +14,7 @@ from llm_sandbox_mcp.policy import Policy
 from llm_sandbox_mcp.results import Status
 from llm_sandbox_mcp.runs.execution import Ending, Outcome
 from llm_sandbox_mcp.runs.protocol import Report
-from llm_sandbox_mcp.runs.verdict import notes_of, shown, status_of
+from llm_sandbox_mcp.runs.verdict import excerpt, notes_of, status_of
 
 POLICY = Policy(
     memory=1 << 20,
@@ -97,7 +97,7 @@ GAP = re.compile(r"\n\[\.\.\. [^\n]* left out \.\.\.\]\n")
 
 @given(st.binary(max_size=300) | st.text(max_size=100).map(str.encode), st.integers(1, 400))
 def test_what_fits_is_shown_whole_and_of_the_rest_head_and_tail(data: bytes, limit: int) -> None:
-    output = shown(data, limit)
+    output = excerpt(data, limit)
     if len(data) <= limit:
         assert output.omitted == 0
         assert output.text == data.decode(errors="replace").replace("\0", "\ufffd")
@@ -109,7 +109,7 @@ def test_what_fits_is_shown_whole_and_of_the_rest_head_and_tail(data: bytes, lim
 @given(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=200), st.integers(1, 300))
 def test_cuts_fall_between_characters_and_omitted_is_exact(text: str, limit: int) -> None:
     data = text.encode()
-    output = shown(data, limit)
+    output = excerpt(data, limit)
     assert not output.replaced
     if output.omitted:
         head, tail = next((output.text[: m.start()], output.text[m.end() :]) for m in GAP.finditer(output.text))
@@ -118,10 +118,10 @@ def test_cuts_fall_between_characters_and_omitted_is_exact(text: str, limit: int
 
 
 def test_bytes_that_are_no_text_are_replaced_and_said_so() -> None:
-    assert shown(b"a\xffb\0c", 100).text == "a\ufffdb\ufffdc"
-    assert shown(b"a\xffb", 100).replaced
-    assert shown(b"a\0b", 100).replaced
-    assert not shown("é\ufffd".encode(), 100).replaced
-    assert shown(b"a\xffb\0c", 100).raw == b"a\xffb\0c"
-    cut = shown(b"\xff" * 100, 10)
+    assert excerpt(b"a\xffb\0c", 100).text == "a\ufffdb\ufffdc"
+    assert excerpt(b"a\xffb", 100).replaced
+    assert excerpt(b"a\0b", 100).replaced
+    assert not excerpt("é\ufffd".encode(), 100).replaced
+    assert excerpt(b"a\xffb\0c", 100).raw == b"a\xffb\0c"
+    cut = excerpt(b"\xff" * 100, 10)
     assert cut.raw is not None and cut.raw.decode(errors="replace") == cut.text
