@@ -1,4 +1,4 @@
-"""Adapters to the engines that make sandboxes, a module for each; those of other packages are found by entry point."""
+"""Adapters to the engines that make sandboxes, one module each; backends of other packages are entry points."""
 
 import importlib
 import importlib.metadata
@@ -22,34 +22,34 @@ BACKENDS = {
     "podman": "llm_sandbox_mcp.backends.podman",
     "kubernetes": "llm_sandbox_mcp.backends.kubernetes",
 }
-"""Those that come along, each with its module."""
+"""The included backends, each with its module."""
 
 GROUP = "llm_sandbox_mcp.backends"
-"""The entry points of other packages' backends: their names, and modules as those above."""
+"""The entry point group for backends of other packages: each entry point has a name and a module as above."""
 
 AUTO = "auto"
 _CANDIDATES = ("embedded", "docker", "podman")
-"""`auto` takes the first of them that works."""
+"""`auto` uses the first of these backends that works."""
 
 
 class Engine(Protocol):
-    """What the module of a backend has; imported where the profile names it, and to be cheap to import."""
+    """What the module of a backend defines. It is imported only if the profile names it; importing it must be cheap."""
 
     @property
     def Settings(self) -> "type[Settings]":  # noqa: N802 - it is a class
-        """What the backend reads of the profile."""
+        """The part of the profile that the backend reads."""
 
     def create(self, settings: Any, surroundings: "Surroundings") -> "Backend":
-        """Makes the backend of its own settings, with the packages that it needs; no engine is asked anything yet."""
+        """Creates the backend from its own settings and imports the packages it needs; does not call the engine yet."""
 
 
 def candidates(name: str) -> tuple[str, ...]:
-    """The backends that one of this name comes to: itself, or those that are looked at."""
+    """The backends that a name can resolve to: the named one, or for `auto` all that are tried."""
     return _CANDIDATES if name == AUTO else (name,)
 
 
 def engine(name: str) -> Engine:
-    """The module of a backend; `ProfileError` for a name that none has, or where it lacks a package."""
+    """The module of a backend; `ProfileError` if no backend has this name or a package that it needs is missing."""
     with _packages(name):
         if name in BACKENDS:
             return importlib.import_module(BACKENDS[name])
@@ -63,7 +63,7 @@ def _outside(name: str) -> Engine:
     outside = importlib.metadata.entry_points(group=GROUP)
     if name not in outside.names:
         known = ", ".join((AUTO, *BACKENDS, *sorted(outside.names)))
-        raise ProfileError(f"no such backend: {name!r}; there are: {known}")
+        raise ProfileError(f"no such backend: {name!r}; available: {known}")
     try:
         module: Engine = outside[name].load()
     except ModuleNotFoundError:
@@ -73,12 +73,12 @@ def _outside(name: str) -> Engine:
         raise ProfileError(f"{outside[name].value} cannot be imported: {said}; update its package") from error
     settings, create = getattr(module, "Settings", None), getattr(module, "create", None)
     if not (isinstance(settings, type) and issubclass(settings, Settings) and callable(create)):
-        raise ProfileError(f"{outside[name].value} lacks Settings or create; update its package")
+        raise ProfileError(f"{outside[name].value} has no valid Settings or create; update its package")
     return module
 
 
 def open_backend(profile: "Profile", surroundings: "Surroundings") -> "Backend":
-    """The backend that the profile names, to be entered as an async context manager."""
+    """The backend that the profile names; enter it as an async context manager."""
     libraries = {name: section.libraries for name, section in profile.languages.items()}
     surroundings = replace(
         surroundings,
@@ -106,4 +106,4 @@ def _packages(name: str) -> Iterator[None]:
         yield
     except ModuleNotFoundError as error:
         step = f"pip install 'llm-sandbox-mcp[{name}]'" if name in BACKENDS else f"pip install {error.name}"
-        raise MissingPackage(f"backend.name: {name} needs the package {error.name}: {step}") from error
+        raise MissingPackage(f"backend.name: {name} needs the package {error.name}; run: {step}") from error

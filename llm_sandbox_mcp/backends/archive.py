@@ -13,13 +13,13 @@ _MODE = 0o644
 _EXECUTABLE_MODE = 0o755
 _FOLDER_MODE = 0o755
 END = b"\0" * (2 * _BLOCK)
-"""What ends an archive."""
+"""The end of an archive."""
 
 
 def header(path: str, size: int, *, executable: bool = False) -> bytes:
     """The header of one regular file, after those of its folders.
 
-    The folders are named so that `tar` replaces a symbolic link that stands in the way instead of following it.
+    The archive contains the folders so that `tar` replaces a symbolic link in the path instead of following it.
     """
     blocks = b""
     for folder in reversed(PurePosixPath(path).parents):
@@ -33,13 +33,13 @@ def header(path: str, size: int, *, executable: bool = False) -> bytes:
 
 
 def padding(size: int) -> bytes:
-    """What fills the last block of a file of that size."""
+    """The padding that fills the last block of a file of that size."""
     return b"\0" * (-size % _BLOCK)
 
 
 @dataclass(slots=True)
 class Member:
-    """A file that an archive contains, and its content as far as the limit."""
+    """A file in an archive, with its content unless it is over the reader's limit."""
 
     name: str
     size: int
@@ -47,9 +47,9 @@ class Member:
 
 
 class ArchiveReader:
-    """Takes a tar stream in any portions and gives its regular files; all else in it is dropped.
+    """Takes a tar stream in chunks of any size and yields its regular files; everything else in it is dropped.
 
-    `limit` bounds the content kept of each file; of a larger one nothing is kept, and its `content` stays empty.
+    `limit` is the most bytes of one file that are kept; the `content` of a larger file stays empty.
     """
 
     def __init__(self, limit: int) -> None:
@@ -63,7 +63,7 @@ class ArchiveReader:
         self.malformed = False
 
     def feed(self, data: bytes) -> Iterator[Member]:
-        """Takes the next bytes; gives the files that are whole now, and those over the limit once they begin."""
+        """Takes the next bytes; yields the files that are now complete, and a file over the limit once it begins."""
         self._held += data
         while not self.malformed:
             if self._left or self._pad:
@@ -106,7 +106,7 @@ class ArchiveReader:
         )
         self._pad = -self._left % _BLOCK
         if regular and self._member is not None and (not size or size > self._limit):
-            # Too large is known now; its content may never end.
+            # An empty file is complete. A file that is too large is yielded now, because its content may never end.
             yield self._member
             self._member = None
 

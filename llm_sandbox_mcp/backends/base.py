@@ -1,4 +1,4 @@
-"""What a backend is: it makes sandboxes on one engine; all that can be derived from `spawn` is derived here, once."""
+"""The interface of a backend, which makes sandboxes on one engine; what can be built on `spawn` is built here, once."""
 
 import signal
 from abc import ABC, abstractmethod
@@ -21,10 +21,10 @@ from .listing import LIST, MISSING, Files, read_list
 from .room import Room, open_files
 
 OWN_ENTRIES = 1
-"""Of a folder that is a file system of its own: itself."""
+"""Entries that a file system counts although it is empty: its root folder."""
 
 _COMMAND_OUTPUT = 1 << 20
-"""Bytes kept of what a tool of ours prints inside a sandbox; the rest is dropped."""
+"""Bytes kept of the output of one of our own tools inside a sandbox; the rest is dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +35,10 @@ class Check:
     state: Literal["ok", "degraded", "missing"]
     detail: str
     fix: str = ""
-    """The command or the step that fixes it."""
+    """The command or step that fixes it."""
 
     def must_not_be_missing(self) -> None:
-        """Raises `EngineUnavailable` with it where it is."""
+        """Raises `EngineUnavailable` with the detail and the fix if the state is `missing`."""
         if self.state == "missing":
             raise EngineUnavailable(f"{self.detail}; {self.fix}")
 
@@ -48,31 +48,31 @@ class Surroundings:
     """What a server gives a backend to work with."""
 
     runtime: Path
-    """The server's own, gone with it; its name is the server's id."""
+    """The server's own runtime folder, removed when the server ends; the folder's name is the server's id."""
     handlers: Mapping[str, Path]
     """The handler folder of each language."""
     environments: Path
     tools: Path
     environ: Mapping[str, str] = field(default_factory=dict)
-    """What the server's own environment says of engines; none of it reaches a sandbox."""
+    """The server's own environment variables, which configure engines; none of them reaches a sandbox."""
     libraries: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """What the profile has prepared for each language, for images that are built."""
+    """The libraries that the profile prepares for each language; images that are built contain them."""
     open_network: bool = False
-    """Whether policies will want the network that the engine itself has."""
+    """Whether policies will use the network that the engine itself has."""
     policy: Policy | None = None
-    """The widest that a sandbox will have, where that is known."""
+    """The widest policy that a sandbox will have, if it is known."""
     require_limits: bool = False
-    """Whether no sandbox may be made where the engine does not hold it to each of its limits as a whole."""
+    """Whether no sandbox may be made unless the engine enforces every limit for the sandbox as a whole."""
 
     def held(self, limits: Check) -> Check:
-        """A backend's row about limits: `missing` where one does not hold and all have to."""
+        """A backend's row about limits: `missing` if one limit is not enforced but all are required."""
         if limits.state != "degraded" or not self.require_limits:
             return limits
         return replace(limits, state="missing", detail=f"backend.require_limits is set, and {limits.detail}")
 
 
 def halves(message: str) -> tuple[str, str]:
-    """An error's cause and its next step, which a semicolon divides; what a row of `doctor` has them for."""
+    """An error's cause and its next step, which a semicolon separates; for the detail and the fix of a `doctor` row."""
     cause, _, step = message.partition("; ")
     return cause, step
 
@@ -84,24 +84,24 @@ class Usage:
     oom_kills: int = 0
     pids_refused: int = 0
     cpu: float | None = None
-    """Seconds of processor time of all its processes; None where nobody counts them together."""
+    """Seconds of processor time of all its processes; None if nothing counts them together."""
 
     def since(self, before: "Usage") -> "Usage":
-        """What came after an earlier count."""
+        """The difference to an earlier count."""
         cpu = None if self.cpu is None or before.cpu is None else self.cpu - before.cpu
         return Usage(self.oom_kills - before.oom_kills, self.pids_refused - before.pids_refused, cpu)
 
 
 @dataclass(frozen=True, slots=True)
 class Fullness:
-    """How full the folders are that code can write, seen without asking the code."""
+    """How full the folders are that code can write to; measured without the help of that code."""
 
     disk: bool = False
-    """Whether one of them has no room left."""
+    """Whether one of the folders has no space left."""
     entries: int = 0
-    """Files and folders in the one that has most; 0 where nobody counts them."""
+    """Files and folders in the folder that has most; 0 if nothing counts them."""
     large: bool = False
-    """Whether a file in one of them has all the bytes that one file may have."""
+    """Whether a file in one of the folders has reached the maximum size of one file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,8 @@ class Completed:
 class Process(AsyncResource):
     """A process in a sandbox: three byte streams, an end, and signals to its process group.
 
-    `stdout` and `stderr` end with `anyio.EndOfStream`; a cancelled `receive` or `wait` loses nothing. Closing kills.
+    `stdout` and `stderr` end with `anyio.EndOfStream`; a cancelled `receive` or `wait` loses nothing. `aclose` kills
+    the process.
     """
 
     stdin: ByteSendStream
@@ -130,17 +131,17 @@ class Process(AsyncResource):
     @property
     @abstractmethod
     def running(self) -> bool:
-        """Whether it has not ended, as far as is known without asking."""
+        """Whether it still runs, as far as is known without querying the engine."""
 
     @abstractmethod
     async def signal(self, number: signal.Signals) -> None:
-        """Sends a signal to the process group; nothing happens when it is gone already."""
+        """Sends a signal to the process group; does nothing if the group is gone already."""
 
     @abstractmethod
     async def settle(self) -> None:
-        """Returns once the signals sent so far have come, so that none of them meets what the process does next.
+        """Returns once all signals sent so far have arrived, so that none of them hits what the process does next.
 
-        Where nobody says so it returns too, after a moment.
+        If their arrival is not confirmed, it returns after a limited time all the same.
         """
 
     async def kill(self) -> None:
@@ -154,13 +155,13 @@ class Sandbox(ABC):
     id: str
     policy: Policy
     image: str
-    """What it was made of; empty where the engine has no images."""
+    """The image it was made from; empty if the engine has no images."""
     path: str = PATH
-    """Where programs are looked for in it."""
+    """The search path for programs in it."""
 
     @property
     def origin(self) -> str:
-        """Where its programs come from, in messages."""
+        """Where its programs come from; for messages."""
         return f"image {self.image}" if self.image else "/usr of this machine"
 
     @abstractmethod
@@ -169,30 +170,31 @@ class Sandbox(ABC):
     ) -> Process:
         """Starts a process; `env` is its whole environment.
 
-        `fed`: its input will be sent to its end and closed. How it ended is then told however early it does; of another
-        that ends while something is sent to it, that may be lost on the way from a distant engine.
+        `fed` promises that the caller sends all of the input and then closes it. The exit code is then reported however
+        early the process ends. Without `fed`, a remote engine may lose the exit code of a process that ends while input
+        is being sent to it.
         Raises `StartFailed` when the program cannot be started and `SandboxLost` when the sandbox is gone.
         """
 
     @abstractmethod
     def listen(self, port: int = 0) -> AbstractAsyncContextManager[Listener]:
-        """Listens on the sandbox's own loopback while the scope lasts; who accepts is all that the sandbox can reach.
+        """Listens on the sandbox's own loopback while the scope lasts; the sandbox can reach only what listens there.
 
-        At this port, or at any that is free. Raises `ListeningFailed` where the sandbox cannot listen, or another does
-        there, and `SandboxLost` when it is gone.
+        Uses the given port, or for 0 any free one. Raises `ListeningFailed` if the sandbox cannot listen or the port is
+        in use, and `SandboxLost` when the sandbox is gone.
         """
 
     @abstractmethod
     async def usage(self) -> Usage:
-        """The limits that were hit so far; in a bounded time those that are known, where it does not answer."""
+        """How often limits were hit so far. Bounded in time: if the sandbox does not answer, the last known counts."""
 
     @abstractmethod
     async def fullness(self, *, thorough: bool) -> Fullness:
-        """How full its folders are; with `thorough`, as after a run that failed, also what takes some time to find."""
+        """How full its folders are; `thorough`, for a run that failed, also finds what takes some time to find."""
 
     @abstractmethod
     async def kill(self) -> None:
-        """Ends every process of the sandbox; the sandbox is of no use afterwards."""
+        """Ends every process of the sandbox; the sandbox cannot be used afterwards."""
 
     @property
     @abstractmethod
@@ -200,24 +202,24 @@ class Sandbox(ABC):
         """Whether processes can still be started in it."""
 
     async def loss(self) -> SandboxLost | None:
-        """What ended it, where its engine tells; None otherwise. Takes seconds at most."""
+        """What ended it, if its engine reports that; None otherwise. Takes a few seconds at most."""
         return None
 
     async def list_files(self) -> Files:
-        """The regular files below the working directory, at most 10,000 entries looked at.
+        """The regular files below the working directory; checks at most 10,000 entries.
 
-        Hidden ones, those in `node_modules` and `__pycache__`, and names that are not UTF-8 do not count.
+        Leaves out hidden files, files in `node_modules` and `__pycache__`, and names that are not UTF-8.
         """
         return read_list((await self.run(["sh", "-c", LIST], {"PATH": self.path})).stdout)
 
     async def lacking(self, programs: Sequence[str], env: Mapping[str, str]) -> Sequence[str]:
-        """Which of these programs a process with this environment does not find there."""
+        """Which of these programs a process with this environment does not find in the sandbox."""
         return (await self.run(["sh", "-c", MISSING, "sh", *programs], env)).stdout.decode(errors="replace").split()
 
     async def run(
         self, argv: Sequence[str], env: Mapping[str, str], *, stdin: AsyncIterator[bytes] | None = None
     ) -> Completed:
-        """Runs a command to its end, its input fed and both its outputs drained at once, up to 1 MiB kept of each."""
+        """Runs a command until it ends; sends its input and reads both outputs at once, and keeps 1 MiB of each."""
         outputs = bytearray(), bytearray()
         async with await self.spawn(argv, env, fed=True) as process:
             async with open_tasks() as tasks:
@@ -229,7 +231,7 @@ class Sandbox(ABC):
 
 
 async def feed(stdin: ByteSendStream, chunks: AsyncIterator[bytes] | None) -> None:
-    """Writes all chunks and closes; a reader that went away ends it early."""
+    """Writes all chunks, then closes the stream; stops early when nobody reads any more."""
     try:
         if chunks is not None:
             async for chunk in chunks:
@@ -241,34 +243,34 @@ async def feed(stdin: ByteSendStream, chunks: AsyncIterator[bytes] | None) -> No
 
 
 async def drain(stream: ByteReceiveStream, kept: bytearray) -> None:
-    """Reads to the end, and keeps the first MiB."""
+    """Reads until EOF and keeps the first MiB."""
     async for chunk in stream:
         kept += chunk[: max(0, _COMMAND_OUTPUT - len(kept))]
 
 
 class Backend(ABC):
-    """Makes sandboxes on one engine; an async context manager in whose scope the engine's own resources live."""
+    """Makes sandboxes on one engine; an async context manager whose scope owns the engine's own resources."""
 
     name: str
     environment: str = ""
-    """The folder in which every image has an environment of its own; empty where the host prepares and mounts them."""
+    """The folder of the environment in every image; empty if the host prepares environments and mounts them."""
 
     images: Images | None = None
-    """What can be done about its images; None where the engine has none."""
+    """Operations on its images; None if the engine has no images."""
 
     async def chosen(self) -> "Backend":
-        """The backend that does the work, where another has to be chosen first; raises what `sandbox` would."""
+        """The backend that does the work: this one, or the one that `auto` chooses; raises the errors of `sandbox`."""
         return self
 
     def image_of(self, language: str) -> str:
-        """The image that sandboxes for a language are made of; empty where the engine has no images."""
+        """The image that sandboxes for a language are made from; empty if the engine has no images."""
         return ""
 
     @abstractmethod
     async def limits(self) -> Check:
-        """Whether each limit of a policy holds for all processes of a sandbox together, and which do not.
+        """Whether each limit of a policy holds for all processes of a sandbox together, and which limits do not.
 
-        Never raises for a missing engine; no sandbox is made where it is `missing`. A row of `probe` too.
+        Never raises for a missing engine. If the state is `missing`, no sandbox is made. `probe` contains this row too.
         """
 
     @abstractmethod
@@ -276,30 +278,30 @@ class Backend(ABC):
         """What works here, what is degraded and what is missing; never raises for a missing engine."""
 
     async def obstacle(self) -> str:
-        """Why no sandbox can be made here; empty where one can. Cheaper than `probe` where that does more."""
+        """Why no sandbox can be made here; empty if one can. Backends whose `probe` does more have a cheaper way."""
         missing = [check for check in await self.probe() if check.state == "missing"]
         return f"{missing[0].detail}; {missing[0].fix}" if missing else ""
 
     def room(self) -> Sequence[Room]:
-        """What bounds how many sandboxes there can be at once, beside the profile; never empty."""
+        """The resources that, next to the profile, bound how many sandboxes can exist at once; never empty."""
         return (open_files(),)
 
     @property
     def tightest(self) -> Room:
-        """That of which there is least."""
+        """The resource that allows the fewest sandboxes."""
         return min(self.room(), key=lambda room: room.sandboxes)
 
     @abstractmethod
     def sandbox(self, policy: Policy, image: str = "") -> AbstractAsyncContextManager[Sandbox]:
-        """Opens a sandbox that lives as long as the scope; `image` is one that `image_of` gave.
+        """Opens a sandbox that lives as long as the scope; `image` is one that `image_of` returned.
 
-        Raises `EngineUnavailable` or `StartFailed`; leaving the scope ends every process and frees everything, shielded
-        and bounded.
+        Raises `EngineUnavailable` or `StartFailed`. Leaving the scope ends every process and frees everything; this is
+        shielded from cancellation and bounded in time.
         """
 
     @abstractmethod
     async def sweep(self) -> int:
-        """Removes what servers that are gone left behind, and returns how many things that were."""
+        """Removes what servers that are gone left behind; returns the number of things removed."""
 
     @abstractmethod
     async def __aenter__(self) -> "Backend": ...

@@ -1,4 +1,4 @@
-"""The backend `auto`: the first engine that works here, looked for when one is first needed."""
+"""The backend `auto`: the first engine that works here, chosen when an engine is first needed."""
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -16,18 +16,18 @@ from .room import Room
 AUTO = "auto"
 
 _HELP = (
-    "one of these helps: apt-get install bubblewrap; systemctl start docker; systemctl start podman.socket "
-    "(`llm-sandbox-mcp doctor` tells more)"
+    "run one of: apt-get install bubblewrap; systemctl start docker; systemctl start podman.socket "
+    "(`llm-sandbox-mcp doctor` shows details)"
 )
 
 
 class Chosen(Backend):
-    """Hands everything on to the first of several backends that works; while none does, it looks again each time."""
+    """Forwards everything to the first of several backends that works; while none does, each call tries them again."""
 
     name = AUTO
 
     def __init__(self, candidates: Mapping[str, Callable[[], Backend]], prefer: str) -> None:
-        """`prefer` is opened with this one, so that its engine starts at once; the others when it comes to them."""
+        """`prefer` is opened together with this one, so that its engine starts at once; others only when tried."""
         self._candidates = candidates
         self._prefer = prefer
         self._open: dict[str, Backend] = {}
@@ -40,7 +40,7 @@ class Chosen(Backend):
         self._scope = open_tasks()
         self._tasks: TaskGroup = await self._scope.__aenter__()
         try:
-            # What is wrong with it is told when it comes to choosing.
+            # An error is reported later, when a backend is chosen.
             with suppress(SandboxError):
                 await self._opened(self._prefer)
         except BaseException:
@@ -79,7 +79,7 @@ class Chosen(Backend):
             choice = await self.chosen()
         except EngineUnavailable:
             return [Check(name, "missing", *halves(reason)) for name, reason in self._reasons.items()]
-        others = [f"not {name}: {reason}" for name, reason in self._reasons.items()]
+        others = [f"{name} does not work: {reason}" for name, reason in self._reasons.items()]
         return [Check("backend", "ok", "; ".join([f"{choice.name}, chosen by auto", *others])), *await choice.probe()]
 
     @asynccontextmanager
@@ -106,11 +106,11 @@ class Chosen(Backend):
 
     async def _opened(self, name: str) -> Backend:
         if name not in self._open:
-            self._open[name] = await self._tasks.start(self._hold, self._candidates[name])
+            self._open[name] = await self._tasks.start(self._keep_open, self._candidates[name])
         return self._open[name]
 
-    async def _hold(self, make: Callable[[], Backend], *, task_status: TaskStatus[Backend]) -> None:
-        """Keeps a backend open in a task of its own, since it is left in the task that entered it."""
+    async def _keep_open(self, make: Callable[[], Backend], *, task_status: TaskStatus[Backend]) -> None:
+        """Keeps a backend open in its own task: a backend must be left in the task that entered it."""
         async with make() as backend:
             task_status.started(backend)
             await self._done.wait()

@@ -1,4 +1,4 @@
-"""Copies into and out of a sandbox, by its own `tar` and `find`: they see what its code sees, and no more."""
+"""Copies into and out of a sandbox with the sandbox's own `tar` and `find`, which see only what its code sees."""
 
 import os
 import posixpath
@@ -17,15 +17,16 @@ from .layout import PATH, WORKDIR
 TakeMember = Callable[[Member], Awaitable[None]]
 
 _SUMMARY = "Exiting with failure status"
-"""In the line with which `tar` ends after it has said what went wrong."""
+"""Part of the last line of `tar`, which it prints after the actual error."""
 
 _CHANGED = 1
-"""How `tar` ends where a file changed while it was read, as one that is written to does; the archive is whole."""
+"""Exit code of `tar` if a file changed while it was read, for example because a process writes to it; the archive is
+complete."""
 
 _NOT_THERE = "No such file"
 
 _FORM = ("--format=gnu", "--hard-dereference")
-"""Of a file with two names, the second would come as a link."""
+"""Without the second option, the second name of a file with two names would be packed as a link."""
 
 COPY_SECONDS = 30.0
 """Longest time for one copy in or out."""
@@ -36,16 +37,16 @@ cd "$1" || exit
 folder=$2
 while [ "$folder" != "${folder%/*}" ]; do
   folder=${folder%/*}
-  [ ! -f "$folder" ] || [ -L "$folder" ] || { echo 'a part of it is a file' >&2; exit 1; }
+  [ ! -f "$folder" ] || [ -L "$folder" ] || { echo 'one of its parent folders is a file' >&2; exit 1; }
 done
 exec tar -x -f - --no-same-owner
 """
-"""Unpacks one file below a folder. `tar` alone would put it in the place of an empty folder, or a folder of its path
-in the place of a file, and so lose what was there."""
+"""Unpacks one file below a folder. `tar` alone would replace an empty folder by the file, or a file by a folder of the
+path, and so lose what was there."""
 
 
 async def empty(sandbox: Sandbox, folder: str) -> None:
-    """Removes what is below a folder; no symbolic link is followed."""
+    """Removes everything below a folder; follows no symbolic link."""
     with _in_time("emptying a folder"):
         await sandbox.run(("find", folder, "-mindepth", "1", "-delete"), {"PATH": PATH})
 
@@ -53,7 +54,7 @@ async def empty(sandbox: Sandbox, folder: str) -> None:
 async def copy_in(
     sandbox: Sandbox, path: str, size: int, content: AsyncIterator[bytes], *, executable: bool = False
 ) -> None:
-    """Writes one file below the working directory, its folders made as needed; no symbolic link is followed.
+    """Writes one file below the working directory and makes missing folders; follows no symbolic link.
 
     Raises `BadPath` with the reason when it cannot be written, such as a full disk.
     """
@@ -70,7 +71,7 @@ async def copy_in(
 
 
 async def make_folder(sandbox: Sandbox, path: str) -> None:
-    """Makes a folder below the working directory, and those of its path, unless it is there; else as `copy_in`."""
+    """Makes a folder below the working directory with missing parents, unless it exists; raises as `copy_in` does."""
     with _in_time():
         done = await sandbox.run(("mkdir", "-p", "--", f"{WORKDIR}/{path}"), {"PATH": PATH})
     await _check_written(sandbox, path, done)
@@ -86,10 +87,10 @@ async def _check_written(sandbox: Sandbox, path: str, done: Completed) -> None:
 
 
 async def pack(sandbox: Sandbox, path: str) -> bytes:
-    """A file, or a folder with all that is in it, as a tar archive that begins with its name; `path` is absolute.
+    """A file, or a folder with all its contents, as a tar archive that begins with its name; `path` is absolute.
 
-    Raises `UnknownFile` where there is none, and `BadPath` for what cannot be read, and for an archive of more than
-    twice the bytes that the disk holds: the rest would be holes, of which there could be any.
+    Raises `UnknownFile` if it does not exist, and `BadPath` if it cannot be read or the archive is larger than twice
+    `policy.disk`. The disk cannot hold so much data: the rest would be holes of sparse files, which have no bound.
     """
     folder, name = posixpath.split(path)
     limit = 2 * sandbox.policy.disk
@@ -103,19 +104,20 @@ async def pack(sandbox: Sandbox, path: str) -> bytes:
                 archive += chunk
                 if len(archive) > limit:
                     most = f"{format_size(limit)}, twice limits.disk of the profile"
-                    raise BadPath(f"path {quoted(path)} has more than {most}; copy parts of it")
+                    raise BadPath(f"path {quoted(path)} has more than {most}; copy its parts separately")
             exit_code = await process.wait()
     if exit_code > _CHANGED:
         reason = _first_line(bytes(errors))
         kind = UnknownFile if _NOT_THERE in reason else BadPath
-        raise kind(f"path {quoted(path)} cannot be read: {reason}; run code to list what is there")
+        raise kind(f"path {quoted(path)} cannot be read: {reason}; run code to list the files")
     return bytes(archive)
 
 
 async def copy_out(sandbox: Sandbox, folder: str, names: Sequence[str], limit: int, take: TakeMember) -> None:
-    """Gives each regular file below a folder to `take`; of one over `limit` bytes only name and size.
+    """Passes each named regular file below a folder to `take`; a file over `limit` bytes has no content.
 
-    What is not there, or not a regular file, is left out: the archive comes from inside and promises nothing.
+    Names that do not exist or are not regular files are left out. The archive comes from inside the sandbox and cannot
+    be trusted.
     """
     left = list(names)
     with _in_time():
@@ -124,10 +126,10 @@ async def copy_out(sandbox: Sandbox, folder: str, names: Sequence[str], limit: i
 
 
 async def _copy_out_some(sandbox: Sandbox, folder: str, names: list[str], limit: int, take: TakeMember) -> list[str]:
-    """Copies up to the first file that is too large, and gives the names that are left."""
+    """Copies up to and including the first file that is too large; returns the names that are left."""
     argv = ("tar", "-c", "-f", "-", *_FORM, "--no-recursion", "-C", folder, "--null", "-T", "-")
     reader = ArchiveReader(limit)
-    # All files together fit the disk; a stream of more is zeros of sparse files, of which there could be any.
+    # All files together fit on the disk; a longer stream is the zeros of sparse files, which have no bound.
     budget = 2 * sandbox.policy.disk
     async with await sandbox.spawn(argv, {"PATH": PATH}, fed=True) as process, open_tasks() as tasks:
         tasks.start_soon(drain, process.stderr, bytearray())
@@ -137,7 +139,8 @@ async def _copy_out_some(sandbox: Sandbox, folder: str, names: list[str], limit:
                 await take(member)
                 if member.size > limit:
                     tasks.cancel_scope.cancel()
-                    # Not read to its end, which may be holes: from one that was not asked for, nothing follows.
+                    # The rest of it, which may be holes, is not read. If the name was not requested, nothing can be
+                    # concluded from it, so the copy ends.
                     return names[names.index(member.name) + 1 :] if member.name in names else []
             budget -= len(chunk)
             if reader.malformed or budget < 0:
@@ -152,11 +155,13 @@ async def _once(data: bytes) -> AsyncIterator[bytes]:
 
 @contextmanager
 def _in_time(what: str = "copying") -> Iterator[None]:
-    """Bounds what tools of ours do: code that runs in the sandbox can stop them, or write in their name for ever."""
+    """Bounds the time of our own tools: code that runs in the sandbox can stop them, or write forever in their name."""
     with anyio.move_on_after(COPY_SECONDS) as scope:
         yield
     if scope.cancelled_caught:
-        raise Unavailable(f"{what} took longer than {COPY_SECONDS:g} s; stop what runs in the session, or reset it")
+        raise Unavailable(
+            f"{what} took longer than {COPY_SECONDS:g} s; stop the code that runs in the session, or reset the session"
+        )
 
 
 def _first_line(text: bytes) -> str:

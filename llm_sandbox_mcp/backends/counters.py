@@ -1,4 +1,4 @@
-"""How often a control group ran into its limits, read from outside. Imports `os` only: the launcher starts at once."""
+"""How often a control group ran into its limits, read from outside. Imports only `os`: the launcher must start fast."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _LONGEST = 4096
-"""Bytes of a file of counters, with room to spare."""
+"""Bytes to read of a counter file; more than any of them has."""
 
 
 class Counters:
-    """The counters of one group, by descriptors that stay open: every run reads them twice."""
+    """The counters of one group, read through descriptors that stay open: every run reads them twice."""
 
     def __init__(self, version: int, by_controller: Mapping[str, str]) -> None:
-        """Takes the group's directory for each controller; OSError when there is a directory and its file is not."""
+        """Takes the group's directory for each controller; OSError if a directory has no such counter file."""
         oom = "memory.events" if version == 2 else "memory.oom_control"
         self._memory = self._pids = self._cpu = -1
-        # Version 2 counts in every group, whichever controllers that has.
+        # Version 2 counts CPU time in every group, whichever controllers the group has.
         cpu = next(iter(by_controller.values()), None) if version == 2 else by_controller.get("cpuacct")
         try:
             self._memory = _open(by_controller.get("memory"), oom)
@@ -30,7 +30,7 @@ class Counters:
             raise
 
     def oom_kills(self) -> int:
-        """How many processes the kernel has killed for want of memory; OSError when the group is gone."""
+        """How many processes the kernel has killed because memory ran out; OSError when the group is gone."""
         return _count(self._memory, b"oom_kill")
 
     def pids_refused(self) -> int:
@@ -38,15 +38,15 @@ class Counters:
         return _count(self._pids, b"max")
 
     def cpu(self) -> float | None:
-        """Seconds of processor time so far; None where it is not counted, OSError when the group is gone."""
+        """Seconds of processor time so far; None if it is not counted, OSError when the group is gone."""
         if self._cpu < 0:
             return None
         text = os.pread(self._cpu, _LONGEST, 0)
-        # Version 1 has one number, of nanoseconds.
+        # Version 1 has a single number, in nanoseconds.
         return int(text) / 1e9 if text[:1].isdigit() else _value(text, b"usage_usec") / 1e6
 
     def close(self) -> None:
-        """Lets go of the files; nothing counts afterwards."""
+        """Closes the files; all counts are 0 or None afterwards."""
         for descriptor in (self._memory, self._pids, self._cpu):
             if descriptor >= 0:
                 os.close(descriptor)
@@ -58,12 +58,12 @@ def _open(directory: str | None, file: str) -> int:
 
 
 def _count(descriptor: int, key: bytes) -> int:
-    """The number beside a key; 0 where there is no such controller."""
+    """The number after a key; 0 if the group does not have the controller."""
     return 0 if descriptor < 0 else _value(os.pread(descriptor, _LONGEST, 0), key)
 
 
 def _value(text: bytes, key: bytes) -> int:
-    """The number beside a key; 0 where an older kernel has no such line."""
+    """The number after a key; 0 if an older kernel has no such line."""
     for line in text.splitlines():
         name, _, value = line.partition(b" ")
         if name == key:

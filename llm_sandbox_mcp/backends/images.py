@@ -1,4 +1,4 @@
-"""What can be done about the images of an engine that has them."""
+"""Operations on images, for engines that have images."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -9,12 +9,12 @@ if TYPE_CHECKING:
     from .base import Sandbox
 
 OnLine = Callable[[str], None]
-"""Takes a line of progress; called in a worker thread."""
+"""Receives a line of progress; called in a worker thread."""
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """An image that a session was committed to."""
+    """An image that was committed from a session."""
 
     image: str
     size: int
@@ -22,35 +22,35 @@ class Template:
 
 
 class Images(ABC):
-    """The images of one engine that sandboxes are made of."""
+    """The images of one engine that sandboxes are made from."""
 
     @abstractmethod
     async def build(self, language: str, on_line: OnLine, *, base: str = "", network: str = "") -> None:
-        """Builds the image of a language, on another base where one is given; `StartFailed` with the last lines."""
+        """Builds the image of a language, on another base if one is given; `StartFailed` with the last output lines."""
 
     @abstractmethod
     async def pull(self, language: str, on_line: OnLine) -> None:
-        """Fetches the image of a language; `StartFailed` when it cannot be had."""
+        """Pulls the image of a language; `StartFailed` when it cannot be pulled."""
 
     @abstractmethod
     async def size(self, language: str) -> int | None:
-        """How many bytes the image of a language has; None when it is not there."""
+        """Bytes of the image of a language; None if the image does not exist."""
 
     @abstractmethod
     async def prepare(self, language: str, on_line: OnLine) -> None:
-        """Sees to it that the image of a language is there, as the profile says; `StartFailed` when it cannot be."""
+        """Makes the image of a language available in the way that the profile says; `StartFailed` if that fails."""
 
     @abstractmethod
     async def commit(self, sandbox: "Sandbox", image: str) -> str:
-        """Makes a template of what a sandbox has in its folders, in the place of one of that name; returns its name.
+        """Makes a template from the contents of a sandbox's folders and returns its name; replaces an older template.
 
-        Raises `InvalidArgument` for a name that no image can have, or that another image has, `CapacityReached` where
-        the profile allows no more of them, and `StartFailed`.
+        Raises `InvalidArgument` if the name is not a valid image name or belongs to an image that is not a template,
+        `CapacityReached` if the profile allows no more templates, and `StartFailed`.
         """
 
     @abstractmethod
     async def templates(self) -> list[Template]:
-        """The templates that are there, by name."""
+        """The existing templates, by name."""
 
     @property
     @abstractmethod
@@ -59,4 +59,4 @@ class Images(ABC):
 
     @abstractmethod
     async def remove(self, image: str) -> None:
-        """Removes a template; `InvalidArgument` for what is none, `StartFailed` for one that is in use."""
+        """Removes a template; `InvalidArgument` if it is not a template, `StartFailed` if it is in use."""

@@ -1,18 +1,18 @@
-"""Where things are in every sandbox of every backend."""
+"""The paths in every sandbox, the same for every backend."""
 
 WORKDIR = "/sandbox"
-"""Where code starts and where its files are."""
+"""The working directory: code starts here, and its files are here."""
 
 HOME = "/home"
-"""Writable, and not where the code's own files are."""
+"""The home directory; writable, and separate from the code's own files."""
 
 FIGURES = f"{HOME}/figures"
 LIBRARIES = f"{HOME}/libraries"
-"""Where runners write figures, and where each language's libraries are installed, in a folder of its own."""
+"""Where runners write figures, and where libraries are installed, with one folder per language."""
 
 HANDLERS = "/opt/handlers"
 ENVIRONMENTS = "/opt/environments"
 TOOLS = "/opt/tools"
-"""Where a sandbox sees the handler folders, the prepared environments and our own tools, read-only."""
+"""Where a sandbox sees the handler folders, the prepared environments and our own tools; all read-only."""
 
 PATH = "/usr/local/bin:/usr/bin:/bin"

@@ -1,4 +1,4 @@
-"""The few calls of the C library that Python has no functions for, each an OSError where the kernel refuses it."""
+"""The few C library calls that Python has no functions for; each raises OSError when the kernel refuses it."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def unshare(what: int) -> None:
-    """Gives this process a namespace of its own, of the kinds that are named."""
+    """Moves this process into new namespaces of its own, of the given kinds (CLONE_NEW* flags)."""
     _check(_libc.unshare(what))
 
 
 def setns(namespace: int, kind: int) -> None:
-    """Puts this process into a namespace, by its descriptor."""
+    """Moves this process into the namespace that a descriptor refers to."""
     _check(_libc.setns(namespace, kind))
 
 
 def owner_of(namespace: int) -> int:
-    """A descriptor of the user namespace that a namespace belongs to."""
+    """A descriptor of the user namespace that owns a namespace."""
     return fcntl.ioctl(namespace, _NS_GET_USERNS)
 
 
 def mount(source: str, place: str, kind: str | None, flags: int, options: str = "") -> None:
-    """Mounts a file system, a folder, or changes what is mounted, as mount(2) says."""
+    """Mounts a file system or a folder, or changes a mount; see mount(2)."""
     named = kind.encode() if kind is not None else None
     _check(_libc.mount(source.encode(), place.encode(), named, flags, options.encode() or None))
 
 
 def own_mounts() -> None:
-    """Gives this process mounts of its own: what it mounts from now on is seen by it and what it starts alone."""
+    """Gives this process its own mounts: only it and the processes it starts see what it mounts from now on."""
     unshare(CLONE_NEWNS)
     mount("none", "/", None, MS_REC | MS_PRIVATE)
 

@@ -1,4 +1,4 @@
-"""What listens inside a sandbox and is accepted outside: all that a sandbox without a network can reach."""
+"""Listeners inside a sandbox whose connections are accepted outside: all that a sandbox without network can reach."""
 
 import errno
 import os
@@ -14,28 +14,29 @@ from ..readiness import readable
 from ..sockets import RawStream
 
 PROXY_PORT = 3128
-"""Where a sandbox finds the proxy, if its policy grants it hosts; each sandbox has a loopback of its own."""
+"""The port of the proxy in a sandbox whose policy allows hosts; each sandbox has its own loopback."""
 
 
 def port_refused(port: int, reason: int) -> ListeningFailed:
-    """What is raised where a sandbox's own port cannot be had, for a reason of errno."""
-    step = "end what listens there, or use a new session" if reason == errno.EADDRINUSE else "use a new session"
-    return ListeningFailed(f"port {port} of the sandbox cannot be listened at: {os.strerror(reason)}; {step}")
+    """The error to raise when the sandbox cannot listen on a port; `reason` is an errno."""
+    in_use = reason == errno.EADDRINUSE
+    step = "stop the program that listens there, or use a new session" if in_use else "use a new session"
+    return ListeningFailed(f"the sandbox cannot listen on port {port}: {os.strerror(reason)}; {step}")
 
 
 class Listener(ABC):
-    """Connections to one port of the sandbox's own 127.0.0.1; it belongs to the scope that opened it."""
+    """Accepts connections to one port of the sandbox's own 127.0.0.1; belongs to the scope that opened it."""
 
     port: int
 
     @abstractmethod
     async def accept(self) -> ByteStream:
-        """The next connection; `OSError` when one was lost before it was accepted, and others may follow."""
+        """The next connection; `OSError` if a connection was lost before it was accepted. Others may follow."""
 
 
 @asynccontextmanager
 async def listen_on(listening: socket.socket) -> AsyncIterator[Listener]:
-    """A socket that listens already, closed with the scope."""
+    """A listener on a socket that listens already; the scope closes the socket."""
     with listening:
         listening.setblocking(False)
         yield _OnSocket(listening)

@@ -1,4 +1,4 @@
-"""What bounds how many sandboxes there can be at once, beside the profile: what this machine has of what they take."""
+"""How many sandboxes this machine has resources for; this bounds their number at once in addition to the profile."""
 
 import os
 import resource
@@ -7,38 +7,38 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _OWN_FILES = 32
-"""Open files of a server that has no sandbox and no client; 25 and a few more were counted."""
+"""Open files of a server that has no sandbox and no client; a little over 25 were counted."""
 _CONNECTIONS = 32
-"""Connections of clients that a server may have at the least."""
+"""The least number of client connections that a server can have."""
 _FILES_FOR_EACH = 8
-"""Where more files may be open, there is a connection for each of so many."""
+"""One client connection is allowed for each so many open files, if that is more than `_CONNECTIONS`."""
 _FILES = 16
 """Open files of the server for each sandbox with one live kernel that runs code."""
 _PROCESSES = 16
-"""Processes and threads of a sandbox with one live kernel: Node has most."""
+"""Processes and threads of a sandbox with one live kernel; Node needs the most."""
 _MEMORY = 32 << 20
-"""Bytes that a sandbox with one live kernel takes at the least."""
+"""The least bytes of memory that a sandbox with one live kernel takes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """How many sandboxes fit, by one of the things that they take, each taking as much as one that does little."""
+    """How many sandboxes fit by one resource, if each takes as much as a sandbox that does little."""
 
     of: str
     sandboxes: int
     step: str
-    """What makes room for more."""
+    """How to make room for more."""
 
 
 def open_files() -> Room:
-    """By the open files of this process."""
+    """The room given by the limit on open files of this process."""
     most, hard = _limits_of_files()
     step = f"ulimit -n {hard}" if most < hard else f"raise the hard limit of open files, which is {hard}"
     return Room("open files", max(0, most - _OWN_FILES - connections()) // _FILES, step)
 
 
 def connections() -> int:
-    """How many connections of clients a server may have at once and still open the files that its sandboxes need."""
+    """How many client connections a server can have at once and still open the files that its sandboxes need."""
     return max(_CONNECTIONS, _limits_of_files()[0] // _FILES_FOR_EACH)
 
 
@@ -50,16 +50,17 @@ def _limits_of_files() -> tuple[int, int]:
 
 
 def processes(proc: Path = Path("/proc")) -> Room:
-    """By the processes and threads that the kernel, and this user, may have."""
+    """The room given by the kernel's and this user's limits on processes and threads."""
     kernel = min(int((proc / "sys/kernel" / name).read_text()) for name in ("pid_max", "threads-max"))
     own, _ = resource.getrlimit(resource.RLIMIT_NPROC)
     if os.geteuid() != 0 and own != resource.RLIM_INFINITY and own < kernel:
-        return Room("processes", own // _PROCESSES, f"raise the limit of this user's processes, which is {own}")
-    return Room("processes", kernel // _PROCESSES, "sysctl kernel.pid_max and kernel.threads-max")
+        return Room("processes", own // _PROCESSES, f"raise this user's limit on processes, which is {own}")
+    return Room("processes", kernel // _PROCESSES, "raise kernel.pid_max and kernel.threads-max with sysctl")
 
 
 def memory(proc: Path = Path("/proc")) -> Room:
-    """By the memory of the machine."""
+    """The room given by the memory of the machine."""
     line = next(line for line in (proc / "meminfo").read_text().splitlines() if line.startswith("MemTotal:"))
     total = int(line.split()[1]) << 10
-    return Room("memory", total // _MEMORY, "a machine with more, or an engine on several, such as Kubernetes")
+    step = "use a machine with more memory, or an engine that spans several machines, such as Kubernetes"
+    return Room("memory", total // _MEMORY, step)

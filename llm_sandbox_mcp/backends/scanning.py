@@ -1,4 +1,4 @@
-"""The files below the folders of a sandbox, read by descriptor from outside it."""
+"""Reads which files are below the folders of a sandbox, from outside and through descriptors."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -13,7 +13,7 @@ from ..policy import Policy
 from .base import OWN_ENTRIES, Fullness
 
 CLOSING = 2
-"""Threads of one backend that let go of folders; others wait."""
+"""How many threads of one backend close folders at once; others wait."""
 _ENTRIES = 10_000
 _DEPTH = 32
 _SKIPPED = frozenset(("node_modules", "__pycache__"))
@@ -24,26 +24,27 @@ T = TypeVar("T")
 
 
 class Folders:
-    """Folders of a sandbox, each a file system of its own, by descriptors of this process.
+    """Folders of a sandbox, each a separate file system, accessed through descriptors of this process.
 
-    What code can make long is done in worker threads.
+    Work that code in the sandbox can make slow is done in worker threads.
     """
 
     def __init__(self, descriptors: Iterable[int], closing: anyio.CapacityLimiter) -> None:
-        """Takes the descriptors over, the working directory's first; `closing` bounds the threads that close some."""
+        """Takes over the descriptors, the working directory's first; `closing` bounds the threads that close them."""
         self._descriptors = [*descriptors]
         self._closing = closing
 
     async def list_files(self, refused: list[str] | None = None, *, at_once: int = 0) -> dict[str, Stamp]:
-        """Path of each regular file in the first, and what differs once it is changed.
+        """Path of each regular file in the first folder, with numbers that differ after the file is changed.
 
-        That is of 10,000 entries and 32 levels at most.
+        Reads at most 10,000 entries and 32 levels.
 
-        `refused` is told of folders that this process may not look into. Where all is in memory, so many entries may be
-        looked at `at_once`: a worker thread takes as long to begin.
+        Folders that this process is not allowed to read are added to `refused`. If all files are in memory, up to
+        `at_once` entries are read in this thread: starting a worker thread takes as long.
 
-        Code may change the tree meanwhile. One component is opened at a time, below a descriptor and never through a
-        link: a path of several, resolved outside of the sandbox, could be led to the host's own files.
+        Code may change the tree meanwhile. So one path component is opened at a time, relative to a descriptor and
+        never through a link: a path of several components, resolved outside of the sandbox, could be redirected to the
+        host's own files.
         """
         refused = [] if refused is None else refused
         if at_once:
@@ -52,34 +53,34 @@ class Folders:
             if next(budget, None) is not None:
                 return found
             refused.clear()
-        return await self._beside(partial(_list_files, budget=iter(range(_ENTRIES)), refused=refused))
+        return await self._in_thread(partial(_list_files, budget=iter(range(_ENTRIES)), refused=refused))
 
     async def fullness(self, policy: Policy, *, thorough: bool) -> Fullness:
-        """How full they are; only where it is `thorough` are all files looked at."""
+        """How full the folders are; checks the files only if `thorough`."""
         states = [*map(os.fstatvfs, self._descriptors)]
-        # Where a file may be as large as its folder, a large one leaves no room.
+        # If one file may be as large as its folder, a file of that size shows as a full disk, so no search is needed.
         large = thorough and policy.file_size < policy.disk
         return Fullness(
             disk=any(state.f_bavail == 0 for state in states),
             entries=max((state.f_files - state.f_ffree - OWN_ENTRIES for state in states), default=0),
-            large=large and await self._beside(partial(_have_file_of, size=policy.largest_file)),
+            large=large and await self._in_thread(partial(_have_file_of, size=policy.largest_file)),
         )
 
     async def close(self) -> None:
-        """Lets go of them, however long that takes.
+        """Closes the descriptors, however long that takes.
 
-        Whoever is the last to let go of a folder in memory frees all that is in it: seconds, where files are many.
+        Closing the last reference to a folder in memory frees all its contents, which takes seconds for many files.
         """
         descriptors, self._descriptors = self._descriptors, []
         if descriptors:
-            # Shielded, as all that is to be closed.
+            # Shielded: everything must be closed.
             with anyio.CancelScope(shield=True):
                 await anyio.to_thread.run_sync(_close, descriptors, limiter=self._closing)
 
-    async def _beside(self, look: Callable[[list[int]], T]) -> T:
-        """What a look in a worker thread finds, by descriptors of its own, for the sandbox may be closed meanwhile."""
+    async def _in_thread(self, look: Callable[[list[int]], T]) -> T:
+        """Runs `look` in a worker thread, on copies of the descriptors because the sandbox may be closed meanwhile."""
         own: list[int] = []
-        with suppress(OSError):  # no more can be open: less is seen
+        with suppress(OSError):  # the limit on open files is reached: fewer folders are read
             own += map(os.dup, self._descriptors)
 
         def work() -> T:
@@ -88,7 +89,7 @@ class Folders:
             finally:
                 _close(own)
 
-        # Shielded, for where it is cancelled before it begins nobody would close them.
+        # Shielded: if it were cancelled before the thread begins, nothing would close the copies.
         with anyio.CancelScope(shield=True):
             found = await anyio.to_thread.run_sync(work)
         return found
@@ -104,7 +105,7 @@ def _list_files(folders: Sequence[int], budget: Iterator[int], refused: list[str
 
 
 def _have_file_of(folders: Sequence[int], size: int) -> bool:
-    """Whether a file of so many bytes is in one of them, hidden or not."""
+    """Whether one of the folders contains a file, hidden or not, of at least `size` bytes."""
     return any(
         length >= size
         for folder in folders
@@ -122,14 +123,14 @@ def _walk(
     depth: int = _DEPTH,
     hidden: bool = False,
 ) -> Iterator[tuple[str, tuple[int, int, int, int]]]:
-    """The files below a folder, among as many entries as the budget has; `refused` gets what may not be looked into."""
+    """The files below a folder, within a budget of entries; adds folders that may not be read to `refused`."""
     try:
         opened = os.open(name, _OPEN, dir_fd=parent)
     except PermissionError:
         refused.append(prefix)
         return
     except OSError:
-        return  # gone, or a link by now
+        return  # removed meanwhile, or replaced by a link
     try:
         folders = []
         with os.scandir(opened) as entries:

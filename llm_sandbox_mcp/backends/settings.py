@@ -1,4 +1,4 @@
-"""What one engine reads of the profile."""
+"""The part of the profile that one engine reads."""
 
 from collections.abc import Mapping
 
@@ -6,8 +6,8 @@ from ..toml_model import Section
 
 
 class Settings(Section):
-    """The tables of the profile that are about one engine: each field is a table of its name."""
+    """The tables of the profile for one engine: each field is the table of the same name."""
 
     def languages(self) -> Mapping[str, str]:
-        """The names of languages that stand in it, by their keys in the profile."""
+        """The names of languages in these tables, by their keys in the profile."""
         return {}

@@ -1,8 +1,8 @@
 """The system calls that code in a sandbox may make, as a BPF program for seccomp.
 
-A deny list: namespaces, capabilities and control groups do the confining, and this takes away the parts of the kernel
-that ordinary programs do without and that escapes are made of (mounts, namespaces, other processes' memory, keys, BPF,
-rare socket families, modules loaded on demand). What is newer than this list is refused as unknown.
+This is a deny list. Namespaces, capabilities and control groups confine the code; the filter removes the parts of the
+kernel that ordinary programs do not need and that escapes use (mounts, namespaces, other processes' memory, keys, BPF,
+rare socket families, modules loaded on demand). Calls that are newer than this list are refused as unknown.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import struct
 # in struct seccomp_data. Both machines are little-endian, so the low half of an argument comes first.
 _AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 PRCTL = {"x86_64": 157, "aarch64": 167}
-"""The number of the call by which a process sets a filter, on each machine that there is one for."""
+"""The number of `prctl`, the call by which a process sets a filter, on each supported machine."""
 
 _NUMBER_AT, _ARCH_AT, _ARGUMENTS_AT = 0, 4, 16
 
@@ -23,30 +23,31 @@ _LOAD, _AND, _RETURN, _GOTO = 0x20, 0x54, 0x06, 0x05
 _EQUAL, _GREATER, _ANY_BIT = 0x15, 0x25, 0x45
 
 _NEWEST = 469
-"""The newest call judged here (file_setattr, Linux 6.17). Later ones answer ENOSYS, which programs that probe expect.
+"""The newest call in these lists (file_setattr, Linux 6.17). Later calls return ENOSYS, which programs that probe for
+them expect.
 
-On x86_64 the same comparison refuses the whole x32 table: its numbers carry bit 30, and before Linux 5.4 512-547 reach
-its handlers without that bit."""
+On x86_64 the same comparison refuses the whole x32 table: its numbers have bit 30 set, and before Linux 5.4 the numbers
+512-547 reach its handlers without that bit."""
 
-# Each call: its number on x86_64 and on aarch64; None where the machine never had it. From 424 on the two are the same.
+# Each call: its number on x86_64 and on aarch64; None if the machine never had it. From 424 on, both are the same.
 _Numbers = dict[str, tuple[int | None, int | None]]
 
 UNKNOWN: _Numbers = {
-    # C libraries fall back to clone, whose flags a filter can read; clone3 takes them behind a pointer.
+    # C libraries fall back to clone. A filter can read the flags of clone, but clone3 takes them behind a pointer.
     "clone3": (435, 435),
-    # Every operation submitted to a ring bypasses this filter.
+    # Operations that are submitted to a ring bypass this filter.
     "io_uring_setup": (425, 425),
     "io_uring_enter": (426, 426),
     "io_uring_register": (427, 427),
     # Callers fall back to /proc/self/mountinfo.
     "statmount": (457, 457),
     "listmount": (458, 458),
-    # All users of the machine together have so many contexts; threads do as well.
+    # The machine has a limited number of contexts for all users together; programs can use threads instead.
     "io_setup": (206, 0),
-    # 16-bit segments: emulators only, many kernel faults.
+    # 16-bit segments: used only by emulators, and the source of many kernel bugs.
     "modify_ldt": (154, None),
 }
-"""Calls that answer ENOSYS, as on a kernel without them: programs probe for them and have another way."""
+"""Calls that return ENOSYS, as on a kernel without them: programs probe for them and have an alternative."""
 
 DENIED: _Numbers = {
     # The file system tree.
@@ -62,7 +63,7 @@ DENIED: _Numbers = {
     "fspick": (433, 433),
     "mount_setattr": (442, 442),
     "open_tree_attr": (467, 467),
-    # Files by inode number, whatever directory tree the sandbox sees.
+    # Access to files by inode number, also outside of the directory tree that the sandbox sees.
     "name_to_handle_at": (303, 264),
     "open_by_handle_at": (304, 265),
     "fanotify_init": (300, 262),
@@ -73,7 +74,7 @@ DENIED: _Numbers = {
     "acct": (163, 89),
     "lookup_dcookie": (212, 18),
     "nfsservctl": (180, 42),
-    # Namespaces: a new user namespace hands out the capabilities that most kernel escapes start from.
+    # Namespaces: a new user namespace grants the capabilities that most kernel escapes start from.
     "unshare": (272, 97),
     "setns": (308, 268),
     # Other processes.
@@ -84,11 +85,11 @@ DENIED: _Numbers = {
     "kcmp": (312, 272),
     "migrate_pages": (256, 238),
     "move_pages": (279, 239),
-    # Keyrings have no namespace: they belong to the uid.
+    # Keyrings have no namespace: they belong to a uid.
     "add_key": (248, 217),
     "request_key": (249, 218),
     "keyctl": (250, 219),
-    # Kernel interfaces that exploits are made with.
+    # Kernel interfaces that exploits use.
     "bpf": (321, 280),
     "userfaultfd": (323, 282),
     "perf_event_open": (298, 241),
@@ -112,7 +113,7 @@ DENIED: _Numbers = {
     "clock_settime": (227, 112),
     "clock_adjtime": (305, 266),
 }
-"""Calls that answer EPERM."""
+"""Calls that return EPERM."""
 
 INSPECTED: _Numbers = {
     "clone": (56, 220),
@@ -128,34 +129,36 @@ INSPECTED: _Numbers = {
     "socket": (41, 198),
     "socketpair": (53, 199),
 }
-"""Calls that are allowed or not by their arguments."""
+"""Calls that are allowed or refused depending on their arguments."""
 
-# NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET. CLONE_NEWTIME (0x80) is left out: in clone it is a bit of
-# the exit signal; only unshare and clone3 take it as a flag.
+# NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET. CLONE_NEWTIME (0x80) is left out: in clone that bit is part
+# of the exit signal; only unshare and clone3 take it as a flag.
 NEW_NAMESPACES = 0x7E020000
-# The first two put keystrokes into a terminal that the sandbox shares; the third loads kernel modules (line
-# disciplines): TIOCSTI, TIOCLINUX, TIOCSETD. The others load bridge and 8021q for whoever asks a socket, before the
-# kernel looks at rights (net/socket.c): SIOCGIFBR, SIOCSIFBR, SIOCGIFVLAN, SIOCSIFVLAN, and SIOCBRADDBR to SIOCBRDELIF.
+# The first two, TIOCSTI and TIOCLINUX, put keystrokes into a terminal that the sandbox shares. The third, TIOCSETD,
+# loads kernel modules (line disciplines). The others load the modules bridge and 8021q for any caller that has a
+# socket, before the kernel checks its rights (net/socket.c): SIOCGIFBR, SIOCSIFBR, SIOCGIFVLAN, SIOCSIFVLAN, and
+# SIOCBRADDBR to SIOCBRDELIF.
 REFUSED_REQUESTS = (0x5412, 0x541C, 0x5423, 0x8940, 0x8941, 0x8982, 0x8983, 0x89A0, 0x89A1, 0x89A2, 0x89A3)
 FILE_TYPE, DEVICES = 0o170000, (0o020000, 0o060000)
 PRIO_PROCESS, PRIO_PGRP, PRIO_USER = 0, 1, 2
 FIRST_PROCESS = 1
-"""It may have the user of the code. One that has to wait for all others does not end when it is killed."""
+"""PID 1 of the sandbox, which may run as the same user as the code. If the code lowers its priority so that it waits
+for all other processes, it does not end in time when it is killed."""
 AF_UNIX, INTERNET = 1, (2, 10)
 SOCK_TYPE_MASK, SOCK_STREAM, SOCK_DGRAM = 0xF, 1, 2
 ANY_PROTOCOL, TCP, UDP = 0, 6, 17
-# Turns a connection over to a kernel module (tls) that is loaded on demand.
+# Hands a connection over to a kernel module (tls) that is loaded on demand.
 TCP_ULP = 31
 
 
 def program(machine: str) -> bytes:
-    """The filter for `machine` (as `os.uname().machine` names it): an array of struct sock_filter, 8 bytes each.
+    """The filter for `machine` (a value of `os.uname().machine`): an array of struct sock_filter, 8 bytes each.
 
     ValueError for a machine that has no table here.
     """
     if machine not in _AUDIT_ARCH:
         raise ValueError(
-            f"no system call table for {machine!r}, only for {', '.join(_AUDIT_ARCH)}: "
+            f"there is no system call filter for {machine!r}, only for {', '.join(_AUDIT_ARCH)}; "
             "use a container backend on this machine"
         )
     column = list(_AUDIT_ARCH).index(machine)
@@ -189,10 +192,11 @@ def program(machine: str) -> bytes:
 def _inspect(code: _Assembler) -> None:
     """One block for each call of INSPECTED.
 
-    Only low halves of arguments are read. The kernel takes each of these as a 32-bit int or narrower, and clone, whose
-    flags are an unsigned long, keeps its low 32 bits (kernel/fork.c). To compare the high half as well would let a
-    caller past by setting a bit there that the kernel then drops (CVE-2019-10063). Flags are clone's first argument on
-    both machines; they differ only in the order of the last two.
+    Only the low halves of arguments are compared. The kernel takes each of these arguments as a 32-bit int or narrower,
+    and clone, whose flags are an unsigned long, uses only their low 32 bits (kernel/fork.c). If the high half were
+    compared as well, a caller could get past the filter by setting a bit there that the kernel then drops
+    (CVE-2019-10063). The flags are clone's first argument on both machines, which differ only in the order of its last
+    two arguments.
     """
     code.label("clone")
     code.load_argument(0)
@@ -215,18 +219,19 @@ def _inspect(code: _Assembler) -> None:
         code.test(_EQUAL, device, then="eperm")
     code.goto("allow")
 
-    # 0 is Linux as it comes, all ones only asks. The others switch address randomisation off or emulate other systems.
+    # 0 is standard Linux, and all ones only queries. The other values switch address randomisation off or emulate other
+    # systems.
     code.label("personality")
     code.load_argument(0)
     code.test(_EQUAL, 0, then="allow")
     code.test(_EQUAL, 0xFFFFFFFF, then="allow", otherwise="eperm")
 
-    # A process's own limits only: those of PID 1 are inherited by whatever the server starts later.
+    # Only a process's own limits: processes that the server starts later inherit the limits of PID 1.
     code.label("prlimit64")
     code.load_argument(0)
     code.test(_EQUAL, 0, then="allow", otherwise="eperm")
 
-    # A first process that waits for all others dies too late when it is ended; it is among its user's processes too.
+    # If the first process waits for all others, it ends too late when it is killed. PRIO_USER would include it as well.
     code.label("setpriority")
     code.load_argument(0)
     code.test(_EQUAL, PRIO_USER, then="eperm")
@@ -243,7 +248,8 @@ def _inspect(code: _Assembler) -> None:
     code.load_argument(2)
     code.test(_EQUAL, TCP_ULP, then="eperm", otherwise="allow")
 
-    # socketpair creates its sockets, and so loads the family's module, before it finds that the family has no pairs.
+    # socketpair creates its sockets, and so loads the family's module, before it finds that the family has no pairs. So
+    # it is restricted in the same way as socket.
     code.label("socket")
     code.label("socketpair")
     code.load_argument(0)
@@ -251,8 +257,8 @@ def _inspect(code: _Assembler) -> None:
     for family in INTERNET:
         code.test(_EQUAL, family, then="internet")
     code.goto("no family")
-    # TCP and UDP only: SCTP, DCCP, MPTCP, L2TP, ping sockets are modules and attack surface. Both type and protocol
-    # must fit, since protocol 0 with SOCK_SEQPACKET is SCTP. Go's runtime tries MPTCP and expects EPROTONOSUPPORT.
+    # TCP and UDP only: SCTP, DCCP, MPTCP, L2TP and ping sockets are modules and attack surface. Both type and protocol
+    # are checked, because protocol 0 with SOCK_SEQPACKET is SCTP. Go's runtime tries MPTCP and expects EPROTONOSUPPORT.
     code.label("internet")
     code.load_argument(2)
     code.test(_EQUAL, ANY_PROTOCOL, then="type")
@@ -294,7 +300,7 @@ class _Assembler:
         self._code.append((_RETURN, action, None, None))
 
     def assemble(self) -> bytes:
-        """BPF jumps forward only, and a test by at most 255 instructions: struct refuses what is outside."""
+        """BPF jumps only forward, and a test at most 255 instructions; `struct` raises an error for other distances."""
         assembled = bytearray()
         for position, (operation, value, then, otherwise) in enumerate(self._code):
             if operation == _GOTO:

@@ -85,7 +85,7 @@ def test_doctor_has_a_row_for_each_layer_of_the_readme(usual: dict[str, str]) ->
 def test_without_landlock_it_is_said_to_be_off_and_all_else_holds(usual: dict[str, str]) -> None:
     done = lacking(NO_LANDLOCK, "doctor")
     assert done.returncode == 0, done
-    assert re.search(r"\nLandlock +degraded +not in this kernel; the mounts alone say", done.stdout), done.stdout
+    assert re.search(r"\nLandlock +degraded +not in this kernel; only the mounts limit", done.stdout), done.stdout
     assert states(done.stdout) == {**usual, "Landlock": "degraded"}
     code = "ls /root /var /run 2>&1 | grep -c 'No such file'; touch /usr/x 2>&1 | grep -o 'Read-only file system'"
     ran = lacking(NO_LANDLOCK, "run", "--language", "bash", "-c", code)
@@ -108,7 +108,7 @@ def test_without_control_groups_they_are_said_to_be_off_and_code_runs_in_each_pr
     argv = ["unshare", "--mount", "sh", "-c", 'umount -R /sys/fs/cgroup && exec "$@"', "sh", *ARGV]
     done = _run([*argv, "doctor"])
     assert done.returncode == 0, done
-    assert re.search(r"\nlimits +degraded +they hold for single processes only", done.stdout), done.stdout
+    assert re.search(r"\nlimits +degraded +limits hold for single processes only", done.stdout), done.stdout
     assert _limits_of_a_process(argv, tmp_path) == ["65536", "20"]
 
 
@@ -118,9 +118,9 @@ def test_without_one_controller_its_limit_alone_is_that_of_each_process(tmp_path
     done = _run([*argv, "doctor"])
     assert done.returncode == 0, done
     missing = rf"\({controller}: there is no {controller} controller\)"
-    assert re.search(rf"\nlimits +degraded +some do not hold for all processes together {missing}", done.stdout), (
-        done.stdout
-    )
+    assert re.search(
+        rf"\nlimits +degraded +some limits do not hold for all processes together {missing}", done.stdout
+    ), done.stdout
     memory, processes = _limits_of_a_process(argv, tmp_path)
     assert (memory == "65536", processes == "20") == (controller == "memory", controller == "pids")
 
@@ -133,7 +133,8 @@ def test_where_all_limits_are_required_nothing_runs_without_one(tmp_path: Path) 
     ran = _run([*_without("pids"), *run])
     assert (ran.returncode, ran.stdout) == (2, ""), ran
     assert (
-        "backend.require_limits is set, and some do not hold for all processes together (pids: there is" in ran.stderr
+        "backend.require_limits is set, and some limits do not hold for all processes together (pids: there is"
+        in ran.stderr
     )
     done = _run([*_without("pids"), "doctor", "--profile", str(profile)])
     assert done.returncode == 1, done

@@ -57,4 +57,4 @@ def test_doctor_says_so(ordinary_packages: Path, folder: Path) -> None:
     done = command(ordinary_packages, folder, "doctor")
     (row,) = [line for line in done.stdout.splitlines() if line.startswith("limits ")]
     assert "degraded" in row
-    assert "they hold for single processes only" in row
+    assert "limits hold for single processes only" in row

@@ -67,7 +67,7 @@ def test_each_sandbox_has_one_of_those_that_are_lent(ordinary_packages: Path, fo
     found = sessions(ordinary_packages, folder, lent=True)
     assert found["uids"][:2] == [
         "ok",
-        f"each sandbox has an unprivileged uid of its own, of 65536 that /etc/subuid lends uid {ordinary.USER}",
+        f"each sandbox has its own unprivileged uid, one of 65536 that /etc/subuid lends to uid {ordinary.USER}",
     ]
     assert found["launcher"] == ordinary.USER
     assert len(found["sandboxes"]) >= 2
@@ -81,7 +81,7 @@ def test_without_them_all_are_the_servers_and_doctor_says_what_to_do(ordinary_pa
     state, detail, fix = found["uids"]
     assert state == "degraded"
     assert detail.startswith(
-        f"shared uid: the kernel counts sandboxes with the server, as those of uid {ordinary.USER}"
+        f"shared uid: the kernel counts the sandboxes and the server together, as uid {ordinary.USER}"
     )
     assert fix.startswith("sudo usermod --add-subuids")
     assert found["sandboxes"] == [ordinary.USER]
@@ -93,7 +93,7 @@ def test_where_they_may_not_be_used_it_goes_on_without(ordinary_packages: Path, 
     state, detail, fix = found["uids"]
     assert state == "degraded"
     assert "the uids in /etc/subuid cannot be used: newuidmap" in detail
-    assert fix.startswith("see whether `unshare --map-auto")
+    assert fix.startswith("check whether `unshare --map-auto")
     assert found["sandboxes"] == [ordinary.USER]
 
 

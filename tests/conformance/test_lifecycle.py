@@ -260,7 +260,7 @@ async def test_who_waits_for_a_sandbox_when_the_launcher_ends_is_told_so(
                 tasks.start_soon(ask)
                 await wait_all_tasks_blocked()
                 os.kill(launcher, signal.SIGKILL)
-    assert told == ["the launcher of sandboxes has just ended; try again"]
+    assert told == ["the sandbox launcher has just ended; try again"]
 
 
 @pytest.mark.parametrize("backend_name", ["embedded"])

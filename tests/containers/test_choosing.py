@@ -43,7 +43,7 @@ async def test_the_first_engine_that_works_is_taken(folder: Path, expected: str,
             assert done.result == str(expected != "embedded")
             (chosen,) = [check for check in await service.backend.probe() if check.name == "backend"]
             assert chosen.detail.startswith(f"{expected}, chosen by auto")
-            assert ("not embedded: " in chosen.detail) == (expected != "embedded")
+            assert ("embedded does not work: " in chosen.detail) == (expected != "embedded")
             assert await service.backend.sweep() == 0
 
 

@@ -113,7 +113,7 @@ def test_nothing_is_pulled_where_the_profile_says_never(engine: str, folder: Pat
     profile = profile_file(engine, address(engine), folder, containers=containers)
     said = refused("run", "--profile", str(profile), "--language", "bash", "-c", "echo on")
     assert f"{engine} at " in said and f"has no image 127.0.0.1:9/{NAME}" in said
-    assert said.endswith("; make it: llm-sandbox-mcp images build")
+    assert said.endswith("; build it: llm-sandbox-mcp images build")
 
 
 def test_a_template_is_listed_and_removed_and_nothing_else_is(images: Images, client: docker.DockerClient) -> None:

@@ -58,7 +58,7 @@ async def test_it_is_found_and_says_that_it_is_rootless(
         checks = {check.name: check for check in await backend.probe()}
     assert checks["podman"].state == "ok"
     assert checks["podman"].detail.endswith(f" at {service_of_a_user.address}")
-    assert checks["rootless"] == Check("rootless", "ok", "root of a container is an ordinary user of the machine")
+    assert checks["rootless"] == Check("rootless", "ok", "root in a container is an ordinary user on the machine")
     # An ordinary user has control groups of version 2 alone, and those only that were delegated, which none was.
     assert checks["limits"].state == "degraded"
 

@@ -191,7 +191,10 @@ async def refusal(profile: Profile, folder: Path) -> str:
 
 
 FIX = "see docker.ca, docker.cert and docker.key in the profile, or DOCKER_CERT_PATH"
-NO_TLS = "name docker.ca, docker.cert and docker.key in the profile, or set DOCKER_TLS_VERIFY and DOCKER_CERT_PATH"
+NO_TLS = (
+    "set docker.ca, docker.cert and docker.key in the profile, "
+    "or DOCKER_TLS_VERIFY and DOCKER_CERT_PATH in the environment"
+)
 
 WRONG: Mapping[str, tuple[Mapping[str, str], str, str]] = {
     "no certificate": ({"cert": "", "key": ""}, "TLS with docker .* fails: .*bad certificate", FIX),
@@ -205,7 +208,7 @@ WRONG: Mapping[str, tuple[Mapping[str, str], str, str]] = {
         "TLS with docker .* fails: certificate verify failed",
         FIX,
     ),
-    "no TLS": ({"ca": "", "cert": "", "key": ""}, "docker at .* speaks TLS alone", NO_TLS),
+    "no TLS": ({"ca": "", "cert": "", "key": ""}, "docker at .* accepts only TLS", NO_TLS),
     "a certificate without its key": ({"key": ""}, "the certificates for docker .* cannot be used", FIX),
     "a file that is not there": ({"ca": "/nonexistent/ca.pem"}, "docker at .*: no file /nonexistent/ca.pem", FIX),
 }

@@ -135,7 +135,7 @@ ROWS: Mapping[str, Sequence[Row]] = {
         copy("path", "name too long", "another path", path="x" * 300, content="x"),
         copy("path 'folder'", "it is a folder", "another path", path="folder", content="x"),
         copy("path 'empty'", "it is a folder", "another path", path="empty", content="x"),
-        copy("path 'kept/x/y'", "a part of it is a file", "another path", path="kept/x/y", content="x"),
+        copy("path 'kept/x/y'", "one of its parent folders is a file", "another path", path="kept/x/y", content="x"),
         *(copy("path", "no regular file", "list", path=path, direction="out") for path in ("folder", "none", "pipe")),
         copy("host_path", "files.roots", host_path="/etc/hostname"),
         copy("content", "host_path", "leave one of them out", content="x", host_path="/etc/hostname"),

@@ -30,7 +30,7 @@ def test_its_own_settings_are_read_and_checked(tmp_path: Path) -> None:
 
 
 def test_a_name_that_no_backend_has_is_refused_with_those_that_there_are() -> None:
-    with pytest.raises(ProfileError, match=r"backend\.name: .*'plane'; there are: auto, embedded, .*, plain$"):
+    with pytest.raises(ProfileError, match=r"backend\.name: .*'plane'; available: auto, embedded, .*, plain$"):
         load_profile(over={"backend": {"name": "plane"}})
 
 
@@ -55,7 +55,7 @@ def test_one_that_lacks_a_package_says_so(tmp_path: Path, monkeypatch: pytest.Mo
     (information / "entry_points.txt").write_text("[llm_sandbox_mcp.backends]\nother = other_backend\n")
     (tmp_path / "other_backend.py").write_text("import nowhere_to_be_found\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(MissingPackage, match="other needs the package nowhere_to_be_found: pip install"):
+    with pytest.raises(MissingPackage, match="other needs the package nowhere_to_be_found; run: pip install"):
         load_profile(over={"backend": {"name": "other"}})
 
 
@@ -67,8 +67,8 @@ def test_one_that_lacks_a_package_says_so(tmp_path: Path, monkeypatch: pytest.Mo
             r"odd_backend cannot be imported: RuntimeError: no\\nluck; update its package",
         ),
         ("def (", r"odd_backend cannot be imported: SyntaxError: .*; update its package"),
-        ("def create(): ...", "odd_backend lacks Settings or create; update its package"),
-        ("Settings = int\ndef create(): ...", "odd_backend lacks Settings or create; update its package"),
+        ("def create(): ...", "odd_backend has no valid Settings or create; update its package"),
+        ("Settings = int\ndef create(): ...", "odd_backend has no valid Settings or create; update its package"),
     ],
 )
 def test_a_module_that_is_no_backend_is_one_line(

@@ -1,4 +1,4 @@
-"""The engine Docker, through its `docker` package: control calls here, bytes over raw streams of our own."""
+"""The Docker engine, through the `docker` package: control calls here, bytes over our own raw streams."""
 
 import os
 import re
@@ -39,19 +39,19 @@ from .settings import Docker
 
 _CONNECTIONS = 32
 _NO_TLS = "an HTTP request to an HTTPS server"
-"""What the engine says where it was expected to speak without TLS."""
+"""Part of the engine's answer to a request without TLS if it requires TLS."""
 _MAPPED = ("name=userns", "name=rootless")
-_LIMITS = {"memory": "MemoryLimit", "processes": "PidsLimit", "processors": "CpuCfsQuota"}
+_LIMITS = {"memory": "MemoryLimit", "processes": "PidsLimit", "CPUs": "CpuCfsQuota"}
 
 
 class _Client(docker.APIClient):
-    """Obeys the address and the certificates that it is given, and no REQUESTS_CA_BUNDLE or proxy of this process."""
+    """Uses only the given address and certificates, and ignores REQUESTS_CA_BUNDLE and proxies of this process."""
 
     trust_env = property(lambda self: False, lambda self, value: None)
 
 
 class DockerEngine(Engine):
-    """One Docker engine at one address, with TLS where that is set up."""
+    """One Docker engine at one address, with TLS if certificates are given."""
 
     name = "docker"
 
@@ -60,7 +60,7 @@ class DockerEngine(Engine):
         secured: TLSConfig | None = None
         if address.certificates is not None:
             secured, self.tls = self._tls(address)
-        # The package would leave a socket open where nobody listens.
+        # Checks the address first: the package would leave a socket open if nothing listens there.
         self.connect().close()
         try:
             self._api: docker.APIClient = _Client(
@@ -75,8 +75,8 @@ class DockerEngine(Engine):
         except (DockerException, OSError, ValueError, TypeError, AttributeError) as error:
             if _NO_TLS in str(error):
                 raise EngineUnavailable(
-                    f"docker at {self.address} speaks TLS alone; name docker.ca, docker.cert and docker.key in the "
-                    "profile, or set DOCKER_TLS_VERIFY and DOCKER_CERT_PATH"
+                    f"docker at {self.address} accepts only TLS; set docker.ca, docker.cert and docker.key in the "
+                    "profile, or DOCKER_TLS_VERIFY and DOCKER_CERT_PATH in the environment"
                 ) from error
             raise self.unreachable(error) from error
         self._api.timeout = SECONDS
@@ -88,36 +88,36 @@ class DockerEngine(Engine):
         self._prefix = f"/v{self._api.api_version}"
 
     def _refuse_podman(self) -> None:
-        """Podman answers as Docker does and takes other options; `EngineUnavailable` that names its own backend."""
-        with self._edge("asking for its version"):
+        """Podman answers like Docker but takes other options; raises `EngineUnavailable` that names its own backend."""
+        with self._translate_errors("reading its version"):
             parts = self._api.version().get("Components") or ()
         if any("Podman" in part.get("Name", "") for part in parts):
             raise EngineUnavailable(
-                f'what answers at {self.address} is Podman; set backend.name = "podman" in the profile, '
-                "and podman.host where its own tools would not find it"
+                f'the service at {self.address} is Podman; set backend.name = "podman" in the profile, '
+                "and podman.host if Podman's own tools do not find it"
             )
 
     def version(self) -> str:
-        with self._edge("asking for its version"):
+        with self._translate_errors("reading its version"):
             return f"Docker {self._api.version()['Version']}"
 
     def limits(self) -> Check:
-        with self._edge("asking for its settings"):
+        with self._translate_errors("reading its settings"):
             return _limits(self._api.info())
 
     def checks(self) -> Iterator[Check]:
-        with self._edge("asking for its settings"):
+        with self._translate_errors("reading its settings"):
             info = self._api.info()
-        # Whatever its own profile is: every container brings ours.
+        # The engine's own profile does not matter: every container gets ours.
         if any("seccomp" in option for option in info.get("SecurityOptions") or ()):
-            yield Check("seccomp", "ok", "a profile of ours, stricter than the engine's")
+            yield Check("seccomp", "ok", "a stricter profile than the engine's own")
         else:
             yield Check(
-                "seccomp", "degraded", "the engine filters no system calls", "use one that is built with seccomp"
+                "seccomp", "degraded", "the engine filters no system calls", "use an engine that is built with seccomp"
             )
 
     def users(self) -> range:
-        with self._edge("asking for its settings"):
+        with self._translate_errors("reading its settings"):
             options = self._api.info().get("SecurityOptions") or ()
         return MAPPED_USERS if any(name in option for option in options for name in _MAPPED) else USERS
 
@@ -129,13 +129,13 @@ class DockerEngine(Engine):
             count = -1 if recipe.gpus == "all" else int(recipe.gpus)
             options["device_requests"] = [DeviceRequest(count=count, capabilities=[["gpu"]])]
         uid, _, gid = recipe.user.partition(":")
-        # An owner, for a mode alone would be that of the image's folder below.
+        # Names an owner as well: a mode alone would leave the owner of the image's folder below the mount.
         writable = f"rw,exec,nosuid,nodev,mode=0700,uid={uid},gid={gid}"
-        with self._edge(f"making a container of {recipe.image}", step=recipe.step):
+        with self._translate_errors(f"making a container of {recipe.image}", step=recipe.step):
             settings = self._api.create_host_config(
                 auto_remove=True,
                 cap_drop=["ALL"],
-                # The default is the machine's own where it has control groups of version 1.
+                # On a machine with cgroup v1 the default is the machine's own namespace.
                 cgroupns="private",
                 cpu_period=100_000,
                 cpu_quota=int(recipe.cpus * 100_000),
@@ -144,7 +144,7 @@ class DockerEngine(Engine):
                 log_config=LogConfig(type="none"),
                 mem_limit=recipe.memory,
                 memswap_limit=recipe.memory,
-                # Not as "binds", for which the engine makes a folder of root's where there is none.
+                # Not as "binds": for these the engine creates a missing source folder, owned by root.
                 mounts=[Mount(m.target, m.source, type="bind", read_only=not m.writable) for m in recipe.mounts],
                 network_mode="bridge" if recipe.network else "none",
                 pids_limit=recipe.pids,
@@ -174,22 +174,22 @@ class DockerEngine(Engine):
         return str(made["Id"])
 
     def start(self, container: str, recipe: Recipe) -> None:
-        with self._edge(f"starting a container of {recipe.image}", step=recipe.step):
+        with self._translate_errors(f"starting a container of {recipe.image}", step=recipe.step):
             self._api.start(container)
 
     def state(self, container: str) -> State:
-        with self._edge("looking at a container", lost=True):
+        with self._translate_errors("inspecting a container", lost=True):
             state = self._api.inspect_container(container)["State"]
         return State(bool(state["Running"]), int(state["Pid"]), str(state.get("Error") or ""))
 
     def remove(self, container: str) -> None:
-        with self._edge("removing a container"), suppress(NotFound):
+        with self._translate_errors("removing a container"), suppress(NotFound):
             try:
                 self._api.remove_container(container, force=True, v=True)
             except APIError as error:
                 if error.status_code != 409:
                     raise
-                # It is being removed already, which may fail as this may.
+                # It is being removed already. Wait for that, as it may fail just like this call.
                 self._api.wait(container, timeout=SECONDS, condition="removed")
 
     def attach_path(self, container: str) -> str:
@@ -199,22 +199,22 @@ class DockerEngine(Engine):
         return f"{self._prefix}/exec/{process}/start"
 
     def prepare(self, container: str, argv: Sequence[str], cwd: str, user: str) -> str:
-        with self._edge("starting a process", lost=True):
+        with self._translate_errors("starting a process", lost=True):
             made = self._api.exec_create(container, [*argv], stdin=True, user=user, workdir=cwd)
         return str(made["Id"])
 
     def exit_code(self, process: str) -> int | None:
-        with self._edge("looking at a process", lost=True):
+        with self._translate_errors("inspecting a process", lost=True):
             state = self._api.exec_inspect(process)
         return None if state["Running"] or state["ExitCode"] is None else int(state["ExitCode"])
 
     def find(self, label: str) -> list[Found]:
-        with self._edge("listing containers"):
+        with self._translate_errors("listing containers"):
             listed = self._api.containers(all=True, filters={"label": label})
         return [Found.read(entry) for entry in listed]
 
     def image(self, name: str) -> Stored | None:
-        with self._edge(f"looking for image {name}"):
+        with self._translate_errors(f"looking for image {name}"):
             try:
                 found = self._api.inspect_image(name)
             except ImageNotFound:
@@ -222,11 +222,11 @@ class DockerEngine(Engine):
         return _stored(found, found["Config"].get("Labels"))
 
     def images(self, label: str) -> list[Stored]:
-        with self._edge("listing images"):
+        with self._translate_errors("listing images"):
             return [_stored(found, found["Labels"]) for found in self._api.images(filters={"label": label})]
 
     def remove_image(self, name: str) -> None:
-        with self._edge(f"removing image {name}"):
+        with self._translate_errors(f"removing image {name}"):
             self._api.remove_image(name)
 
     def pull_path(self, image: str) -> str:
@@ -248,7 +248,7 @@ class DockerEngine(Engine):
         self._api.close()
 
     def _tls(self, address: Address) -> tuple[TLSConfig, ssl.SSLContext]:
-        """The certificates, for the package and for streams of our own."""
+        """The certificates, for the package and for our own streams."""
         files = address.certificates
         assert files is not None
         if missing := [path for path in (files.ca, files.cert, files.key) if path and not os.path.isfile(path)]:
@@ -271,10 +271,10 @@ class DockerEngine(Engine):
             ) from error
 
     @contextmanager
-    def _edge(self, doing: str, *, step: str = "", lost: bool = False) -> Iterator[None]:
-        """Turns the package's errors into ours; with `lost`, what is not there any more is a sandbox that is gone.
+    def _translate_errors(self, doing: str, *, step: str = "", lost: bool = False) -> Iterator[None]:
+        """Turns the package's errors into ours; with `lost`, a missing object means that the sandbox is gone.
 
-        `step` is the next one where the engine was asked and refused.
+        `step` is the next step in the message if the engine refuses the request.
         """
         try:
             yield
@@ -282,38 +282,38 @@ class DockerEngine(Engine):
             image = re.search(r"No such image: ([^\s\"]+)", str(error))
             raise ImageMissing(
                 f"{self.name} at {self.address} has no image {image[1] if image else doing.split()[-1]}; "
-                "make it: llm-sandbox-mcp images build"
+                "build it: llm-sandbox-mcp images build"
             ) from error
         except NotFound as error:
             if lost:
                 raise lost_sandbox() from error
             raise self.refused(doing, _reason(error), step) from error
         except APIError as error:
-            if lost and error.status_code == 409:  # it is there but has ended
+            if lost and error.status_code == 409:  # it still exists but has ended
                 raise lost_sandbox() from error
             raise self.refused(doing, _reason(error), step) from error
         except (DockerException, OSError, ValueError) as error:
-            # The package keeps a connection of each path it asked for; those to an engine that has ended serve nobody.
+            # The package keeps a connection for each path it requested; connections to an ended engine are useless.
             self._api.close()
             raise self.unreachable(error) from error
 
 
 def find_engine(settings: Docker, environ: Mapping[str, str]) -> DockerEngine:
-    """The engine that Docker's own tools would use."""
+    """The engine that the profile names, or else the one that Docker's own tools would use."""
     return DockerEngine(docker_address(settings, environ))
 
 
 def _limits(info: Mapping[str, Any]) -> Check:
     version = info.get("CgroupVersion", "1")
-    lacking = [name for name, key in _LIMITS.items() if not info.get(key)]
-    if lacking:
-        fix = "start the engine with these control groups, such as with systemd's delegation"
-        return Check("limits", "degraded", f"the engine does not limit {', '.join(lacking)}", fix)
-    return Check("limits", "ok", f"memory, processes and processors, by control groups of version {version}")
+    missing = [name for name, key in _LIMITS.items() if not info.get(key)]
+    if missing:
+        fix = "start the engine with these cgroup controllers, for example by systemd's Delegate=yes"
+        return Check("limits", "degraded", f"the engine does not limit {', '.join(missing)}", fix)
+    return Check("limits", "ok", f"memory, processes and CPUs are limited by control groups (cgroup v{version})")
 
 
 def _room(recipe: Recipe, folder: str) -> str:
-    """What of a file system in memory bounds a folder, as options of its mount."""
+    """The mount options that bound a folder in memory: its size and, if limited, its number of files."""
     inodes = f",nr_inodes={recipe.files[folder] + OWN_ENTRIES}" if folder in recipe.files else ""
     return f"size={recipe.folders[folder]}{inodes}"
 

@@ -1,4 +1,4 @@
-"""Where Docker is: what the profile says, else what its own tools go by."""
+"""Finds where Docker is: from the profile, else from the settings that Docker's own tools use."""
 
 import hashlib
 import os
@@ -43,7 +43,9 @@ def _context(folder: Path, name: str) -> Address:
     key = hashlib.sha256(name.encode()).hexdigest()
     endpoint = (read_settings(folder / "contexts/meta" / key / "meta.json").get("Endpoints") or {}).get("docker") or {}
     if not endpoint.get("Host"):
-        raise EngineUnavailable(f"docker has no context {name} in {folder}; `docker context ls` lists them")
+        raise EngineUnavailable(
+            f"docker has no context {name} in {folder}; run `docker context ls` to list the contexts"
+        )
     files = folder / "contexts/tls" / key / "docker"
     pems = [files / f"{part}.pem" for part in ("ca", "cert", "key")]
     there = [str(path) if path.is_file() else "" for path in pems]

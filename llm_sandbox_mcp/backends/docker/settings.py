@@ -1,11 +1,11 @@
-"""What the backend on Docker reads of the profile."""
+"""The part of the profile that the backend on Docker reads."""
 
 from ...toml_model import Section
 from ..containers.settings import ContainerSettings
 
 
 class Docker(Section):
-    """Where Docker is; empty means where its own tools find it."""
+    """Where Docker is; empty means where Docker's own tools find it."""
 
     host: str
     context: str
@@ -15,6 +15,6 @@ class Docker(Section):
 
 
 class Settings(ContainerSettings):
-    """What it reads of the profile."""
+    """The tables of the profile for Docker."""
 
     docker: Docker

@@ -7,7 +7,7 @@ __all__ = ["Settings", "create"]
 
 
 def create(settings: Settings, surroundings: Surroundings) -> Backend:
-    """The backend; raises `ProfileError` where the profile wants a network that cannot be had."""
+    """The backend; raises `ProfileError` if the profile needs a network that is not available."""
     from .backend import open_embedded
 
     return open_embedded(settings.embedded.bwrap, settings.embedded.slirp4netns, surroundings)

@@ -26,20 +26,20 @@ from .staging import Stage, write_stage
 from .uids import MOST
 
 _START = 20.0
-"""Seconds for a sandbox to come up; 15 ms on an idle machine."""
+"""Seconds for a sandbox to come up, which takes 15 ms on an idle machine."""
 _FAILURES = 3
-"""Launchers that end before they are ready, one after the other, until there are no more."""
+"""After so many launchers in a row that end before they are ready, no further one is started."""
 _END = 2.0
-"""Seconds for a sandbox to be gone; the launcher goes on trying after that."""
+"""Seconds for a sandbox to be gone; after that, the launcher keeps trying to end it."""
 
 
 class EmbeddedBackend(Backend):
-    """Sandboxes on bubblewrap; they see the handlers, environments and tools of the host read-only."""
+    """Sandboxes on bubblewrap; they see the handlers, environments and tools of the host, all read-only."""
 
     name = "embedded"
 
     def __init__(self, bwrap: str, slirp: str, surroundings: Surroundings) -> None:
-        """`slirp` is the program that opens networks; empty where no policy will want that."""
+        """`slirp` is the program that opens networks; empty if no policy will need an open network."""
         self._bwrap = bwrap
         self._slirp = slirp
         self._surroundings = surroundings
@@ -54,7 +54,7 @@ class EmbeddedBackend(Backend):
 
     async def __aenter__(self) -> "EmbeddedBackend":
         self._tasks = await self._scope.enter_async_context(anyio.create_task_group())
-        # Not waited for: a server answers its client before its engine is up.
+        # Runs in the background: a server answers its client before its engine is up.
         self._tasks.start_soon(self._serve)
         return self
 
@@ -70,12 +70,12 @@ class EmbeddedBackend(Backend):
 
     def room(self) -> Sequence[Room]:
         count = len(self._launcher.uids) if self._launcher else 0
-        uids = (Room("uids", count, "more in /etc/subuid and /etc/subgid"),) if count else ()
+        uids = (Room("uids", count, "add ids in /etc/subuid and /etc/subgid"),) if count else ()
         return (*super().room(), *self._room, *uids)
 
     async def limits(self) -> Check:
         await self._ready.wait()
-        return self._held(self._launcher)
+        return self._check_limits(self._launcher)
 
     async def obstacle(self) -> str:
         await self._ready.wait()
@@ -119,7 +119,7 @@ class EmbeddedBackend(Backend):
         self._ready.set()
 
     async def _keep_launcher(self) -> None:
-        """Has one launcher after the other; raises `EngineUnavailable` where there can be none."""
+        """Keeps a launcher running, and starts another when one ends; `EngineUnavailable` if none can run."""
         obstacle = await anyio.to_thread.run_sync(probe.obstacle, self._bwrap)
         if obstacle is not None:
             raise EngineUnavailable(obstacle)
@@ -137,7 +137,7 @@ class EmbeddedBackend(Backend):
             async with open_launcher() as launcher, anyio.create_task_group() as tasks:
                 tasks.start_soon(self._follow, launcher)
                 started = await launcher.start(runtime.name, runtime, shown, probe.trial(self._bwrap), widest)
-                limits = self._held(launcher)
+                limits = self._check_limits(launcher)
                 if started:
                     self._launcher = launcher
                 if started and limits.state != "missing":
@@ -147,15 +147,15 @@ class EmbeddedBackend(Backend):
             if started:
                 limits.must_not_be_missing()
             failures = 0 if started else failures + 1
-        raise EngineUnavailable("the launcher of sandboxes does not start; see the server's log")
+        raise EngineUnavailable("the sandbox launcher does not start; see the server's log")
 
     async def _follow(self, launcher: LauncherClient) -> None:
         await launcher.serve()
         if self._launcher is launcher:
-            # It has ended, and its sandboxes with it: from now on who asks for one waits for the next launcher.
+            # It has ended, and its sandboxes with it. From now on, a request for a sandbox waits for the next launcher.
             self._ready = anyio.Event()
 
-    def _held(self, launcher: LauncherClient | None) -> Check:
+    def _check_limits(self, launcher: LauncherClient | None) -> Check:
         return self._surroundings.held(probe.limits(launcher))
 
     async def _engine(self) -> LauncherClient:
@@ -173,11 +173,11 @@ class EmbeddedBackend(Backend):
                 return
             await launched.exited.wait()
         if deadline.cancelled_caught:
-            raise StartFailed(f"the sandbox did not start within {_START:g} s; is the machine overloaded?")
+            raise StartFailed(f"the sandbox did not start within {_START:g} s; check whether the machine is overloaded")
         if launcher.gone:
             raise launcher_gone()
         raise StartFailed(
-            f"the sandbox did not start: {launched.log or 'no reason given'}; `llm-sandbox-mcp doctor` tells more"
+            f"the sandbox did not start: {launched.log or 'no reason given'}; run `llm-sandbox-mcp doctor` for details"
         )
 
     async def _connect(
@@ -191,7 +191,7 @@ class EmbeddedBackend(Backend):
             raise launcher_gone()
         raise StartFailed(
             f"the sandbox's network did not open: {launched.log or 'no reason given'}; "
-            "`llm-sandbox-mcp doctor` tells more"
+            "run `llm-sandbox-mcp doctor` for details"
         )
 
     def _command(self, launcher: LauncherClient, policy: Policy) -> list[str]:
@@ -213,17 +213,17 @@ class EmbeddedBackend(Backend):
 
 
 def _limits(policy: Policy) -> dict[str, float]:
-    # What opens a network lives on the sandbox's memory and processors, but takes no process from the code.
+    # The program that opens a network uses the sandbox's memory and CPUs, but must not take a process from the code.
     own = int(policy.network.mode == "open")
     return {"memory": policy.memory, "pids": policy.pids + own, "cpus": policy.cpus}
 
 
 def open_embedded(bwrap: str, slirp4netns: str, surroundings: Surroundings) -> EmbeddedBackend:
-    """The backend with these programs; `ProfileError` where the profile wants a network that cannot be had."""
+    """The backend with these programs; `ProfileError` if the profile needs a network that is not available."""
     slirp = slirp4netns if surroundings.open_network else ""
     missing = next((row for row in probe.open_network(slirp) if row.state == "missing"), None) if slirp else None
     if missing is not None:
-        raise ProfileError(f'network.mode: "open" cannot be had here, as {missing.detail}; {missing.fix}')
+        raise ProfileError(f'network.mode: "open" is not available here: {missing.detail}; {missing.fix}')
     for folder in (surroundings.environments, surroundings.tools):
         make_public(folder)
     return EmbeddedBackend(bwrap, slirp, surroundings)

@@ -1,4 +1,4 @@
-"""What a process just forked from the launcher does until it is bubblewrap, or what opens a sandbox's network."""
+"""What a process forked from the launcher does before it becomes bubblewrap or the program that opens a network."""
 
 from __future__ import annotations
 
@@ -18,23 +18,24 @@ if TYPE_CHECKING:
 
 CONTROL_FD = 3
 SECCOMP_FD = 4
-"""The two descriptors that bubblewrap finds open, beside its standard streams."""
+"""The two descriptors that bubblewrap finds open, next to its standard streams."""
 
 SECCOMP = "seccomp.bpf"
-"""The program that filters system calls, in the folder that is shown as `stage`."""
+"""The system call filter, a file in the folder that is shown as `stage`."""
 
 
 @dataclass(slots=True)
 class Entry:
-    """How processes become those of sandboxes here, as the launcher found at its start."""
+    """How a process enters a sandbox on this machine; the launcher determines this when it starts."""
 
     stage: str = ""
     """The folder that is shown as `stage`."""
     shares: Mapping[str, int] | None = None
-    """What bounds the namespace of each, where they are not started by root."""
+    """The limits of each sandbox's user namespace; None if root starts the sandboxes."""
     own_devices: bool = False
-    """Whether what opens a network gets a /dev of its own."""
+    """Whether the program that opens a network gets its own /dev."""
     own_terminals: bool = False
+    """Whether each sandbox gets its own pseudo-terminals."""
 
 
 def become_bubblewrap(
@@ -44,7 +45,7 @@ def become_bubblewrap(
     with to_the_end("cannot start"):
         os.setpgid(0, 0)
         _leave_launcher(log)
-        if entry.shares is None:  # as long as it is root
+        if entry.shares is None:  # needs root, so before it gives up its privileges
             _take_terminals(entry)
         _give_up_privileges(uid, group)
         if entry.shares is not None:
@@ -61,7 +62,7 @@ def become_bubblewrap(
 def become_network(
     program: str, uid: int | None, entry: Entry, log: int, group: Group | None, *, namespace: int, ready: int
 ) -> None:
-    """Joins the sandbox's group and user, and becomes the program that opens its network; never returns."""
+    """Joins the sandbox's group, takes its user, and becomes the program that opens its network; never returns."""
     with to_the_end("cannot open its network"):
         _leave_launcher(log)
         if entry.own_devices:
@@ -74,8 +75,8 @@ def become_network(
 
 
 def _leave_launcher(log: int) -> None:
-    """Takes from this process what is the launcher's: its signals and its streams."""
-    # Python ignores SIGPIPE and handles the others; what is started must find the defaults.
+    """Undoes what this process has from the launcher: its signal handling and its streams."""
+    # The launcher, as a Python process, ignores SIGPIPE and handles the others; the program must find the defaults.
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGPIPE, signal.SIGINT, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
@@ -90,14 +91,14 @@ def _take_terminals(entry: Entry) -> None:
 
 
 def _give_up_privileges(uid: int | None, group: Group | None) -> None:
-    """Makes this process one of a sandbox: in its group, of its user, and gone with the launcher."""
+    """Makes this process part of a sandbox: in its group, with its user, and killed when the launcher ends."""
     cgroup_files.join(group.join_paths if group else ())
     if uid is not None:
         os.setgroups([])
         os.setresgid(uid, uid, uid)
         os.setresuid(uid, uid, uid)
     if 0 in os.getresuid() + os.getresgid():
-        raise PermissionError("refusing to start a sandbox with the rights of root")
+        raise PermissionError("refusing to start a sandbox with the privileges of root")
     libc.prctl(libc.PR_SET_NO_NEW_PRIVS, 1)
-    # Setting the uid cleared it, and bubblewrap sets its own only after its start.
+    # Set here because setting the uid clears it, and bubblewrap sets its own only after its start.
     libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)

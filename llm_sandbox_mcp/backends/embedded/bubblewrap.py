@@ -1,4 +1,4 @@
-"""The command line of one sandbox: pure, so that what is mounted where is read in one place and tested alone."""
+"""The command line of one sandbox: pure functions, so that all mounts are in one place and can be tested alone."""
 
 import math
 import os
@@ -13,7 +13,7 @@ from .etc import RESOLVING
 from .landlock import rules
 
 UID = 1000
-"""The uid inside; outside it is the sandbox's own, or the server's where that has none to give."""
+"""The uid inside the sandbox. Outside it is the sandbox's own uid, or the server's if the server has none to assign."""
 
 _SHM = 64 << 20
 _MASKED = (
@@ -21,7 +21,7 @@ _MASKED = (
     *("iomem", "ioports", "modules", "locks", "softirqs"),
 )
 _MASKED_FOLDERS = ("acpi", "asound", "bus", "driver", "fs", "irq", "pressure", "scsi")
-"""Devices, disks and interrupts of the machine; anybody may write to files of `pressure`, to be woken by the kernel."""
+"""Devices, disks and interrupts of the machine; anyone may write to files in `pressure` to be woken by the kernel."""
 _ROOT_LINKS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _NOFILE = 4096
 
@@ -36,11 +36,11 @@ class Mounts:
     tools: Path
     init: Path
     resolving: Path
-    """Files of /etc in the place of others, where names are resolved over an open network."""
+    """Files that replace others in /etc if names are resolved over an open network."""
     empty: Path
-    """A folder with nothing in it."""
+    """An empty folder."""
     terminals: Path | None
-    """The sandbox's own pseudo-terminals; without them it has those of the machine."""
+    """The sandbox's own pseudo-terminals; None if it uses those of the machine."""
 
 
 def command(
@@ -48,7 +48,7 @@ def command(
 ) -> list[str]:
     """The argv that starts one sandbox.
 
-    `lacking` are the limits that no control group holds, `landlock` is which ABI the kernel has, or 0.
+    `lacking` are the limits that no control group enforces. `landlock` is the Landlock ABI of the kernel, or 0.
     """
     return [
         bwrap,
@@ -66,7 +66,7 @@ def command(
         *("--dev", "/dev", *_tmpfs("/dev/shm", _SHM, "1777")),
         *(("--dev-bind", str(mounts.terminals), "/dev/pts") if mounts.terminals else ()),
         *("--remount-ro", "/dev"),
-        # The server looks into them from outside, where it need not be root.
+        # World-readable: the server reads these folders from outside, and may not be root there.
         *_tmpfs(WORKDIR, policy.disk, "0755"),
         *_tmpfs(HOME, policy.disk, "0755"),
         *("--dir", FIGURES, "--dir", LIBRARIES),
@@ -77,7 +77,7 @@ def command(
 
 
 def system() -> Iterator[str]:
-    """Arguments that show the system's programs, and nothing else of this machine."""
+    """Arguments that mount the system's programs, and nothing else of this machine."""
     yield from ("--ro-bind", "/usr", "/usr")
     for path in _ROOT_LINKS:
         if os.path.islink(path):
@@ -92,7 +92,7 @@ def _resolving(folder: Path) -> Iterator[str]:
 
 
 def _proc(empty: Path) -> Iterator[str]:
-    # The processes of /proc are those of the new namespace; these other files still tell of the host.
+    # /proc shows the processes of the new namespace, but these other files still reveal facts about the host.
     yield from ("--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys")
     for name in _MASKED:
         if os.path.exists(f"/proc/{name}"):
@@ -107,9 +107,9 @@ def _tmpfs(path: str, size: int, mode: str) -> tuple[str, ...]:
 
 
 def _limits(policy: Policy, lacking: Collection[str]) -> str:
-    # Not 0: where core_pattern starts a program, only 1 keeps the kernel from it (fs/coredump.c).
+    # Not 0: if core_pattern starts a program, only the limit 1 keeps the kernel from starting it (fs/coredump.c).
     limits = {"CORE": 1, "NOFILE": _NOFILE, "FSIZE": policy.largest_file, "MSGQUEUE": 1 << 20}
-    # Per process and per user namespace: less than a control group gives, and `doctor` says so.
+    # Per process and per user namespace: this enforces less than a control group would, and `doctor` reports it.
     single = {
         "memory": ("DATA", policy.memory),
         "pids": ("NPROC", policy.pids),

@@ -1,4 +1,4 @@
-"""One control group: made, joined, counted, killed and removed. Imported by a process that must start at once."""
+"""One control group: makes, counts, kills and removes it. Imported by the launcher, which must start fast."""
 
 from __future__ import annotations
 
@@ -23,18 +23,19 @@ class Group:
     def __init__(self, version: int, by_controller: dict[str, str]) -> None:
         self.version = version
         self.by_controller = by_controller
-        """The directory in which each controller's files are."""
+        """The directory of each controller's files."""
         self.degraded: dict[str, str] = {}
-        """The limits that are not in force, each with its reason."""
+        """The limits that are not in force, each with the reason."""
         self._directories = list(dict.fromkeys(by_controller.values()))
-        # A thread that moves itself spares the kernel a lock that holds up all forks of the machine, for 6 ms at times.
+        # On version 1 a thread moves itself through "tasks": that avoids a kernel lock that blocks all forks on the
+        # machine, at times for 6 ms.
         entrance = "tasks" if version == 1 else "cgroup.procs"
         self.join_paths = [f"{directory}/{entrance}" for directory in self._directories]
-        """Files into which a process of one thread writes "0" to enter."""
+        """Files to which a single-threaded process writes "0" to join the group."""
         self._refused: int | None = None
 
     def make(self) -> None:
-        """Makes the directories, all or none. OSError, for a name that is taken as well."""
+        """Makes the directories, all or none. OSError if that fails, also for a name that is in use."""
         for position, directory in enumerate(self._directories):
             try:
                 os.mkdir(directory)
@@ -43,7 +44,7 @@ class Group:
                 raise
 
     def oom_kills(self) -> int:
-        """How many processes the kernel has killed for want of memory."""
+        """How many processes the kernel has killed because memory ran out."""
         return self._count(Counters.oom_kills)
 
     def pids_refused(self) -> int:
@@ -51,20 +52,21 @@ class Group:
         return self._count(Counters.pids_refused) if self._refused is None else self._refused
 
     def cpu_usage(self) -> float | None:
-        """Seconds of CPU time; None where it is not counted."""
+        """Seconds of CPU time; None if it is not counted."""
         return self._count(Counters.cpu)
 
     def processes(self) -> list[int]:
-        """The processes inside, by ids of the reader's namespace."""
+        """The processes in the group, as ids in the reader's PID namespace."""
         return sorted(set[int]().union(*map(files.processes, self._directories)))
 
     def kill(self) -> bool:
-        """Sends SIGKILL to everything inside and lets nothing fork; True when nothing is left.
+        """Sends SIGKILL to all processes in the group and keeps them from forking; True when none is left.
 
-        Killed processes take a moment to end: until `remove` is True, call again.
+        Killed processes take a moment to end: call again until `remove` returns True.
         """
         if not self._kill_at_once():
-            # A limit of 0 keeps forks from outrunning the signals; the refusals it causes are not the sandbox's doing.
+            # A limit of 0 keeps forks from outrunning the signals. The refusals that it causes are not counted as the
+            # sandbox's, so the count is read before.
             if (pids := self.by_controller.get("pids")) is not None and self._refused is None:
                 try:
                     self._refused = self.pids_refused()
@@ -76,7 +78,7 @@ class Group:
         return not self.processes()
 
     def remove(self) -> bool:
-        """Removes the group; False while something inside has yet to end."""
+        """Removes the group; False while a process in it has not ended yet."""
         return files.remove(self._directories)
 
     def _kill_at_once(self) -> bool:
@@ -85,19 +87,20 @@ class Group:
                 files.write(f"{self._directories[0]}/cgroup.kill", "1")
                 return True
             except OSError:
-                pass  # before Linux 5.14, or gone
+                pass  # older than Linux 5.14, or the group is gone
         return False
 
     def _kill_one(self, process: int) -> None:
-        """The id may have gone to a stranger since it was read: once a descriptor pins it, it must still be ours."""
-        import signal  # its enumerations would cost a starting process more than the rest of this module
+        """Kills a process of the group. Its id may have been reused since it was read: a descriptor first pins the
+        process, and then it is checked that the process is still in the group."""
+        import signal  # imported late: its enumerations cost a starting process more than the rest of this module
 
         descriptor = None
         try:
             descriptor = os.pidfd_open(process)
         except ProcessLookupError:
             return
-        except OSError:  # before Linux 5.3
+        except OSError:  # older than Linux 5.3
             pass
         try:
             groups = files.read(f"/proc/{process}/cgroup").splitlines()

@@ -1,4 +1,4 @@
-"""Finds where this process may make control groups; reads only."""
+"""Finds where this process is allowed to make control groups; only reads, changes nothing."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 _CONTROLLERS = ("memory", "pids", "cpu")
 _COUNTS = "cpuacct"
-"""Limits nothing and counts processor time, in a tree of its own on version 1."""
+"""Controller that limits nothing but counts processor time; on version 1 it has its own tree."""
 
 
 def detect(self_cgroup: str | None = None, mountinfo: str | None = None, family: Iterable[int] = ()) -> Hierarchy:
-    """Gives version 2 where it limits memory or processes, else version 1, else Unlimited with the reason.
+    """Returns Version2 if that can limit memory or processes, else Version1, else Unlimited with the reason.
 
-    The texts are those of /proc/self/cgroup and /proc/self/mountinfo, read when not given. `family` are the server's
-    processes besides the caller: those may be moved with it.
+    The texts are the contents of /proc/self/cgroup and /proc/self/mountinfo, which are read if not given. `family` are
+    the server's processes other than the caller: they may be moved together with it.
     """
     try:
         groups = _own_groups(files.read("/proc/self/cgroup") if self_cgroup is None else self_cgroup)
@@ -37,7 +37,7 @@ def detect(self_cgroup: str | None = None, mountinfo: str | None = None, family:
         return Unlimited(f"{exc.filename}: {exc.strerror}; mount /proc")
     unified = _place(groups, mounts, "")
     if unified is not None and os.path.basename(unified) == LEAF:
-        # This process, or the one that started it, has claimed the group above already.
+        # This process, or the process that started it, has already claimed the parent group.
         unified = os.path.dirname(unified)
     controllers = _available(unified) if unified is not None else []
     if unified is not None and {"memory", "pids"} & set(controllers):
@@ -60,16 +60,16 @@ def _version2(base: str, controllers: list[str], family: set[int]) -> Hierarchy:
     needed = [base, f"{base}/cgroup.procs", f"{base}/cgroup.subtree_control"]
     if refused := [path for path in needed if not os.access(path, os.W_OK)]:
         return Unlimited(f"no write access to {refused[0]}; {own_group_hint()}")
-    # The root of all groups, which alone has no type, may have processes and hand controllers on.
+    # The root group, the only one without a type, may contain processes and still pass controllers on.
     if not os.path.exists(f"{base}/cgroup.type"):
         return Version2(base, controllers)
     if foreign := files.processes(base) - family:
-        return Unlimited(f"{base} holds processes that are not the server's ({_some(foreign)}); {own_group_hint()}")
+        return Unlimited(f"{base} contains processes that are not the server's ({_some(foreign)}); {own_group_hint()}")
     return Version2(base, controllers, family)
 
 
 def _own_groups(text: str) -> dict[str, str]:
-    """The group of this process by controller; version 2 is the one without a name."""
+    """The group of this process for each controller; the empty name is version 2."""
     groups = {}
     for line in text.splitlines():
         _, controllers, path = line.split(":", 2)
@@ -78,7 +78,7 @@ def _own_groups(text: str) -> dict[str, str]:
 
 
 def _mounts(text: str) -> list[tuple[set[str], str, str]]:
-    """Controllers, root and place of each mount of control groups; proc(5) describes the fields."""
+    """Controllers, root and mount point of each mount of control groups; proc(5) describes the fields."""
     mounts = []
     for line in text.splitlines():
         fields = line.split(" ")
@@ -90,7 +90,7 @@ def _mounts(text: str) -> list[tuple[set[str], str, str]]:
 
 
 def _place(groups: dict[str, str], mounts: list[tuple[set[str], str, str]], controller: str) -> str | None:
-    """The directory of this process's group; None where it lies outside what is mounted, as in some containers."""
+    """The directory of this process's group; None if it is outside of all mounts, as in some containers."""
     path = groups.get(controller)
     for controllers, root, place in mounts:
         if path is None or controller not in controllers or ".." in path.split("/"):

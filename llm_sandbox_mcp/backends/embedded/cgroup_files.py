@@ -1,4 +1,4 @@
-"""The files of control groups: every read and write of them, with the path in each error."""
+"""Reads and writes the files of control groups; every error contains the path."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ if TYPE_CHECKING:
 
 
 def join(paths: Iterable[str]) -> None:
-    """Puts the calling process into a group, by its `join_paths`. OSError, with the path, when it is refused."""
+    """Moves the calling process into the group with these `join_paths`. OSError, with the path, if that is refused."""
     for path in paths:
         write(path, "0")
 
 
 def read(path: str) -> str:
-    """The text of a control file, without what makes a Python file slow: every run reads some."""
+    """The text of a control file; does not use a Python file object, which is slower: every run reads some files."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         text = b""
@@ -28,7 +28,7 @@ def read(path: str) -> str:
 
 
 def write(path: str, value: str) -> None:
-    """Sets a control file, in one write as the kernel asks; never creates one."""
+    """Sets a control file in a single write, as the kernel requires; never creates one."""
     descriptor = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
     try:
         os.write(descriptor, value.encode())
@@ -39,7 +39,7 @@ def write(path: str, value: str) -> None:
 
 
 def processes(directory: str) -> set[int]:
-    """The processes of a group and not of those below it, by ids of the reader's namespace; empty once it is gone."""
+    """The processes of a group but not of its subgroups, as ids in the reader's PID namespace; empty if it is gone."""
     try:
         return set(map(int, read(f"{directory}/cgroup.procs").split()))
     except FileNotFoundError:
@@ -47,7 +47,7 @@ def processes(directory: str) -> set[int]:
 
 
 def subgroups(directory: str) -> list[str]:
-    """The names of the groups directly below; empty where there is no such group."""
+    """The names of the direct subgroups; empty if the group does not exist."""
     try:
         with os.scandir(directory) as entries:
             return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
@@ -56,13 +56,13 @@ def subgroups(directory: str) -> list[str]:
 
 
 def make(directory: str) -> None:
-    """Makes a group, which may be there already."""
+    """Makes a group unless it exists."""
     if not os.path.isdir(directory):
         os.mkdir(directory)
 
 
 def remove(directories: Iterable[str]) -> bool:
-    """Removes as many of these groups as can be; False while processes or groups are in one."""
+    """Removes as many of these groups as possible; False while one of them contains processes or groups."""
     removed = True
     for directory in directories:
         try:
@@ -75,16 +75,16 @@ def remove(directories: Iterable[str]) -> bool:
 
 
 def hand_on(directory: str, controllers: Iterable[str]) -> set[str]:
-    """Makes controllers available to the groups below (version 2); gives those that are.
+    """Makes controllers available to the subgroups (version 2); returns the available ones.
 
-    OSError when the kernel refuses the last of them too.
+    OSError if the kernel refuses every one of them.
     """
     path = f"{directory}/cgroup.subtree_control"
     enabled = set(read(path).split()) & set(controllers)
     refusal: OSError | None = None
     for controller in set(controllers) - enabled:
         try:
-            # One at a time: a write that names several sets all or none.
+            # One at a time: a write with several controllers sets all or none.
             write(path, f"+{controller}")
             enabled.add(controller)
         except OSError as exc:

@@ -1,12 +1,12 @@
-"""Limits on memory, processes and CPU by control groups: version 2, version 1, or none with the reason.
+"""Limits memory, processes and CPUs with control groups: version 2, version 1, or none with the reason.
 
     hierarchy = detect().claim(server_id)
     group = hierarchy.create(sandbox_id, Limits(memory=2**29, pids=64, cpus=1.0))
-    files.join(group.join_paths)   # in the child, before it gives its privileges up
+    files.join(group.join_paths)   # in the child, before it gives up its privileges
 
-Groups lie below the server's own: `llm-sandbox-mcp-<server id>/<sandbox id>`. The kernel's interface is described in
-https://docs.kernel.org/admin-guide/cgroup-v2.html and https://docs.kernel.org/admin-guide/cgroup-v1/. Imported by a
-process that must start at once: `os` only.
+The groups of sandboxes are below the server's own group: `llm-sandbox-mcp-<server id>/<sandbox id>`. The kernel's
+interface is described in https://docs.kernel.org/admin-guide/cgroup-v2.html and
+https://docs.kernel.org/admin-guide/cgroup-v1/. Imports only `os`: the launcher, which imports this, must start fast.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 PREFIX = "llm-sandbox-mcp-"
 LEAF = "llm-sandbox-mcp:server"
-"""Where a server on version 2 moves itself; the colon keeps it apart from every `PREFIX` group."""
+"""The group to which a server on version 2 moves itself; the colon distinguishes it from every `PREFIX` group."""
 
 _PERIOD = 100_000
 _SMALLEST_QUOTA = 1_000
@@ -31,45 +31,45 @@ _SWAP_FILES = ("memory.swap.max", "memory.memsw.limit_in_bytes")
 
 
 class Limits:
-    """What one sandbox may use at most; None is no limit of its own."""
+    """The most that one sandbox may use; None means that the sandbox has no such limit of its own."""
 
     __slots__ = ("cpus", "memory", "pids")
 
     def __init__(self, memory: int | None = None, pids: int | None = None, cpus: float | None = None) -> None:
         self.memory = memory
-        """Bytes, of memory alone: swap is not used."""
+        """Bytes of memory; swap is not used."""
         self.pids = pids
         """Processes and threads together."""
         self.cpus = cpus
-        """CPUs' worth of time, such as 0.5."""
+        """Number of CPUs, which may be a fraction such as 0.5."""
 
 
 class Hierarchy:
-    """Where groups can be made: one of Version2, Version1, Unlimited."""
+    """The place where groups can be made: one of Version2, Version1, Unlimited."""
 
     version = 0
     reason = ""
-    """Why there are no limits, and what to do about it; empty where there are."""
+    """Why limits cannot be set, and what to do about it; empty if they can be set."""
 
     def __init__(self, bases: dict[str, str]) -> None:
         self.bases = bases
-        """The server's own group, by controller."""
+        """The parent of the server's own group, for each controller."""
         self._server = ""
         self._lacking: dict[str, str] | None = None
-        """The limits that do not hold here; None where that is not known yet."""
+        """The limits that cannot be enforced here; None while that is not known yet."""
 
     def claim(self, server: str) -> Hierarchy:
-        """Makes the server's group; gives back self, or Unlimited where the kernel refused it."""
+        """Makes the server's group; returns self, or Unlimited if the kernel refused."""
         raise NotImplementedError
 
     def create(self, name: str, limits: Limits) -> Group:
         """Makes a group below the claimed one.
 
-        OSError when it cannot be made, for a name that is taken as well, and when it lacks a limit that held in
-        `try_limits`: nothing else would hold it.
+        OSError if it cannot be made, also for a name that is in use, and if a limit cannot be set that worked in
+        `try_limits`: nothing else would enforce that limit.
         """
         if not self._server:
-            raise RuntimeError("claim(server_id) comes before create()")
+            raise RuntimeError("call claim(server_id) before create()")
         group = self._group(self._server, plain(name))
         group.make()
         for limit, controller, settings in self._settings(limits):
@@ -86,13 +86,13 @@ class Hierarchy:
         return group
 
     def try_limits(self, widest: Limits) -> dict[str, str]:
-        """Makes a group for trial, and returns the limits that groups do not hold here, each with its reason.
+        """Makes a trial group, and returns the limits that groups cannot enforce here, each with the reason.
 
-        `cpu_time`, which is counted and not limited, is among them where nobody counts.
+        These include `cpu_time`, which groups count and do not limit, if it is not counted here.
         """
         group = self.create("trial", widest)
         try:
-            uncounted = {"cpu_time": self.reason or "nobody counts it"} if group.cpu_usage() is None else {}
+            uncounted = {"cpu_time": self.reason or "it is not counted"} if group.cpu_usage() is None else {}
             self._lacking = {**group.degraded, **uncounted}
             return self._lacking
         finally:
@@ -103,9 +103,9 @@ class Hierarchy:
         return files.remove(self._own(self._server))
 
     def sweep(self, is_alive: Callable[[str], bool]) -> list[str]:
-        """Ends and removes what servers that are gone left beside this one's group.
+        """Ends and removes the groups of servers that are gone, next to this server's group.
 
-        Gives the server ids that still have processes ending: call again for those.
+        Returns the ids of servers whose processes have not all ended yet: call again for those.
         """
         entries = {entry for base in self.bases.values() for entry in files.subgroups(base)}
         servers = {entry.removeprefix(PREFIX) for entry in entries if entry.startswith(PREFIX)}
@@ -114,7 +114,7 @@ class Hierarchy:
         ]
 
     def groups(self, server: str) -> list[Group]:
-        """What there is of a server's sandboxes."""
+        """The existing groups of a server's sandboxes."""
         names = {name for own in self._own(server) for name in files.subgroups(own)}
         return [self._group(server, name) for name in names]
 
@@ -133,17 +133,18 @@ class Hierarchy:
         return Group(self.version, {controller: f"{base}/{PREFIX}{server}/{name}" for controller, base in bases})
 
     def _settings(self, limits: Limits) -> list[tuple[str, str, dict[str, str]]]:
-        """For each limit its controller and the files that set it, in order."""
+        """Each limit with its controller and the files that set it, in order."""
         raise NotImplementedError
 
 
 class Version2(Hierarchy):
-    """One tree. Only a group without processes of its own may hand controllers on, so the server moves to a leaf."""
+    """One tree for all controllers. Only a group that contains no processes itself may pass controllers on to
+    subgroups, so the server moves itself to a leaf."""
 
     version = 2
 
     def __init__(self, base: str, controllers: Iterable[str], movable: Iterable[int] = ()) -> None:
-        # The one without a name: a group gathers and kills whether or not it has a controller.
+        # The empty name: a group collects and kills processes even without a controller.
         super().__init__(dict.fromkeys((*controllers, ""), base))
         self._base = base
         self._movable = set(movable)
@@ -193,8 +194,8 @@ class Version1(Hierarchy):
         return self
 
     def _settings(self, limits: Limits) -> list[tuple[str, str, dict[str, str]]]:
-        # memsw is memory and swap together: never less than the first, which is therefore set before it. The buffers of
-        # sockets, not of TCP alone, are counted apart.
+        # memsw limits memory and swap together. It cannot be less than the memory limit, so that is set first. Socket
+        # buffers, not only those of TCP, are counted separately, by the third file.
         names = ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes", "memory.kmem.tcp.limit_in_bytes")
         memory = dict.fromkeys(names, str(limits.memory))
         return [
@@ -205,7 +206,7 @@ class Version1(Hierarchy):
 
 
 class Unlimited(Hierarchy):
-    """No control groups: every group is empty, and says that its limits are not in force."""
+    """No control groups: groups have no directories, and list all their limits as not in force."""
 
     def __init__(self, reason: str) -> None:
         super().__init__({})
@@ -219,17 +220,17 @@ class Unlimited(Hierarchy):
         return [("memory", "memory", {}), ("pids", "pids", {}), ("cpus", "cpu", {})]
 
 
-OWN_TREES_HINT = "start the server as root, or give its user a writable group in each tree"
+OWN_TREES_HINT = "start the server as root, or give its user a writable group for each controller"
 
 
 def own_group_hint() -> str:
-    """The next step on version 2: a group that is the server's alone."""
+    """The next step on version 2: a group that only the server uses."""
     user = "--user " if os.getuid() else ""
     return f"start the server with: systemd-run {user}--scope --quiet -p Delegate=yes COMMAND"
 
 
 def plain(name: str) -> str:
-    """The name, when it is one path component that nobody else uses; else ValueError."""
+    """The name if it is a single path component that can name a group; else ValueError."""
     if not name or "/" in name or "\0" in name or name.startswith("."):
         raise ValueError(f"not a name for a control group: {name!r}")
     return name
@@ -241,7 +242,7 @@ def _apply(directory: str, settings: dict[str, str]) -> list[str]:
         try:
             files.write(f"{directory}/{file}", value)
         except FileNotFoundError:
-            # Without swap accounting the file is missing, which matters only where there is swap.
+            # Without swap accounting the file is missing, which matters only if the machine has swap.
             if file not in _SWAP_FILES or _has_swap():
                 failures.append(f"{directory}/{file} does not exist")
         except OSError as exc:

@@ -1,8 +1,8 @@
 """An open network for one sandbox: what the launcher's forked child does before it becomes slirp4netns.
 
-slirp4netns gives the sandbox a network device, and makes of each packet an ordinary connection of its own, from the
-machine's network. It has the sandbox's user, is root in the sandbox's user namespace alone, and keeps of that one
-capability and a view of /etc and /run. No process of the sandbox ever is in the machine's network.
+slirp4netns gives the sandbox a network device, and turns its packets into ordinary connections of its own from the
+machine's network. It runs as the sandbox's user and is root only in the sandbox's user namespace; of that it keeps one
+capability and a view of /etc and /run. No process of the sandbox is ever in the machine's network.
 """
 
 import fcntl
@@ -15,17 +15,17 @@ from .. import libc
 from .forked import to_the_end
 
 RESOLVER = "10.0.2.3"
-"""Where slirp4netns answers for the machine's own name server."""
+"""The address at which slirp4netns forwards to the machine's own name server."""
 TUN = "/dev/net/tun"
 
 _NAMESPACE_FD, _READY_FD = 3, 4
 _OWN_NETWORK = "10.0.2."
 _DEVICE = "tap0"
-_NEVER = (
-    # slirp4netns shuts its gateway, which stands for the machine's loopback. A packet that itself is for a loopback
-    # address would get there all the same, and who binds a socket to the device sends such.
+_BLOCKED = (
+    # slirp4netns closes its gateway, which represents the machine's loopback. But a packet that is addressed to a
+    # loopback address would still get there, and a socket that is bound to the device sends such packets.
     "127.0.0.0/8",
-    # Where clouds tell a machine its secrets.
+    # The addresses where clouds serve a machine its secrets.
     "169.254.0.0/16",
     "100.100.100.200/32",
     "168.63.129.16/32",
@@ -41,7 +41,7 @@ _ROUTE = "@L16s16s16sHhLBB3hhPLLH"
 
 
 def command(program: str) -> list[str]:
-    """The argv of slirp4netns, which writes "1" to its ready descriptor once the network is there."""
+    """The argv of slirp4netns, which writes "1" to its ready descriptor once the network works."""
     return [
         program,
         *("--configure", "--mtu=65520", "--disable-host-loopback", "--enable-sandbox", "--enable-seccomp"),
@@ -50,15 +50,15 @@ def command(program: str) -> list[str]:
 
 
 def keep(namespace: int, ready: int) -> None:
-    """Puts the two descriptors where `command` says, and closes all others but the standard streams."""
-    beyond = [fcntl.fcntl(one, fcntl.F_DUPFD, _READY_FD + 1) for one in (namespace, ready)]
-    os.dup2(beyond[0], _NAMESPACE_FD)
-    os.dup2(beyond[1], _READY_FD)
+    """Moves the two descriptors to the numbers that `command` uses; closes all others except the standard streams."""
+    copies = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, _READY_FD + 1) for descriptor in (namespace, ready)]
+    os.dup2(copies[0], _NAMESPACE_FD)
+    os.dup2(copies[1], _READY_FD)
     os.closerange(_READY_FD + 1, os.sysconf("SC_OPEN_MAX"))
 
 
 def own_devices() -> None:
-    """Gives this process, which is root, a /dev with nothing but what networks are made with, for any user."""
+    """Gives this process, which is root, its own /dev with only the device that opens networks, usable by any user."""
     libc.own_mounts()
     libc.mount("tmpfs", "/dev", "tmpfs", libc.MS_NOSUID | libc.MS_NOEXEC, "mode=0755")
     os.mkdir(os.path.dirname(TUN), 0o755)
@@ -67,26 +67,26 @@ def own_devices() -> None:
 
 
 def enter() -> None:
-    """Makes this process root in the user namespace that the network belongs to, and shuts in that what code must not
-    reach. To be called as the user who made the sandbox."""
-    shut = [*_NEVER, *(f"{address}/32" for address in own_addresses())]
+    """Makes this process root in the user namespace that owns the network, and blocks addresses that code must not
+    reach. Must be called as the user who made the sandbox."""
+    blocked = [*_BLOCKED, *(f"{address}/32" for address in own_addresses())]
     libc.setns(libc.owner_of(_NAMESPACE_FD), libc.CLONE_NEWUSER)
-    # In a process of its own, for there is no way back to the machine's network.
+    # In a separate process, because there is no way back to the machine's network.
     pid = os.fork()
     if pid == 0:
-        with to_the_end("cannot shut what code must not reach"):
+        with to_the_end("cannot block the addresses that code must not reach"):
             libc.setns(_NAMESPACE_FD, libc.CLONE_NEWNET)
-            _refuse(shut)
+            _block(blocked)
     if os.waitpid(pid, 0)[1] != 0:
-        raise OSError("the network would reach too much")
+        raise OSError("the network could reach addresses that code must not reach")
 
 
 def own_addresses(table: Iterable[str] | None = None) -> Sequence[str]:
-    """The machine's own IPv4 addresses, but loopback and those that slirp4netns itself answers for."""
+    """The machine's own IPv4 addresses, except loopback and those of slirp4netns itself."""
     if table is None:
         with open(_FIB_TRIE) as file:
             table = file.readlines()
-    return sorted({one for one in _local(table) if not one.startswith(("127.", _OWN_NETWORK))})
+    return sorted({address for address in _local(table) if not address.startswith(("127.", _OWN_NETWORK))})
 
 
 def _local(table: Iterable[str]) -> Iterator[str]:
@@ -99,8 +99,8 @@ def _local(table: Iterable[str]) -> Iterator[str]:
             yield address
 
 
-def _refuse(networks: Iterable[str]) -> None:
-    """Adds routes that lead nowhere. Code could take them away only with a capability that it does not have."""
+def _block(networks: Iterable[str]) -> None:
+    """Adds routes that reject packets. Code could remove them only with a capability that it does not have."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         for network in networks:
             address, _, length = network.partition("/")

@@ -1,4 +1,4 @@
-"""Pipes and packet sockets as anyio streams: no thread, no task and no poll while nothing moves."""
+"""Pipes and packet sockets as anyio streams: they use no thread, no task and no polling while idle."""
 
 import errno
 import os
@@ -14,8 +14,8 @@ from ...readiness import readable, writable
 _READ = 1 << 16
 _PACKET = 1 << 18
 _IN_FLIGHT = (
-    "no process can be started: other processes of the server's user hold all descriptors that the kernel lets it have "
-    "on their way; end them, and give sandboxes uids of their own: `llm-sandbox-mcp doctor` says how"
+    "no process can be started: other processes of the server's user have all the descriptors in flight that the "
+    "kernel allows; end them, and give each sandbox its own uid: `llm-sandbox-mcp doctor` shows how"
 )
 
 
@@ -32,11 +32,11 @@ class _Descriptor:
         return self._descriptor
 
     async def aclose(self) -> None:
-        """Closes the descriptor; nothing happens the second time."""
+        """Closes the descriptor; does nothing if it is closed already."""
         self.close()
 
     def close(self) -> None:
-        """The same, for where nothing can be awaited."""
+        """The same as `aclose`, for callers that cannot await."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             anyio.notify_closing(descriptor)
@@ -57,7 +57,7 @@ class PipeReader(_Descriptor, ByteReceiveStream):
                 waited = True
                 continue
             if not waited:
-                # Others get their turn, but only where this did not wait; shielded, or what was read would be lost.
+                # Lets other tasks run if this call did not wait. Shielded: a cancellation would lose what was read.
                 await anyio.lowlevel.cancel_shielded_checkpoint()
             if not data:
                 raise anyio.EndOfStream
@@ -87,9 +87,10 @@ class PacketSocket:
         self._socket = packets
 
     async def send(self, packet: bytes, descriptors: tuple[int, ...] = ()) -> None:
-        """Sends one packet whole; `anyio.BrokenResourceError` when the other end is gone.
+        """Sends one whole packet; `anyio.BrokenResourceError` when the other end is gone.
 
-        Raises `Unavailable` while the user of this process has too many descriptors on their way, whoever sent them.
+        Raises `Unavailable` while the user of this process has too many descriptors in flight, no matter which process
+        sent them.
         """
         while True:
             try:
@@ -104,7 +105,7 @@ class PacketSocket:
                 raise anyio.BrokenResourceError from error
 
     async def receive(self) -> tuple[bytes, list[int]]:
-        """The next packet and its descriptors; `anyio.EndOfStream` when the other end is gone or this one closed."""
+        """The next packet and its descriptors; `anyio.EndOfStream` when the other end is gone or this end is closed."""
         while True:
             try:
                 try:

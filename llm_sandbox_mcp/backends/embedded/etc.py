@@ -1,7 +1,7 @@
 """The `/etc` that a sandbox sees: small, made for it, and the same for every user of the machine.
 
-The host's own shows accounts, password hashes, keys and the names of everything installed. Copied are only files that
-programs under /usr cannot do without or that answer the same on every host.
+The host's own `/etc` shows accounts, password hashes, keys and the names of everything installed. Only those files are
+copied that programs below /usr need, or that have the same contents on every host.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _WRITTEN = {
         f"{database}: files\n"
         for database in ("passwd", "group", "shadow", "hosts", "networks", "protocols", "services", "ethers", "rpc")
     ),
-    # Empty and not absent: without the file some resolvers fail to start instead of finding no server.
+    # Empty, not missing: without the file some resolvers fail to start instead of finding no server.
     "resolv.conf": "",
 }
 
@@ -33,13 +33,13 @@ RESOLVING = {
     "resolv.conf": f"nameserver {RESOLVER}\n",
     "nsswitch.conf": _WRITTEN["nsswitch.conf"].replace("hosts: files\n", "hosts: files dns\n"),
 }
-"""What these files say instead where a sandbox has an open network."""
+"""The contents of these files in a sandbox with an open network."""
 
 _FILES = (
     # Without the cache, libraries in directories that only ld.so.conf names are not found.
     "ld.so.cache",
     "ld.so.conf",
-    # Often links, copied as the files they lead to: what they lead to may not be mounted.
+    # Often links; their targets are copied instead, because the targets may not be mounted.
     "localtime",
     "timezone",
     "os-release",
@@ -53,10 +53,10 @@ _FILES = (
 
 _TREES = (
     "ld.so.conf.d",
-    # Debian's /usr/bin/awk, java and R's libraries go through it.
+    # Debian's /usr/bin/awk, java and R's libraries are links through this folder.
     "alternatives",
     "fonts",
-    # Debian keeps here what the JVM and R read at their start, and links to it from /usr/lib.
+    # On Debian, the files that the JVM and R read at their start are here, with links to them in /usr/lib.
     "java-*-openjdk",
     "R",
 )
@@ -67,7 +67,7 @@ _BUNDLES = (
     "ssl/ca-bundle.pem",  # openSUSE
     "ssl/cert.pem",
 )
-"""Where distributions keep the certificates of authorities; each has them in one file, and the first found is taken."""
+"""Where distributions keep the CA certificates; each has them in one file, and the first file found is used."""
 
 _BUNDLE = "ssl/certs/ca-certificates.crt"
 _BUNDLE_LINKS = {
@@ -75,17 +75,17 @@ _BUNDLE_LINKS = {
     "pki/tls/cert.pem": "../../ssl/certs/ca-certificates.crt",
     "pki/tls/certs/ca-bundle.crt": "../../../ssl/certs/ca-certificates.crt",
 }
-"""What the OpenSSL of Debian and of Fedora opens, wherever the certificates came from."""
+"""The paths that OpenSSL opens on Debian and on Fedora, as links to the bundle, wherever that was copied from."""
 
 _SHARED = ("/usr/", "/bin/", "/sbin/", "/lib/", "/lib64/")
-"""What a sandbox sees of the host; on most hosts the last four are links into the first."""
+"""The host folders that a sandbox sees; on most hosts the last four are links into the first."""
 
 
 def write_etc(target: Path, source: Path = Path("/etc")) -> None:
-    """Fills `target`, which must be empty or not there, with an `/etc` that any user may read.
+    """Fills `target`, which must be empty or missing, with an `/etc` that any user may read.
 
-    Only files that every user of the host may read are copied from `source`; those that are missing are left out.
-    FileExistsError when something is in the way, other OSErrors as they come.
+    Copies only files from `source` that every user of the host may read, and skips missing files. Raises
+    FileExistsError if a file exists already, and other OSErrors unchanged.
     """
     etc = _Etc(str(target), str(source))
     for name, text in _WRITTEN.items():
@@ -101,7 +101,8 @@ def write_etc(target: Path, source: Path = Path("/etc")) -> None:
 
 
 class _Etc:
-    """A directory that is being filled. Modes are set on the open file: the umask is the whole process's."""
+    """A directory that is being filled. Modes are set explicitly, because changing the umask would affect the whole
+    process."""
 
     def __init__(self, target: str, source: str) -> None:
         self._target = target
@@ -117,9 +118,9 @@ class _Etc:
             os.fchmod(descriptor, 0o644)
 
     def copy(self, name: str, to: str | None = None) -> bool:
-        """Copies the file that a name leads to; False when there is none, or it is not for everyone to read."""
+        """Copies the file that a name leads to; False if it does not exist or not everyone may read it."""
         try:
-            # Not to wait where a FIFO has the name.
+            # O_NONBLOCK: opening must not wait if the name is a FIFO.
             descriptor = os.open(f"{self._source}/{name}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError:
             return False
@@ -140,9 +141,10 @@ class _Etc:
     def copy_tree(self, name: str) -> None:
         """Copies a directory with its links as links.
 
-        A link stays when it leads into what the sandbox sees too, existing or not: that answers as on the host and
-        needs no look at its target. Any other would only tell about the host's other directories. Manual pages, five in
-        six of Debian's alternatives, do not stay: each link costs a write to the disk.
+        A link is kept if it leads into a folder that the sandbox sees too, whether or not the target exists: it then
+        behaves as on the host, and its target need not be checked. Any other link would only reveal the host's other
+        directories. Links to manual pages, five of six in Debian's alternatives, are not kept: each link costs a write
+        to the disk.
         """
         try:
             entries = list(os.scandir(f"{self._source}/{name}"))

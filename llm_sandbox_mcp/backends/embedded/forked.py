@@ -1,4 +1,4 @@
-"""A copy of the launcher, from its fork until it is another program or ends."""
+"""A forked copy of the launcher, until it becomes another program or ends."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ if TYPE_CHECKING:
 
 @contextmanager
 def to_the_end(cannot: str = "", *, quiet: bool = False) -> Iterator[None]:
-    """The rest of a forked process: it ends here, with 0 after its block, else with 1, and never returns to the frames
-    that it was forked in.
+    """Runs the rest of a forked process: it exits after the block, with 0, or with 1 if the block raises, and never
+    returns to the frames in which it was forked.
 
-    Unless it is `quiet`, what fails is written to its standard error, after what it `cannot`.
+    Unless `quiet`, an error is written to standard error, with `cannot`, what the process cannot do, before it.
     """
     try:
         yield
         os._exit(0)
-    except BaseException as error:  # all of them, for what gets out would go on as a second launcher
+    except BaseException as error:  # every one: a process that leaves this block would go on as a second launcher
         if not quiet:
             os.write(2, (f"{cannot}: {error}" if cannot else str(error)).encode())
     finally:

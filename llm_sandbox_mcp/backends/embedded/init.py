@@ -1,21 +1,21 @@
 """PID 1 of a sandbox: starts processes on request, reports how they ended, and ends with its server.
 
 It runs inside the sandbox on the sandbox's own interpreter, as `python3 -I -S init.py CONTROL_FD LIMITS LANDLOCK`. Each
-request and answer is one packet on the control socket, its fields divided by NUL, descriptors passed along:
+request and answer is one packet on the control socket; NUL separates its fields, and descriptors are passed with it:
 
     S id cwd argc argv... env...  + stdin, stdout, stderr   ->  P id, or F id errno; later X id exit-code
     K id signal                                             ->  nothing: the signal goes to the process group
-    A id                                                    ->  A id: what was asked before is done
+    A id                                                    ->  A id: all earlier requests are done
     L id port                                               ->  L id  + a TCP socket that listens on loopback, or
                                                                 L id errno
                                                                 R  + the writable directories and the network
                                                                 namespace, once it is up
 
-Code in the sandbox can neither signal nor trace it (PID 1, not dumpable) and shares no descriptor with it. What it
-reports about exit codes is still only the sandbox's own word about itself.
+Code in the sandbox can neither signal nor trace it (PID 1, not dumpable) and shares no descriptor with it. Still, the
+exit codes that it reports are only the sandbox's own claim about itself.
 """
 
-# Only modules in C are imported: `socket`, `signal`, `json` would double the time to start, and every sandbox pays it.
+# Imports only modules written in C: `socket`, `signal`, `json` would double the start time, which every sandbox pays.
 from __future__ import annotations
 
 import _ctypes
@@ -39,7 +39,7 @@ class Init:
     def __init__(self, control: _socket.socket) -> None:
         self._control = control
         self._ids: dict[bytes, int] = {}
-        # Opened before it is too late: not being dumpable makes this process' files unwritable.
+        # Opened early: once this process is not dumpable, it cannot open its files below /proc for writing.
         self._oom_score = os.open("/proc/self/oom_score_adj", os.O_RDWR)
         self._own_score = os.read(self._oom_score, 8)
         self._expendable = b"%d" % min(int(self._own_score) + 500, 1000)
@@ -51,7 +51,7 @@ class Init:
         self._control.sendmsg([b"\0".join(fields)], rights if descriptors else [])
 
     def ready(self) -> None:
-        """Hands out the writable directories, so that the server can see when they are full, and the network."""
+        """Hands out descriptors of the network and of the writable directories; the server sees when those are full."""
         handed_out = [os.open(path, os.O_RDONLY | os.O_DIRECTORY) for path in _WRITABLE]
         handed_out.append(os.open("/proc/self/ns/net", os.O_RDONLY))
         self.send(b"R", descriptors=handed_out)
@@ -82,7 +82,7 @@ class Init:
         return True
 
     def reap(self) -> None:
-        """Reports every process of ours that ended; the orphans of others are only collected."""
+        """Reports every ended process that was started here; other orphaned processes are only collected."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -102,7 +102,7 @@ class Init:
         environment = dict(entry.split(b"=", 1) for entry in env)
         actions = [(os.POSIX_SPAWN_DUP2, fd, target) for target, fd in enumerate(descriptors)]
         try:
-            # Inherited: when memory runs out, the kernel ends what the code started and not the whole sandbox.
+            # The child inherits this: when memory runs out, the kernel kills what the code started, not the sandbox.
             os.write(self._oom_score, self._expendable)
             os.chdir(cwd)
             program = _find(argv[0], environment.get(b"PATH", b""))
@@ -119,7 +119,7 @@ class Init:
     def _kill(self, name: bytes, number: int) -> None:
         pid = self._ids.get(name)
         if pid is not None:
-            try:  # noqa: SIM105 - contextlib is one of the modules that would cost
+            try:  # noqa: SIM105 - importing contextlib would cost start time
                 os.killpg(pid, number)
             except ProcessLookupError:
                 pass
@@ -146,18 +146,19 @@ def _find(program: bytes, path: bytes) -> bytes:
 
 
 def _set_limits(limits: str) -> None:
-    """Sets limits such as `CORE=0,NOFILE=4096`, soft and hard; a lower one that holds already stays."""
+    """Sets soft and hard limits such as `CORE=0,NOFILE=4096`; keeps a hard limit that is already lower."""
     for limit in filter(None, limits.split(",")):
         name, text = limit.split("=")
         number = getattr(resource, "RLIMIT_" + name)
         _, hard = resource.getrlimit(number)
         value = int(text) if hard == resource.RLIM_INFINITY else min(int(text), hard)
-        # At the hard limit of processor time comes SIGKILL, which does not tell what for; SIGXCPU does.
+        # At the hard limit of processor time the kernel sends SIGKILL, which does not show the reason. So the soft
+        # limit is one lower: there the kernel sends SIGXCPU.
         resource.setrlimit(number, (value, value + 1 if name == "CPU" and value != hard else value))
 
 
 def _confine(rules: str) -> None:
-    """Puts Landlock's rules into force for this process and all that it starts: `attributes,flags,place=rights,...`."""
+    """Enforces Landlock rules, `attributes,flags,place=rights,...`, for this process and all that it starts."""
     attributes, flags, *places = rules.split(",")
     given = bytes.fromhex(attributes)
     ruleset = _call("syscall", _LANDLOCK_CREATE, given, len(given), 0)
@@ -175,7 +176,7 @@ def _confine(rules: str) -> None:
 
 
 def _call(function: str, *arguments: object) -> int:
-    """Calls a function of the C library; ends the sandbox where the kernel refuses."""
+    """Calls a function of the C library; ends the sandbox if the kernel refuses."""
     program = _ctypes.dlopen(None, 0)  # type: ignore[arg-type]  # None is this program itself
     result: int = _ctypes.call_function(_ctypes.dlsym(program, function), arguments)
     if result < 0:
@@ -188,7 +189,7 @@ def main() -> None:
     os.set_inheritable(control.fileno(), False)
     os.closerange(control.fileno() + 1, 64)
     init = Init(control)
-    # The code has the same uid, and could trace this process and read its /proc entries otherwise.
+    # Otherwise the code, which has the same uid, could trace this process and read its /proc entries.
     _call("prctl", _PR_SET_DUMPABLE, 0, 0, 0, 0)
     if sys.argv[3]:
         _confine(sys.argv[3])
@@ -200,7 +201,8 @@ def main() -> None:
     _signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     _signal.signal(_signal.SIGCHLD, lambda number, frame: None)
     init.ready()
-    # After that, for where sandboxes share a uid, one with more descriptors in flight than these would keep it back.
+    # Only after `ready`, which sends descriptors: the kernel refuses that while the uid has more descriptors in flight
+    # than this process's limit on open files. Where sandboxes share a uid, one could keep another from starting.
     _set_limits(sys.argv[2])
     poll = select.poll()
     poll.register(control.fileno(), select.POLLIN)

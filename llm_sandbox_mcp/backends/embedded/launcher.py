@@ -1,8 +1,8 @@
-"""The parent of every sandbox: a small single-threaded process that lets none of them outlive the server.
+"""The parent of every sandbox: a small single-threaded process that makes sure that none of them outlives the server.
 
 bubblewrap ties a sandbox's life to the thread that started it, forking a large server is slow, and joining a control
 group and dropping privileges must happen between fork and exec. So the server starts this process once, as
-`python -m llm_sandbox_mcp.backends.embedded.launcher CONTROL_FD`, and asks it by JSON packets:
+`python -m llm_sandbox_mcp.backends.embedded.launcher CONTROL_FD`, and sends it requests as JSON packets:
 
     {"op": "start", "server", "runtime", "shown": {name: folder}, "trial": argv, "limits"}
                                                       ->  {"event": "ready", "cgroups": version,
@@ -11,12 +11,12 @@ group and dropping privileges must happen between fork and exec. So the server s
                                                            "terminals": whether sandboxes have their own}
     {"op": "launch", "id", "argv", "uid", "limits"}   + the control socket of the sandbox
                                                       ->  {"event": "launched", "id", "version", "groups"}
-    {"op": "connect", "id", "program", "uid"}         + its network namespace, and a pipe that says "1" once it is open
+    {"op": "connect", "id", "program", "uid"}         + its network namespace, and a pipe that gets "1" once it is open
                                                       later, if it fails first:  {"event": "disconnected", "id"}
     {"op": "kill", "id"}                              later, always:  {"event": "exited", "id", "log", counters}
 
-When the server is gone, however it went, the control socket ends: this process then ends every sandbox and removes the
-server's control groups and its runtime folder.
+When the server is gone, for whatever reason, the control socket reaches EOF. This process then ends every sandbox and
+removes the server's control groups and its runtime folder.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ from .cgroup_detect import detect
 
 _ROOTS_UIDS = (200_000, 65_536)
 _TRIAL = {"memory": 1 << 30, "pids": 64, "cpus": 1.0}
-"""Limits that are tried where it is not said what the most of them will be."""
+"""Limits for the trial if the request does not contain the widest ones."""
 _PACKET = 1 << 18
 _LOG_BYTES = 2000
 _REMOVAL_RETRY_MS = 20
@@ -53,9 +53,9 @@ class _Child:
     group: Group | None
     running: bool = True
     network: int = 0
-    """The process that opens its network, where there is one."""
+    """The process that opens its network, or 0."""
     counts: dict[str, int | float | None] = field(default_factory=lambda: _counts(None))
-    """How often it ran into its limits, as last read."""
+    """How often it ran into its limits, when that was last read."""
 
 
 class Launcher:
@@ -66,16 +66,16 @@ class Launcher:
         self._children: dict[str, _Child] = {}
         self._hierarchy: cgroups.Hierarchy | None = None
         self._left: list[Group] = []
-        """Of an earlier launcher, with processes that have yet to end."""
+        """Groups of an earlier launcher whose processes have not ended yet."""
         self._entry = Entry()
         self._runtime = ""
 
     def answer(self) -> bool:
-        """Handles one packet; false once the server is gone."""
+        """Handles one packet; False once the server is gone."""
         try:
             packet, descriptors, _, _ = socket.recv_fds(self._control, _PACKET, 2)
         except ConnectionResetError:
-            return False  # it went with something of ours unread
+            return False  # the server is gone and has not read all of our packets
         try:
             if not packet:
                 return False
@@ -95,7 +95,7 @@ class Launcher:
         return True
 
     def reap(self) -> None:
-        """Collects what ended: bubblewraps, and the PID 1 of each sandbox whose bubblewrap went first."""
+        """Collects ended processes: bubblewraps, and the PID 1 of each sandbox whose bubblewrap ended before it."""
         while True:
             try:
                 pid, _ = os.waitpid(-1, os.WNOHANG)
@@ -120,8 +120,8 @@ class Launcher:
         for name, child in list(self._children.items()):
             if child.running or child.network:
                 continue
-            # They go with the group, and what a sandbox died of is asked after its end. A part of the group may be gone
-            # since the last attempt to remove it; then what was read before that is all there is to know.
+            # The counters are removed with the group, but the cause of a sandbox's death is queried after its end. If
+            # the last attempt to remove the group removed a part of it, the counts that were read before are kept.
             with contextlib.suppress(OSError):
                 child.counts = _counts(child.group)
             if child.group is None or child.group.remove():
@@ -135,7 +135,7 @@ class Launcher:
         return bool(self._left) or any(not child.running for child in self._children.values())
 
     def farewell(self) -> None:
-        """Ends every sandbox and removes what the server would have removed."""
+        """Ends every sandbox and removes what the server would have removed: control groups and the runtime folder."""
         for child in self._children.values():
             self._end(child)
         for _ in range(_FAREWELL_ROUNDS):
@@ -151,7 +151,7 @@ class Launcher:
     def _start(self, request: dict[str, Any]) -> None:
         self._runtime = request["runtime"]
         found = detect(family=[os.getppid()])
-        # What an earlier launcher of this server left behind when it was killed; its sandboxes died with it.
+        # Groups that an earlier launcher of this server left behind when it was killed; its sandboxes died with it.
         if found.sweep(lambda server: bool(server != request["server"])):
             self._left = found.groups(request["server"])
         self._hierarchy = found.claim(request["server"])
@@ -164,7 +164,8 @@ class Launcher:
         self._send(event="ready", uids=given, shared=shared, places=places, terminals=own, **groups)
 
     def _take_uids(self, shown: dict[str, str], trial: list[str]) -> tuple[tuple[int, int], str, dict[str, str]]:
-        """The uids that sandboxes can have, why there are none, and where what all of them see is for any of them."""
+        """The uids for sandboxes (first, count), the reason if there are none, and the paths at which any of these uids
+        can reach the folders that all sandboxes see."""
         if os.geteuid() == 0:
             self._entry.own_devices = True
             return _ROOTS_UIDS, "", shown
@@ -197,7 +198,7 @@ class Launcher:
             return
         if pid == 0:
             become_bubblewrap(request["argv"], request["uid"], self._entry, control, log, group)
-        with contextlib.suppress(PermissionError):  # it was quicker, and is bubblewrap by now
+        with contextlib.suppress(PermissionError):  # the child was faster and is bubblewrap already
             os.setpgid(pid, pid)
         self._children[request["id"]] = _Child(pid, log, group)
         if group is not None:
@@ -206,7 +207,7 @@ class Launcher:
     def _connect(self, request: dict[str, Any], namespace: int, ready: int) -> None:
         child = self._children.get(request["id"])
         if child is None or not child.running:
-            return  # that the pipe ends says it
+            return  # the server notices the failure by EOF on the pipe
         try:
             pid = os.fork()
         except OSError as error:
@@ -231,7 +232,7 @@ class Launcher:
 
     def _end(self, child: _Child) -> None:
         if child.running:
-            # With what it has just started and that still waits for it: it would do so for ever.
+            # The whole process group: a process that it has just started and that waits for it would wait forever.
             os.killpg(child.pid, signal.SIGKILL)
         if child.group is not None:
             child.group.kill()
@@ -242,7 +243,7 @@ class Launcher:
 
 
 def _has_children() -> bool:
-    """Whether anything is left to wait for: a sandbox's PID 1 may end after its bubblewrap and its control group."""
+    """Whether a child is left to wait for: a sandbox's PID 1 may end after its bubblewrap and its control group."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -264,9 +265,10 @@ def _tail(log: int) -> str:
 def main() -> None:
     """Serves the control socket until the server is gone."""
     control = socket.socket(fileno=int(sys.argv[1]))
-    # What is made for sandboxes, which have other users, must not be private to whoever started the server.
+    # Sandboxes run as other users, so files made for them must not be private to the user who started the server.
     os.umask(0o022)
-    # A person's Ctrl-C reaches the whole terminal group; the server decides what it means, and its end ends us.
+    # Ctrl-C reaches the terminal's whole process group. The server decides what it means; this process ends with the
+    # server.
     os.setsid()
     libc.prctl(libc.PR_SET_CHILD_SUBREAPER, 1)
     woken, wake = os.pipe()
@@ -274,7 +276,7 @@ def main() -> None:
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
-    # Whoever started the server may have blocked it, and all that is started here inherits that.
+    # The process that started the server may have blocked signals, and all processes started here would inherit that.
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     launcher = Launcher(control)
     poll = select.poll()

@@ -1,4 +1,4 @@
-"""The server's side of the launcher: starts it, asks it, and learns from it how sandboxes ended."""
+"""The server's side of the launcher: starts it, sends it requests, and receives its reports on ended sandboxes."""
 
 import contextlib
 import json
@@ -23,7 +23,7 @@ from .descriptors import PacketSocket, PipeReader
 _logger = logging.getLogger(__name__)
 
 _FAREWELL = 1.5
-"""Seconds for the launcher to end all sandboxes at the server's end; what it leaves then, its own death ends."""
+"""Seconds for the launcher to end all sandboxes when the server ends; after that it is killed, which ends the rest."""
 
 
 @dataclass(slots=True)
@@ -32,16 +32,16 @@ class Launched:
 
     exited: anyio.Event = field(default_factory=anyio.Event)
     log: str = ""
-    """The last words of bubblewrap, once it exited."""
+    """The last output of bubblewrap, once it has exited."""
     counts: Usage = field(default_factory=Usage)
-    """What `LauncherClient.usage` gave at the end."""
+    """The result of `LauncherClient.usage` at its end."""
     counters: Counters | None = None
-    """Those of its control group, where there is one."""
+    """The counters of its control group, if it has one."""
     killed: bool = False
-    """Whether its end was asked for."""
+    """Whether its end was requested."""
 
     def end(self) -> None:
-        """Notes that it is gone, or that nobody will tell any more."""
+        """Marks it as gone; also if the launcher is gone, so that no report on it can come any more."""
         if self.counters is not None:
             self.counters.close()
         self.counters = None
@@ -56,17 +56,17 @@ class LauncherClient:
         self._launched: dict[str, Launched] = {}
         self._ready = anyio.Event()
         self.cgroups = 0
-        """Version of the control groups in use; 0 where there are none."""
+        """Version of the control groups in use; 0 if there are none."""
         self.lacking: Mapping[str, str] = {}
-        """The limits that they do not hold, with the reasons: "cause; next step"."""
+        """The limits that the control groups do not enforce, with the reasons: "cause; next step"."""
         self.uids = range(0)
-        """Those that sandboxes can have, none of which is the server's; empty where theirs is."""
+        """The uids for sandboxes, none of which is the server's; empty if sandboxes have the server's uid."""
         self.shared = ""
-        """Why that is so: "cause; next step"."""
+        """Why sandboxes have the server's uid: "cause; next step"."""
         self.places: Mapping[str, Path] = {}
-        """Where a sandbox of any uid can get to the folders that were given to `start`."""
+        """The paths at which a sandbox of any uid can reach the folders that were given to `start`."""
         self.own_terminals = False
-        """Whether each sandbox has pseudo-terminals of its own."""
+        """Whether each sandbox has its own pseudo-terminals."""
         self.gone = False
 
     async def start(
@@ -77,10 +77,11 @@ class LauncherClient:
         trial: Sequence[str],
         limits: Mapping[str, float] = MappingProxyType({}),
     ) -> bool:
-        """Tells the launcher whose it is; returns when it is ready, false when it ended instead.
+        """Sends the launcher its server and settings, and waits until it is ready; False if it ended instead.
 
-        `shown` are folders that sandboxes will see, with the program that filters system calls in `stage`; `trial` is
-        what has to succeed for an ordinary user's sandboxes to have uids of their own, `limits` are the widest of any.
+        `shown` are the folders that sandboxes will see; the one named `stage` contains the system call filter. `trial`
+        is a command that must succeed before an ordinary user's sandboxes get their own uids. `limits` are the widest
+        of any sandbox.
         """
         folders = {name: str(path) for name, path in shown.items()}
         about = {"shown": folders, "trial": trial, "limits": dict(limits)}
@@ -89,12 +90,12 @@ class LauncherClient:
             await self._send(request)
             await self._ready.wait()
             return not self.gone
-        return False  # it ended before it was told
+        return False  # it ended before the request was sent
 
     async def launch(
         self, name: str, argv: list[str], uid: int | None, limits: dict[str, float], control: socket.socket
     ) -> Launched:
-        """Has a sandbox started; whether it came up is for its own control socket to say."""
+        """Lets the launcher start a sandbox; the sandbox's own control socket reports whether it came up."""
         launched = self._launched[name] = Launched()
         request = {"op": "launch", "id": name, "argv": argv, "uid": uid, "limits": limits}
         try:
@@ -105,7 +106,7 @@ class LauncherClient:
         return launched
 
     async def connect(self, name: str, program: str, uid: int | None, namespace: int) -> bool:
-        """Opens the network of a sandbox with slirp4netns; false when it failed, and `Launched.log` will tell why."""
+        """Opens the network of a sandbox with slirp4netns; False if that fails; `Launched.log` will have the reason."""
         ready, theirs = os.pipe()
         reader = PipeReader(ready)
         try:
@@ -120,18 +121,18 @@ class LauncherClient:
             reader.close()
 
     async def kill(self, name: str) -> None:
-        """Ends a sandbox; nothing happens when it has ended."""
+        """Ends a sandbox; does nothing if it has ended."""
         launched = self._launched.get(name)
         if launched is not None:
-            # From here on the counters also tell of what ends it.
+            # Read before the kill, which changes the counters.
             launched.counts, launched.killed = await self.usage(name), True
             await self._send({"op": "kill", "id": name})
 
     async def usage(self, name: str) -> Usage:
-        """The limits that a sandbox has hit, and the processor time that it has used, so far.
+        """How often a sandbox has hit its limits, and the processor time that it has used, so far.
 
-        Every run asks twice, so this process reads the counters itself. Of a sandbox that has ended
-        `Launched.counts` tells.
+        Every run calls this twice, so this process reads the counters itself. For a sandbox that has ended, use
+        `Launched.counts`.
         """
         launched = self._launched.get(name)
         if self.gone or launched is None or launched.counters is None:
@@ -142,12 +143,12 @@ class LauncherClient:
             counters = launched.counters
             return Usage(counters.oom_kills(), counters.pids_refused(), counters.cpu())
         except OSError:
-            # The launcher has removed the group, and says so next.
+            # The launcher has removed the group; its report follows.
             await launched.exited.wait()
             return launched.counts
 
     async def serve(self) -> None:
-        """Takes the launcher's reports until it is gone."""
+        """Handles the launcher's reports until it is gone."""
         try:
             while True:
                 packet, _ = await self._control.receive()
@@ -155,14 +156,14 @@ class LauncherClient:
         except anyio.EndOfStream:
             pass
         finally:
-            # Also when the server ends this: whoever waits for a sandbox's end must not wait for a report any more.
+            # Also when the server cancels this task: no task may go on waiting for a report on a sandbox's end.
             self.gone = True
             self._ready.set()
             for launched in self._launched.values():
                 launched.end()
 
     def close(self) -> None:
-        """Lets go of the control socket, which ends the launcher and all its sandboxes."""
+        """Closes the control socket, which ends the launcher and all its sandboxes."""
         self._control.close()
 
     def _take(self, event: dict[str, Any]) -> None:
@@ -182,7 +183,7 @@ class LauncherClient:
             case "disconnected":
                 _logger.warning("sandbox %s has lost its network: slirp4netns ended; open a new session", event["id"])
             case "launched":
-                with contextlib.suppress(OSError):  # gone already: that it exited is what comes next
+                with contextlib.suppress(OSError):  # it has ended already: its "exited" event follows
                     self._launched[event["id"]].counters = Counters(event["version"], event["groups"])
 
     async def _send(self, request: dict[str, Any], descriptors: tuple[int, ...] = ()) -> None:
@@ -196,12 +197,12 @@ class LauncherClient:
 
 @asynccontextmanager
 async def open_launcher() -> AsyncIterator[LauncherClient]:
-    """Starts a launcher that lives as long as the scope; its end is shielded and bounded."""
+    """Starts a launcher that lives as long as the scope; its end is shielded from cancellation and bounded in time."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     launcher = LauncherClient(ours)
     try:
         with theirs, anyio.CancelScope(shield=True):
-            # Shielded: a start that is given up half way would leave a process that nobody knows.
+            # Shielded: if the start were cancelled halfway, it would leave a process that nothing ends.
             process = await anyio.open_process(
                 own_programs.command(f"{__package__}.launcher", theirs.fileno()),
                 stdin=None,
@@ -213,7 +214,7 @@ async def open_launcher() -> AsyncIterator[LauncherClient]:
             )
     except OSError as error:
         launcher.close()
-        raise EngineUnavailable(f"the launcher of sandboxes does not start: {error.strerror}") from error
+        raise EngineUnavailable(f"the sandbox launcher does not start: {error.strerror}") from error
     try:
         yield launcher
     finally:
@@ -227,5 +228,5 @@ async def open_launcher() -> AsyncIterator[LauncherClient]:
 
 
 def launcher_gone() -> EngineUnavailable:
-    """What is raised where it ended while it was asked."""
-    return EngineUnavailable("the launcher of sandboxes has just ended; try again")
+    """The error to raise when the launcher has ended during a request."""
+    return EngineUnavailable("the sandbox launcher has just ended; try again")

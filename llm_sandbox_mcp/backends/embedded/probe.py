@@ -1,4 +1,4 @@
-"""Whether bubblewrap can make sandboxes here, and if not, why, and what fixes it."""
+"""Checks whether bubblewrap can make sandboxes here, and if not, finds the reason and the fix."""
 
 import os
 import platform
@@ -17,7 +17,7 @@ from .bubblewrap import system
 from .launching import LauncherClient
 
 INTERPRETER = "/usr/bin/python3"
-"""Runs PID 1 of every sandbox; it must be below /usr, which sandboxes see."""
+"""The interpreter that runs PID 1 of every sandbox; it must be below /usr, which sandboxes see."""
 
 _TRIAL_SECONDS = 10
 _TRIAL_UID = 200_000
@@ -25,12 +25,12 @@ _UNPRIVILEGED = "proc/sys/kernel/unprivileged_userns_clone"
 _APPARMOR = "proc/sys/kernel/apparmor_restrict_unprivileged_userns"
 _PROFILE = "/etc/apparmor.d/bwrap-userns-restrict"
 _MAXIMUM = "proc/sys/user/max_user_namespaces"
-_HAND_ON = "have the machine hand these controllers on to the server's control group"
+_ENABLE = "enable these controllers for the server's control group"
 _CONTAINER_MARKS = (".dockerenv", "run/.containerenv")
 
 
 def obstacle(bwrap: str) -> str | None:
-    """The first thing that keeps sandboxes from starting, with the step that fixes it; nothing where they start."""
+    """The first thing that keeps sandboxes from starting, with the step that fixes it; None if they start."""
     return next((f"{check.detail}; {check.fix}" for check in _essentials(bwrap) if check.state == "missing"), None)
 
 
@@ -43,20 +43,20 @@ async def checks(bwrap: str, launcher: LauncherClient | None) -> list[Check]:
 
 
 def limits(launcher: LauncherClient | None) -> Check:
-    """Whether limits hold for all processes of a sandbox together, and which do not."""
+    """Whether limits hold for all processes of a sandbox together, and which limits do not."""
     if launcher is None:
         return Check("limits", "degraded", "the launcher did not start", "see the rows above")
     if not launcher.lacking:
-        said = f"memory, processes and processors, by control groups of version {launcher.cgroups}"
-        return Check("limits", "ok", said)
+        detail = f"memory, processes and CPUs are limited by control groups (cgroup v{launcher.cgroups})"
+        return Check("limits", "ok", detail)
     causes = {halves(reason)[0]: halves(reason)[1] for reason in launcher.lacking.values()}
-    step = next(filter(None, causes.values()), _HAND_ON)
+    step = next(filter(None, causes.values()), _ENABLE)
     if not launcher.cgroups:
-        said = f"they hold for single processes only, and for no memory that these share: {', '.join(causes)}"
+        detail = f"limits hold for single processes only, and not for memory that these share: {', '.join(causes)}"
     else:
         lacking = ", ".join(f"{limit}: {halves(reason)[0]}" for limit, reason in launcher.lacking.items())
-        said = f"some do not hold for all processes together ({lacking})"
-    return Check("limits", "degraded", said, step)
+        detail = f"some limits do not hold for all processes together ({lacking})"
+    return Check("limits", "degraded", detail, step)
 
 
 def _essentials(bwrap: str) -> list[Check]:
@@ -69,19 +69,19 @@ def _essentials(bwrap: str) -> list[Check]:
 
 
 def platform_check(system: str = sys.platform) -> Check:
-    """Whether this kind of system has what sandboxes are made of."""
+    """Whether sandboxes can exist on this kind of system and machine."""
     if system != "linux":
         return Check(
             "platform",
             "missing",
-            f"bubblewrap needs Linux, this is {system}",
+            f"bubblewrap needs Linux, but this system is {system}",
             "run the server in a Linux virtual machine",
         )
     machine = platform.machine()
     try:
         size = len(system_calls.program(machine)) // 8
     except ValueError as error:
-        return Check("platform", "missing", str(error), "run on x86_64 or aarch64")
+        return Check("platform", "missing", *halves(str(error)))
     return Check("platform", "ok", f"Linux {platform.release()} on {machine}, seccomp program of {size} instructions")
 
 
@@ -98,19 +98,23 @@ def _program(bwrap: str) -> Check:
 def _interpreter() -> Check:
     if not os.access(INTERPRETER, os.X_OK):
         return Check(
-            "interpreter", "missing", f"{INTERPRETER} is missing; it runs PID 1 of each sandbox", _install("python3")
+            "interpreter",
+            "missing",
+            f"{INTERPRETER}, which runs PID 1 of each sandbox, is missing",
+            _install("python3"),
         )
     return Check("interpreter", "ok", f"{INTERPRETER} runs PID 1 of each sandbox")
 
 
 def trial(bwrap: str) -> list[str]:
-    """The command of the smallest sandbox, which succeeds where one can be made."""
+    """The command of a minimal sandbox; it succeeds if sandboxes can be made."""
     return [
         shutil.which(bwrap) or bwrap,
         "--unshare-all",
-        # Without it bubblewrap leaves a process behind that nobody waits for.
+        # Without this option bubblewrap leaves a process behind that nothing waits for.
         "--as-pid-1",
-        # As sandboxes do: below the whole root other engines unmount things at any moment, and it would fail.
+        # Mounts the same folders as sandboxes do. To bind all of / could fail: other engines may unmount something
+        # below it at any moment.
         *system(),
         "--proc",
         "/proc",
@@ -137,26 +141,32 @@ def _trial(bwrap: str) -> Check:
     except (OSError, subprocess.SubprocessError) as error:
         return Check("namespaces", "missing", f"bubblewrap cannot be started: {error}", remedy())
     if done.returncode != 0:
-        said = " ".join(done.stderr.split())[:300]
-        return Check("namespaces", "missing", f"bubblewrap cannot make a sandbox: {said}", remedy())
+        output = " ".join(done.stderr.split())[:300]
+        return Check("namespaces", "missing", f"bubblewrap cannot make a sandbox: {output}", remedy())
     return Check("namespaces", "ok", "user, mount, process, network, ipc, host name and control group")
 
 
 def remedy(root: Path = Path("/")) -> str:
-    """The likeliest cause why sandboxes do not start, read from the switches of the system below a root."""
+    """The fix for the most likely reason why sandboxes do not start, found in the system's settings below `root`."""
     if any((root / mark).exists() for mark in _CONTAINER_MARKS):
-        return "inside a container: start it with --security-opt seccomp=unconfined, or run the server on the host"
-    if _reads(root / _APPARMOR) == "1":
-        return f"AppArmor forbids it: sudo apt-get install apparmor-profiles && sudo apparmor_parser -r {_PROFILE}"
-    if _reads(root / _UNPRIVILEGED) == "0":
+        return (
+            "the server runs inside a container: start the container with --security-opt seccomp=unconfined, "
+            "or run the server on the host"
+        )
+    if _read(root / _APPARMOR) == "1":
+        return (
+            "AppArmor forbids unprivileged user namespaces: "
+            f"sudo apt-get install apparmor-profiles && sudo apparmor_parser -r {_PROFILE}"
+        )
+    if _read(root / _UNPRIVILEGED) == "0":
         return "sudo sysctl kernel.unprivileged_userns_clone=1"
-    if _reads(root / _MAXIMUM) == "0":
+    if _read(root / _MAXIMUM) == "0":
         return "sudo sysctl user.max_user_namespaces=15000"
-    return "see whether `bwrap --unshare-all --ro-bind / / true` works for an ordinary user"
+    return "check whether `bwrap --unshare-all --ro-bind / / true` works for an ordinary user"
 
 
 def open_network(slirp: str) -> list[Check]:
-    """Whether sandboxes can be given an open network."""
+    """Whether sandboxes can have an open network."""
     found = shutil.which(slirp)
     if found is None:
         return [Check("slirp4netns", "missing", f"{slirp} is not on PATH", _install("slirp4netns"))]
@@ -166,7 +176,7 @@ def open_network(slirp: str) -> list[Check]:
         detail = f"{connecting.TUN} cannot be opened by uid {os.geteuid()}"
         return [Check("slirp4netns", "missing", detail, f"sudo chmod 0666 {connecting.TUN}")]
     except OSError as error:
-        fix = "sudo modprobe tun (a container is started with --device /dev/net/tun)"
+        fix = "sudo modprobe tun (inside a container: start the container with --device /dev/net/tun)"
         return [Check("slirp4netns", "missing", f"{connecting.TUN}: {error.strerror}", fix)]
     return [Check("slirp4netns", "ok", f"{found} opens the network of each sandbox")]
 
@@ -174,30 +184,32 @@ def open_network(slirp: str) -> list[Check]:
 def _landlock() -> Check:
     abi = landlock.version()
     if not abi:
-        fix = "a kernel since 5.13 with landlock among its security modules (the boot parameter lsm)"
-        return Check("Landlock", "degraded", "not in this kernel; the mounts alone say what code can reach", fix)
-    return Check("Landlock", "ok", f"version {abi}: only the folders that are meant for code, as the mounts say too")
+        fix = "use Linux 5.13 or newer, with landlock among its security modules (boot parameter lsm)"
+        return Check(
+            "Landlock", "degraded", "not in this kernel; only the mounts limit which files code can reach", fix
+        )
+    return Check("Landlock", "ok", f"version {abi}: code can use only the folders that are meant for it")
 
 
 def _uids(launcher: LauncherClient) -> Check:
     if launcher.uids:
-        lent = f", of {len(launcher.uids)} that /etc/subuid lends uid {os.geteuid()}" if os.geteuid() else ""
-        return Check("user of the machine", "ok", f"each sandbox has an unprivileged uid of its own{lent}")
+        lent = f", one of {len(launcher.uids)} that /etc/subuid lends to uid {os.geteuid()}" if os.geteuid() else ""
+        return Check("user of the machine", "ok", f"each sandbox has its own unprivileged uid{lent}")
     cause, _, step = launcher.shared.partition("; ")
-    shared = f"shared uid: the kernel counts sandboxes with the server, as those of uid {os.geteuid()}: {cause}"
+    shared = f"shared uid: the kernel counts the sandboxes and the server together, as uid {os.geteuid()}: {cause}"
     return Check("user of the machine", "degraded", shared, step)
 
 
 def _terminals(launcher: LauncherClient) -> Check:
     if launcher.own_terminals:
-        return Check("pseudo-terminals", "ok", f"each sandbox has {terminals.MOST} pseudo-terminals of its own")
-    fix = "start the server as root, or let its user make user namespaces"
-    return Check("pseudo-terminals", "degraded", "one sandbox can take all pseudo-terminals that the machine has", fix)
+        return Check("pseudo-terminals", "ok", f"each sandbox has its own {terminals.MOST} pseudo-terminals")
+    fix = "start the server as root, or allow its user to make user namespaces"
+    return Check("pseudo-terminals", "degraded", "one sandbox can use up all pseudo-terminals of the machine", fix)
 
 
-def _reads(switch: Path) -> str | None:
+def _read(setting: Path) -> str | None:
     try:
-        return switch.read_text().strip()
+        return setting.read_text().strip()
     except OSError:
         return None
 

@@ -1,4 +1,4 @@
-"""A living sandbox: processes are started in it by its PID 1, over one packet socket."""
+"""A running sandbox: its PID 1 starts processes in it, on requests over one packet socket."""
 
 import itertools
 import os
@@ -21,13 +21,13 @@ from ..scanning import Folders
 from .descriptors import PacketSocket, PipeReader, PipeWriter
 
 _SPAWN_BYTES = 128 << 10
-"""Bytes of one request to start a process; the kernel bounds a packet at a little over that."""
+"""The most bytes of one request to start a process; the kernel's limit for a packet is a little higher."""
 _AT_ONCE = 100
-"""Files that are listed at once: none is on a disk, and every run of a program waits for two lists."""
+"""Entries listed without a worker thread: no file is on a disk, and every run of a program waits for two lists."""
 _LISTING = 5.0
-"""Seconds for a list of all files, where a process in the sandbox has to make it."""
+"""Seconds to list all files if a process in the sandbox has to do it."""
 _SETTLED = 20.0
-"""Seconds for PID 1 to say that it has done what was asked of it."""
+"""Seconds for PID 1 to confirm that all earlier requests are done."""
 
 
 class EmbeddedProcess(Process):
@@ -46,7 +46,7 @@ class EmbeddedProcess(Process):
         self.started = anyio.Event()
         self.ended = anyio.Event()
         self.settled = anyio.Event()
-        """Set by PID 1's word that it has done what was asked of it, and when no word will come."""
+        """Set when PID 1 confirms that all earlier requests are done, and when no confirmation will come."""
         self.start_error = 0
         self.exit_code: int | None = None
 
@@ -73,7 +73,7 @@ class EmbeddedProcess(Process):
             await self.settled.wait()
 
     def over(self) -> None:
-        """Tells all that wait for a word about it that no more comes."""
+        """Wakes all tasks that wait for a report about this process: no more will come."""
         for awaited in (self.started, self.settled, self.ended):
             awaited.set()
 
@@ -112,19 +112,20 @@ class EmbeddedSandbox(Sandbox):
         self.policy = policy
         self.image = ""
         self.up = anyio.Event()
-        """Set when PID 1 is there, or when it is certain that it never will be."""
+        """Set when PID 1 is up, or when it is certain that it never will be."""
         self._control = PacketSocket(control)
         self._counters = usage
         self._end = kill
         self._names = itertools.count(1)
         self._processes: dict[bytes, EmbeddedProcess] = {}
         self.unclosed: set[EmbeddedProcess] = set()
-        """Whoever has a process closes it; what lives as long as the sandbox, as runners do, is closed with it."""
+        """Processes whose streams are open. The owner of a process closes it; processes that live as long as the
+        sandbox, such as runners, are closed with the sandbox."""
         self._listeners: dict[bytes, _Answer] = {}
         self._closing = closing
         self._folders = Folders((), closing)
         self.namespace = -1
-        """A descriptor of its network namespace once it is up, where its policy opens that."""
+        """A descriptor of its network namespace once it is up, if its policy has an open network."""
         self._lost = False
 
     @property
@@ -180,7 +181,7 @@ class EmbeddedSandbox(Sandbox):
             await self.request(b"L", name, b"%d" % port)
             await answer.there.wait()
         except BaseException:
-            # Cancelled in the turn in which it came: nobody else knows of it.
+            # Cancelled in the same turn of the event loop in which the answer came: nothing else would close it.
             if answer.listener is not None:
                 answer.listener.close()
             raise
@@ -199,17 +200,17 @@ class EmbeddedSandbox(Sandbox):
         return await self._folders.fullness(self.policy, thorough=thorough)
 
     async def list_files(self) -> Files:
-        # From outside, over the directory that PID 1 handed out: no process, and no link is followed.
+        # Reads from outside, through the descriptor that PID 1 handed out: this needs no process and follows no link.
         refused: list[str] = []
         files: Files = await self._folders.list_files(refused, at_once=_AT_ONCE)
         if refused:
-            # Another uid than the sandbox's own may not look there.
+            # Only the sandbox's own uid may read these folders, so a process in the sandbox lists the files.
             with anyio.move_on_after(_LISTING), suppress(SandboxLost, StartFailed):
                 files = {**read_list((await self.run(["/bin/sh", "-c", LIST], {"PATH": PATH})).stdout), **files}
         return files
 
     async def lacking(self, programs: Sequence[str], env: Mapping[str, str]) -> Sequence[str]:
-        # What is below /usr is the same in there as out here; the rest is ours, and mounted.
+        # Programs below /usr are the same inside and outside; the other folders are ours and are always mounted.
         others = [name for name in programs if not name.startswith((f"{ENVIRONMENTS}/", f"{TOOLS}/"))]
         return [name for name in others if not shutil.which(name, path=PATH)]
 
@@ -217,7 +218,7 @@ class EmbeddedSandbox(Sandbox):
         await self._end()
 
     async def serve(self) -> None:
-        """Takes PID 1's reports until it is gone; the backend runs this beside the sandbox."""
+        """Handles PID 1's reports until it is gone; the backend runs this in the background while the sandbox lives."""
         try:
             while True:
                 packet, descriptors = await self._control.receive()
@@ -228,11 +229,11 @@ class EmbeddedSandbox(Sandbox):
                     for descriptor in descriptors:
                         os.close(descriptor)
         except (anyio.EndOfStream, ValueError, IndexError):
-            # A packet that PID 1 would not send costs the sandbox that sent it, never the server.
+            # A packet that PID 1 would never send ends the sandbox that sent it, not the server.
             self._lose()
 
     async def close(self) -> None:
-        """Lets go of the sandbox's descriptors."""
+        """Closes the sandbox's descriptors."""
         self._control.close()
         for process in list(self.unclosed):
             process.let_go()
@@ -282,9 +283,9 @@ class EmbeddedSandbox(Sandbox):
 
 
 def _pipes() -> tuple[tuple[int, ...], tuple[int, int, int]]:
-    """Three pipes: the ends for the process, and ours.
+    """Three pipes: the ends for the process, and our ends.
 
-    They are open to any uid that has one of them, or `> /dev/stderr`, which opens the pipe anew, would be refused.
+    Any uid that has one of them may open it: otherwise `> /dev/stderr`, which opens the pipe again, would be refused.
     """
     made: list[int] = []
     try:

@@ -1,17 +1,17 @@
-"""What the backend on bubblewrap reads of the profile."""
+"""The part of the profile that the backend on bubblewrap reads."""
 
 from ...toml_model import Section
 from ..settings import Settings as EngineSettings
 
 
 class Bubblewrap(Section):
-    """The programs that it works with."""
+    """The programs that the backend uses."""
 
     bwrap: str
     slirp4netns: str
 
 
 class Settings(EngineSettings):
-    """What it reads of the profile."""
+    """The tables of the profile for this backend."""
 
     embedded: Bubblewrap

@@ -1,4 +1,4 @@
-"""What every sandbox of a server sees of the host, copied once to where a sandbox of any uid can read it."""
+"""Copies what every sandbox of a server sees of the host, once, to a folder that a sandbox of any uid can read."""
 
 import os
 import platform
@@ -53,7 +53,7 @@ class Stage:
 
 
 def write_stage(path: Path, handlers: Mapping[str, Path]) -> Stage:
-    """Copies handlers, PID 1 and the generated files; the package may lie where an unprivileged uid cannot go.
+    """Copies handlers and PID 1, and generates files; an unprivileged uid may be unable to reach the package's folder.
 
     Raises `EngineUnavailable` when the disk is full or the folder cannot be written.
     """
@@ -75,13 +75,15 @@ def write_stage(path: Path, handlers: Mapping[str, Path]) -> Stage:
         stage.seccomp.write_bytes(system_calls.program(platform.machine()))
         _make_readable(path)
     except (OSError, ValueError) as error:
-        raise EngineUnavailable(f"cannot prepare {path}: {error}; set server.runtime in the profile") from error
+        raise EngineUnavailable(
+            f"cannot prepare {path}: {error}; set server.runtime in the profile to a writable folder"
+        ) from error
     return stage
 
 
 def _compile(handlers: Path) -> None:
-    """Compiles what is in Python, once for all sandboxes; interpreters of other versions do it in each."""
-    # Nothing changes here any more, so that no time of a file has to be compared.
+    """Compiles the Python files once for all sandboxes; interpreters of other versions compile them in each sandbox."""
+    # The files do not change any more, so Python need not compare their times.
     unchecked = PycInvalidationMode.UNCHECKED_HASH
     compile_dir(handlers, quiet=2, stripdir=handlers, prependdir=HANDLERS, invalidation_mode=unchecked)
 

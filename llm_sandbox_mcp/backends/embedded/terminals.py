@@ -1,4 +1,4 @@
-"""Pseudo-terminals of a sandbox's own: the kernel has so many for the machine, and one sandbox could take them all."""
+"""Separate pseudo-terminals for each sandbox: the machine has a limited number, and one sandbox could take them all."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ if TYPE_CHECKING:
 FOLDER = "terminals"
 """Where they are mounted, in the folder that is shown as `stage`; each sandbox sees its own there."""
 MOST = 64
+"""Pseudo-terminals of one sandbox."""
 
 _SECONDS = 10
 
 
 def own(stage: str) -> None:
-    """Gives this process, and what it starts, pseudo-terminals of their own. OSError where it may not mount."""
+    """Gives this process, and what it starts, their own pseudo-terminals. OSError if it is not allowed to mount."""
     libc.own_mounts()
     options = f"newinstance,ptmxmode=0666,mode=0620,max={MOST}"
     libc.mount("devpts", os.path.join(stage, FOLDER), "devpts", libc.MS_NOSUID | libc.MS_NOEXEC, options)
 
 
 def can_be_owned(stage: str, shares: Mapping[str, int] | None) -> bool:
-    """Whether `own` succeeds: for root as it is, for an ordinary user in the namespace that has these shares."""
+    """Whether `own` succeeds: for root directly, for an ordinary user in a user namespace with these shares."""
     pid = os.fork()
     if pid == 0:
         with to_the_end(quiet=True):

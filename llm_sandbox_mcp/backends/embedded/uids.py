@@ -1,8 +1,9 @@
-"""A uid for each sandbox of a server that is not root: those that /etc/subuid lends its user.
+"""A separate uid for each sandbox of a server that is not root, from the uids that /etc/subuid lends to its user.
 
-What the kernel counts for each user, such as watches and descriptors in flight, sandboxes of one uid take from each
-other, and from their server. So the launcher becomes root of a user namespace in which the lent uids are, and gives
-each sandbox another. What all of them see may lie where none of these uids can go: it is mounted where they can.
+The kernel counts some resources for each user, such as watches and descriptors in flight. Sandboxes with the same uid
+take these from each other and from their server. So the launcher becomes root of a user namespace that contains the
+lent uids, and gives each sandbox a different one. The folders that all sandboxes see may be out of reach for these
+uids, so they are mounted at a place that the uids can reach.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 SHOWN = "/mnt"
-"""Where the folders are mounted; empty otherwise, and seen by the launcher and what it starts alone."""
+"""Where the folders are mounted, and nothing else; only the launcher and the processes it starts see these mounts."""
 MOST = 65_536
-"""Uids in use, however many are lent."""
+"""The most uids that are used, even if more are lent."""
 
 _LISTS = ("/etc/subuid", "/etc/subgid")
 _PROGRAMS = ("newuidmap", "newgidmap")
@@ -34,17 +35,17 @@ _SHARED_LIMITS = {resource.RLIMIT_SIGPENDING: 1024, resource.RLIMIT_MSGQUEUE: 64
 _SYSCTLS = "/proc/sys/user"
 _SHARED_COUNTS = ("max_inotify_instances", "max_inotify_watches")
 _SHARE = 16
-"""A sandbox has one of so many parts of what there is for the server's user."""
-_SAID = 300
+"""A sandbox gets this fraction, 1/16, of what the server's user may have."""
+_OUTPUT_BYTES = 300
 
 
 class NotLent(Exception):
-    """Sandboxes cannot have uids of their own: "cause; next step"."""
+    """Sandboxes cannot have their own uids: "cause; next step"."""
 
 
 @dataclass(frozen=True)
 class Lent:
-    """The first of the uids and gids that are lent, and how many of each are used."""
+    """The first of the lent uids and gids, and how many of each are used."""
 
     uid: int
     gid: int
@@ -52,9 +53,9 @@ class Lent:
 
 
 def lent(lists: Sequence[str] = _LISTS) -> Lent:
-    """What is lent to the user of this process; `NotLent` where that is nothing."""
+    """The ids that are lent to the user of this process; `NotLent` if there are none."""
     if missing := [name for name in _PROGRAMS if shutil.which(name) is None]:
-        raise NotLent(f"{missing[0]} is not on PATH; install it, in Debian with: sudo apt-get install uidmap")
+        raise NotLent(f"{missing[0]} is not on PATH; install it, on Debian with: sudo apt-get install uidmap")
     names = {str(os.geteuid())}
     with contextlib.suppress(KeyError):
         names.add(pwd.getpwuid(os.geteuid()).pw_name)
@@ -63,7 +64,7 @@ def lent(lists: Sequence[str] = _LISTS) -> Lent:
 
 
 def _range(path: str, names: set[str]) -> tuple[int, int]:
-    """The first of the numbers that a file lends to one of these, and how many; subuid(5) describes the lines."""
+    """The first id that a file lends to one of these users, and how many; subuid(5) describes the lines."""
     with contextlib.suppress(OSError), open(path) as file:
         for line in file:
             owner, *numbers = line.strip().split(":")
@@ -75,7 +76,7 @@ def _range(path: str, names: set[str]) -> tuple[int, int]:
 
 
 def try_out(program: list[str], lent: Lent | None, shares: Mapping[str, int]) -> None:
-    """Runs a program as sandboxes will be, with a lent uid if there is one; raises `NotLent` where that fails."""
+    """Runs a program as sandboxes will run, with a lent uid if `lent` is given; raises `NotLent` if that fails."""
     log = os.memfd_create("trial")
     try:
         pid = os.fork()
@@ -83,10 +84,10 @@ def try_out(program: list[str], lent: Lent | None, shares: Mapping[str, int]) ->
             _become_trial(program, lent, shares, log)
         _, status = os.waitpid(pid, 0)
         if status:
-            said = " ".join(os.pread(log, _SAID, 0).decode(errors="replace").split())
+            output = " ".join(os.pread(log, _OUTPUT_BYTES, 0).decode(errors="replace").split())
             raise NotLent(
-                f"the uids in {_LISTS[0]} cannot be used: {said or os.waitstatus_to_exitcode(status)}; "
-                "see whether `unshare --map-auto --map-root-user true` works for the server's user"
+                f"the uids in {_LISTS[0]} cannot be used: {output or os.waitstatus_to_exitcode(status)}; "
+                "check whether `unshare --map-auto --map-root-user true` works for the server's user"
             )
     finally:
         os.close(log)
@@ -121,11 +122,11 @@ def enter(lent: Lent) -> None:
         os.close(entered)
         _, status = os.waitpid(mapper, 0)
     if status:
-        raise PermissionError(f"{_PROGRAMS[0]} or {_PROGRAMS[1]} refused")
+        raise PermissionError(f"{_PROGRAMS[0]} or {_PROGRAMS[1]} refused the mapping")
 
 
 def _map(lent: Lent, entered: int) -> None:
-    """In a child: has the system's programs, which may do so, map the uids and gids of the parent's new namespace."""
+    """Runs in a child: maps uids and gids into the parent's new namespace, with the system's privileged programs."""
     with to_the_end(quiet=True):
         if not os.read(entered, 1):
             os._exit(1)
@@ -139,7 +140,10 @@ def _map(lent: Lent, entered: int) -> None:
 
 
 def shares() -> Mapping[str, int]:
-    """How much a sandbox may have of what is counted for the server's user too; to be asked for in its namespace."""
+    """How much a sandbox may have of resources that are also counted for the server's user.
+
+    Must be called in the user namespace of the server's user.
+    """
     found = {}
     for name in _SHARED_COUNTS:
         with contextlib.suppress(FileNotFoundError), open(f"{_SYSCTLS}/{name}") as file:
@@ -148,23 +152,24 @@ def shares() -> Mapping[str, int]:
 
 
 def bound(shares: Mapping[str, int]) -> None:
-    """Puts this process into a user namespace of its own, where it is who it was, and can have a part of what there is.
+    """Moves this process into its own user namespace, with the same uid and gid, and with limits on its resources.
 
-    Some things are counted for whoever made a namespace too, up to the server's user; a lent uid does not change that.
-    So the namespace has a limit of its own.
+    The kernel counts some resources also for the users who made the namespaces, up to the server's user; a lent uid
+    does not change that. So the namespace gets its own limits.
     """
     uid, gid = os.geteuid(), os.getegid()
     libc.unshare(libc.CLONE_NEWUSER)
-    # Another uid was taken before, since when these files are root's.
+    # The process changed its uid before; since then, its files below /proc/self belong to root.
     libc.prctl(libc.PR_SET_DUMPABLE, 1)
     for name, most in shares.items():
-        # In a container they may not be writable; sandboxes then can take these from each other, and no harm else.
+        # In a container these files may not be writable. Then sandboxes can take these resources from each other, which
+        # is the only harm.
         with contextlib.suppress(PermissionError):
             _write(f"{_SYSCTLS}/{name}", str(most))
     _write("/proc/self/setgroups", "deny")
     _write("/proc/self/uid_map", f"{uid} {uid} 1")
     _write("/proc/self/gid_map", f"{gid} {gid} 1")
-    # Now, as the limits that hold when a namespace is made bound what its maker has in all.
+    # Set only now: the limits in force when a namespace is made bound what its maker may have in total.
     for number, most in _SHARED_LIMITS.items():
         _, hard = resource.getrlimit(number)
         limit = most if hard == resource.RLIM_INFINITY else min(most, hard)
@@ -177,9 +182,9 @@ def _write(path: str, text: str) -> None:
 
 
 def show(folders: Mapping[str, str]) -> None:
-    """Mounts folders by their names below `SHOWN`, for this process and what it starts."""
+    """Mounts each folder by its name below `SHOWN`, for this process and the processes it starts."""
     libc.own_mounts()
-    # Opened before something is mounted there: they may be below it.
+    # Opened before `SHOWN` is covered by a mount: the folders may be below it.
     opened = {name: os.open(path, os.O_PATH) for name, path in folders.items()}
     libc.mount("tmpfs", SHOWN, "tmpfs", 0, "mode=0755")
     for name, descriptor in opened.items():

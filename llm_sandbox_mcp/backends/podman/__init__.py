@@ -7,7 +7,7 @@ __all__ = ["Settings", "create"]
 
 
 def create(settings: Settings, surroundings: Surroundings) -> Backend:
-    """The backend, whose engine is looked for when it is first needed."""
+    """The backend; it looks for its engine when it first needs it."""
     from ..containers.backend import ContainerBackend
     from .engine import find_engine
 

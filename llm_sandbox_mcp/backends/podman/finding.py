@@ -1,4 +1,4 @@
-"""Where Podman's service is: what the profile says, else what its own tools go by."""
+"""Finds where Podman's service is: from the profile, else from the settings that Podman's own tools use."""
 
 import os
 from collections.abc import Mapping
@@ -24,7 +24,9 @@ def podman_address(settings: Podman, environ: Mapping[str, str]) -> Address:
     if name:
         found = {key.lower(): value for key, value in (known.get(name) or {}).items()}
         if "uri" not in found:
-            raise EngineUnavailable(f"podman has no connection {name}; `podman system connection list` lists them")
+            raise EngineUnavailable(
+                f"podman has no connection {name}; run `podman system connection list` to list the connections"
+            )
         return address("podman", str(found["uri"]), None)
     own = f"{environ.get('XDG_RUNTIME_DIR') or f'/run/user/{os.geteuid()}'}/podman/podman.sock"
     return Address(f"unix://{first_there(*((_SOCKET, own) if os.geteuid() == 0 else (own, _SOCKET)))}")

@@ -1,16 +1,16 @@
-"""What the backend on Podman reads of the profile."""
+"""The part of the profile that the backend on Podman reads."""
 
 from ...toml_model import Section
 from ..containers.settings import ContainerSettings
 
 
 class Podman(Section):
-    """Where Podman's service is; empty means where its own tools find it."""
+    """Where Podman's service is; empty means where Podman's own tools find it."""
 
     host: str
 
 
 class Settings(ContainerSettings):
-    """What it reads of the profile."""
+    """The tables of the profile for Podman."""
 
     podman: Podman

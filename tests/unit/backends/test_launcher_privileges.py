@@ -33,5 +33,5 @@ async def test_a_sandbox_that_would_be_roots_does_not_start(tmp_path: Path, uid:
             launched = await launcher.launch("one", ["/usr/bin/touch", str(made)], uid, limits, theirs)
             await launched.exited.wait()
             tasks.cancel_scope.cancel()
-    assert "refusing to start a sandbox with the rights of root" in launched.log
+    assert "refusing to start a sandbox with the privileges of root" in launched.log
     assert not made.exists()

@@ -55,5 +55,5 @@ def test_where_there_is_no_list_the_step_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["newuidmap", "newgidmap"])
 def test_without_the_programs_the_package_is_told(tmp_path: Path, programs: Path, name: str) -> None:
     (programs / name).unlink()
-    with pytest.raises(NotLent, match=f"^{name} is not on PATH; install it, in Debian with: .* uidmap$"):
+    with pytest.raises(NotLent, match=f"^{name} is not on PATH; install it, on Debian with: .* uidmap$"):
         of(tmp_path, f"{NAME}:1:5", f"{NAME}:1:5")

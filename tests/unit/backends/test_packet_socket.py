@@ -82,5 +82,5 @@ def test_too_many_descriptors_on_their_way_are_no_end() -> None:
     done = subprocess.run([sys.executable, "-c", FILL], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, ""), done
     assert done.stdout.startswith(
-        "no process can be started: other processes of the server's user hold all descriptors"
+        "no process can be started: other processes of the server's user have all the descriptors in flight"
     )
