@@ -68,7 +68,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_PLACES = {
+_MODULES = {
     "Artifact": "results",
     "ArtifactSandboxSession": "blocking.plots",
     "BackendCapabilities": "blocking.backends",
@@ -131,12 +131,12 @@ _PLACES = {
     "register_backend": "blocking.backends",
     "validate_package_name": "blocking.security",
 }
-"""Where the names are that this package has; imported when asked for, since commands start without most of them."""
+"""The module of each public name; imported at the first use, since most commands need only a few of them."""
 
-__all__ = ["__version__", *_PLACES]
+__all__ = ["__version__", *_MODULES]
 
 
 def __getattr__(name: str) -> object:
-    if name not in _PLACES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f".{_PLACES[name]}", __name__), name)
+    return getattr(import_module(f".{_MODULES[name]}", __name__), name)

@@ -9,7 +9,7 @@ from . import cli
 
 def main() -> int:
     """Runs the command line of this process and returns its exit status."""
-    # Where it is ignored, which is inherited, the kernel keeps no exit status of what we start.
+    # If SIGCHLD is ignored, which is inherited, the kernel keeps no exit status of the processes that we start.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     return cli.main(sys.argv[1:], dict(os.environ))
 

@@ -1,4 +1,4 @@
-"""What was refused, for the operator: one line of JSON for each, which nothing that code chose can forge."""
+"""The log of refusals for the operator: one line of JSON each. No text that code chose can forge a line."""
 
 import fcntl
 import io
@@ -20,20 +20,20 @@ from .errors import PolicyDenied
 from .tasks import open_tasks
 
 _WAITING = 10_000
-"""Lines that wait for the disk; more are counted and left out."""
+"""Lines that can wait to be written; further ones are counted and dropped."""
 _END = 10.0
-"""Seconds for the last lines, at the server's end."""
+"""Seconds to write the last lines when the server shuts down."""
 _LONGEST = 1000
-"""Characters of one fact."""
+"""Characters of one fact; the rest is cut off."""
 
 _log = logging.getLogger(__name__)
 
 
 class Audit:
-    """The log of refusals; an async context manager, in whose scope lines are written to a file, beside the caller.
+    """The log of refusals; an async context manager that writes the lines to a file in the background.
 
-    When the file has so many bytes, it is renamed to `FILE.1`, in place of an older one.
-    Without a file they go to Python's logging, as warnings. A disk that fails is told of there, once.
+    When the file has reached `size` bytes, it is renamed to `FILE.1`, which replaces an older one.
+    Without a file, the lines go to Python's logging, as warnings. A disk that fails is reported there, once.
     """
 
     def __init__(self, file: str = "", size: int = sys.maxsize) -> None:
@@ -44,7 +44,7 @@ class Audit:
         self._more = anyio.Event()
         self._ending = False
         self._failed = False
-        # What was refused before the server was told to end is written all the same.
+        # Refusals from before the shutdown of the server are still written.
         self._writing = anyio.CancelScope(shield=True)
         self._scope = open_tasks()
 
@@ -63,7 +63,7 @@ class Audit:
         await self._scope.__aexit__(None, None, None)
 
     def note(self, event: str, **facts: object) -> None:
-        """Adds a line: the time, the event such as `network.refused`, and facts; returns at once."""
+        """Adds a line with the time, the event such as `network.refused`, and the facts; returns at once."""
         if not self._file:
             _log.warning("%s", _line(event, facts).rstrip())
         elif len(self._lines) < _WAITING:
@@ -74,7 +74,7 @@ class Audit:
 
     @contextmanager
     def denials(self, event: str, **facts: object) -> Iterator[None]:
-        """Notes what the profile denies within; without the session, whose id is all it takes to use it."""
+        """Logs what the profile denies in this scope, but not the session id: whoever knows it can use the session."""
         try:
             yield
         except PolicyDenied as denied:
@@ -103,7 +103,8 @@ class Audit:
             except OSError as error:
                 if not self._failed:
                     _log.error(
-                        "audit.file: %s cannot be written: %s; what is refused is not logged until it can be",
+                        "audit.file: %s cannot be written: %s, so refusals are not logged; "
+                        "free disk space or fix the permissions",
                         self._file,
                         error.strerror,
                     )
@@ -128,7 +129,7 @@ def _append(file: str, text: str, size: int) -> None:
 
 @contextmanager
 def _locked(file: str) -> Iterator[io.FileIO]:
-    """The file, opened for no other server that has the same one to rename it or to write."""
+    """Opens the file, and locks it so that no other server with the same file writes or renames it meanwhile."""
     while True:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         with open(descriptor, "wb", buffering=0) as log:
@@ -146,9 +147,9 @@ def _locked(file: str) -> Iterator[io.FileIO]:
 def _write_whole(log: io.FileIO, content: bytes, before: int) -> None:
     rest = memoryview(content)
     try:
-        while rest:  # a disk that has room for a part takes that part
+        while rest:  # an almost full disk takes only a part
             rest = rest[log.write(rest) :]
     except OSError:
-        # The next line must not begin in the middle of this one.
+        # The next line must not begin after a part of this one.
         log.truncate(before)
         raise

@@ -1,7 +1,7 @@
 """What can go wrong, sorted by who must act.
 
-A non-zero exit, an exception in user code, a timeout, exhausted memory and cut output are not here: they are values of
-an `Execution`. Messages are one line: the cause, then the next step.
+A non-zero exit, an exception in user code, a timeout, exhausted memory and truncated output are not errors here: they
+are values of an `Execution`. Messages are one line: the cause, then the next step.
 """
 
 import re
@@ -12,16 +12,16 @@ _WORD = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
 def quoted(text: str, limit: int = 60) -> str:
-    """A name or path that a caller or a sandbox chose, for a message: in quotes, on one line, cut where it is long."""
+    """A name or path that a caller or a sandbox chose, for a message: in quotes, on one line, cut if it is long."""
     shown = repr(text[:limit])
     # Escapes are up to ten characters long.
     return shown if len(text) <= limit and len(shown) <= 2 * limit else f"{shown[: limit + 1]}...{shown[0]}"
 
 
 class SandboxError(Exception):
-    """Any error that this package raises on purpose; a `Message`.
+    """Base class of all errors that this package raises on purpose; a `Message`.
 
-    `cause` alone is the whole line where its next step is the same for every caller.
+    If the next step is the same for every caller, `cause` contains it and is the whole line.
     """
 
     def __init__(self, cause: str = "", step: str = "", **facts: object) -> None:
@@ -32,27 +32,27 @@ class SandboxError(Exception):
 
     @property
     def code(self) -> str:
-        """Such as unknown_session: the class in words."""
+        """The name of the class in words, such as unknown_session."""
         return _WORD.sub("_", type(self).__name__).lower()
 
 
 class ProfileError(SandboxError):
-    """The operator's profile, or a handler folder, has a mistake; raised at start only, with file and key."""
+    """The operator's profile, or a handler folder, has a mistake; raised only at start, with file and key."""
 
     def __init__(self, message: str, key: str = "", reason: str = "") -> None:
         super().__init__(message)
         self.key = key
-        """Such as limits.memory, where it is about one."""
+        """The key that the error is about, such as limits.memory; empty if there is none."""
         self.reason = reason
         """The message without file and key."""
 
 
 class BadAddress(SandboxError):
-    """The server cannot, or may not, listen where the operator told it to; raised at start only."""
+    """The server cannot, or must not, listen at the address that the operator chose; raised only at start."""
 
 
 class RequestError(SandboxError):
-    """The caller asked for something that cannot be; nothing was started, nothing was lost."""
+    """The caller requested something that is not possible; nothing was started, nothing was lost."""
 
 
 class InvalidArgument(RequestError):
@@ -60,9 +60,9 @@ class InvalidArgument(RequestError):
 
 
 class UnknownLanguage(RequestError, KeyError):
-    """No handler has that name. A `KeyError` too, as languages are a mapping: `in` and `get` work."""
+    """No handler has that name. Also a `KeyError`, so that `in` and `get` work: languages are a mapping."""
 
-    __str__ = Exception.__str__  # a KeyError's puts it into quotes
+    __str__ = Exception.__str__  # that of KeyError would put the message into quotes
 
 
 class UnknownSession(RequestError):
@@ -74,11 +74,11 @@ class UnknownArtifact(RequestError):
 
 
 class BadPath(RequestError):
-    """A path leaves the place it must stay in."""
+    """A path leads out of the folder that it must stay in."""
 
 
 class BadHostPath(BadPath):
-    """A file on the server's own machine may not, or cannot, be read or written."""
+    """A file on the server's own machine must not, or cannot, be read or written."""
 
 
 class UnknownFile(BadPath):
@@ -90,22 +90,22 @@ class PolicyDenied(RequestError):
 
 
 class InstallFailed(SandboxError):
-    """Libraries could not be installed: the package manager refused or failed, or no index answered, or not in time.
+    """Libraries could not be installed: the package manager failed, no index answered, or it took too long.
 
-    The message has the package manager's last lines, where it said something.
+    The message contains the last lines of the package manager, if it printed any.
     """
 
 
 class Unavailable(SandboxError):
-    """The code provably never ran; trying again is safe."""
+    """The code definitely did not run; trying again is safe."""
 
 
 class EngineUnavailable(Unavailable):
-    """The engine cannot make sandboxes here; the message says why and what fixes it."""
+    """The engine cannot make sandboxes here; the message contains the reason and the fix."""
 
 
 class StartFailed(Unavailable):
-    """The engine was there but the sandbox, or the runner in it, did not start."""
+    """The engine is available, but the sandbox, or the runner in it, did not start."""
 
 
 class ImageMissing(StartFailed):
@@ -113,51 +113,51 @@ class ImageMissing(StartFailed):
 
 
 class ImageFailed(StartFailed):
-    """An image cannot be pulled or built; the message has the engine's last words."""
+    """An image cannot be pulled or built; the message contains the last lines of the engine."""
 
 
 class Unschedulable(StartFailed):
-    """No machine of the engine's has room for the sandbox, or may take it."""
+    """No machine of the engine has room for the sandbox, or is allowed to run it."""
 
 
 class MissingPackage(ProfileError):
-    """What the profile names needs a package that is not installed."""
+    """Something that the profile names needs a package that is not installed."""
 
 
 class ListeningFailed(SandboxError):
-    """What listens inside a sandbox did not start, or ended; nothing else of the sandbox is lost by it."""
+    """The listener inside a sandbox did not start, or ended; everything else in the sandbox still works."""
 
 
 class InUse(Unavailable):
-    """What there may be is in use."""
+    """As many as allowed are in use already."""
 
     def __init__(self, message: str, most: int | None = None, waited: float | None = None) -> None:
         super().__init__(message)
         self.most = most
-        """How many sandboxes there may be, where that is what is reached."""
+        """The maximum number of sandboxes, if that is the limit that was reached."""
         self.waited = waited
-        """Seconds, where one was waited for."""
+        """Seconds that the request waited, if it did."""
 
 
 class CapacityReached(InUse):
-    """All sessions, or all sandboxes, that the profile allows are in use."""
+    """All the sessions, or all the sandboxes, that the profile allows are in use."""
 
 
 class PoolTimeout(InUse):
-    """All sandboxes the profile allows were in use for as long as a request waits for one."""
+    """All the sandboxes that the profile allows were in use for as long as a request may wait for one."""
 
 
 class SandboxLost(SandboxError):
-    """The sandbox died after the code was sent; its outcome is unknown and it is never run again for the caller."""
+    """The sandbox died after the code was sent; the outcome is unknown, and the code is never run again."""
 
 
 class OutOfMemory(SandboxLost):
-    """All of the sandbox was ended at its memory limit, not only a process of the code's."""
+    """The whole sandbox was killed at its memory limit, not only a process of the code."""
 
 
 class Evicted(SandboxLost):
-    """The machine that it was on, or the engine, needed the room and ended it."""
+    """The machine of the sandbox, or the engine, needed the room and ended the sandbox."""
 
 
 class NodeLost(SandboxLost):
-    """The machine that it was on went away, or is silent."""
+    """The machine of the sandbox is gone, or does not answer."""

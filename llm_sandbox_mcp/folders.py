@@ -1,4 +1,4 @@
-"""Where things are: the folders that come along, and those that the server keeps on this machine."""
+"""Folders: those that are included in this package, and those that the server keeps on this machine."""
 
 import os
 import tempfile
@@ -11,7 +11,7 @@ _NAME = "llm-sandbox-mcp"
 
 
 def _find(name: str) -> Path:
-    """Inside the installed package, or beside it in a checkout."""
+    """The folder inside the installed package, or next to the package in a checkout."""
     packaged = _PACKAGE / name
     return packaged if packaged.is_dir() else _PACKAGE.parent / name
 
@@ -25,20 +25,20 @@ class HostFolders:
     """Folders of this machine that belong to this package."""
 
     cache: Path
-    """Prepared environments, shared by all servers and kept."""
+    """Prepared environments, shared by all servers and kept when they end."""
     runtime: Path
     """One folder for each running server."""
 
 
 def host_folders(cache: str = "", runtime: str = "", environ: Mapping[str, str] | None = None) -> HostFolders:
-    """The folders that were set, or the usual ones.
+    """The folders that were set, or the default ones.
 
-    Those of root are outside of its home, since sandboxes run as uids that cannot go there.
+    For root they are outside its home, since sandboxes run as uids that cannot enter it.
     """
     environ = environ or {}
     if os.geteuid() == 0:
-        usual_cache, usual_runtime = Path("/var/cache", _NAME), Path("/run", _NAME)
+        default_cache, default_runtime = Path("/var/cache", _NAME), Path("/run", _NAME)
     else:
-        usual_cache = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", _NAME)
-        usual_runtime = Path(environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir(), f"{_NAME}-{os.geteuid()}")
-    return HostFolders(Path(cache) if cache else usual_cache, Path(runtime) if runtime else usual_runtime)
+        default_cache = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", _NAME)
+        default_runtime = Path(environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir(), f"{_NAME}-{os.geteuid()}")
+    return HostFolders(Path(cache) if cache else default_cache, Path(runtime) if runtime else default_runtime)

@@ -1,4 +1,4 @@
-"""Languages, read from `handlers/*/handler.toml`. A folder is the whole definition: nothing else knows a language."""
+"""Languages, read from `handlers/*/handler.toml`. The folder defines a language completely: no other code knows it."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -33,18 +33,18 @@ class Runner(Section):
 
     argv: Many[str] = Field(min_length=1)
     tells: bool = False
-    """Whether it can be asked what the names of the code stand for."""
+    """Whether it can report the values of the names in the code."""
     ends: bool = False
-    """Whether it can be asked to do what the interpreter does at its end."""
+    """Whether it can do at the end of a run what the interpreter does when it exits."""
 
 
 class Build(Section):
-    """How code of a compiled language is built and run; `{build}` is a folder of its own for each program."""
+    """How code of a compiled language is built and run; `{build}` is a separate folder for each program."""
 
     compile: Many[str] = Field(min_length=1)
-    """Gets the code on its standard input, makes the folder and builds in it; its messages are shown when it fails."""
+    """Gets the code on standard input, creates the folder and builds in it; its messages are shown when it fails."""
     run: Many[str] = Field(min_length=1)
-    """Starts what was built."""
+    """Starts the program that was built."""
 
 
 class Environment(Section):
@@ -55,82 +55,82 @@ class Environment(Section):
 
 
 class Requires(Section):
-    """Programs the host, or the image, must have."""
+    """Programs that the host, or the image, must have."""
 
     commands: Many[str] = ()
     install: str = ""
-    """What a person runs to get them."""
+    """The command with which a person installs them."""
 
 
 class Manager(Section):
-    """A package manager. Every argument is a word of its own; nothing passes through a shell."""
+    """A package manager. Every argument is a separate string; no shell is involved."""
 
     manager: str
     requires: Many[str] = ()
-    """Programs that only installing needs."""
+    """Programs that are needed only to install libraries."""
     install: Many[str]
-    """The command; the names are appended."""
+    """The command that installs libraries; their names are appended."""
     installed: Many[str]
     """The command that prints what is installed."""
     everything: Many[str] = ()
-    """The command that prints dependencies too, where `installed` leaves them out."""
+    """The command that prints dependencies as well, if `installed` leaves them out."""
     provided: Many[str] = ()
-    """The command that prints what is there before anything is installed; without it, `installed` is asked."""
+    """The command that prints which libraries exist before any installation; without it, `installed` is used."""
 
 
 class Libraries(Manager):
-    """How libraries come into a session."""
+    """How libraries are installed into a session."""
 
     alternatives: Many[Manager] = ()
-    """Used where the first is missing, in order; all take the same names, and print the same lines."""
+    """Tried in this order if the first is missing; all take the same names, and print the same lines."""
     name_pattern: Expression
-    """The regular expression that one library must match whole, with the groups `name` and `version` if it has any."""
+    """The regular expression that a whole library must match; it can have the groups `name` and `version`."""
     names: Literal["plain", "pep503"] = "plain"
     """How names and versions are compared in the lists of a profile."""
     major_pattern: Expression = ""
-    """Matches what ends a name where each major version has a name of its own: denied without it, all are."""
+    """Matches the end of a name if each major version has a separate name: a deny entry without it denies all."""
     installed_pattern: Expression
-    """Applied to each line that either prints, with the groups `name` and `version`."""
+    """Applied to each line that these commands print, with the groups `name` and `version`."""
     index: str = ""
-    """The package index; empty means that `default_index` is asked."""
+    """The package index; if empty, the command `default_index` prints it."""
     files_pattern: Expression = "(?!)"
-    """Matches paths below the index of what never changes under its name and is kept for later installations."""
+    """Matches the paths below the index of files that never change and are kept for later installations."""
     default_index: Many[str] = ()
-    """A command on the host that prints the package manager's own index."""
+    """A command on the host that prints the index that the package manager uses by default."""
     default_index_pattern: Expression = ""
 
     @field_validator("installed_pattern")
     @classmethod
-    def _finds_both(cls, pattern: str) -> str:
+    def _has_both_groups(cls, pattern: str) -> str:
         if not {"name", "version"} <= re.compile(pattern).groupindex.keys():
             raise ValueError("must have the groups (?P<name>...) and (?P<version>...)")
         return pattern
 
     @field_validator("default_index_pattern")
     @classmethod
-    def _finds_it(cls, pattern: str) -> str:
+    def _has_group(cls, pattern: str) -> str:
         if pattern and not re.compile(pattern).groups:
             raise ValueError("must have a group around the address")
         return pattern
 
 
 class Grammar(Section):
-    """How its code is parsed, where rules apply to it; `names.scm` beside the file says what names something."""
+    """How code is parsed when rules apply to it; `names.scm` in the same folder finds the names in it."""
 
     module: str
     """The Python module whose `language()` is the tree-sitter grammar."""
     install: str
     """The command that installs it, for messages."""
     importers: Many[str] = ()
-    """Functions whose first argument, a literal, is a module."""
+    """Functions whose first argument, if it is a literal, names a module."""
     builtin: Many[str] = ()
-    """Modules whose names are there without an import: `builtins.eval` is `eval`."""
+    """Modules whose names are available without an import: `builtins.eval` is `eval`."""
     dotted: bool = True
-    """Whether a dot ends a part of a name; false where it is a letter, as in R's `system.time`."""
+    """Whether a dot separates the parts of a name; false if it is part of a name, as in `system.time` of R."""
     noise: Expression = ""
     """A regular expression for parts of names that mean nothing, such as `^node:`."""
     signs: Mapping[str, Expression] = {}
-    """For names without a letter, such as Ruby's backtick, what code has wherever one of them stands."""
+    """For names without a letter, such as the backtick of Ruby: an expression that matches wherever code uses one."""
 
 
 class Example(Section):
@@ -148,15 +148,15 @@ class Handler(Section):
     aliases: Many[Annotated[str, Field(pattern="^[a-z0-9][a-z0-9_+#.-]*$")]] = ()
     extension: str = Field(pattern=r"^\.[A-Za-z0-9]+$")
     version_command: Many[str] = Field(min_length=1)
-    """Prints the version, in a sandbox."""
+    """Prints the version; it runs in a sandbox."""
     stateful: bool
     runner: Runner | None = None
     build: Build | None = None
     env: Mapping[str, str] = {}
     figures: Many[str] = ()
-    """Endings of the figures that its runner writes, the most usual first."""
+    """File extensions of the figures that its runner writes, the most common first."""
     uses: Many[str] = ()
-    """What it is good for, in a few words each."""
+    """What the language is good for, in a few words each."""
     environment: Environment | None = None
     requires: Requires = Requires()
     libraries: Libraries | None = None
@@ -196,7 +196,7 @@ class Languages(Mapping[str, Language]):
 
     @property
     def prepared(self) -> Mapping[str, bool]:
-        """Of each language, whether libraries are prepared for it before any session asks."""
+        """For each language, whether its libraries are prepared before any session needs them."""
         return {name: language.handler.environment is not None for name, language in self._by_name.items()}
 
     def __getitem__(self, name: str) -> Language:
@@ -204,7 +204,7 @@ class Languages(Mapping[str, Language]):
         try:
             return self._by_name[self._aliases.get(key, key)]
         except KeyError:
-            raise UnknownLanguage(f"language {quoted(name, 40)} is not known; there are: {', '.join(self)}") from None
+            raise UnknownLanguage(f"unknown language {quoted(name, 40)}; available: {', '.join(self)}") from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._by_name)
@@ -214,7 +214,7 @@ class Languages(Mapping[str, Language]):
 
 
 def load_languages(folders: Iterable[str] = ()) -> Languages:
-    """Reads the languages that come along, then those of further folders; a later folder may replace a name.
+    """Reads the included languages, then those of further folders; a later folder can replace a language.
 
     Raises `ProfileError` with file and key for any mistake: a language is never dropped silently.
     """
@@ -224,9 +224,10 @@ def load_languages(folders: Iterable[str] = ()) -> Languages:
         for path in _definitions(root):
             language = Language(path.parent, as_model(Handler, read_toml(path), path, reference=_KEYS))
             if language.handler.grammar is not None and not (language.folder / "names.scm").is_file():
-                raise ProfileError(f"{path}: grammar: needs a file names.scm beside it")
+                raise ProfileError(f"{path}: grammar: the file names.scm is missing; add it to the same folder")
             if (other := here.setdefault(language.name, language)) is not language:
-                raise ProfileError(f"{path}: name: {language.name!r} is the name in {other.definition} too")
+                reason = f"{language.name!r} is also the name in {other.definition}; change one of them"
+                raise ProfileError(f"{path}: name: {reason}")
         found |= here
     _check_aliases(found)
     return Languages(found.values())
@@ -234,15 +235,15 @@ def load_languages(folders: Iterable[str] = ()) -> Languages:
 
 @cache
 def included_languages() -> Languages:
-    """The languages that come along, read once."""
+    """The languages that are included in this package, read once."""
     return load_languages()
 
 
 def _definitions(root: Path) -> list[Path]:
     paths = sorted(root.glob("*/handler.toml"))
     if not paths:
-        reason = "holds no folder with a handler.toml" if root.is_dir() else "no such folder of handlers"
-        raise ProfileError(f"{root}: {reason}; see handlers.folders in the profile")
+        reason = "contains no folder with a handler.toml" if root.is_dir() else "is not a folder"
+        raise ProfileError(f"{root}: {reason}; correct handlers.folders in the profile")
     return paths
 
 
@@ -252,4 +253,5 @@ def _check_aliases(languages: Mapping[str, Language]) -> None:
         for alias in language.handler.aliases:
             other, key = claimed.setdefault(alias, (language, "aliases"))
             if other is not language:
-                raise ProfileError(f"{language.definition}: aliases: {alias!r} is in {key} of {other.definition} too")
+                reason = f"{alias!r} is also in {key} of {other.definition}; change one of them"
+                raise ProfileError(f"{language.definition}: aliases: {reason}")

@@ -1,7 +1,7 @@
-"""What callers are told: a code and facts for programs, a cause and a next step for people.
+"""Messages for callers: a code and facts for programs, a cause and a next step for people.
 
-Some steps are taken by a tool, an option or a function, depending on where the caller is: those are a `Step`, which
-each face says in words of its own.
+Some steps are taken with a tool, an option or a function, depending on the caller. Each of them is a `Step`, which
+each interface puts into its own words.
 """
 
 from collections.abc import Mapping
@@ -10,24 +10,24 @@ from typing import Protocol
 
 
 class Step(StrEnum):
-    """A next step that callers take differently; its value is how a program with the Python API takes it."""
+    """A next step that callers take in different ways; its value is the wording for the Python API."""
 
     MORE_TIME = "allow it a longer timeout, or do less per call"
     DATA_AS_FILE = "write data to a file of the session instead"
-    OTHER_ARTIFACT = "artifacts() has what there is"
+    OTHER_ARTIFACT = "call artifacts() to list those that exist"
     OPEN_SESSION = "open another session"
 
 
 Words = Mapping[Step, str]
-"""How a face says steps."""
+"""How an interface words the steps."""
 
 
 class Message(Protocol):
-    """What an error and a note have in common."""
+    """The common part of an error and a note."""
 
     @property
     def code(self) -> str:
-        """What kind it is, such as unknown_session."""
+        """The kind of message, such as unknown_session."""
 
     @property
     def cause(self) -> str:
@@ -35,15 +35,15 @@ class Message(Protocol):
 
     @property
     def step(self) -> str:
-        """What to do about it; empty where there is nothing, or the cause says it."""
+        """What to do about it; empty if there is nothing to do, or if the cause contains it."""
 
     @property
     def facts(self) -> Mapping[str, object]:
-        """What it is about: sizes in bytes, times in seconds, names."""
+        """Details for programs: sizes in bytes, times in seconds, names."""
 
 
 class Note(str):
-    """A line on what was cut, lost, hit or left out, and what to do about it; a `Message`."""
+    """One line: something was truncated, lost or left out, or a limit was hit; and what to do about it. A `Message`."""
 
     code: str
     cause: str
@@ -51,7 +51,7 @@ class Note(str):
     facts: Mapping[str, object]
 
     def __new__(cls, code: str, cause: str, step: str = "", **facts: object) -> "Note":
-        """`step` is a `Step`, or words that are the same everywhere."""
+        """`step` is a `Step`, or text that is the same in every interface."""
         note = super().__new__(cls, joined(cause, step))
         note.code, note.cause, note.step, note.facts = code, cause, step, facts
         return note
@@ -63,6 +63,6 @@ def joined(cause: str, step: str) -> str:
 
 
 def worded(message: Message, words: Words) -> str:
-    """The line, its step in the words of a face."""
+    """The message as one line, with the step in the words of an interface."""
     step = message.step
     return joined(message.cause, words.get(step, step.value) if isinstance(step, Step) else step)

@@ -1,4 +1,4 @@
-"""What is wrong with a file or a request, where it does not fit its model."""
+"""The mistake in a file or a request that does not fit its model."""
 
 from dataclasses import dataclass
 
@@ -12,13 +12,13 @@ class Mistake:
     kind: str
     """Pydantic's name for it, such as missing or extra_forbidden."""
     key: str
-    """Where it is, such as limits.memory; empty for the whole."""
+    """Where the value is, such as limits.memory; empty for the whole file or request."""
     reason: str
-    """What it must be, without where it is."""
+    """What the value must be, without the key."""
 
 
 def first_mistake(error: ValidationError) -> Mistake:
-    """The first that was found: people correct one after the other."""
+    """The first mistake that was found: people fix them one by one."""
     detail = error.errors(include_url=False)[0]
     reason = detail["msg"].removeprefix("Value error, ").replace("Input should", "must", 1)
     return Mistake(detail["type"], ".".join(map(str, detail["loc"])), reason)

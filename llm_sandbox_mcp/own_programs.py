@@ -1,15 +1,15 @@
-"""Modules of this package that run as a process of their own: with neither the server's environment nor its folder."""
+"""Modules of this package that run in a separate process, without the server's environment and working directory."""
 
 import os
 import sys
 from pathlib import Path
 
 ENVIRONMENT = {"PYTHONPATH": str(Path(__file__).parents[1]), "PATH": os.defpath}
-"""With where this package is: the process does not have the server's own search path."""
+"""Includes the folder of this package: the process does not inherit the server's search path for modules."""
 FOLDER = "/"
-"""Where it works: a folder that is never removed."""
+"""The working directory of the process: a folder that is never removed."""
 
 
 def command(module: str, *arguments: object) -> list[str]:
-    """What starts a module, by its full name."""
+    """The command that starts a module, given by its full name."""
     return [sys.executable, "-m", module, *map(str, arguments)]

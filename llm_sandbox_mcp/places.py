@@ -1,4 +1,4 @@
-"""Where a language finds its things inside a sandbox."""
+"""The paths and the environment of a language inside a sandbox."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,40 +12,40 @@ _PROXY = {
         [form(f"{kind}_proxy") for kind in ("http", "https", "all") for form in (str.lower, str.upper)],
         f"http://127.0.0.1:{PROXY_PORT}",
     ),
-    # What listens in the sandbox itself.
+    # Programs that listen in the sandbox itself.
     **dict.fromkeys(("no_proxy", "NO_PROXY"), "localhost,127.0.0.1,::1"),
 }
-"""How programs find the proxy. Some read the names in lower case only, others those in upper case."""
+"""How programs find the proxy. Some read only the names in lower case, others only those in upper case."""
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where a language finds its things inside a sandbox; the placeholders of `handler.toml`."""
+    """The paths and the environment of a language inside a sandbox; fills the placeholders of `handler.toml`."""
 
     language: Language
     environment: str = ""
-    """Folder of the prepared environment, where the language has one."""
+    """Folder of the prepared environment, if the language has one."""
     tools: str = ""
     """Folder of our own tools."""
     index: str = ""
     """URL of the package index, during an installation."""
     settings: Mapping[str, str] = field(default_factory=dict)
-    """What the profile sets in the environment of the language's processes."""
+    """Environment variables that the profile sets for the language's processes."""
     memory: int = 0
-    """Bytes that all processes of the sandbox may use together, for those that would go by the machine's."""
+    """Bytes that all processes of the sandbox can use together, for programs that would go by the machine's memory."""
     proxied: bool = False
-    """Whether its processes are told of the proxy."""
+    """Whether the environment of its processes names the proxy."""
 
     @property
     def libraries(self) -> str:
         return f"{LIBRARIES}/{self.language.name}"
 
     def build_folder(self, number: int) -> str:
-        """Where one program of a compiled language is built."""
+        """The folder in which one program of a compiled language is built."""
         return f"{HOME}/build/{self.language.name}/{number}"
 
     def expand(self, text: str) -> str:
-        """Fills the placeholders in one word; any other brace stays as it is."""
+        """Fills the placeholders in one string; all other braces stay as they are."""
         places = {
             "handler": f"{HANDLERS}/{self.language.name}",
             "environment": self.environment,
@@ -59,15 +59,15 @@ class Places:
         return text
 
     def argv(self, words: tuple[str, ...]) -> list[str]:
-        """A command of the handler, its placeholders filled."""
+        """A command of the handler with its placeholders filled."""
         return [self.expand(word) for word in words]
 
     def env(self, path: str) -> dict[str, str]:
-        """The whole environment of the language's processes in a sandbox with this search path."""
+        """The whole environment of the language's processes in a sandbox whose PATH is `path`."""
         common = {
             "PATH": f"{self.environment}/bin:{path}" if self.environment else path,
             "HOME": HOME,
-            # Where nobody has told the system of the user, programs look here.
+            # If the system has no entry for the user, programs look here.
             "USER": "sandbox",
             "LOGNAME": "sandbox",
             "LANG": "C.UTF-8",

@@ -1,7 +1,7 @@
 """The operator's profile: TOML, read once, into frozen models.
 
-`configs/default.toml` holds every key and its value; a profile is laid over it, so that the models need no defaults of
-their own and the documented file cannot be wrong.
+`configs/default.toml` contains every key with its default; a profile is merged over it. So the models need no defaults,
+and the documentation in that file cannot be wrong.
 """
 
 import os
@@ -37,28 +37,28 @@ from .sections import (
 from .toml_model import Section, as_model, read_toml
 
 _DEFAULT = "`llm-sandbox-mcp profile show default`"
-"""Where a person finds the keys that there are."""
+"""Where a person finds all keys."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Origin:
-    """The file of a profile. Profiles with the same settings are equal wherever they come from."""
+    """The file of a profile. It is not compared: profiles with the same settings are equal."""
 
     path: Path | None = field(default=None, compare=False)
     with_libraries: tuple[str, ...] = field(default=(), compare=False)
-    """The languages that the file itself names libraries for."""
+    """The languages for which the file itself lists libraries."""
     unread: tuple[str, ...] = field(default=(), compare=False)
-    """Its tables that are about other engines."""
+    """Tables of the file that are about engines it does not use."""
 
 
 class _Choice(Section):
-    """What says which other tables there are."""
+    """The table that decides which other tables exist."""
 
     backend: BackendSection
 
 
 class _Core(Section):
-    """The tables that are about no engine."""
+    """The tables that do not belong to an engine."""
 
     backend: BackendSection
     server: ServerSection
@@ -80,53 +80,56 @@ class Profile(_Core):
     """Everything that an operator decides."""
 
     engines: Mapping[str, SerializeAsAny[Settings]]
-    """The settings of each backend that may be used: of the one that is named, or of all that `auto` looks at."""
+    """The settings of each backend that can be used: of the named one, or of all those that `auto` tries."""
 
     _origin: _Origin = PrivateAttr(_Origin())
 
     @property
     def unread(self) -> tuple[str, ...]:
-        """The tables of the file that nobody has looked at: they are about engines that it does not use."""
+        """The tables of the file that were not checked: they are about engines that the profile does not use."""
         return self._origin.unread
 
     def policy(self) -> Policy:
-        """What every sandbox and every run is held to."""
+        """The policy that applies to every sandbox and every run."""
         return self.limits.policy().model_copy(update={"network": self.network.granted()})
 
     def language(self, name: str) -> LanguageSection:
-        """The operator's settings for a language, empty ones where the profile has none."""
+        """The operator's settings for a language; empty ones if the profile has none."""
         return self.languages.get(name) or LanguageSection()
 
     def check_languages(self, prepared: Mapping[str, bool]) -> None:
-        """Raises `ProfileError` for settings that would have no effect: a mistake must not pass in silence.
+        """Raises `ProfileError` for settings that would have no effect: a mistake must not pass silently.
 
-        `prepared` says of each known language whether libraries are prepared for it.
+        `prepared` maps each known language to whether libraries are prepared for it.
         """
         where = f"{self._origin.path}: " if self._origin.path else ""
-        named = {f"languages.{name}": name for name in self.languages}
-        named |= {f"pool.languages: {name}": name for name in self.pool.languages}
-        named |= {f"pool.libraries.{name}": name for name in self.pool.libraries}
+        named = [(f"languages.{name}", name) for name in self.languages]
+        named += [("pool.languages", name) for name in self.pool.languages]
+        named += [(f"pool.libraries.{name}", name) for name in self.pool.libraries]
         for settings in self.engines.values():
-            named |= settings.languages()
+            named += settings.languages().items()
         for number, rule in enumerate(self.rules.custom):
-            named |= {f"rules.custom.{number}.languages: {name}": name for name in rule.languages}
-        for key, name in named.items():
+            named += [(f"rules.custom.{number}.languages", name) for name in rule.languages]
+        for key, name in named:
             if name not in prepared:
-                raise ProfileError(f"{where}{key}: no such language; there are: {', '.join(prepared)}")
+                raise ProfileError(f"{where}{key}: unknown language {name!r}; available: {', '.join(prepared)}")
         for name in self.pool.libraries:
             if name not in self.pool.languages:
-                raise ProfileError(f"{where}pool.libraries.{name}: no sandbox waits for it; add it to pool.languages")
+                reason = f"no sandbox is kept warm for {name}; add it to pool.languages"
+                raise ProfileError(f"{where}pool.libraries.{name}: {reason}")
         for name in self._origin.with_libraries:
             if not prepared[name]:
                 raise ProfileError(
-                    f"{where}languages.{name}.libraries: none are prepared for {name}; have code install them"
+                    f"{where}languages.{name}.libraries: libraries cannot be prepared for {name}; "
+                    "remove the key, and install them in sessions"
                 )
 
 
 def load_profile(source: str | None = None, over: Mapping[str, Any] | None = None) -> Profile:
-    """Reads a profile: a file, or the name of one in `configs/`; nothing means the defaults.
+    """Reads a profile from a file, or by the name of one in `configs/`; without a source, the defaults apply.
 
-    `over` has what a program sets instead, in the words of a file. Raises `ProfileError` naming file, key and reason.
+    `over` contains settings of a program that replace those of the file, in the format of the file. Raises
+    `ProfileError` with file, key and reason.
     """
     path = CONFIGS / "default.toml"
     default, own = read_toml(path), {}
@@ -143,7 +146,7 @@ def load_profile(source: str | None = None, over: Mapping[str, Any] | None = Non
         raise ProfileError(f"{path}: backend.name: {error}", "backend.name", str(error)) from error
     read = {table for model in models.values() for table in model.model_fields}
     if taken := sorted(read & _Core.model_fields.keys()):
-        reason = f"{name} cannot have the table [{taken[0]}], which is about no engine"
+        reason = f"{name} defines the table [{taken[0]}], which is reserved for the server; update its package"
         raise ProfileError(f"{path}: backend.name: {reason}", "backend.name", reason)
     of_engines = read | {table for table in default if table not in _Core.model_fields}
     rest = {table: value for table, value in settings.items() if table not in of_engines}
@@ -171,7 +174,7 @@ def load_profile(source: str | None = None, over: Mapping[str, Any] | None = Non
 
 def _reference(engine: str) -> str:
     if engine not in BACKENDS:
-        return "what comes with the backend"
+        return "the documentation of the backend"
     return f"`llm-sandbox-mcp profile show {engine}`" if (CONFIGS / f"{engine}.toml").is_file() else _DEFAULT
 
 
@@ -181,7 +184,7 @@ def _locate(source: str) -> Path:
     named = CONFIGS / f"{source}.toml"
     if not named.is_file():
         known = ", ".join(sorted(path.stem for path in CONFIGS.glob("*.toml")))
-        raise ProfileError(f"no profile is named {source!r}; there are: {known}; or give a file that ends with .toml")
+        raise ProfileError(f"unknown profile {source!r}; available: {known}; or give a file that ends with .toml")
     return named
 
 

@@ -1,4 +1,4 @@
-"""Waiting until a descriptor can be read or written, also where the kernel will not watch it."""
+"""Waiting until a descriptor can be read or written, even if the kernel does not watch it."""
 
 import errno
 import select
@@ -10,15 +10,15 @@ import anyio.lowlevel
 
 
 class HasDescriptor(Protocol):
-    """Such as a socket."""
+    """An object with a descriptor, such as a socket."""
 
     def fileno(self) -> int: ...
 
 
 Watched = int | HasDescriptor
 
-_AGAIN = 0.02
-"""Seconds between two looks at what is not watched."""
+_INTERVAL = 0.02
+"""Seconds between two checks of a descriptor that is not watched."""
 
 
 async def readable(watched: Watched) -> None:
@@ -34,13 +34,13 @@ async def writable(watched: Watched) -> None:
 async def _ready(wait: Callable[[Watched], Awaitable[None]], watched: Watched, event: int) -> None:
     try:
         await wait(watched)
-    except PermissionError:  # a regular file or the null device: always ready, and epoll refuses to watch it
+    except PermissionError:  # a regular file or the null device: it is always ready, and epoll refuses it
         await anyio.lowlevel.checkpoint()
     except OSError as error:
-        # All watches of this user are taken, by code of the same uid or by anyone else: epoll(7), max_user_watches.
+        # This user has reached max_user_watches of epoll(7), perhaps because of code with the same uid.
         if error.errno != errno.ENOSPC:
             raise
         poll = select.poll()
         poll.register(watched, event)
-        while not poll.poll(0):  # noqa: ASYNC110 - nobody else would tell
-            await anyio.sleep(_AGAIN)
+        while not poll.poll(0):  # noqa: ASYNC110 - there is nothing to wait for
+            await anyio.sleep(_INTERVAL)

@@ -1,4 +1,4 @@
-"""What callers get back. Everything here is data: nothing in it decides what the server does next."""
+"""The results that callers get. They are only data: the server never decides by them what to do next."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -19,21 +19,21 @@ Status = Literal[
     "output_limit",
     "cancelled",
 ]
-"""How a run ended, judged from outside the sandbox."""
+"""How a run ended, as determined from outside the sandbox."""
 
 SessionState = Literal["kept", "fresh", "ended"]
-"""`kept`: the next run finds variables and files. `fresh`: state was lost, the next starts anew. `ended`: closed."""
+"""`kept`: the next run has variables and files. `fresh`: state was lost, the next run starts fresh. `ended`: closed."""
 
 StreamName = Literal["stdout", "stderr"]
 
 DEFAULT_TIMEOUT = 30.0
-"""Seconds for one run, where the caller names none and the profile allows it."""
+"""Seconds for one run if the caller gives no timeout and the profile allows as much."""
 
 OnOutput = Callable[[StreamName, str], Awaitable[None]]
-"""Receives what code prints while it runs, as it appears, whole characters only."""
+"""Receives the output of code while it runs, as it appears, in whole characters."""
 
 OnProgress = Callable[[str], Awaitable[None]]
-"""Receives one line at a time about long work of our own, such as preparing libraries."""
+"""Receives progress of long work of the server, such as preparing libraries, one line at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,28 +41,28 @@ class Artifact:
     """A file that a run left behind, kept in the server's store."""
 
     name: str
-    """Path below the working directory, or the name of a figure; unique in its session."""
+    """The path below the working directory, or the name of a figure; unique in its session."""
     mime_type: str
     size: int
     """Bytes."""
     width: int = 0
-    """Pixels, as `height`; 0 when it is no image, or not the kind of image that its name says."""
+    """Pixels, like `height`; 0 if the file is not an image, or not of the kind that its name suggests."""
     height: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """One stream of a run: head and tail of the text, and how much between them was left out."""
+    """One stream of a run: the head and tail of the text, and how much between them was left out."""
 
     text: str
     omitted: int = 0
     """Bytes left out of `text`."""
     raw: bytes | None = None
-    """What the text was made of where it was not valid, None where it was; see `replaced`."""
+    """The original bytes if they were not valid text, else None; see `replaced`."""
 
     @property
     def replaced(self) -> bool:
-        """Whether bytes that are not UTF-8, or NUL, were replaced by U+FFFD."""
+        """Whether NUL, or bytes that are not UTF-8, were replaced by U+FFFD."""
         return self.raw is not None
 
 
@@ -78,12 +78,12 @@ class Raised:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What code left behind in its interpreter, as that tells it."""
+    """The state that code left in its interpreter, as the runner reports it."""
 
     values: Mapping[str, object]
-    """What the variables of the run and the names that its code bound stand for, as far as JSON can say it."""
+    """The values of the run's variables and of the names that its code bound, as far as JSON can represent them."""
     left_out: tuple[str, ...]
-    """Names of such values that JSON cannot say, or that are too large; modules, functions and classes aside."""
+    """Names whose values JSON cannot represent, or are too large; without modules, functions and classes."""
     error: Raised | None
 
 
@@ -98,15 +98,15 @@ class Execution:
     result: str | None
     """The value of the last expression, as the language prints it."""
     duration: float
-    """Seconds from sending the code to its end."""
+    """Seconds from sending the code until it ended."""
     session_id: str
     session_state: SessionState
     artifacts: tuple[Artifact, ...] = ()
-    """New or changed in this run."""
+    """Files that this run created or changed."""
     notes: tuple[Note, ...] = ()
-    """One line each: what was cut, lost, or hit, and what to do about it."""
+    """One line each: something was truncated or lost, or a limit was hit; and what to do about it."""
     told: Told | None = None
-    """What its names stand for and its error as data; where that was asked for, and the interpreter still there."""
+    """The values of its names, and its error as data; if the caller requested it and the interpreter still runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class Library:
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """What a session's libraries are after an installation."""
+    """The libraries of a session after an installation."""
 
     session_id: str
     libraries: tuple[Library, ...]
@@ -127,10 +127,10 @@ class Installation:
 
 @dataclass(frozen=True, slots=True)
 class PoolCounts:
-    """How many sandboxes stand where."""
+    """How many sandboxes are in each state."""
 
     warm: int
-    """Ready, unused."""
+    """Ready and unused."""
     warming: int
     leased: int
     closing: int
@@ -138,7 +138,7 @@ class PoolCounts:
 
 @dataclass(frozen=True, slots=True)
 class PoolKey(PoolCounts):
-    """The sandboxes for one language, made of one image; both can be empty."""
+    """The sandboxes for one language that were made from one image; both can be empty."""
 
     language: str
     image: str
@@ -146,7 +146,7 @@ class PoolKey(PoolCounts):
 
 @dataclass(frozen=True, slots=True)
 class StoreStatistics:
-    """The artifacts of all sessions together, also of those that ended."""
+    """The artifacts of all sessions together, including those that ended."""
 
     artifacts: int
     size: int
@@ -155,35 +155,35 @@ class StoreStatistics:
 
 @dataclass(frozen=True, slots=True)
 class PoolStatistics(PoolCounts):
-    """All sandboxes of a server, and what became of those it had."""
+    """All sandboxes of a server now, and counts of those it had."""
 
     keys: tuple[PoolKey, ...]
     max: int
-    """Sandboxes that there may be at once."""
+    """The maximum number of sandboxes at the same time."""
     waiting: int
-    """Requests that have none yet."""
+    """Requests that have no sandbox yet."""
     hits: int
-    """Requests that got a warm one; `misses` had one made."""
+    """Requests that got a warm sandbox; `misses` counts those that got one without an interpreter."""
     misses: int
     opened: int
     closed: int
     failed: int
-    """Sandboxes that could not be made or warmed, or ended by themselves before they were used."""
+    """Sandboxes that could not be made or warmed, or that ended on their own before they were used."""
     last_error: str
     acquire_ms: float | None
-    """Median wait of the last requests, in milliseconds."""
+    """Median waiting time of the last requests, in milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionInfo:
-    """A live session as its owner sees it."""
+    """A live session, as its owner sees it."""
 
     id: str
     running: bool
     languages: tuple[str, ...]
-    """Those with a live runner."""
+    """The languages that have a live runner."""
     runs: int
     age: float
     """Seconds since it was opened."""
     expires_in: float
-    """Seconds until it is closed if nothing runs in it."""
+    """Seconds until the session is closed, if nothing runs in it."""

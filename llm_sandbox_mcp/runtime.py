@@ -1,4 +1,4 @@
-"""The folder of one running server, and the lock by which others see that it still lives."""
+"""The folder of one running server, and the lock that shows other servers that it is still alive."""
 
 import errno
 import fcntl
@@ -17,7 +17,7 @@ _LOCK = "lock"
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """Where a server keeps what lives as long as itself; readable for the uids of its sandboxes."""
+    """The folder for things that live as long as the server; the uids of its sandboxes can read it."""
 
     path: Path
 
@@ -28,9 +28,9 @@ class Runtime:
 
 @contextmanager
 def open_runtime(root: Path) -> Iterator[Runtime]:
-    """Makes a folder below the root and holds its lock; leaving the scope removes it.
+    """Creates a folder below the root and holds its lock; leaving the scope removes the folder.
 
-    A server that is killed leaves it behind for `sweep`. Raises `ProfileError` when it cannot be made.
+    If the server is killed, `sweep` removes the folder later. Raises `ProfileError` if it cannot be created.
     """
     path = root
     try:
@@ -38,14 +38,14 @@ def open_runtime(root: Path) -> Iterator[Runtime]:
         if root.lstat().st_uid != os.geteuid():
             raise PermissionError(errno.EPERM, "it belongs to another user")
         path = root / f"{_mark(root)}{secrets.token_hex(6)}"
-        # Under a name that `sweep` passes over until the lock is held.
-        unborn = root / f".{path.name}"
-        make_public(unborn)
-        lock = os.open(unborn / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        # `sweep` ignores hidden folders; this one gets its name once the lock is held.
+        hidden = root / f".{path.name}"
+        make_public(hidden)
+        lock = os.open(hidden / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX)
-        unborn.rename(path)
+        hidden.rename(path)
     except OSError as error:
-        raise ProfileError(f"cannot make {path}: {error.strerror}; set server.runtime in the profile") from error
+        raise ProfileError(f"cannot create {path}: {error.strerror}; set server.runtime in the profile") from error
     try:
         yield Runtime(path)
     finally:
@@ -54,7 +54,7 @@ def open_runtime(root: Path) -> Iterator[Runtime]:
 
 
 def make_public(folder: Path) -> None:
-    """Makes the folder and what is above it; sandboxes run as other users, whatever the umask of the server is."""
+    """Creates the folder and its parents, readable for all whatever the umask: sandboxes run as other users."""
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     for path in reversed(missing):
         path.mkdir(exist_ok=True)
@@ -62,7 +62,7 @@ def make_public(folder: Path) -> None:
 
 
 def is_alive(root: Path, server_id: str) -> bool:
-    """Whether the server of that id still holds its lock, or keeps it below another root, where it cannot be seen."""
+    """Whether the server with that id still holds its lock; also true for one of another root, which cannot be seen."""
     if not root.is_dir() or not server_id.startswith(_mark(root)):
         return True
     try:
@@ -79,7 +79,7 @@ def is_alive(root: Path, server_id: str) -> bool:
 
 
 def sweep(root: Path) -> int:
-    """Removes the folders of servers that are gone, and counts them."""
+    """Removes the folders of servers that are gone; returns their number."""
     folders = [path for path in root.iterdir() if not path.name.startswith(".")] if root.is_dir() else []
     gone = [path for path in folders if not is_alive(root, path.name)]
     for path in gone:
@@ -88,10 +88,10 @@ def sweep(root: Path) -> int:
 
 
 def _mark(root: Path) -> str:
-    """What the ids of all servers below a root begin with.
+    """The prefix of the ids of all servers below a root.
 
-    Control groups are the machine's, and servers with another root are not to be taken for dead. Not the path: the same
-    one leads elsewhere in another container.
+    All servers of a machine share its cgroups, and a server with another root must not be taken for dead. The prefix
+    is not made from the path: in another container, the same path leads to another folder.
     """
     state = os.stat(root)
     return f"{state.st_dev:x}-{state.st_ino:x}-"

@@ -1,4 +1,4 @@
-"""The Python API: sandboxes for a program of one's own, with the same parts that the server is made of.
+"""The Python API: sandboxes for your own program, built from the same parts as the server.
 
 async with Sandboxes() as sandboxes, sandboxes.session("python") as session:
     await session.run("x = 41")
@@ -25,29 +25,29 @@ from .service import Service
 from .tasks import open_tasks
 from .wiring import open_service
 
-# A program that has no use for what is noted, such as refusals, does not get it on its standard error.
+# A program that has not configured logging does not get log lines, such as refusals, on standard error.
 logging.getLogger(__package__).addHandler(logging.NullHandler())
 
 
 @dataclass(frozen=True, slots=True)
 class Printed:
-    """A piece of what code printed, as it appeared."""
+    """A piece of output of the code, as it appeared."""
 
     stream: StreamName
     text: str
 
 
 def named_profile(environ: Mapping[str, str] | None = None) -> str | None:
-    """The profile that `LLM_SANDBOX_PROFILE` names, in the process's own environment unless another is given."""
+    """The profile that `LLM_SANDBOX_PROFILE` names, in `environ` or else in the environment of this process."""
     return (os.environ if environ is None else environ).get("LLM_SANDBOX_PROFILE") or None
 
 
 class Sandboxes:
-    """All sandboxes of a program; an async context manager, whose end is theirs.
+    """All sandboxes of a program; an async context manager that ends them when it exits.
 
-    `profile` is a `Profile`, the path of one, or the name of one that comes along; left out, it is the one that
-    `LLM_SANDBOX_PROFILE` names, else the default. `environ` says where engines and package managers are and is the
-    process's own, unless given; none of it reaches a sandbox. Entering raises `ProfileError`.
+    `profile` is a `Profile`, the path of one, or the name of an included one; if left out, it is the profile that
+    `LLM_SANDBOX_PROFILE` names, or else the default. `environ` is used to find engines and package managers; it is the
+    environment of the process unless given, and none of it reaches a sandbox. Entering raises `ProfileError`.
     """
 
     def __init__(
@@ -74,13 +74,13 @@ class Sandboxes:
 
     @property
     def service(self) -> Service:
-        """The use cases below, for what is not offered here; `InvalidArgument` outside of the scope."""
+        """The use cases below this API, for features that it does not offer; `InvalidArgument` outside the scope."""
         if self._service is None:
-            raise InvalidArgument("these sandboxes are not open; use them inside of `async with Sandboxes() as ...`")
+            raise InvalidArgument("these sandboxes are not open; use them inside `async with Sandboxes() as ...`")
         return self._service
 
     def session(self, language: str = "python", *, limits: Mapping[str, float] | None = None) -> "Session":
-        """A session in a sandbox of its own, as an async context manager; `limits` lowers those of the profile."""
+        """A session in its own sandbox, as an async context manager; `limits` lowers the limits of the profile."""
         return Session(self.service, language, limits)
 
     async def run(
@@ -94,7 +94,7 @@ class Sandboxes:
         limits: Mapping[str, float] | None = None,
         on_output: OnOutput | None = None,
     ) -> Execution:
-        """Runs code in a sandbox that is gone afterwards; the arguments are those of `Session.run`."""
+        """Runs code in a sandbox that is destroyed afterwards; the arguments are those of `Session.run`."""
         return await self.service.execute(
             code,
             language=language,
@@ -107,17 +107,17 @@ class Sandboxes:
         )
 
     async def warm(self, languages: Iterable[str] | None = None) -> None:
-        """Clears up after programs that are gone, prepares the libraries of languages, all of them unless named, and
-        fills the pool; from now on it is filled for each language that is used."""
+        """Cleans up after programs that are gone, prepares the libraries of these or all languages, and fills the pool;
+        from now on, the pool is also kept filled for each language that is used."""
         await self.service.warm(languages)
 
     def pool(self) -> PoolStatistics:
-        """How many sandboxes there are, and what for."""
+        """How many sandboxes exist, and for which languages and images."""
         return self.service.pool()
 
 
 class Session:
-    """One sandbox with its state, closed at the end of the scope. One run at a time; a second waits for the first."""
+    """One sandbox with its state, closed at the end of the scope. One run at a time: a second waits for the first."""
 
     def __init__(self, service: Service, language: str, limits: Mapping[str, float] | None) -> None:
         self._service = service
@@ -126,7 +126,7 @@ class Session:
         self._scope = open_tasks()
         self._tasks: TaskGroup
         self.id = ""
-        """What tools call it by; empty until the session is open."""
+        """The session id that tools use; empty until the session is open."""
 
     async def __aenter__(self) -> Self:
         self.id = self._service.sessions.open(self.language, self._limits)
@@ -155,13 +155,13 @@ class Session:
         last: bool = False,
         judged: str | None = None,
     ) -> Execution:
-        """Runs code; what earlier runs left is there.
+        """Runs code with the variables and files that earlier runs left.
 
-        `libraries` are installed first, `variables` set in languages that take them. `timeout` is in seconds; left out,
-        it is 30, or what the profile allows. `limits` lowers those of this run, by the names and in the units of
-        `Policy`. `last` says that a refresh follows: the run has what its interpreter does at its end, such as to wait
-        for threads. `judged` is what the rules look at in place of the code, for a program that wraps what it is given.
-        Code that fails, or is stopped, is a result; what kept it from running is a `SandboxError`.
+        `libraries` are installed first; `variables` are set in languages that support them. `timeout` is in seconds; if
+        left out, it is 30, or what the profile allows. `limits` lowers limits of this run, with the names and units of
+        `Policy`. `last` means that a refresh follows: the run includes what its interpreter does when it exits, such as
+        waiting for threads. `judged` is the code that the rules check instead, for a program that wraps the code it
+        gets. Code that fails, or is stopped, is a result; a reason why it could not run is a `SandboxError`.
         """
         return await self._service.execute(
             code,
@@ -188,9 +188,9 @@ class Session:
         last: bool = False,
         judged: str | None = None,
     ) -> AsyncGenerator[Printed | Execution, None]:
-        """Runs code and yields what it prints, as it appears, and the `Execution` last.
+        """Runs code and yields its output as it appears, and the `Execution` last.
 
-        Who leaves the loop early interrupts the code; who is slow slows it down.
+        Leaving the loop early interrupts the code; a slow loop slows the code down.
         """
         sender, receiver = anyio.create_memory_object_stream[Printed]()
         scope = anyio.CancelScope()
@@ -215,7 +215,7 @@ class Session:
                             judged=judged,
                         )
                     )
-                except Exception as error:  # raised where the loop is
+                except Exception as error:  # it is raised in the loop of the caller
                     ended.append(error)
 
         self._tasks.start_soon(execute)
@@ -233,29 +233,32 @@ class Session:
     async def install(
         self, *libraries: str, language: str = "", on_progress: OnProgress | None = None
     ) -> tuple[Library, ...]:
-        """Installs libraries into the sandbox, and returns all that are there; `InstallFailed` has the tool's words."""
+        """Installs libraries into the sandbox, and returns all that are installed there now.
+
+        `InstallFailed` contains the last lines of the package manager.
+        """
         done = await self._service.install(
             libraries, language=language or self.language, session_id=self.id, on_progress=on_progress
         )
         return done.libraries
 
     async def write(self, path: str, content: bytes | str, *, executable: bool = False) -> None:
-        """Writes a file below the working directory, its folders made as needed."""
+        """Writes a file below the working directory; missing folders are created."""
         data = content.encode() if isinstance(content, str) else content
         await self._service.files.copy_in(self.id, path, data, executable=executable)
 
     async def make_folder(self, path: str) -> None:
-        """Makes a folder below the working directory, unless it is there."""
+        """Creates a folder below the working directory, unless it exists."""
         await self._service.files.make_folder(self.id, path)
 
     async def read(self, path: str) -> bytes:
-        """The content of a file below the working directory; `BadPath` where there is none."""
+        """The content of a file below the working directory; `BadPath` if it does not exist."""
         return await self._service.files.read(self.id, path)
 
     async def pack(self, path: str = ".") -> bytes:
-        """A file, a folder or all of the working directory as a tar archive; `UnknownFile` where there is none.
+        """A file, a folder or all of the working directory as a tar archive; `UnknownFile` if it does not exist.
 
-        One of more than twice `limits.disk` is a `BadPath`.
+        `BadPath` if the archive has more than twice the bytes of `limits.disk`.
         """
         return await self._service.files.pack(self.id, path)
 
@@ -264,30 +267,30 @@ class Session:
         return self._service.files.artifacts(self.id)
 
     async def artifact(self, name: str) -> bytes:
-        """The content of one of them."""
+        """The content of one of the artifacts."""
         _, content = await self._service.files.read_artifact(self.id, name)
         return content
 
     async def interrupt(self) -> None:
-        """Stops what runs; its state is kept if the code answers the interrupt."""
+        """Stops the code that runs; the state is kept if the code reacts to the interrupt."""
         await self._service.sessions.interrupt(self.id)
 
     async def refresh(self, *, pause: float = 0.0) -> None:
-        """Has the sandbox up, and in it an interpreter that has run nothing yet; files and libraries stay.
+        """Makes sure that the sandbox runs, with an interpreter that has run no code yet; files and libraries are kept.
 
-        It begins after `pause` seconds; what is asked of the session meanwhile waits for it.
+        It begins after `pause` seconds; meanwhile, other calls on the session wait for it.
         """
         await self._service.sessions.refresh(self.id, self.language, pause=pause)
 
     async def close(self) -> None:
-        """Ends it, which its scope does at the latest."""
-        with suppress(UnknownSession):  # it had expired
+        """Closes the session; otherwise the end of its scope does."""
+        with suppress(UnknownSession):  # it has expired already
             await self._service.sessions.close(self.id)
 
     async def clear(self) -> None:
-        """Drops the files and figures that runs left behind; state stays."""
+        """Deletes the files and figures that runs left behind; state is kept."""
         await self._service.sessions.clear(self.id)
 
     async def reset(self) -> None:
-        """Drops all state, stopping what runs."""
+        """Stops the code that runs, and drops all state."""
         await self._service.sessions.reset(self.id)

@@ -1,4 +1,4 @@
-"""The sections of a profile, one model each; the meaning of every key stands in `configs/default.toml`."""
+"""The sections of a profile, one model each; `configs/default.toml` explains every key."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self
@@ -33,14 +33,14 @@ class BackendSection(Section):
 
 
 class ServerSection(Section):
-    """Where a server keeps what it has on this machine."""
+    """Where a server keeps its files on this machine."""
 
     cache: OptionalPath
     runtime: OptionalPath
 
 
 class Limits(Section):
-    """What one sandbox and one run may use; the meaning of each key stands in `configs/default.toml`."""
+    """What one sandbox and one run can use; `configs/default.toml` explains every key."""
 
     memory: Annotated[Size, AfterValidator(_enough_memory)]
     cpus: Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -57,7 +57,7 @@ class Limits(Section):
     install_timeout: PositiveDuration
 
     def policy(self) -> Policy:
-        """The part of the limits that a sandbox and its runs are held to."""
+        """The part of the limits that applies to a sandbox and its runs."""
         return Policy(
             memory=self.memory,
             cpus=self.cpus,
@@ -73,7 +73,7 @@ class Limits(Section):
 
 
 class SessionLimits(Section):
-    """How many sessions live, and for how long."""
+    """How many sessions can exist, and for how long."""
 
     max: PositiveInt
     idle_timeout: PositiveDuration
@@ -81,7 +81,7 @@ class SessionLimits(Section):
 
 
 class PoolLimits(Section):
-    """Which sandboxes are kept warm, and how many there are at all."""
+    """Which sandboxes are kept warm, and how many can exist in total."""
 
     languages: Many[str]
     libraries: Mapping[str, Many[Annotated[str, Field(min_length=1)]]]
@@ -95,7 +95,7 @@ class PoolLimits(Section):
 
     @field_validator("max")
     @classmethod
-    def _room(cls, value: int, others: ValidationInfo) -> int:
+    def _enough_for_min(cls, value: int, others: ValidationInfo) -> int:
         wanted = others.data.get("min", 0) * len(others.data.get("languages", ()))
         if wanted > value:
             raise ValueError(f"must be at least {wanted}: pool.min for each of pool.languages")
@@ -103,7 +103,7 @@ class PoolLimits(Section):
 
 
 class ArtifactLimits(Section):
-    """How much of what runs leave behind is kept."""
+    """How many of the files that runs leave behind are kept."""
 
     files: PositiveInt
     file_size: Size
@@ -112,26 +112,26 @@ class ArtifactLimits(Section):
 
 
 class FilesSection(Section):
-    """Folders of the host that callers on stdio may copy from and to."""
+    """Folders of the host that callers on stdio can copy from and to."""
 
     roots: Many[AbsolutePath]
 
 
 class ToolsSection(Section):
-    """Which tools there are beside our own."""
+    """Which tools exist in addition to our own."""
 
     old_names: bool
 
 
 class HttpSection(Section):
-    """Who may call a server that listens on a port."""
+    """Who can call a server that listens on a port."""
 
     hosts: Many[Annotated[str, Field(pattern=r"^([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])$")]]
     token_file: OptionalPath
     execute_code: bool
 
 
-def _named(text: str) -> str:
+def _destination(text: str) -> str:
     try:
         Destination.parse(text)
     except ValueError as error:
@@ -140,16 +140,16 @@ def _named(text: str) -> str:
 
 
 class SecretSection(Section):
-    """A header that the proxy adds to what code asks a domain for in plain HTTP; its value is never in the profile."""
+    """A header that the proxy adds to plain HTTP requests to a domain; its value is never in the profile."""
 
-    domain: Annotated[str, AfterValidator(_named)]
+    domain: Annotated[str, AfterValidator(_destination)]
     header: Annotated[str, Field(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")]
     value_file: OptionalPath = ""
     value_env: str = ""
 
     @field_validator("domain")
     @classmethod
-    def _one_name(cls, value: str) -> str:
+    def _one_host(cls, value: str) -> str:
         host = Destination.parse(value).host
         if host.startswith("*.") or "/" in host:
             raise ValueError(f'{value!r} must be one host, such as "api.example" or "api.example:8443"')
@@ -157,15 +157,15 @@ class SecretSection(Section):
 
     @field_validator("header")
     @classmethod
-    def _not_ours(cls, value: str) -> str:
+    def _not_framing(cls, value: str) -> str:
         if value.lower() in _FRAMING:
-            raise ValueError(f"must not be {value!r}, by which requests are told apart")
+            raise ValueError(f"must not be {value!r}, which controls how a request is read; choose another header")
         return value
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
         if bool(self.value_file) == bool(self.value_env):
-            raise ValueError("must have one of value_file and value_env")
+            raise ValueError("must have either value_file or value_env, and not both")
         return self
 
 
@@ -173,33 +173,33 @@ _FRAMING = ("host", "connection", "content-length", "transfer-encoding", "te", "
 
 
 class NetworkSection(Section):
-    """What code reaches beside its own sandbox."""
+    """What code can reach outside its own sandbox."""
 
     mode: Literal["none", "allow", "open"]
-    domains: Many[Annotated[str, AfterValidator(_named)]]
+    domains: Many[Annotated[str, AfterValidator(_destination)]]
     secrets: Many[SecretSection]
 
     @model_validator(mode="after")
-    def _of_use(self) -> Self:
+    def _used_by_mode(self) -> Self:
         if self.mode != "allow" and (self.domains or self.secrets):
             key = "domains" if self.domains else "secrets"
-            raise ValueError(f'{key} are for mode = "allow", not for {self.mode!r}; change one of them')
+            raise ValueError(f'{key} need mode = "allow", but mode is {self.mode!r}; change one of them')
         return self
 
     def granted(self) -> Network:
-        """The part of it that a sandbox is held to."""
+        """The part of the section that applies to a sandbox."""
         return Network(self.mode, tuple(map(Destination.parse, self.domains)))
 
 
 class AuditSection(Section):
-    """Where what was refused is written down."""
+    """Where refusals are logged."""
 
     file: OptionalPath
     size: Size
 
 
 class HandlersSection(Section):
-    """Where further languages are."""
+    """Where further languages are defined."""
 
     folders: Many[str]
 

@@ -1,4 +1,4 @@
-"""TCP sockets as anyio streams that nothing reads ahead of: two of them can be joined inside the kernel."""
+"""TCP sockets as anyio streams without a read buffer, so that two of them can be joined inside the kernel."""
 
 import os
 import socket
@@ -19,7 +19,7 @@ _READ = 1 << 16
 
 
 class RawStream(ByteStream):
-    """A connected socket; a cancelled `receive` loses nothing, a cancelled `send` has sent a part."""
+    """A connected socket; a cancelled `receive` loses no data, a cancelled `send` may have sent a part of it."""
 
     def __init__(self, connected: socket.socket) -> None:
         connected.setblocking(False)
@@ -28,7 +28,7 @@ class RawStream(ByteStream):
 
     @classmethod
     async def connect(cls, address: str, port: int) -> "RawStream":
-        """Connects to one address of IPv4 or IPv6; raises `OSError`."""
+        """Connects to one IPv4 or IPv6 address; raises `OSError`."""
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         stream = cls(socket.socket(family, socket.SOCK_STREAM))
         try:
@@ -63,17 +63,17 @@ class RawStream(ByteStream):
         await anyio.lowlevel.checkpoint()
 
     def close(self) -> None:
-        """The same, for where nothing can be awaited."""
+        """The same as `aclose`, for code that cannot await."""
         if self.socket.fileno() >= 0:
             anyio.notify_closing(self.socket)
             self.socket.close()
 
     async def when_readable(self, call: Callable[[], T]) -> T:
-        """Calls again whenever there may be something to read, until it does not have to wait."""
+        """Repeats a call that would block, each time after waiting for data to read, and returns its result."""
         return await self._when(readable, call)
 
     async def when_writable(self, call: Callable[[], T]) -> T:
-        """The same, for what writes."""
+        """The same, for a call that writes."""
         return await self._when(writable, call)
 
     async def _when(self, ready: Callable[[Watched], Awaitable[None]], call: Callable[[], T]) -> T:
@@ -92,6 +92,6 @@ class RawStream(ByteStream):
             else:
                 break
         if not waited:
-            # Others get their turn, but only where this did not wait; shielded, or what was read would be lost.
+            # Other tasks get a turn if this one did not wait. It is shielded: a cancellation would lose the data read.
             await anyio.lowlevel.cancel_shielded_checkpoint()
         return result

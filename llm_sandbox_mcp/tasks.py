@@ -1,4 +1,4 @@
-"""Task groups whose body's own error comes out as it is."""
+"""Task groups that raise the error of their body unwrapped."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -9,9 +9,9 @@ from anyio.abc import TaskGroup
 
 @asynccontextmanager
 async def open_tasks() -> AsyncIterator[TaskGroup]:
-    """A task group that is cancelled when its body raises, and then raises that error unwrapped.
+    """A task group that is cancelled when its body raises an error, and that then raises this error unwrapped.
 
-    anyio's own wraps even a single error, so that callers could not catch it by its type.
+    The task groups of anyio wrap even a single error, so callers could not catch it by its type.
     """
     failure: Exception | None = None
     async with anyio.create_task_group() as tasks:

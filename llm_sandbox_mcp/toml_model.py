@@ -1,4 +1,4 @@
-"""TOML files as frozen models: a mistake in one is a `ProfileError` that names file, key and reason."""
+"""TOML files as frozen models: a mistake in a file is a `ProfileError` with file, key and reason."""
 
 import os
 import tomllib
@@ -14,7 +14,7 @@ from .mistakes import first_mistake
 T = TypeVar("T")
 
 Many = Annotated[tuple[T, ...], Strict(False)]
-"""A list, which TOML has, as a tuple, which cannot change; what is in it is taken as strictly as all else."""
+"""A list in TOML, as an immutable tuple; its items are checked as strictly as other values."""
 
 
 def _absolute(value: str) -> str:
@@ -29,12 +29,12 @@ def _absolute_if_any(value: str) -> str:
 
 
 AbsolutePath = Annotated[str, AfterValidator(_absolute)]
-"""A path from the root, or from a home such as `~`."""
+"""An absolute path, or one that begins with a home directory such as `~`."""
 OptionalPath = Annotated[str, AfterValidator(_absolute_if_any)]
-"""The same; empty stands for none."""
+"""The same; an empty string means no path."""
 
-_REASONS = {"missing": "missing; it is needed", "tuple_type": "must be a list"}
-"""For kinds of mistakes that the models' own words do not say well."""
+_REASONS = {"missing": "missing; add it", "tuple_type": "must be a list"}
+"""Reasons for kinds of mistakes that pydantic's own messages do not explain well."""
 
 
 class Section(BaseModel):
@@ -47,7 +47,7 @@ _Model = TypeVar("_Model", bound=Section)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """What stands in the file."""
+    """The content of a TOML file."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -57,12 +57,12 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def as_model(model: type[_Model], settings: Mapping[str, Any], path: Path, *, reference: str) -> _Model:
-    """The settings as a model; `path` is their file, and `reference` where all keys are listed."""
+    """The settings as a model; `path` is their file, and `reference` names the place that lists all keys."""
     try:
         return model.model_validate(settings)
     except ValidationError as error:
         mistake = first_mistake(error)
         reason = _REASONS.get(mistake.kind, mistake.reason)
         if mistake.kind == "extra_forbidden":
-            reason = f"no such key; {reference} lists them all"
+            reason = f"unknown key; see {reference} for all keys"
         raise ProfileError(f"{path}: {': '.join(filter(None, (mistake.key, reason)))}", mistake.key, reason) from error

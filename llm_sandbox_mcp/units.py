@@ -18,10 +18,10 @@ def _quantity(text: object, units: dict[str, float] | dict[str, int], example: s
     match = _QUANTITY.fullmatch(text) if isinstance(text, str) else None
     if match is None or match[2] not in units:
         raise ValueError(f"must be a string with a unit ({', '.join(units)}), such as {example}")
-    # Not by floats, whose rounding would be seen where the profile is shown.
+    # Not with floats: their rounding errors would be visible when the profile is shown.
     amount = float(Decimal(match[1]) * Decimal(str(units[match[2]])))
     if not math.isfinite(amount):
-        raise ValueError("is out of all bounds")
+        raise ValueError("is too large")
     return amount
 
 
@@ -36,7 +36,7 @@ def parse_duration(text: object) -> float:
 
 
 def docker_size(text: str) -> str | None:
-    """A size in Docker's form, such as `512m`, `4gb` or a number of bytes, in ours; None where it is in neither."""
+    """Converts a size in Docker's form, such as `512m`, `4gb` or a number of bytes, to ours; None for other text."""
     match = _DOCKER.fullmatch(text.strip())
     return f"{match[1]}{_DOCKER_UNITS[match[2].lower()]}" if match else None
 

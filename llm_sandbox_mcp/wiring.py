@@ -1,4 +1,4 @@
-"""Puts the parts of one server together, for as long as a scope lasts."""
+"""Connects the parts of one server, for as long as a scope lasts."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -33,11 +33,11 @@ async def open_service(
     *,
     make: Callable[[Profile, Surroundings], Backend] = open_backend,
 ) -> AsyncIterator[Service]:
-    """Opens everything a server needs, for as long as the scope; the engine starts beside it and is awaited when used.
+    """Opens everything a server needs, for as long as the scope lasts; the engine starts in the background.
 
-    `environ` is the environment of package managers on the host: proxies, certificates; none of it reaches a sandbox.
-    `make` makes the backend, for tests on one that no profile can name.
-    Raises `ProfileError` for a handler folder with a mistake or a folder that cannot be made.
+    The first use of the engine waits for it. `environ` is the environment of package managers on the host, such as
+    proxies and certificates; none of it reaches a sandbox. `make` makes the backend; tests pass one that no profile can
+    name. Raises `ProfileError` for a handler folder with a mistake or a folder that cannot be created.
     """
     folders = folders or host_folders(profile.server.cache, profile.server.runtime)
     languages = load_languages(profile.handlers.folders)
@@ -59,13 +59,13 @@ async def open_service(
             Preparer(profile, folders.cache, environ, backend) as preparer,
             open_checker(rules, profile.rules, languages) as checker,
             open_tasks() as owners,
-            # Innermost: cancelling a group that others are inside of would replace their errors by the cancellation.
+            # The innermost group: cancelling a group that contains others would hide their errors.
             open_tasks() as timers,
         ):
 
             async def warm_up(sandbox: Sandbox, name: str) -> Interpreter:
                 interpreter = await start_interpreter(sandbox, await preparer.places(languages[name]))
-                # Twice: what a runner's own code is compiled to on its second use would cost R's first run 90 ms.
+                # Twice: R compiles the code of its runner at the second use, which would cost the first run 90 ms.
                 for _ in range(2):
                     await interpreter.check(WARM_UP)
                 return interpreter

@@ -1,1 +1,1 @@
-"""Files that leave sandboxes or enter them: kept artifacts, pictures, and those of this machine."""
+"""Files that leave or enter sandboxes: stored artifacts, images, and files on this machine."""

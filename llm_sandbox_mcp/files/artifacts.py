@@ -1,4 +1,4 @@
-"""Files that runs left behind: taken out of the sandbox, bounded, and kept beyond its end."""
+"""Files that runs left behind: copied out of the sandbox, limited in size and number, and kept when it ends."""
 
 import itertools
 import posixpath
@@ -29,9 +29,9 @@ _RELATIVE = "use a relative path such as data/table.csv"
 
 
 def inner_path(path: str) -> str:
-    """A path below the working directory, relative and normalized, as callers may name it.
+    """The relative, normalized form of a path below the working directory that a caller named.
 
-    Raises `BadPath` for one that leaves it, is empty, or cannot be a file name.
+    Raises `BadPath` if the path leads outside, is empty, or cannot be a file name.
     """
     if (
         "\0" in path
@@ -47,7 +47,7 @@ def inner_path(path: str) -> str:
 
 
 def describe(name: str, content: bytes) -> Artifact:
-    """A file as an artifact, with its size in pixels if it is the image that its name says."""
+    """A file as an artifact, with its size in pixels if it is an image of the kind that its name suggests."""
     kind = mime_type(name)
     image = identify(content)
     if image is None or image.mime_type != kind:
@@ -62,9 +62,9 @@ class _Kept:
 
 
 class ArtifactStore:
-    """Artifacts by session and name, on disk, up to a number of them and of bytes; the oldest make room.
+    """Artifacts by session and name, on disk, limited in number and bytes; the oldest are dropped to make room.
 
-    Names come from inside sandboxes, so that files are stored under numbers, never under their names.
+    Names come from inside sandboxes, so files are stored under numbers, never under their names.
     """
 
     def __init__(self, folder: Path, limits: ArtifactLimits) -> None:
@@ -76,26 +76,26 @@ class ArtifactStore:
         self._listeners: list[Callable[[str, tuple[str, ...]], None]] = []
 
     def listen(self, listener: Callable[[str, tuple[str, ...]], None]) -> None:
-        """Calls back with session id and names whenever artifacts are added, changed or dropped."""
+        """Registers a callback that gets session id and names whenever artifacts are added, changed or dropped."""
         self._listeners.append(listener)
 
     def statistics(self) -> StoreStatistics:
-        """How much there is."""
+        """The number and size of the stored artifacts."""
         return StoreStatistics(len(self._kept), self._size)
 
     def of_session(self, session_id: str) -> tuple[Artifact, ...]:
-        """What is kept of a session, oldest first."""
+        """The artifacts of a session, oldest first."""
         return tuple(kept.artifact for (owner, _), kept in self._kept.items() if owner == session_id)
 
     async def read(self, session_id: str, name: str) -> tuple[Artifact, bytes]:
-        """An artifact and its content; `UnknownArtifact` when it is not kept."""
+        """An artifact and its content; `UnknownArtifact` if it is not in the store."""
         kept = self._kept.get((session_id, name))
         if kept is None:
-            raise UnknownArtifact(f"no artifact {quoted(name)} in this session", Step.OTHER_ARTIFACT)
+            raise UnknownArtifact(f"unknown artifact {quoted(name)} in this session", Step.OTHER_ARTIFACT)
         return kept.artifact, await anyio.Path(kept.file).read_bytes()
 
     async def put(self, session_id: str, name: str, content: bytes) -> Artifact:
-        """Keeps a file; an older one of the same name is replaced. Raises `Unavailable` when the disk is full."""
+        """Stores a file and replaces an older one of the same name. Raises `Unavailable` if the disk is full."""
         artifact = describe(name, content)
         file = self._folder / str(next(self._numbers))
         try:
@@ -103,29 +103,30 @@ class ArtifactStore:
             await anyio.Path(file).write_bytes(content)
         except OSError as error:
             await anyio.Path(file).unlink(missing_ok=True)
-            raise Unavailable(f"cannot keep {quoted(name)}: {error.strerror}; free disk space on the server") from error
+            cause = f"cannot store {quoted(name)}: {error.strerror}; free disk space on the server"
+            raise Unavailable(cause) from error
         await self._drop((session_id, name))
         self._kept[session_id, name] = _Kept(artifact, file)
         self._size += artifact.size
-        self._tell(session_id, name)
+        self._notify(session_id, name)
         while self._overfull() and len(self._kept) > 1:
             oldest = next(iter(self._kept))
             await self._drop(oldest)
-            self._tell(*oldest)
+            self._notify(*oldest)
         return artifact
 
     async def clear(self, session_id: str) -> None:
-        """Drops all artifacts of a session."""
+        """Deletes all artifacts of a session."""
         names = [artifact.name for artifact in self.of_session(session_id)]
         for name in names:
             await self._drop((session_id, name))
         if names:
-            self._tell(session_id, *names)
+            self._notify(session_id, *names)
 
     def _overfull(self) -> bool:
         return self._size > self._limits.store or len(self._kept) > self._limits.store_files
 
-    def _tell(self, session_id: str, *names: str) -> None:
+    def _notify(self, session_id: str, *names: str) -> None:
         for listener in self._listeners:
             listener(session_id, names)
 
@@ -138,10 +139,10 @@ class ArtifactStore:
     async def collect(
         self, session_id: str, run: int, sandbox: Sandbox | None, outcome: Outcome, shown: int
     ) -> tuple[list[Artifact], list[Note]]:
-        """Keeps what a run left behind, and gives a note for each thing that could not be kept.
+        """Stores what a run left behind; returns the artifacts, and a note for each thing that could not be stored.
 
-        That is files and figures of its report, taken out of the sandbox if there still is one, and each stream that is
-        longer than what is shown of it.
+        These are the files and figures in its report, copied out of the sandbox if it still exists, and each stream
+        that is longer than `shown`, the number of its bytes that are shown.
         """
         found: list[Artifact] = []
         notes: list[Note] = []
@@ -159,13 +160,13 @@ class ArtifactStore:
             notes.append(Note("artifacts_lost", f"some files were not kept: {error.cause}", error.step))
         kept = [artifact for artifact in found if self._has(session_id, artifact)]
         most, size = self._limits.store_files, format_size(self._limits.store)
-        bounds = f"{most} files of {size} are kept of all sessions together"
-        step = "make fewer, or smaller ones"
+        bounds = f"the store keeps at most {most} files and {size} for all sessions together"
+        step = "write fewer, or smaller files"
         if gone := len(found) - len(kept):
-            cause = f"{gone} files of this run made room for others; {bounds}"
+            cause = f"{gone} files of this run were dropped to make room for others; {bounds}"
             notes.append(Note("artifacts_lost", cause, step, number=gone))
         elif lost := before - {artifact.name for artifact in self.of_session(session_id)}:
-            cause = f"{len(lost)} earlier artifacts of this session made room; {bounds}"
+            cause = f"{len(lost)} earlier artifacts of this session were dropped to make room; {bounds}"
             notes.append(Note("artifacts_replaced", cause, step, number=len(lost)))
         return kept, notes
 
@@ -181,8 +182,8 @@ class ArtifactStore:
         most = self._limits.files
         omitted = report.files_omitted + max(0, len(files) + len(figures) - most)
         if omitted:
-            cause = f"{omitted} more files were changed and not kept; at most {most} are per run"
-            notes.append(Note("artifacts_omitted", cause, "put them into one", number=omitted))
+            cause = f"{omitted} more files were changed and not kept; at most {most} are kept per run"
+            notes.append(Note("artifacts_omitted", cause, "put them into one file", number=omitted))
         figures = figures[:most]
         for folder, names in ((FIGURES, figures), (WORKDIR, files[: most - len(figures)])):
             await self._take(session_id, sandbox, folder, names, found, notes)
@@ -208,7 +209,7 @@ class ArtifactStore:
             if member.size > limit:
                 size = format_size(member.size)
                 cause = f"{one_line(member.name)} ({size}) was not kept; the limit is {format_size(limit)}"
-                step = "write less, or more than one file"
+                step = "write a smaller file, or several files"
                 notes.append(Note("artifact_too_large", cause, step, name=member.name, size=member.size, limit=limit))
             else:
                 found.append(await self.put(session_id, member.name, bytes(member.content)))

@@ -1,4 +1,4 @@
-"""Files below a folder of this machine, reached by descriptors: no link is followed on the way, new or old."""
+"""Files below a folder on this machine, opened by descriptors: no link on the way is followed, however new it is."""
 
 import os
 import secrets
@@ -8,14 +8,14 @@ from pathlib import Path
 
 _TOP = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _FOLDER = _TOP | os.O_NOFOLLOW
-# O_NONBLOCK: a FIFO must not hold the thread that opens it.
+# O_NONBLOCK: a FIFO must not block the thread that opens it.
 _OLD = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @contextmanager
 def open_folder(top: Path, below: Sequence[str] = (), *, make: bool = False) -> Iterator[int]:
-    """A descriptor of a folder that lies some names below another one; `make` makes those that are missing. OSError."""
+    """A descriptor of the folder that the names `below` lead to; `make` creates missing folders. Raises `OSError`."""
     at = os.open(top, _TOP)
     try:
         for name in below:
@@ -31,13 +31,13 @@ def open_folder(top: Path, below: Sequence[str] = (), *, make: bool = False) -> 
 
 
 def open_file(folder: int, name: str) -> int:
-    """A descriptor of what has the name in an open folder, for reading; it may be anything but a link. OSError."""
+    """A descriptor for reading of the entry of an open folder, which may be anything but a link. Raises `OSError`."""
     return os.open(name, _OLD, dir_fd=folder)
 
 
 def write_file(folder: int, name: str, content: bytes) -> None:
-    """Writes a file of an open folder whole or not at all, in the place of what had its name. OSError."""
-    # A name that nobody can foresee, and never one that is there: whoever may write the folder could plant a link.
+    """Writes a whole file, or nothing, into an open folder; replaces what had its name. Raises `OSError`."""
+    # A name that cannot be guessed and must be new: whoever can write to the folder could plant a link there.
     temporary = f".{secrets.token_hex(8)}.part"
     try:
         with os.fdopen(os.open(temporary, _NEW, 0o644, dir_fd=folder), "wb") as file:

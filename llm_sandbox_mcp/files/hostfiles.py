@@ -1,4 +1,4 @@
-"""Files of this machine that callers may name: only below the roots of the profile, and through no link out."""
+"""Files on this machine that callers can name: only below the roots of the profile, and no link leads out."""
 
 import os
 import stat
@@ -19,7 +19,7 @@ _CHUNK = 1 << 20
 
 @asynccontextmanager
 async def open_source(host_path: str, roots: Sequence[str]) -> AsyncIterator[tuple[int, AsyncIterator[bytes]]]:
-    """A file's size and its content in portions; raises `BadHostPath` for anything but a regular file below a root."""
+    """A file's size and its content in chunks; raises `BadHostPath` for anything but a regular file below a root."""
     descriptor, size = await anyio.to_thread.run_sync(_open_source, host_path, roots)
     async with anyio.wrap_file(os.fdopen(descriptor, "rb")) as file:
 
@@ -34,14 +34,14 @@ async def open_source(host_path: str, roots: Sequence[str]) -> AsyncIterator[tup
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A file below a root that may be written, in a folder that is open."""
+    """A file below a root that can be written; its folder is open."""
 
     host_path: str
     folder: int
     name: str
 
     async def write(self, content: bytes) -> None:
-        """Writes it whole or not at all; `BadHostPath` when it cannot be written."""
+        """Writes the whole file or nothing; `BadHostPath` if it cannot be written."""
         try:
             await anyio.to_thread.run_sync(write_file, self.folder, self.name, content)
         except OSError as error:
@@ -52,9 +52,9 @@ class Target:
 
 @asynccontextmanager
 async def open_target(host_path: str, roots: Sequence[str]) -> AsyncIterator[Target]:
-    """A file to write below a root, be it there or not; raises `BadHostPath` for one elsewhere, and for a hidden one.
+    """A new or existing file below a root, for writing; raises `BadHostPath` for a file elsewhere, or a hidden one.
 
-    Its folder must exist. A hidden file or folder may be what other programs obey, such as `.git/hooks`.
+    Its folder must exist. Other programs may obey hidden files and folders, such as `.git/hooks`.
     """
     with ExitStack() as stack:
         yield await anyio.to_thread.run_sync(partial(_open_target, host_path, roots, stack))
@@ -78,7 +78,7 @@ def _open_target(host_path: str, roots: Sequence[str], stack: ExitStack) -> Targ
     place = _Place.find(host_path, roots)
     if any(name.startswith(".") for name in (*place.folders, place.name)):
         raise BadHostPath(
-            f"{quoted(host_path)} on this machine is hidden; choose a name, and folders, that begin with no dot"
+            f"{quoted(host_path)} on this machine is hidden; use a file and folders whose names do not begin with a dot"
         )
     try:
         return Target(host_path, stack.enter_context(open_folder(place.root, place.folders)), place.name)
@@ -88,7 +88,7 @@ def _open_target(host_path: str, roots: Sequence[str], stack: ExitStack) -> Targ
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A file below a root, without links in its path when that was looked at."""
+    """A file below a root, whose path had no links when it was checked."""
 
     root: Path
     folders: tuple[str, ...]
@@ -98,17 +98,17 @@ class _Place:
     def find(cls, host_path: str, roots: Sequence[str]) -> "_Place":
         if not roots:
             raise BadHostPath(
-                "no file on this machine may be used: the profile opens no folder; the operator sets files.roots"
+                "no file on this machine can be used: the profile opens no folder; ask the operator to set files.roots"
             )
         if "\0" in host_path or not os.path.isabs(host_path):
-            raise BadHostPath(f"{quoted(host_path)} on this machine must be absolute")
+            raise BadHostPath(f"{quoted(host_path)} on this machine must be an absolute path")
         try:
             os.fsencode(host_path)
-            # The folder is resolved, the file itself is not: a link in its place is refused when it is opened.
+            # The folder is resolved, but not the file itself: if that is a link, opening it is refused.
             folder, name = Path(os.path.realpath(os.path.dirname(host_path))), os.path.basename(host_path)
             tops = [Path(os.path.realpath(root)) for root in roots]
-        except (OSError, ValueError) as error:  # a link that goes meanwhile; a name that cannot be encoded
-            raise BadHostPath(f"{quoted(host_path)} on this machine cannot be followed") from error
+        except (OSError, ValueError) as error:  # a link that is removed meanwhile; a name that cannot be encoded
+            raise BadHostPath(f"{quoted(host_path)} on this machine cannot be resolved") from error
         for top in tops:
             if name not in ("", ".", "..") and folder.is_relative_to(top):
                 return cls(top, folder.relative_to(top).parts, name)

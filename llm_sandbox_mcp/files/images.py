@@ -1,15 +1,15 @@
-"""What an image is and how large, read from its first bytes. They come from inside a sandbox and promise nothing."""
+"""The kind and size of an image, read from its first bytes. They come from a sandbox and are not trusted."""
 
 import re
 from dataclasses import dataclass
 
 _READ = 1 << 18
-"""Bytes looked at: a JPEG's size may stand behind a profile and a preview of some 64 KiB each."""
+"""Bytes that are read: in a JPEG, the size can come after a colour profile and a preview of about 64 KiB each."""
 _LARGEST = 1 << 31
 _SEGMENTS = 2000
-"""Segments of a JPEG looked at."""
+"""Segments of a JPEG that are read."""
 _PROLOGUE = (("<?", "?>"), ("<!--", "-->"), ("<!DOCTYPE", ">"))
-"""What may stand before the root of an SVG."""
+"""What can precede the root element of an SVG."""
 _ROOT = re.compile(r"<(?:svg:)?svg\b([^<>]*)>")
 _SIZES = re.compile(r"""(?<![\w:-])(width|height|viewBox)\s*=\s*["']([^"'<>]*)["']""")
 _LENGTH = re.compile(r"\s*([0-9]{1,7}(?:\.[0-9]{1,9})?)\s*([a-z]{0,2})\s*")
@@ -18,16 +18,16 @@ _UNITS = {"": 1.0, "px": 1.0, "pt": 4 / 3, "pc": 16.0, "in": 96.0, "cm": 96 / 2.
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image as its own bytes describe it."""
+    """An image, as its own bytes describe it."""
 
     mime_type: str
     width: int
-    """Pixels, as `height`; both are above zero."""
+    """Pixels, like `height`; both are above zero."""
     height: int
 
 
 def identify(data: bytes) -> Image | None:
-    """The kind and size of a PNG, JPEG, GIF, WebP or SVG image; nothing for anything else, whatever the bytes are."""
+    """The kind and size of a PNG, JPEG, GIF, WebP or SVG image; None for anything else. It never raises."""
     head = bytes(data[:_READ])
     for mime_type, signature, measure in _KINDS:
         if head.startswith(signature):
@@ -73,7 +73,7 @@ def _jpeg(head: bytes) -> _Size:
             at += 1
         elif 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):  # a frame, not a table
             return _big(head, at + 7, 2), _big(head, at + 5, 2)
-        elif 0xD0 <= marker <= 0xDA:  # the picture itself begins, or ends, before its size was said
+        elif 0xD0 <= marker <= 0xDA:  # the pixel data begins, or the image ends, before its size was found
             break
         else:
             at += 2 + max(2, _big(head, at + 2, 2))

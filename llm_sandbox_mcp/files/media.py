@@ -1,10 +1,10 @@
-"""Media types of files, by their names."""
+"""Media types of files by their names."""
 
 import mimetypes
 import posixpath
 from functools import cache
 
-# Of the types that matter here, since the table of the standard library grows with Python.
+# The types that matter here; the table of the standard library depends on the Python version.
 _TYPES = {
     ".csv": "text/csv",
     ".gif": "image/gif",
@@ -28,15 +28,15 @@ _UNKNOWN = "application/octet-stream"
 
 def mime_type(name: str) -> str:
     """The media type that a file's name suggests."""
-    ending = posixpath.splitext(name)[1].lower()
-    if ending in _TYPES:
-        return _TYPES[ending]
-    # Of the ending alone: a whole name may look like an address, which would be read in another way.
-    known, compression = _types().guess_type(f"file{ending}")
+    extension = posixpath.splitext(name)[1].lower()
+    if extension in _TYPES:
+        return _TYPES[extension]
+    # Only the extension is used: a whole name can look like a URL, which would be parsed differently.
+    known, compression = _types().guess_type(f"file{extension}")
     return _COMPRESSED.get(compression, _UNKNOWN) if compression else known or _UNKNOWN
 
 
 @cache
 def _types() -> mimetypes.MimeTypes:
-    """Python's own, without those that the files of a machine add."""
+    """The types that Python includes, without those from files of this machine."""
     return mimetypes.MimeTypes()

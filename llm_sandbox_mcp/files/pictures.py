@@ -1,7 +1,7 @@
-"""Whether an image is one that models can look at: whole, and no larger than their APIs take.
+"""Checks whether models can look at an image: it is complete, and not larger than their APIs accept.
 
-One that only begins like an image makes some of them refuse the whole conversation. What stands in a file is walked
-through, and a PNG is unpacked, within bounds; nothing is decoded, since decoders are what such files attack.
+Some APIs refuse the whole conversation for a file that only begins like an image. The structure of the file is checked,
+and a PNG is decompressed, within limits; nothing is decoded, since malicious files attack decoders.
 """
 
 import zlib
@@ -10,18 +10,18 @@ from collections.abc import Iterator
 from .images import identify
 
 LONGEST = 8000
-"""Pixels of one side."""
+"""Maximum pixels of one side."""
 MOST = 40_000_000
-"""Pixels of one image."""
+"""Maximum pixels of one image."""
 _PORTION = 1 << 16
 _CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
 _DEPTHS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
 _ADAM7 = ((0, 8, 0, 8), (4, 8, 0, 8), (0, 4, 4, 8), (2, 4, 0, 4), (0, 2, 2, 4), (1, 2, 0, 2), (0, 1, 1, 2))
-"""Where each pass of an interlaced PNG begins, and its steps: across, then down."""
+"""The start and the step of each pass of an interlaced PNG: first horizontally, then vertically."""
 
 
 def can_be_shown(data: bytes) -> bool:
-    """Whether a PNG, JPEG, GIF or WebP image is whole, and has at most 8,000 pixels a side and 40 million in all."""
+    """Whether a PNG, JPEG, GIF or WebP image is complete, with at most 8,000 pixels a side and 40 million in total."""
     image = identify(data)
     if image is None or max(image.width, image.height) > LONGEST or image.width * image.height > MOST:
         return False
@@ -59,7 +59,7 @@ def _is_png(data: bytes) -> bool:
 
 
 def _png_chunks(data: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Name and content of each chunk, up to the first that is not whole."""
+    """Name and content of each chunk, up to the first that is incomplete or damaged."""
     at = 8
     while at + 12 <= len(data):
         end = at + 8 + int.from_bytes(data[at : at + 4], "big")
@@ -85,7 +85,7 @@ def _unpacks_to(packed: bytes, expected: int) -> bool:
 
 
 def _is_jpeg(data: bytes) -> bool:
-    """Tables, a frame, and a scan that something follows; then the end."""
+    """Whether it has tables and a scan that is not empty, and ends with the end marker."""
     at, seen = 2, set[int]()
     while at + 4 <= len(data) and data[at] == 0xFF and 0xDA not in seen:
         marker = data[at + 1]
@@ -114,7 +114,7 @@ def _is_gif(data: bytes) -> bool:
 
 
 def _colours(flags: int) -> int:
-    """The size of the table of colours that follows, where there is one."""
+    """The size in bytes of the colour table that follows; 0 if there is none."""
     return 3 << (flags & 7) + 1 if flags & 0x80 else 0
 
 

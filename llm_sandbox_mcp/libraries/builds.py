@@ -1,4 +1,4 @@
-"""Sharing of builds inside one server: sessions that ask for the same environment at once wait for one build of it."""
+"""Shares builds inside one server: sessions that need the same environment at the same time wait for one build."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -16,11 +16,11 @@ from .environments import environment_path, prepare, stage_tool_uv
 from .keeping import hold
 
 _LINES = 256
-"""Progress lines that wait for one asker; a slower one misses some."""
+"""Progress lines that can wait for one caller; a slower one misses some."""
 
 
 class Environments:
-    """Prepared environments for as long as it is open; closing it stops builds, which then leave nothing."""
+    """Prepares environments while it is open; closing it stops the builds, which then leave nothing behind."""
 
     def __init__(self, cache: Path, environ: Mapping[str, str] | None = None) -> None:
         self._cache = cache
@@ -45,13 +45,13 @@ class Environments:
                 os.close(descriptor)
 
     def path(self, key: str) -> Path:
-        """Where the environment of that key is."""
+        """The folder of the environment with that key."""
         return environment_path(self._cache, key)
 
     async def prepare(
         self, language: Language, libraries: Sequence[str], on_progress: OnProgress, *, index: str = ""
     ) -> str:
-        """As `environments.prepare`; an asker that is cancelled does not stop the build for the others."""
+        """Like `environments.prepare`; a caller that is cancelled does not stop the build for the others."""
         wanted = (language.name, tuple(sorted(set(libraries))), index)
         build = self._builds.get(wanted)
         if build is None:
@@ -60,26 +60,26 @@ class Environments:
         send, receive = anyio.create_memory_object_stream[str](_LINES)
         if build.last:
             send.send_nowait(build.last)
-        build.askers.add(send)
+        build.callers.add(send)
         try:
             async with receive:
                 async for line in receive:
                     await on_progress(line)
         finally:
-            build.askers.discard(send)
+            build.callers.discard(send)
             send.close()
         if build.failure is not None:
             raise type(build.failure)(*build.failure.args) from build.failure
         return build.key
 
     async def tools(self) -> Path:
-        """The folder of the tool that installs libraries, for sandboxes to mount."""
+        """The folder of the tool that installs libraries; sandboxes mount it."""
         while not self._keep(folder := (await stage_tool_uv(self._cache)).parent):
             continue
         return folder
 
     def _keep(self, folder: Path) -> bool:
-        """Keeps a folder until the end; no where another server has removed it just now."""
+        """Keeps a folder until this is closed; returns false if another server has just removed it."""
         if folder not in self._held:
             try:
                 self._held[folder] = hold(folder)
@@ -91,29 +91,29 @@ class Environments:
         try:
             _, libraries, index = wanted
             while not build.key:
-                key = await prepare(language, libraries, self._cache, build.tell, index=index, environ=self._environ)
+                key = await prepare(language, libraries, self._cache, build.report, index=index, environ=self._environ)
                 if self._keep(self.path(key)):
                     build.key = key
         except SandboxError as error:
             build.failure = error
         finally:
-            # Not kept: the next asker finds what was built on disk, and a failure may have passed by then.
+            # The build is forgotten: the next caller finds the environment on disk, or tries again after a failure.
             del self._builds[wanted]
-            for asker in build.askers:
-                asker.close()
+            for caller in build.callers:
+                caller.close()
 
 
 class _Build:
     def __init__(self) -> None:
-        self.askers: set[MemoryObjectSendStream[str]] = set()
+        self.callers: set[MemoryObjectSendStream[str]] = set()
         self.key = ""
         self.failure: SandboxError | None = None
         self.last = ""
 
-    async def tell(self, line: str) -> None:
+    async def report(self, line: str) -> None:
         self.last = line
-        for asker in self.askers:
+        for caller in self.callers:
             try:
-                asker.send_nowait(line)
+                caller.send_nowait(line)
             except (anyio.WouldBlock, anyio.BrokenResourceError):
                 continue

@@ -1,4 +1,4 @@
-"""What is kept on this machine for the next installation, and within which bounds."""
+"""The files that are kept on this machine for later installations, and their limits."""
 
 import os
 from collections.abc import Iterator
@@ -9,27 +9,27 @@ from . import downloads, keeping
 from .environments import FOLDER, TOOLS
 
 _MOST = {FOLDER: 20, TOOLS: 2}
-"""How many are kept of each: an environment with pandas and matplotlib takes 350 MB, uv 37."""
+"""How many of each are kept: an environment with pandas and matplotlib takes 350 MB, uv takes 37 MB."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """How much there is of something, and how much there may be."""
+    """A folder, how much it contains, and how much it can contain."""
 
     folder: Path
     number: int
     most: int
-    """How many there may be; 0 where only their bytes count."""
+    """The maximum number; 0 if only bytes are limited."""
     most_bytes: int
-    """0 where only their number counts."""
+    """The maximum bytes; 0 if only the number is limited."""
 
     def size(self) -> int:
-        """Bytes of all files, which takes a while where there are many."""
+        """Bytes of all files; this takes a while if there are many."""
         return sum(_files(self.folder))
 
 
 def contents(cache: Path) -> list[Kept]:
-    """What is kept below a folder."""
+    """The folders that are kept below the cache."""
     folder = cache / downloads.FOLDER
     return [
         *(Kept(cache / name, len(keeping.kept(cache / name)), most, 0) for name, most in _MOST.items()),
@@ -38,7 +38,7 @@ def contents(cache: Path) -> list[Kept]:
 
 
 def prune(cache: Path) -> None:
-    """Removes what nobody has used for long, and beyond its number what was used longest ago."""
+    """Removes what was not used for a long time, and the least recently used ones above the maximum number."""
     for name, most in _MOST.items():
         keeping.prune(cache / name, most)
 
@@ -51,7 +51,7 @@ def clear(cache: Path) -> None:
 
 
 def _files(folder: Path) -> Iterator[int]:
-    """The size of each file below a folder, without those that are being written or removed."""
+    """The size of each file below a folder; files that disappear meanwhile are left out."""
     for place, _, names in os.walk(folder):
         for name in names:
             try:

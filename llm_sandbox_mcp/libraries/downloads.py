@@ -1,4 +1,4 @@
-"""Files of package indexes that were fetched before, kept for later installations; only the gateway writes them."""
+"""Files of package indexes, kept after the download for later installations; only the gateway writes them."""
 
 import hashlib
 import os
@@ -12,18 +12,18 @@ import anyio.to_thread
 
 FOLDER = "downloads"
 LIMIT = 2 << 30
-"""Bytes kept; the least recently used files make room."""
+"""Maximum bytes; the least recently used files are removed to make room."""
 
 
 class Downloads:
-    """A folder of files by where they came from. Sandboxes get what is in it, and never reach it."""
+    """A folder of files by their origin. Sandboxes get their content, but never have access to the folder."""
 
     def __init__(self, folder: Path, limit: int = LIMIT) -> None:
         self._folder = folder
         self._limit = limit
 
     async def find(self, key: bytes) -> anyio.AsyncFile[bytes] | None:
-        """The file that was kept under this key, opened; nothing when there is none."""
+        """Opens the file that was kept under this key; None if there is none."""
         path = self._path(key)
         try:
             file = await anyio.open_file(path, "rb")
@@ -35,7 +35,7 @@ class Downloads:
 
     @asynccontextmanager
     async def keep(self, key: bytes, size: int) -> AsyncIterator[Callable[[bytes], Awaitable[None]]]:
-        """Takes the pieces of a file as they pass, and keeps it if all `size` bytes came; a full disk keeps nothing."""
+        """Takes the pieces of a file, and keeps it if all `size` bytes arrived; on a full disk, nothing is kept."""
         fresh = self._folder / f".{secrets.token_hex(8)}"
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -54,7 +54,7 @@ class Downloads:
         try:
             yield take
         finally:
-            # Who has the last piece may end the installation at once, and with it this.
+            # With the last piece, the package manager may finish, and this task is cancelled.
             with anyio.CancelScope(shield=True):
                 await file.aclose()
                 if taken == size:
@@ -75,14 +75,14 @@ class Downloads:
 
 
 def clear(folder: Path) -> None:
-    """Removes the files; one that is being read or written stays for whoever does so."""
+    """Removes the files; one that is being read stays readable, and one that is being written stays."""
     for path in folder.iterdir() if folder.is_dir() else ():
         if not path.name.startswith("."):
             _remove(path)
 
 
 async def _forget(piece: bytes) -> None:
-    """What could not be kept passes all the same."""
+    """Used instead of `take` if the file cannot be kept."""
 
 
 def _remove(path: Path) -> None:

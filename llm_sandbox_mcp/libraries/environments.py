@@ -1,6 +1,6 @@
 """Prepared environments: libraries that are installed once on the host and mounted read-only into every sandbox.
 
-Packages come as wheels only, so that no code of theirs runs outside a sandbox.
+Only wheels are installed, so that no code of a package runs outside a sandbox.
 """
 
 import errno
@@ -27,7 +27,7 @@ from ..runtime import make_public
 from .keeping import marks, use
 
 _FORMAT = 1
-"""Raised when environments are built in another way, so that those of older versions are not used."""
+"""Increase it when environments are built differently, so that older ones are not used."""
 FOLDER = "environments"
 TOOLS = "tools"
 _LAST_LINES = 8
@@ -35,7 +35,7 @@ _LOCK_WAIT = 0.1
 
 
 def environment_path(cache: Path, key: str) -> Path:
-    """Where the environment of that key is."""
+    """The folder of the environment with that key."""
     return cache / FOLDER / key
 
 
@@ -48,11 +48,11 @@ async def prepare(
     index: str = "",
     environ: Mapping[str, str] | None = None,
 ) -> str:
-    """Builds the environment of these libraries unless it is there, and returns its key.
+    """Builds the environment of these libraries unless it exists, and returns its key.
 
-    Without an index uv uses the one that it is set to; with one, it runs in the environment `environ`. Servers that ask
-    for the same one at once share one build.
-    Raises `ProfileError` for a language without an environment, `StartFailed` when it cannot be built.
+    Without `index`, uv uses its configured index; with it, uv runs in the environment `environ`. Servers that need the
+    same environment at the same time share one build.
+    Raises `ProfileError` for a language without an environment, `StartFailed` if it cannot be built.
     """
     environment = language.handler.environment
     if environment is None:
@@ -64,7 +64,7 @@ async def prepare(
         marks(target).mkdir(mode=0o700, exist_ok=True)
         async with _locked(marks(target) / f"{key}.lock", on_progress) as lock:
             if not await _use(target):
-                # The index may hold credentials, which command lines show to everyone.
+                # The index may contain credentials, and everyone can see command lines.
                 env = {**(environ or {}), "UV_DEFAULT_INDEX": index} if index else None
                 await _build(language.name, environment.python, libraries, target, lock, on_progress, env)
                 await _use(target)
@@ -72,7 +72,7 @@ async def prepare(
 
 
 async def find(language: Language, libraries: Sequence[str], cache: Path) -> Path | None:
-    """Where the environment of these libraries is; nothing while it is not prepared."""
+    """The folder of the environment of these libraries; None if it is not prepared yet."""
     environment = language.handler.environment
     if environment is None:
         return None
@@ -81,7 +81,7 @@ async def find(language: Language, libraries: Sequence[str], cache: Path) -> Pat
 
 
 async def stage_tool_uv(cache: Path) -> Path:
-    """Puts the uv that came with this package where sandboxes of any user can mount it, and returns its path."""
+    """Puts the uv that this package depends on where sandboxes of any user can mount it, and returns its path."""
     return await anyio.to_thread.run_sync(_stage_uv, cache)
 
 
@@ -117,12 +117,12 @@ def _key(environment: Environment, identity: str, libraries: Iterable[str]) -> s
 
 
 async def _identity(python: str) -> str:
-    """Everything about an interpreter that an environment of it depends on."""
+    """Everything about an interpreter that its environments depend on."""
     code = "import os, sys; print(os.path.realpath(sys.executable), sys.implementation.cache_tag, sys.version)"
     try:
         answer = await anyio.run_process([python, "-I", "-S", "-c", code], stdin=subprocess.DEVNULL)
     except (OSError, subprocess.CalledProcessError) as error:
-        raise StartFailed(f"{python} does not run: install it (`apt-get install python3`) ({error})") from error
+        raise StartFailed(f"{python} does not run ({error}); install it: apt-get install python3") from error
     return answer.stdout.decode(errors="replace").strip()
 
 
@@ -132,9 +132,9 @@ async def _use(target: Path) -> bool:
 
 @asynccontextmanager
 async def _locked(path: Path, on_progress: OnProgress) -> AsyncIterator[int]:
-    """Holds the lock of one environment among all servers of this machine, and gives its descriptor.
+    """Holds the lock of one environment among all servers of this machine, and yields its descriptor.
 
-    Asked for again and again, since a thread that waits for it could not be cancelled.
+    It polls for the lock, since a thread that waits for it could not be cancelled.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -145,7 +145,7 @@ async def _locked(path: Path, on_progress: OnProgress) -> AsyncIterator[int]:
                 break
             except BlockingIOError:
                 if not waiting:
-                    await on_progress("another server prepares the same libraries; waiting for it")
+                    await on_progress("another server is preparing the same libraries; waiting for it")
                 waiting = True
                 await anyio.sleep(_LOCK_WAIT)
         yield descriptor
@@ -164,12 +164,12 @@ async def _build(
 ) -> None:
     from uv import find_uv_bin
 
-    # One name for all builds of this environment: the lock is ours, so what lies there is of a build that was killed.
+    # All builds of this environment use this name: we hold the lock, so an existing folder is from a killed build.
     fresh = target.parent / f".{target.name}.new"
     uv = find_uv_bin()
     common = ("--no-progress", "--color", "never")
     create = (uv, "venv", *common, "--relocatable", "--no-project", "--python", python, "--no-python-downloads")
-    # Copies: links would share the modes and the fate of files in the cache of whoever runs the server.
+    # Copies: links would share modes and later changes with files in the uv cache of the user.
     install = (
         *(uv, "pip", "install", *common, "--only-binary", ":all:", "--link-mode", "copy", "--compile-bytecode"),
         *("--python", str(fresh / "bin" / "python"), "--", *sorted(set(libraries))),
@@ -189,7 +189,7 @@ async def _build(
 async def _run(
     command: Sequence[str], lock: int, on_progress: OnProgress, env: Mapping[str, str] | None, hint: str
 ) -> None:
-    """Runs uv with the lock's descriptor, so that the lock outlives a server that is killed for as long as uv does."""
+    """Runs uv with the lock's descriptor, so that the lock is held while uv runs, even if the server is killed."""
     process = await anyio.open_process(
         command,
         stdin=subprocess.DEVNULL,
@@ -211,7 +211,7 @@ async def _run(
                 await on_progress(line)
         await process.wait()
     finally:
-        # The whole group: uv's own children compile byte code.
+        # The whole group: children of uv compile bytecode.
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         with anyio.CancelScope(shield=True):

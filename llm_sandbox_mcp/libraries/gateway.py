@@ -1,9 +1,9 @@
-"""The package index gateway: what a sandbox without a network can reach while libraries are installed into it.
+"""The package index gateway, which a sandbox without a network can reach while libraries are installed into it.
 
-It mirrors one package index, read-only. Its root is the index, whatever path that has: where there is one, npm puts it
-before the path of every file. Files that are not below the index are served under `/files/<token>/<name>`, and only
-those that an answer of the index named during this very installation. Hosts come from the operator and from the index,
-never from the sandbox.
+It mirrors one package index, read-only. The root of the gateway is the index, whatever the path of the index is: npm
+would put such a path before the path of every file. Files that are not below the index are served under
+`/files/<token>/<name>`, and only those that a response of the index named during this installation. Hosts come from the
+operator and from the index, never from the sandbox.
 """
 
 import hashlib
@@ -25,9 +25,9 @@ from .index_pages import PAGES, Rewrite
 from .paths import is_plain
 
 CONNECTIONS = 64
-"""Of one installation at once; others wait."""
+"""Maximum connections of one installation at the same time; others wait."""
 PAGE = 64 << 20
-"""Bytes of one answer of the index that has to be rewritten."""
+"""Maximum bytes of one response of the index that must be rewritten."""
 _PAGES_AT_ONCE = 8
 _FILES = 200_000
 _URL = 4096
@@ -53,11 +53,11 @@ _WHOLE = ("https://", "http://")
 _NOTHING = re.compile(r"(?!)")
 
 OnProblem = Callable[[str], None]
-"""Receives one line, free of credentials, when the index or a file cannot be had; package managers hide such lines."""
+"""Gets one line without credentials when a download fails; package managers do not show such lines."""
 
 
 def index_url(listener: Listener) -> str:
-    """The URL that the package manager is told in place of the upstream's."""
+    """The URL that the package manager gets instead of the URL of the upstream."""
     return f"{_origin(listener)}/"
 
 
@@ -70,11 +70,11 @@ async def serve_index(
     files: re.Pattern[str] = _NOTHING,
     on_problem: OnProblem = lambda line: None,
 ) -> None:
-    """Serves the index to what connects to a listener, until it is cancelled.
+    """Serves the index to the connections of a listener, until it is cancelled.
 
-    The client comes from `open_client(upstream)`; it is what refuses private addresses. `ValueError` for an upstream
-    that is not the address of an index. Files that the index named elsewhere, and those whose path below the index
-    matches `files` whole, are looked for among the downloads first.
+    The client comes from `open_client(upstream)`; it refuses private addresses. `ValueError` for an upstream that is
+    not the address of an index. Files that the index names elsewhere, and those whose whole path below the index
+    matches `files`, are searched among the downloads first.
     """
     gateway = _Gateway(_origin(listener), Upstream.parse(upstream), client, downloads, files, on_problem)
     await serve(listener, Serving(gateway.answer, CONNECTIONS))
@@ -85,12 +85,12 @@ def _origin(listener: Listener) -> str:
 
 
 def checked_path(target: str) -> tuple[str, str]:
-    """Path and query of a request target, still encoded; `Refused` for one that could mean another place."""
+    """Path and query of a request target, still encoded; `Refused` for a path that could lead elsewhere."""
     path, _, query = target.partition("?")
     if not _PATH.fullmatch(path) or not _QUERY.fullmatch(query):
         raise Refused(400, "the path is malformed")
     if not is_plain(path):
-        raise Refused(403, "the path is not a plain one")
+        raise Refused(403, "the path could lead out of the package index")
     return path, query
 
 
@@ -113,13 +113,13 @@ class _Gateway:
         self._on_problem = on_problem
         self._secret = secrets.token_bytes(16)
         self._files: dict[str, str] = {}
-        # What one sandbox can make the server hold and compute: a few whole pages, one of them being rewritten.
+        # Limits what one sandbox can make the server do: keep a few pages in memory, and rewrite one at a time.
         self._pages = anyio.CapacityLimiter(_PAGES_AT_ONCE)
         self._rewriting = anyio.CapacityLimiter(1)
 
     async def answer(self, request: Request, reply: Reply) -> None:
         url, is_page = self._source(request)
-        # A part of a file, or one that the package manager may have, is the upstream's to answer.
+        # The upstream answers requests for a part of a file, or for one that the package manager may have already.
         whole = not is_page and request.method == "GET" and not {"range", "if-none-match"} & request.headers.keys()
         downloads = self._downloads if whole else None
         key = self._upstream.key_of(url)
@@ -150,7 +150,7 @@ class _Gateway:
             raise Refused(403 if isinstance(error, PrivateAddress) else 502, line) from error
 
     def _source(self, request: Request) -> tuple[httpx2.URL, bool]:
-        """Where the answer comes from, and whether it may name files, and change."""
+        """The URL to fetch, and whether it is a page, which can name files and can change."""
         path, query = checked_path(request.target)
         if request.method not in ("GET", "HEAD"):
             raise Refused(405, "only GET and HEAD are served here")
@@ -170,14 +170,14 @@ class _Gateway:
             if name == f"{own_name}.metadata":
                 url, name = url._replace(path=f"{url.path}.metadata"), own_name
             if name == own_name:
-                # Not before one is asked for: pages name thousands, and this took longer than all else.
+                # Only for a requested file: pages name thousands, and parsing all their URLs was the slowest part.
                 with suppress(httpx2.InvalidURL):
                     return httpx2.URL(url.geturl())
-        raise Refused(404, "the package index named no such file")
+        raise Refused(404, "the package index has not named this file")
 
     async def _send_page(self, request: Request, reply: Reply, response: httpx2.Response, rewrite: Rewrite) -> None:
-        # No validator and no storing: the tokens in a page hold for this installation only, so a package manager must
-        # not take the page from its cache in the next one.
+        # No validators, and no caching: the tokens in a page are valid only for this installation, so the package
+        # manager must not take the page from its cache in the next one.
         headers = [("content-type", response.headers["content-type"]), ("cache-control", "no-store")]
         if request.method == "HEAD":
             await reply.start(200, headers)
@@ -217,7 +217,7 @@ class _Gateway:
         return Refused(502, line)
 
     def _locator(self, page_url: str) -> Callable[[str], str]:
-        """Gives each link of a page its place in the gateway. Called in a worker thread, one page at a time."""
+        """Maps each link of a page to its URL in the gateway. Called in a worker thread, one page at a time."""
         below = f"{self._index}/"
 
         def locate(link: str) -> str:
@@ -243,7 +243,7 @@ class _Gateway:
 
 
 def _is_whole(response: httpx2.Response) -> bool:
-    """Whether the body will be the file itself, of a length that is known."""
+    """Whether the body is the unencoded file, with a known length."""
     headers = response.headers
     return response.status_code == 200 and "content-length" in headers and "content-encoding" not in headers
 

@@ -1,4 +1,4 @@
-"""The way out of an installation: an HTTP client that reaches the package index and public addresses, no others."""
+"""The HTTP client of an installation: it reaches only the package index and public addresses."""
 
 import socket
 import ssl
@@ -21,28 +21,28 @@ _CONNECTIONS = 32
 _REDIRECTS = 5
 _ASKED = "llm-sandbox-mcp.asked"
 _STRAYED = "llm-sandbox-mcp.strayed"
-"""What requests carry: that they were asked for, or are redirects of such; and that a redirect left the index."""
+"""Request extensions: the request comes from our code, or is a redirect of one; and the redirect left the index."""
 
 FAILURES = (httpx2.HTTPError, httpx2.InvalidURL, *failures.FAILURES)
-"""What a request through the client can raise."""
+"""The errors that a request with the client can raise."""
 
 
 class PrivateAddress(httpx2.RequestError):
-    """A name that is not the index's own leads into a private network."""
+    """A host other than the index itself is at an address of a private network."""
 
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """A package index as the operator named it, its credentials apart from its address."""
+    """A package index that the operator named, with the credentials separated from the address."""
 
     url: httpx2.URL
-    """Without credentials."""
+    """The address without credentials."""
     auth: httpx2.BasicAuth | None
     credentials: bytes = field(default=b"", repr=False)
 
     @classmethod
     def parse(cls, address: str) -> Self:
-        """Reads the address; `ValueError`, which does not repeat the address, when it is not that of an index."""
+        """Parses an address; `ValueError`, which does not repeat it, if it cannot be the address of an index."""
         try:
             url = httpx2.URL(address)
         except httpx2.InvalidURL:
@@ -50,13 +50,13 @@ class Upstream:
         if url.scheme not in ("http", "https") or not url.host:
             raise ValueError("must begin with http:// or https:// and name a host")
         if url.query or url.fragment:
-            raise ValueError("must have neither ? nor #")
+            raise ValueError("must not contain ? or #")
         auth = httpx2.BasicAuth(url.username, url.password) if url.userinfo else None
         return cls(url.copy_with(userinfo=b""), auth, url.userinfo)
 
     @property
     def prefix(self) -> str:
-        """The path that everything of the index is below, without a slash at its end."""
+        """The path of the index, which all its pages are below, without a trailing slash."""
         return self.url.raw_path.decode("ascii").rstrip("/")
 
     @property
@@ -64,30 +64,30 @@ class Upstream:
         return self.url.raw_host.decode("ascii")
 
     def holds(self, url: httpx2.URL) -> bool:
-        """Whether something is of the index itself: at its origin, and below its path."""
+        """Whether a URL belongs to the index itself: it has the same origin, and is below its path."""
         path = url.raw_path.decode("ascii").partition("?")[0]
         return url.origin == self.url.origin and f"{path}/".startswith(f"{self.prefix}/") and is_plain(path)
 
     def auth_for(self, url: httpx2.URL) -> httpx2.BasicAuth | None:
-        """The index's credentials, for its own origin only."""
+        """The credentials of the index, but only for its own origin."""
         return self.auth if url.origin == self.url.origin else None
 
     def key_of(self, url: httpx2.URL) -> bytes:
-        """What a file from there is kept under: one that took credentials is for those only who have the same."""
+        """The key that a file is kept under: if it needed credentials, only those who have the same ones get it."""
         return b"%s\n%s" % (str(url).encode(), self.credentials if self.auth_for(url) else b"")
 
 
 @asynccontextmanager
 async def open_client(upstream: str) -> AsyncIterator[httpx2.AsyncClient]:
-    """A client for one installation from this index, trusting the certificates that this machine trusts.
+    """A client for one installation from this index; it trusts the certificates that this machine trusts.
 
-    `SSL_CERT_FILE` and `SSL_CERT_DIR` replace those. Redirects are followed, to http and https only: below the index's
+    `SSL_CERT_FILE` and `SSL_CERT_DIR` replace them. Redirects are followed, to http and https only: below the index's
     own address, or to public addresses without its credentials. Proxies and `.netrc` are not used.
     """
     index = Upstream.parse(upstream)
 
     async def mark(request: httpx2.Request) -> None:
-        # A redirect inherits what its request has here.
+        # A redirect inherits the extensions of its request.
         strayed = _ASKED in request.extensions and not index.holds(request.url)
         request.extensions |= {_ASKED: True, _STRAYED: strayed}
         if strayed:
@@ -107,7 +107,7 @@ async def open_client(upstream: str) -> AsyncIterator[httpx2.AsyncClient]:
 
 
 def describe(error: BaseException) -> str:
-    """Why a request failed, to follow the name of the host."""
+    """Why a request failed, without the name of the host, which callers put before it."""
     if isinstance(error, PrivateAddress):
         return str(error)
     if isinstance(error, httpx2.TooManyRedirects):
@@ -116,21 +116,21 @@ def describe(error: BaseException) -> str:
 
 
 class _Addresses:
-    """The addresses that an installation may reach: public ones, and those of the index itself, if it is named."""
+    """The addresses that an installation may reach: public ones, and those of the index, if its host is given."""
 
     def __init__(self, own_host: str | None) -> None:
         self._own_host = own_host
-        # A mirror often serves index and files under several names of one address; what the index may be, that may be.
+        # A mirror often serves index and files under several names of one address, so they all may use that address.
         self._own: set[str] = set()
 
     async def find(self, host: str, port: int) -> list[str]:
-        """Those of a host, resolved once; `PrivateAddress` where it has none that may be reached."""
+        """The allowed addresses of a host, resolved once; `PrivateAddress` if it has only others."""
         found = await _addresses(host, port)
         if host == self._own_host:
             self._own.update(found)
         allowed = [address for address in found if address in self._own or is_public(address)]
         if found and not allowed:
-            raise PrivateAddress("is at a private address, which only the package index itself may be")
+            raise PrivateAddress("is at a private address, which is allowed only for the package index itself")
         return allowed
 
 
@@ -160,11 +160,11 @@ class _Body(httpx2.AsyncByteStream):
 
 
 class _Transport(httpx2.AsyncBaseTransport):
-    """httpx2's own transport takes no network backend, so this is one that does."""
+    """A transport with our own network backend, which the transport of httpx2 does not support."""
 
     def __init__(self, trusted: ssl.SSLContext, own_host: str) -> None:
         self._pool = _pool(trusted, own_host)
-        # No connection of the one serves the other: what the index itself may be, a redirect out of it may not.
+        # The pools share no connection: the index may be at a private address, but a redirect out of it must not.
         self._public = _pool(trusted, None)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:

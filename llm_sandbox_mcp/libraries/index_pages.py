@@ -1,6 +1,6 @@
-"""Answers of package indexes that name files elsewhere, and how each content type is rewritten.
+"""Rewrites the responses of package indexes that name files on other hosts, by content type.
 
-An answer of any other type is passed on as it is, which serves indexes that keep their files below their own address.
+Responses of other types are passed on unchanged; this is enough for indexes with all files below their own address.
 """
 
 import json
@@ -11,7 +11,7 @@ from itertools import accumulate
 from typing import Any
 
 Locate = Callable[[str], str]
-"""Turns a link as the page names it into the link that the package manager gets."""
+"""Turns a link in a page into the link that the package manager gets."""
 
 Rewrite = Callable[[bytes, Locate], bytes]
 
@@ -45,7 +45,7 @@ PAGES: dict[str, Rewrite] = {
     "application/vnd.npm.install-v1+json": _package_json,
     "application/json": _package_json,
 }
-"""By content type. A page that is not what its type says raises `ValueError`."""
+"""By content type. A page that does not match its type raises `ValueError`."""
 
 
 def _entries(page: Any, key: str) -> list[Any]:
@@ -65,7 +65,7 @@ def _dump(page: Any) -> bytes:
 
 
 class _Links(HTMLParser):
-    """Copies a page and changes nothing but the `href` of its anchors."""
+    """Copies a page and changes only the `href` of its anchors."""
 
     def __init__(self, locate: Locate) -> None:
         super().__init__(convert_charrefs=False)

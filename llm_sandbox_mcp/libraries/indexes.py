@@ -1,4 +1,4 @@
-"""Which package index a language's libraries come from."""
+"""Finds the package index from which the libraries of a language come."""
 
 import re
 import subprocess
@@ -11,13 +11,13 @@ from ..profile import Profile
 
 _WAIT = 20.0
 _defaults: dict[tuple[str, ...], str] = {}
-"""What package managers said, by command: they are set up once for the life of this process."""
+"""Output of package managers, by command: their configuration is read once in the life of this process."""
 
 
 async def index_of(language: Language, profile: Profile) -> str:
-    """The URL of the package index: the profile's, else the handler's, else the one the package manager is set to.
+    """The URL of the package index: from the profile, else the handler, else the package manager's configuration.
 
-    `InstallFailed` when none of them names one, `ProfileError` for a handler without libraries.
+    `InstallFailed` if none of them names an index, `ProfileError` for a handler without libraries.
     """
     libraries = language.handler.libraries
     if libraries is None:
@@ -32,17 +32,17 @@ async def _default_index(name: str, libraries: Libraries) -> str:
         return _defaults[command]
     hint = f"set languages.{name}.index in the profile"
     if not command:
-        raise InstallFailed(f"no package index is known for {name}: {hint}")
+        raise InstallFailed(f"no package index is known for {name}; {hint}")
     try:
         with anyio.fail_after(_WAIT):
             answer = await anyio.run_process(_program(command), stdin=subprocess.DEVNULL, cwd="/", check=False)
     except TimeoutError:
-        raise InstallFailed(f"`{' '.join(command)}` did not answer in {_WAIT:.0f}s: {hint}") from None
+        raise InstallFailed(f"`{' '.join(command)}` did not answer within {_WAIT:.0f}s; {hint}") from None
     except OSError as error:
-        raise InstallFailed(f"`{' '.join(command)}` cannot be run ({error.strerror}): install it or {hint}") from error
+        raise InstallFailed(f"`{' '.join(command)}` cannot be run ({error.strerror}); install it, or {hint}") from error
     match = re.search(libraries.default_index_pattern, answer.stdout.decode(errors="replace"))
     if match is None:
-        raise InstallFailed(f"`{' '.join(command)}` named no package index: {hint}")
+        raise InstallFailed(f"`{' '.join(command)}` printed no package index; {hint}")
     _defaults[command] = match[1 if match.re.groups else 0].strip()
     return _defaults[command]
 

@@ -1,7 +1,8 @@
-"""What is installed in a sandbox: printed by a command in it, read here within bounds.
+"""Lists the libraries in a sandbox: a command prints them there, and the output is parsed here within limits.
 
-Code in the sandbox writes files that such a command reads. So what is printed may be as long as output may be, and
-made for the pattern that reads it: it is read in a worker thread, which other threads run beside, for so long at most.
+Code in the sandbox can write the files that the command reads. So the output can be as long as the output limit allows,
+and made to slow down the pattern that parses it. It is parsed in a worker thread that lets other threads run, for a
+limited time.
 """
 
 import time
@@ -15,15 +16,15 @@ from ..places import Places
 from ..results import Library
 
 _LONGEST_LINE = 1000
-"""Characters; a line with more names no library."""
+"""Maximum characters of a line; longer lines are ignored."""
 _SECONDS = 2.0
-"""For reading all lines; a thousand libraries take a few milliseconds."""
+"""Maximum seconds to parse all lines; a thousand libraries take a few milliseconds."""
 
 
 async def list_libraries(sandbox: Sandbox, places: Places, command: tuple[str, ...]) -> tuple[Library, ...]:
-    """What a command of the handler lists, read in the way that the handler says.
+    """The libraries that a command of the handler lists, parsed with the pattern of the handler.
 
-    Raises `InstallFailed` where that takes longer than any list of libraries does.
+    Raises `InstallFailed` if parsing takes longer than for any real list of libraries.
     """
     manager = places.language.handler.libraries
     if manager is None:
@@ -34,14 +35,14 @@ async def list_libraries(sandbox: Sandbox, places: Places, command: tuple[str, .
         return await anyio.to_thread.run_sync(read)
     except TimeoutError as error:
         raise InstallFailed(
-            f"the list of what {manager.manager} installed cannot be read: code of this session may have changed it; "
+            f"the list of libraries from {manager.manager} cannot be read: code of this session may have changed it; "
             "reset the session"
         ) from error
 
 
 def read_list(listing: bytes, pattern: str, seconds: float) -> tuple[Library, ...]:
-    """The libraries of the lines that the pattern finds one in; `TimeoutError` when that takes so many seconds."""
-    # Only installations need it, so it is not imported at the start. Unlike re it lets threads run, and ends in time.
+    """The libraries that the pattern finds in the lines; `TimeoutError` if that takes longer than `seconds`."""
+    # Imported here, since only installations need it. Unlike re, it lets other threads run, and has a timeout.
     import regex
 
     find = regex.compile(pattern).search

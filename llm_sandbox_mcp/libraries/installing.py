@@ -1,8 +1,8 @@
 """Libraries for one session: checked here, fetched through a gateway to one index, installed inside the sandbox.
 
-The package manager, and every script of a package, runs in the sandbox of the session, which has no network: for the
-time of the installation, a listener on its own loopback leads to a gateway in this process, and that to the index only.
-The proxy of a profile that names hosts serves nobody there meanwhile.
+The package manager, and every script of a package, runs in the sandbox of the session, which has no network. During the
+installation, a listener on its own loopback leads to a gateway in this process, and the gateway leads only to the
+index. If the profile names hosts, the proxy refuses requests of this sandbox meanwhile.
 """
 
 import re
@@ -30,9 +30,9 @@ from .installed import list_libraries
 from .ruling import LibraryRules
 
 _MOST = 50
-"""Libraries of one installation."""
+"""Maximum libraries of one installation."""
 _LONGEST = 200
-"""Characters of one name and version; package indexes allow no longer names."""
+"""Maximum characters of one name and version; package indexes do not allow longer names."""
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _LIMITS: Mapping[Status, str] = {
     "out_of_memory": "limits.memory",
@@ -40,15 +40,15 @@ _LIMITS: Mapping[Status, str] = {
     "inode_limit": "limits.files",
     "process_limit": "limits.pids",
 }
-"""Where a profile sets them."""
-_LOOK = 10.0
-"""Seconds for a look at the limits that a failed installation has reached."""
+"""The keys of the profile that set these limits."""
+_CHECK_SECONDS = 10.0
+"""Seconds to check which limits a failed installation has reached."""
 _LAST_LINES = 12
 _LAST_CHARACTERS = 2000
 
 
 class Installer:
-    """Installs libraries as the profile allows; `alone` keeps a sandbox from all but their index meanwhile."""
+    """Installs libraries that the profile allows; `alone` denies a sandbox all hosts except the index meanwhile."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Installer:
         self._downloads = Downloads(cache / FOLDER)
 
     def check(self, language: Language, libraries: Sequence[str]) -> None:
-        """Raises `PolicyDenied` or `InvalidArgument` for what cannot be a library; starts nothing."""
+        """Raises `PolicyDenied` or `InvalidArgument` for libraries that cannot be installed; starts nothing."""
         if not libraries:
             return
         manager = language.handler.libraries
@@ -73,7 +73,7 @@ class Installer:
             )
         if len(libraries) > _MOST:
             raise InvalidArgument(
-                f"libraries has {len(libraries)} names; the limit is {_MOST} per call: use more calls"
+                f"libraries has {len(libraries)} names, and the limit is {_MOST} per call; use several calls"
             )
         rules = self._rules[language.name]
         for library in libraries:
@@ -87,20 +87,20 @@ class Installer:
         rules.check(libraries)
 
     def ruled(self, language: Language) -> bool:
-        """Whether the profile lets only some libraries of the language in."""
+        """Whether the profile allows only some libraries of the language."""
         return language.name in self._rules and not self._rules[language.name].empty
 
     async def install(
         self, sandbox: Sandbox, places: Places, libraries: Sequence[str], on_progress: OnProgress | None = None
     ) -> tuple[Library, ...]:
-        """Installs into one sandbox and returns what is installed there now.
+        """Installs libraries into one sandbox and returns all that are installed there now.
 
-        Raises `InstallFailed`, which says which index and ends with the package manager's last lines.
+        Raises `InstallFailed`, which ends with the last lines of the package manager.
         """
         manager = await choose(sandbox, places)
         if on_progress is not None:
             await on_progress(f"installing {', '.join(libraries)} with {manager.manager}")
-        # Only an installation needs an HTTP client: its import would delay every start of the server.
+        # Imported here, since only an installation needs an HTTP client, and it would delay every start of the server.
         from .indexes import index_of
 
         upstream = await index_of(places.language, self._profile)
@@ -118,7 +118,7 @@ class Installer:
                 "install fewer at once, or raise limits.install_timeout in the profile"
             )
         if done.exit_code != 0:
-            causes = [*await _reached(sandbox, before), *dict.fromkeys(problems)]
+            causes = [*await _limits_reached(sandbox, before), *dict.fromkeys(problems)]
             said = "; ".join([*causes, _last_lines(done.stderr or done.stdout)])
             raise InstallFailed(f"{manager.manager} could not install {', '.join(libraries)}: {one_line(said)}")
         if self.ruled(places.language):
@@ -136,7 +136,7 @@ class Installer:
         upstream: str,
         problems: list[str],
     ) -> Completed | None:
-        """Runs the package manager while the gateway is open; nothing when the time ran out."""
+        """Runs the package manager while the gateway is open; returns None if the time ran out."""
         from .gateway import index_url, serve_index
         from .index_client import Upstream, open_client
 
@@ -145,11 +145,11 @@ class Installer:
         except ValueError as error:
             section = f"languages.{places.language.name}.index"
             raise InstallFailed(f"the package index {error}; set {section} in the profile") from error
-        # What is on this machine already is near enough, and its files may change under their names.
+        # Files of an index on this machine are not cached: they are near enough, and can change under the same name.
         downloads = None if index.host in _LOOPBACK else self._downloads
         done: Completed | None = None
         with anyio.move_on_after(self._profile.limits.install_timeout):
-            # What is served ends before the listener does, and that before the client.
+            # The order matters: the server ends first, then the listener, then the client.
             async with open_client(upstream) as client, sandbox.listen() as listener, open_tasks() as tasks:
                 serve = partial(
                     serve_index,
@@ -165,10 +165,10 @@ class Installer:
         return done
 
 
-async def _reached(sandbox: Sandbox, before: Usage) -> list[str]:
-    """A line for each limit that was reached: package managers say little of why they cannot write, or were killed."""
-    # What a package started may keep a pod too busy to answer.
-    with anyio.move_on_after(_LOOK):
+async def _limits_reached(sandbox: Sandbox, before: Usage) -> list[str]:
+    """A line for each limit that was reached: package managers do not explain well why they failed then."""
+    # Processes that a package started can keep a pod too busy to answer.
+    with anyio.move_on_after(_CHECK_SECONDS):
         used, fullness = (await sandbox.usage()).since(before), await sandbox.fullness(thorough=False)
         hit = limits_hit(used, fullness, sandbox.policy)
         return [f"{line} ({_LIMITS[status]} in the profile)" for status, line in hit.items()]
@@ -176,6 +176,6 @@ async def _reached(sandbox: Sandbox, before: Usage) -> list[str]:
 
 
 def _last_lines(output: bytes) -> str:
-    last = output[-4 * _LAST_CHARACTERS :]  # a character has four bytes at most, and output may be megabytes
+    last = output[-4 * _LAST_CHARACTERS :]  # a character has at most four bytes, and output can be megabytes
     lines = [line.strip() for line in last.decode(errors="replace").splitlines() if line.strip()]
     return " | ".join(lines[-_LAST_LINES:])[-_LAST_CHARACTERS:] or "no reason given"

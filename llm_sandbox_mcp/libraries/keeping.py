@@ -1,7 +1,8 @@
-"""Folders made once for all sandboxes, and which of them are kept: those in use, and of the others those used last.
+"""Folders that are made once for all sandboxes; those in use are kept, and the most recently used of the others.
 
-Each has a mark: a file as old as its last use, and locked by the servers that use it. Sandboxes see all that is beside
-these folders, and whoever can open a file can lock it, so that the marks are in a folder of their own.
+Each has a mark: a file whose modification time is the last use, and which the servers that use the folder lock.
+Sandboxes see everything next to these folders, and whoever can open a file can lock it. So the marks are in a separate
+folder.
 """
 
 import errno
@@ -13,14 +14,14 @@ from contextlib import suppress
 from pathlib import Path
 
 DAYS = 30
-"""After which one that nobody used goes anyhow."""
+"""A folder that was not used for so many days is removed in any case."""
 
 
 def use(target: Path) -> bool:
-    """Whether it is there; then it counts as used now."""
+    """Whether the folder exists; if it does, it is marked as used now."""
     if not target.is_dir():
         return False
-    # Another user's, or on a read-only file system, it is there, and not ours to date.
+    # The folder may belong to another user, or be on a read-only file system: it exists, but cannot be marked.
     with suppress(OSError):
         marks(target).mkdir(mode=0o700, exist_ok=True)
         os.close(os.open(_mark(target), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644))
@@ -29,10 +30,10 @@ def use(target: Path) -> bool:
 
 
 def hold(target: Path) -> int | None:
-    """A descriptor that keeps such a folder from being removed, until it is closed.
+    """A descriptor that protects such a folder from removal until it is closed.
 
-    Nothing where it cannot be marked, as on a read-only file system, or where it is another user's.
-    Raises `FileNotFoundError` where it has been removed since it was prepared.
+    None if the folder cannot be marked: it is on a read-only file system, or belongs to another user.
+    Raises `FileNotFoundError` if it was removed after it was prepared.
     """
     try:
         descriptor = os.open(_mark(target), os.O_RDONLY | os.O_CLOEXEC)
@@ -41,7 +42,7 @@ def hold(target: Path) -> int | None:
             return None
         raise
     try:
-        # Who removes it has it locked from before until it is gone.
+        # A server that removes the folder holds the lock until the folder is gone.
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         if os.fstat(descriptor).st_nlink == 0:
             raise BlockingIOError
@@ -55,11 +56,11 @@ def hold(target: Path) -> int | None:
 
 
 def prune(folder: Path, most: int) -> int:
-    """Removes what no server asked for in 30 days, and beyond so many what was used longest ago.
+    """Removes folders that no server used in 30 days, and the least recently used ones if there are more than `most`.
 
-    What a live server holds stays. Returns how many were removed.
+    A folder that a live server holds stays. Returns how many were removed.
     """
-    for rest in folder.glob(".*.old"):  # of one who was killed here
+    for rest in folder.glob(".*.old"):  # from a server that was killed while it removed a folder
         shutil.rmtree(rest, ignore_errors=True)
     removed = 0
     for place, path in enumerate(sorted(kept(folder), key=_used_at, reverse=True)):
@@ -69,12 +70,12 @@ def prune(folder: Path, most: int) -> int:
 
 
 def kept(folder: Path) -> list[Path]:
-    """What is there."""
+    """The folders that exist."""
     return [path for path in folder.iterdir() if not path.name.startswith(".")] if folder.is_dir() else []
 
 
 def marks(target: Path) -> Path:
-    """The folder of marks and locks of what is beside such a folder."""
+    """The folder of marks and locks for such a folder and those next to it."""
     return target.parent.with_name("locks")
 
 
@@ -95,7 +96,7 @@ def _remove(path: Path) -> bool:
         descriptor = os.open(_mark(path), os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Out of sight first: what is half removed must never be found. The lock of builds stays: it may be held.
+            # Renamed first: a partly removed folder must never be found. The lock of builds stays: it may be held.
             doomed = path.parent / f".{path.name}.old"
             path.rename(doomed)
             _mark(path).unlink()

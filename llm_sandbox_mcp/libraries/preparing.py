@@ -1,4 +1,4 @@
-"""What a language needs from the host before a sandbox can run it: its prepared environment, and our own tools."""
+"""Prepares what a language needs from the host before a sandbox can run it: its environment, and our own tools."""
 
 import math
 from collections.abc import Mapping
@@ -26,12 +26,12 @@ async def _silent(line: str) -> None:
 
 
 class Preparer:
-    """Prepares each language once; an async context manager, in whose scope builds run."""
+    """Prepares each language once; an async context manager, because builds run only in its scope."""
 
     def __init__(
         self, profile: Profile, cache: Path, environ: Mapping[str, str] | None = None, backend: Backend | None = None
     ) -> None:
-        """Where the backend's images have an environment of their own, nothing is prepared."""
+        """If the images of the backend have their own environment, nothing is prepared."""
         self._profile = profile
         self._cache = cache
         self._environments = Environments(cache, environ)
@@ -46,10 +46,10 @@ class Preparer:
         await self._environments.__aexit__(None, None, None)
 
     async def places(self, language: Language, on_progress: OnProgress | None = None) -> Places:
-        """Where the language finds its things in any sandbox; prepares what is missing and tells how that goes.
+        """The paths of the language in any sandbox; prepares what is missing, and reports the progress.
 
-        Raises `StartFailed` with the tool's last lines when the environment cannot be built, or with the reason when
-        the host's disk takes nothing.
+        Raises `StartFailed` with the last lines of uv if the environment cannot be built, or with the reason if the
+        disk of the host cannot be written.
         """
         known = self._places.get(language.name)
         if known is not None:
@@ -82,9 +82,9 @@ class Preparer:
         return places
 
     async def image(self, language: Language, on_progress: OnProgress) -> None:
-        """Sees to it that the language's image is there, where the engine has images, and tells how that goes.
+        """Builds or pulls the language's image if the engine has images and this one is missing; reports the progress.
 
-        Raises `StartFailed` with the last lines when it can be neither built nor pulled, as the profile says.
+        The profile decides whether to build or to pull. Raises `StartFailed` with the last lines if that fails.
         """
         images = (await self._backend.chosen()).images if self._backend is not None else None
         if images is None:
@@ -94,26 +94,26 @@ class Preparer:
         def on_line(line: str) -> None:
             anyio.from_thread.run_sync(send.send_nowait, line)
 
-        async def tell() -> None:
+        async def report() -> None:
             async for line in receive:
                 await on_progress(line)
 
         with receive:
             async with open_tasks() as tasks:
-                tasks.start_soon(tell)
+                tasks.start_soon(report)
                 with send:
                     await images.prepare(language.name, on_line)
 
     async def prune(self) -> None:
-        """Removes what nobody has used for long, and the oldest where there is much."""
+        """Removes files that were not used for a long time, and the least recently used ones if there are too many."""
         await anyio.to_thread.run_sync(prune, self._cache)
 
     async def ready(self, language: Language) -> bool:
-        """Whether `places` answers without building anything."""
+        """Whether `places` returns without building anything."""
         if language.name in self._places or language.handler.environment is None or await self._inside():
             return True
         return await find(language, self._profile.language(language.name).libraries, self._cache) is not None
 
     async def _inside(self) -> str:
-        """The folder in every image that is its environment; empty where there are no images."""
+        """The folder of the environment in every image; empty if the engine has no images."""
         return (await self._backend.chosen()).environment if self._backend is not None else ""

@@ -1,4 +1,4 @@
-"""Which libraries the profile lets in: by name and version, as the ecosystem of each language compares them."""
+"""Which libraries the profile allows, by name and version, as the ecosystem of each language compares them."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,13 +21,13 @@ _EXACT = re.compile(r"(?:===?|=)?\s*([A-Za-z0-9][A-Za-z0-9.+!_:~-]*)")
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """One name of a list, with the versions that it is about."""
+    """One name of a list, with the versions that it applies to."""
 
     text: str
     name: str
     versions: str
     specifiers: "SpecifierSet | None"
-    """Where the ecosystem has them; elsewhere `versions` is one version, or how it begins and `*`."""
+    """If the ecosystem has specifiers; elsewhere `versions` is one version, or the beginning of one and `*`."""
 
     def is_about(self, version: str) -> bool:
         if not self.versions:
@@ -43,7 +43,7 @@ class _Entry:
 
 
 class LibraryRules:
-    """The lists of one language."""
+    """The allow and deny lists of one language."""
 
     def __init__(self, manager: Libraries, allow: Sequence[str], deny: Sequence[str], opened: Sequence[str]) -> None:
         self._manager = manager
@@ -51,19 +51,19 @@ class LibraryRules:
         self._deny = [self._entry(text) for text in deny]
         self._opened = frozenset(opened)
         if wrong := [text for text in opened if text.startswith("-") or not text.isprintable() or not text]:
-            raise ValueError(f"{wrong[0]!r} is an option or no plain text")
+            raise ValueError(f"{wrong[0]!r} is an option, empty, or not printable")
 
     @property
     def empty(self) -> bool:
-        """Whether everything with a plain name is let in."""
+        """Whether every library with a plain name is allowed."""
         return not self._allow and not self._deny
 
     def opens(self, library: str) -> bool:
-        """Whether the profile lets exactly this in, whatever it is."""
+        """Whether the profile allows exactly this text, whatever it is."""
         return library in self._opened
 
     def check(self, libraries: Iterable[str]) -> None:
-        """Raises `PolicyDenied` for a library that is asked for and cannot be let in in any version it may come in."""
+        """Raises `PolicyDenied` for a requested library if no version that could be installed is allowed."""
         for library in libraries:
             if self.opens(library):
                 continue
@@ -76,66 +76,69 @@ class LibraryRules:
                     f"{', '.join(entry.text for entry in self._allow[:10])}"
                 )
             for entry in self._deny:
-                if self._means(entry, name) and (not entry.versions or (version and entry.is_about(version))):
+                if self._denies(entry, name) and (not entry.versions or (version and entry.is_about(version))):
                     raise PolicyDenied(
                         f"libraries: {quoted(library)} is denied by the profile ({entry.text}); do without it"
                     )
 
     def refusal(self, libraries: Iterable[str], installed: Iterable[Library]) -> str:
-        """Why what is installed now may not stay, dependencies included; empty if it may."""
+        """Why the installed libraries, dependencies included, must not stay; empty if they can."""
         asked = {self._parts(library)[0] for library in libraries if not self.opens(library)}
         for library in installed:
-            name = self._compared(library.name)
+            name = self._normalized(library.name)
             shown = f"{quoted(library.name)} {quoted(library.version)}"
             for entry in self._deny:
-                if self._means(entry, name) and entry.is_about(library.version):
-                    return f"{shown} came in, which the profile denies ({entry.text}); do without what needs it"
+                if self._denies(entry, name) and entry.is_about(library.version):
+                    denies = f"which the profile denies ({entry.text})"
+                    return f"{shown} was installed, {denies}; use no library that needs it"
             if self._allow and name in asked:
                 about = [entry for entry in self._allow if entry.name == name]
                 if not any(entry.is_about(library.version) for entry in about):
                     allowed = ", ".join(entry.text for entry in about)
-                    return f"{shown} came in, and the profile allows {allowed or 'no such library'}; ask for a version"
+                    allows = f"the profile allows {allowed or 'no such library'}"
+                    return f"{shown} was installed, but {allows}; request an allowed version"
         return ""
 
     def _parts(self, library: str) -> tuple[str, str]:
-        """The name that is asked for, and its version where that is one and not a range."""
+        """The name of a requested library, and its version if that is exact and not a range."""
         found = re.fullmatch(self._manager.name_pattern, library)
         groups = found.groupdict() if found is not None else {}
         exact = _EXACT.fullmatch((groups.get("version") or "").strip())
-        return self._compared(groups.get("name") or library), exact[1] if exact is not None else ""
+        return self._normalized(groups.get("name") or library), exact[1] if exact is not None else ""
 
-    def _means(self, entry: _Entry, name: str) -> bool:
-        """Whether this library is denied by name, in whatever major version."""
+    def _denies(self, entry: _Entry, name: str) -> bool:
+        """Whether an entry denies this name, in any major version."""
         return entry.name in (name, re.sub(rf"(?:{self._manager.major_pattern})\Z", "", name))
 
-    def _compared(self, name: str) -> str:
+    def _normalized(self, name: str) -> str:
         return re.sub(r"[-_.]+", "-", name).lower() if self._manager.names == "pep503" else name
 
     def _entry(self, text: str) -> _Entry:
         found = _ENTRY.fullmatch(text.strip())
         if found is None:
-            raise ValueError(f"{text!r} is no name with an optional version")
+            raise ValueError(f"{text!r} is not a name with an optional version")
         name, versions = found[1], found[2]
         if self._manager.names != "pep503":
             if versions and not _VERSION.fullmatch(versions):
-                raise ValueError(f"{text!r}: versions are exact here, or end with '*'")
+                raise ValueError(f"{text!r}: the version must be exact here, or end with '*'")
             return _Entry(text, name, versions, None)
         from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
         try:
-            return _Entry(text, self._compared(name), versions, SpecifierSet(versions))
+            return _Entry(text, self._normalized(name), versions, SpecifierSet(versions))
         except InvalidSpecifier as error:
             raise ValueError(f"{text!r}: {error}") from error
 
 
 def library_rules(profile: Profile, languages: Languages) -> Mapping[str, LibraryRules]:
-    """The rules of every language that has a package manager; `ProfileError` with the key for a mistake in them."""
+    """The rules of every language that has a package manager; `ProfileError` with the key if they have a mistake."""
     rules = {}
     for name, language in languages.items():
         section, manager = profile.language(name), language.handler.libraries
         if manager is None:
             if section.allow or section.deny or section.opened:
-                raise ProfileError(f"languages.{name}.allow, .deny, .opened: {name} has no package manager")
+                keys = f"languages.{name}.allow, .deny, .opened"
+                raise ProfileError(f"{keys}: {name} has no package manager; remove them")
             continue
         try:
             rules[name] = LibraryRules(manager, section.allow, section.deny, section.opened)

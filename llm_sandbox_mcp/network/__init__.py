@@ -1,1 +1,1 @@
-"""The network by name: one proxy per server, which sandboxes without a network reach at their own loopback."""
+"""Network access by host name: one proxy per server; sandboxes without a network reach it at their own loopback."""

@@ -1,4 +1,4 @@
-"""From a host to a connection, in two steps, so that what was resolved can be checked in between."""
+"""Resolves a host and connects to it, in two steps, so that the addresses can be checked in between."""
 
 import socket
 from collections.abc import Sequence
@@ -14,11 +14,11 @@ from ..sockets import RawStream
 from .http1 import Refused
 
 SECONDS = 10.0
-"""To resolve a name, and as many to connect to it."""
+"""Seconds to resolve a name, and the same again to connect to it."""
 
 
 class Resolver:
-    """Looks names up for one sandbox, so many at once, however long each takes."""
+    """Resolves names for one sandbox, at most `most` at the same time, however long each takes."""
 
     def __init__(self, tasks: TaskGroup, threads: anyio.CapacityLimiter, most: int) -> None:
         self._tasks = tasks
@@ -26,7 +26,7 @@ class Resolver:
         self._turns = anyio.Semaphore(most)
 
     async def resolve(self, host: str | IPAddress, port: int) -> list[str]:
-        """All addresses of a host; `Refused` where it has none."""
+        """All addresses of a host; raises `Refused` if it has none."""
         if not isinstance(host, str):
             return [str(host)]
         found: list[str] = []
@@ -44,11 +44,11 @@ class Resolver:
         try:
             with anyio.fail_after(SECONDS):
                 await self._turns.acquire()
-                # Nothing ends a thread that asks a silent server: it has its turn for as long as that takes.
+                # Nothing can end a thread that waits for a silent name server: it keeps its slot until it returns.
                 self._tasks.start_soon(look_up)
                 await done.wait()
         except TimeoutError:
-            raise Refused(504, f"{host} was not resolved in {SECONDS:g} s; try again later") from None
+            raise Refused(504, f"{host} was not resolved within {SECONDS:g} s; try again later") from None
         if not found:
             raise Refused(502, f"{host} cannot be resolved; check the name")
         return found
@@ -60,7 +60,7 @@ def _addresses(host: str, port: int) -> list[str]:
 
 
 async def connect(host: str | IPAddress, addresses: Sequence[str], port: int) -> RawStream:
-    """A connection to the first of the addresses that answers; `Refused` where none does."""
+    """A connection to the first address that answers; raises `Refused` if none does."""
     reason = "did not answer in time"
     with anyio.move_on_after(SECONDS):
         for address in addresses:

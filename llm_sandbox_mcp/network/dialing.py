@@ -1,4 +1,4 @@
-"""Connections of an HTTP client to addresses that were looked up and judged before; TLS still goes by the name."""
+"""Connects an HTTP client to addresses that were resolved and checked before; TLS still verifies the host name."""
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
@@ -7,7 +7,7 @@ import httpcore2
 
 
 class Dialer(httpcore2.AsyncNetworkBackend):
-    """Connects to the first address that answers of those that `find` gives for a host and a port."""
+    """Connects to the first of the addresses from `find`, for a host and a port, that answers."""
 
     def __init__(self, find: Callable[[str, int], Awaitable[Sequence[str]]]) -> None:
         self._find = find

@@ -1,4 +1,4 @@
-"""What can become of a request over HTTP, in words that follow the name of its host."""
+"""Why an HTTP request failed, in words that follow the name of its host."""
 
 import os
 import socket
@@ -12,15 +12,15 @@ FAILURES = (
     httpcore2.ProtocolError,
     httpcore2.UnsupportedProtocol,
 )
-"""What a request can raise."""
+"""The errors that a request can raise."""
 
 
 def describe(error: BaseException) -> str:
-    """Why a request failed, to follow the name of the host."""
+    """The reason, without the name of the host, which callers put before it."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLError):
-            return f"failed at TLS: {getattr(cause, 'verify_message', '') or cause.reason or 'no common ground'}"
+            return f"failed at TLS: {getattr(cause, 'verify_message', '') or cause.reason or 'no reason given'}"
         if isinstance(cause, socket.gaierror):
             return "cannot be resolved"
         if isinstance(cause, OSError) and cause.errno:
@@ -28,4 +28,4 @@ def describe(error: BaseException) -> str:
         if isinstance(cause, httpcore2.TimeoutException):
             return "did not answer in time"
         cause = cause.__cause__ or cause.__context__
-    return f"broke off the exchange ({type(error).__name__})"
+    return f"did not complete the request ({type(error).__name__})"

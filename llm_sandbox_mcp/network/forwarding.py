@@ -1,4 +1,4 @@
-"""Requests in plain HTTP to a domain with a secret: they go on over TLS, with the header that code never sees."""
+"""Forwards plain HTTP requests to a domain with a secret over TLS, and adds the header that code never sees."""
 
 import re
 import ssl
@@ -19,9 +19,9 @@ _TARGET = re.compile(r"http://([^/?#]+)([/?][^#]*)?")
 _TIMES = {"connect": 10.0, "write": 60.0, "read": 300.0, "pool": 10.0}
 _HOP = {"connection", "keep-alive", "proxy-connection", "proxy-authorization", "proxy-authenticate", "te", "trailer"}
 _HOP |= {"transfer-encoding", "upgrade", "expect", "host"}
-"""Headers that are between us and one side only."""
+"""Headers that apply only to one of the two connections."""
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "QUERY")
-"""Of all others, some ask a server to repeat what it was sent, the secret with it."""
+"""The methods that are served. Some others ask a server to repeat the request, including the secret."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +35,13 @@ class Wanted:
 
     @property
     def authority(self) -> str:
-        """The host with its port, as requests over TLS name it."""
+        """The host, with its port if that is not 443, for the `host` header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == HTTPS else f"{host}:{self.port}"
 
 
 def wanted(target: str, secrets: Sequence[Secret]) -> Wanted | None:
-    """What a URL in plain HTTP stands for, where there are secrets for that; its port 80 stands for 443."""
+    """Parses a plain HTTP URL; None if there are no secrets for its destination. Port 80 becomes 443."""
     match = _TARGET.fullmatch(target)
     if match is None:
         return None
@@ -57,18 +57,18 @@ def wanted(target: str, secrets: Sequence[Secret]) -> Wanted | None:
 
 
 class Forwarder:
-    """Makes those requests; each has a connection of its own, to the addresses that were checked for it."""
+    """Makes these requests; each has its own connection, to the addresses that were checked for it."""
 
     def __init__(self, trusted: ssl.SSLContext) -> None:
         self._trusted = trusted
 
     @classmethod
     async def make(cls) -> "Forwarder":
-        """One that trusts the certificates of this machine; `SSL_CERT_FILE` and `SSL_CERT_DIR` replace those."""
+        """A forwarder that trusts the certificates of this machine; `SSL_CERT_FILE` and `SSL_CERT_DIR` replace them."""
         return cls(await anyio.to_thread.run_sync(httpcore2.default_ssl_context))
 
     async def forward(self, asked: Request, reply: Reply, wanted: Wanted, addresses: Sequence[str]) -> None:
-        """Passes a request on and its answer back, redirects too, which are for the code to follow."""
+        """Forwards a request and passes the response back, also a redirect: the code itself must follow it."""
         request = httpcore2.Request(
             method=asked.method,
             url=httpcore2.URL(scheme="https", host=wanted.host, port=wanted.port, target=wanted.path),
@@ -101,12 +101,12 @@ async def _pass_back(answer: httpcore2.Response, reply: Reply) -> None:
 
 def _headers(asked: Request, wanted: Wanted) -> Headers:
     ours = [(secret.header, secret.value) for secret in wanted.secrets]
-    # Programs behind some servers cannot tell the two signs apart.
+    # Programs behind some servers cannot distinguish `-` from `_` in header names.
     named = {name.replace("_", "-") for name, _ in ours}
     theirs = [line for line in _without_hop(asked.lines) if line[0].replace("_", "-") not in named]
     framing: Headers = []
     if "transfer-encoding" in asked.headers:
-        # Two lengths are one request to some servers, and two to those behind them.
+        # With both lengths, one server can see a single request where the server behind it sees two.
         theirs = [line for line in theirs if line[0] != "content-length"]
         framing = [("transfer-encoding", "chunked")]
     return [("host", wanted.authority), *theirs, *framing, *ours]

@@ -1,4 +1,4 @@
-"""A small HTTP/1.1 server for a peer that is not trusted, with a bound on all that it can hold."""
+"""A small HTTP/1.1 server for a peer that is not trusted, with a limit for everything that it can occupy."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -12,12 +12,12 @@ from anyio.abc import ByteStream
 from ..backends.listening import Listener
 
 HEAD = 16 << 10
-"""Bytes of a request line and its headers."""
+"""Maximum bytes of a request line and its headers."""
 WAIT = 30.0
-"""Seconds for a whole request to arrive, and for each piece of an answer to be taken."""
+"""Seconds for a whole request head, and for each piece of a body or of a response."""
 _PIECE = 64 << 10
-_LEFT = 1 << 20
-"""Bytes of a body that nobody wanted."""
+_DISCARDED = 1 << 20
+"""Bytes of an unread body that are discarded before the connection is closed."""
 _SEEN = 200
 
 Headers = list[tuple[str, str]]
@@ -30,15 +30,15 @@ class Request:
     method: str
     target: str
     headers: Mapping[str, str]
-    """Of a name that came twice, the last one."""
+    """If a name occurs twice, the last value."""
     lines: Headers
-    """All of them."""
+    """All headers, in order."""
     body: AsyncIterator[bytes]
-    """What comes after the head; nothing where that says so."""
+    """The body; empty if the request has none."""
 
 
 class Refused(Exception):
-    """Ends a request with a status and one line of text; an answer that has begun is broken off instead."""
+    """Ends a request with a status and one line of text; if the response has begun, it is cut off instead."""
 
     def __init__(self, status: int, line: str) -> None:
         super().__init__(line)
@@ -46,7 +46,7 @@ class Refused(Exception):
 
 
 class Reply:
-    """The answer to one request: `start` once, then `write` any number of times."""
+    """The response to one request: `start` once, then `write` any number of times."""
 
     def __init__(self, stream: ByteStream, connection: h11.Connection) -> None:
         self._stream = stream
@@ -60,7 +60,7 @@ class Reply:
         await self._send(self._connection.send(h11.Response(status_code=status, headers=headers, reason=phrase)))
 
     async def write(self, data: bytes) -> None:
-        """Sends a part of the body and returns when the peer's window has room again."""
+        """Sends a part of the body and returns when the connection can take more."""
         for start in range(0, len(data), _PIECE):
             await self._send(self._connection.send(h11.Data(data=data[start : start + _PIECE])))
 
@@ -70,13 +70,13 @@ class Reply:
             await self._send(self._connection.send(h11.EndOfMessage()))
 
     async def switch(self) -> tuple[ByteStream, bytes]:
-        """Accepts a CONNECT: gives the connection, and what came on it after the request. Nothing else follows."""
+        """Accepts a CONNECT: returns the connection, and the bytes after the request. No other call may follow."""
         self._connection.next_event()  # the end of the request, which has no body
         await self.start(200, [], "Connection established")
         return self._stream, self._connection.trailing_data[0]
 
     async def line(self, status: int, text: str, *, close: bool = False) -> None:
-        """Sends a whole answer of one line of text, which is its reason too: of a refused CONNECT nobody sees more."""
+        """Sends a whole response of one line, also as its reason phrase: clients show no more of a refused CONNECT."""
         body = f"{text}\n".encode()
         headers = [("content-type", "text/plain; charset=utf-8"), ("content-length", str(len(body)))]
         if status == 405:
@@ -95,7 +95,7 @@ class Reply:
 
 Handler = Callable[[Request, Reply], Awaitable[None]]
 OnUnreadable = Callable[[bytes], Awaitable[None]]
-"""Hears the first bytes of what is no request, or has a body where none may be; `Refused` says what is answered."""
+"""Gets the first bytes of an invalid request, or one with a forbidden body; it can raise `Refused` to answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,16 +104,16 @@ class Serving:
 
     handle: Handler
     connections: int
-    """At once; others wait."""
+    """Maximum connections at the same time; others wait."""
     shared: anyio.Semaphore | None = None
-    """One for each connection of all listeners that share it."""
+    """Limits the connections of all listeners that share it together."""
     bodies: bool = False
-    """Whether requests may have one."""
+    """Whether requests can have a body."""
     on_unreadable: OnUnreadable | None = None
 
 
 async def serve(listener: Listener, serving: Serving) -> None:
-    """Answers what connects to the listener until it is cancelled."""
+    """Serves the connections to the listener until it is cancelled."""
     slots = anyio.Semaphore(serving.connections)
     async with anyio.create_task_group() as group:
         while True:
@@ -121,7 +121,7 @@ async def serve(listener: Listener, serving: Serving) -> None:
             try:
                 stream = await listener.accept()
             except OSError:
-                # The peer hung up before it was accepted, or descriptors ran out: neither ends the service.
+                # The peer closed the connection before it was accepted, or descriptors ran out: serving goes on.
                 slots.release()
                 await anyio.sleep(0.05)
                 continue
@@ -160,7 +160,7 @@ async def _converse(stream: ByteStream, serving: Serving) -> None:
         if head is None:
             return
         if _has_body(head) and (head.method == "CONNECT" or not serving.bodies):
-            await _unreadable(reply, serving, bytes(seen), 400, "requests with a body are not served here")
+            await _unreadable(reply, serving, bytes(seen), 400, "requests with a body are not accepted here")
             return
         try:
             await serving.handle(head, reply)
@@ -171,9 +171,9 @@ async def _converse(stream: ByteStream, serving: Serving) -> None:
             await reply.line(refused.status, str(refused))
         if connection.our_state is h11.SWITCHED_PROTOCOL:
             return
-        # Hanging up on what is still on its way would take the answer from the peer, too.
+        # Closing the connection while data still arrives could make the peer lose the response.
         with anyio.fail_after(WAIT):
-            await _pass_over(stream, connection)
+            await _discard_rest(stream, connection)
         if connection.our_state is not h11.DONE or connection.their_state is not h11.DONE:
             return
         connection.start_next_cycle()
@@ -184,7 +184,7 @@ async def _unreadable(
     serving: Serving,
     seen: bytes,
     status: int,
-    line: str = "this is not a request that can be read here",
+    line: str = "this is not a valid request",
 ) -> None:
     try:
         if serving.on_unreadable is not None:
@@ -199,7 +199,7 @@ def _has_body(request: Request) -> bool:
 
 
 async def _head(stream: ByteStream, connection: h11.Connection, seen: bytearray) -> Request | None:
-    """The next request; `seen` gets the first bytes of what came for it."""
+    """The next request, None at the end of the connection; its first bytes are added to `seen`."""
     while True:
         event = connection.next_event()
         if event is h11.NEED_DATA:
@@ -226,9 +226,9 @@ async def _body(stream: ByteStream, connection: h11.Connection) -> AsyncIterator
             return
 
 
-async def _pass_over(stream: ByteStream, connection: h11.Connection) -> None:
-    """Takes what is left of a body, up to a limit."""
-    left = _LEFT
+async def _discard_rest(stream: ByteStream, connection: h11.Connection) -> None:
+    """Reads and discards the rest of a body, up to a limit."""
+    left = _DISCARDED
     while left > 0 and connection.their_state is h11.SEND_BODY:
         event = connection.next_event()
         if event is h11.NEED_DATA:

@@ -1,4 +1,4 @@
-"""The proxy: what a sandbox asks for by CONNECT is resolved, checked, and connected to here, or refused and logged."""
+"""The proxy: it resolves and checks the hosts of CONNECT requests, and connects to them, or refuses and logs them."""
 
 import resource
 from collections.abc import AsyncIterator, Iterator, Sequence, Set
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from .forwarding import Forwarder
 
 CONNECTIONS = 32
-"""Of one sandbox at once; others wait."""
+"""Maximum connections of one sandbox at the same time; others wait."""
 IDLE = 300.0
-"""Seconds in which nothing moves on a connection before it is closed."""
+"""Seconds without data on a connection before it is closed."""
 _LOOKUPS = 4
-"""Names that one sandbox has resolved at once; each takes a thread."""
+"""Names that are resolved for one sandbox at the same time; each takes a thread."""
 _THREADS = 32
 _FREE = 100
-"""Refusals of one sandbox that cost it nothing; each further one holds up the next, for the log is on a disk."""
+"""Refusals of one sandbox without a delay; each further one delays the next, since the log is on a disk."""
 _PENALTY = 0.1
 """Seconds."""
 
@@ -38,7 +38,7 @@ _STEP = "use a host that the profile names in network.domains"
 
 
 async def make_proxy(audit: Audit, secrets: Sequence[Secret]) -> "Proxy":
-    """The proxy of a server, with what it takes to add secrets where there are any."""
+    """The proxy of a server; with an HTTP client if there are secrets to add."""
     if not secrets:
         return Proxy(audit)
     # Only a profile with secrets needs an HTTP client: its import would delay every start of the server.
@@ -48,7 +48,7 @@ async def make_proxy(audit: Audit, secrets: Sequence[Secret]) -> "Proxy":
 
 
 class Proxy:
-    """One for all sandboxes of a server."""
+    """The one proxy for all sandboxes of a server."""
 
     def __init__(self, audit: Audit, secrets: Sequence[Secret] = (), forwarder: "Forwarder | None" = None) -> None:
         self._audit = audit
@@ -56,16 +56,16 @@ class Proxy:
         self._forwarder = forwarder
         self._threads = anyio.CapacityLimiter(_THREADS)
         self._held: set[str] = set()
-        # Each of either takes two descriptors; a third and more are left for all else that the server does.
+        # Each connection and each pipe takes two descriptors; more than a third is left for the rest of the server.
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self._shared = anyio.Semaphore(max(CONNECTIONS, files // 4))
         self._pipes = anyio.Semaphore(files // 16)
 
     @asynccontextmanager
     async def attached(self, sandbox: Sandbox) -> AsyncIterator[None]:
-        """Serves one sandbox while the scope lasts, where its policy grants hosts; nothing of it runs before.
+        """Serves one sandbox while the scope lasts, if its policy grants hosts; no code runs in the sandbox before.
 
-        Raises `StartFailed` where the sandbox cannot listen. Code that ends what listens is without a network then.
+        Raises `StartFailed` if the sandbox cannot listen. Code that kills the listener has no network afterwards.
         """
         if sandbox.policy.network.mode != "allow":
             yield
@@ -77,7 +77,7 @@ class Proxy:
 
     @contextmanager
     def held(self, sandbox: Sandbox) -> Iterator[None]:
-        """Refuses whatever a sandbox asks for while the scope lasts; what it is connected to, it stays connected to."""
+        """Refuses all requests of a sandbox while the scope lasts; existing connections stay open."""
         self._held.add(sandbox.id)
         try:
             yield
@@ -102,7 +102,7 @@ class Proxy:
 
 
 class Gate:
-    """What one sandbox asks the proxy for."""
+    """Answers the requests of one sandbox to the proxy."""
 
     def __init__(
         self,
@@ -128,15 +128,16 @@ class Gate:
     async def answer(self, request: Request, reply: Reply) -> None:
         """Answers one request."""
         if self._sandbox in self._held:
-            raise await self._refusal(request, "libraries are being installed, from their index alone; try again later")
+            reason = "libraries are being installed, and only their index can be reached; try again later"
+            raise await self._refusal(request, reason)
         if request.method == "CONNECT":
             await self._tunnel(request, reply)
         elif self._forwarder is None or not await self._forwarded(self._forwarder, request, reply):
             raise await self._refusal(request, "only CONNECT is served here; use https")
 
     async def unreadable(self, seen: bytes) -> None:
-        """Refuses what is no request, or has a body where none may be."""
-        reason = "this is not a request that can be read here; send CONNECT host:port, and no body"
+        """Refuses an invalid request, or one with a body that is not allowed."""
+        reason = "this is not a valid request; send CONNECT host:port without a body"
         raise await self._refused_as("", seen.decode("latin-1"), reason)
 
     async def _tunnel(self, request: Request, reply: Reply) -> None:
@@ -144,7 +145,7 @@ class Gate:
         try:
             host, port = read_authority(target)
         except ValueError:
-            raise await self._refusal(request, f"{quoted(target)} is no host with a port; {_STEP}") from None
+            raise await self._refusal(request, f"{quoted(target)} is not a host with a port; {_STEP}") from None
         if not grants(self._destinations, host, port):
             raise await self._refusal(request, f"{quoted(target)} is not granted; {_STEP}")
         addresses = await self._checked(request, host, port, self._destinations)
@@ -155,7 +156,7 @@ class Gate:
             await carry(stream, upstream, IDLE, self._pipes)
 
     async def _forwarded(self, forwarder: "Forwarder", request: Request, reply: Reply) -> bool:
-        """Answers a request for a destination that has secrets; false for any other."""
+        """Answers a request to a destination that has secrets; returns false for all others."""
         from .forwarding import METHODS, wanted
 
         found = wanted(request.target, self._secrets)
@@ -163,7 +164,7 @@ class Gate:
             return False
         if request.method not in METHODS:
             raise await self._refusal(request, f"{quoted(request.method)} is not served here; use {METHODS[0]} or POST")
-        # What is named for its secret is named.
+        # A destination that a secret names counts as named in network.domains.
         destinations = [*self._destinations, *(secret.destination for secret in found.secrets)]
         host = read_host(f"[{found.host}]" if ":" in found.host else found.host)
         addresses = await self._checked(request, host, found.port, destinations)
@@ -173,10 +174,10 @@ class Gate:
     async def _checked(
         self, request: Request, host: str | IPAddress, port: int, destinations: Sequence[Destination]
     ) -> list[str]:
-        """The addresses of a host that is granted: one that may not be connected to is enough to refuse it."""
+        """The addresses of a granted host; it is refused if one of them must not be connected to."""
         addresses = await self._resolver.resolve(host, port)
         if not all(opens(destinations, host, address, port) for address in addresses):
-            reason = f"{quoted(str(host))} is at an address that is not public; name that in network.domains, too"
+            reason = f"{quoted(str(host))} is at an address that is not public; add the address to network.domains, too"
             raise await self._refusal(request, reason)
         return addresses
 
@@ -184,7 +185,7 @@ class Gate:
         return await self._refused_as(request.method, request.target, reason)
 
     async def _refused_as(self, method: str, target: str, reason: str) -> Refused:
-        """The error that refuses a request, once it is logged."""
+        """Logs a refusal, and returns the error for it."""
         self._refused += 1
         if self._refused > _FREE:
             async with self._turn:

@@ -1,4 +1,4 @@
-"""Secrets for domains: the proxy adds them to requests, so that code never holds them."""
+"""Secrets for domains: the proxy adds them to requests, so that code never gets them."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -18,12 +18,12 @@ class Secret:
 
     destination: Destination
     header: str
-    """In lower case."""
+    """The name of the header in lower case."""
     value: str = field(repr=False)
 
 
 def read_secrets(sections: Sequence[SecretSection], environ: Mapping[str, str]) -> tuple[Secret, ...]:
-    """The secrets of a profile with their values; raises `ProfileError`, in which no value is."""
+    """The secrets of a profile with their values; raises `ProfileError`, which never contains a value."""
     return tuple(
         Secret(Destination.parse(section.domain), section.header.lower(), _value(number, section, environ))
         for number, section in enumerate(sections)
@@ -42,6 +42,6 @@ def _value(number: int, section: SecretSection, environ: Mapping[str, str]) -> s
             raise ProfileError(f"{where}.{source} cannot be read: {error.strerror}; make it readable") from error
     text = text.strip()
     if not _VALUE.fullmatch(text):
-        held = "has no value" if not text else "has signs that no header can carry"
-        raise ProfileError(f"{where}.{source} {held}; set it to one line of ASCII")
+        problem = "has no value" if not text else "has characters that no header can contain"
+        raise ProfileError(f"{where}.{source} {problem}; set it to one line of ASCII")
     return text

@@ -1,4 +1,4 @@
-"""Two connections made one: what comes on either goes out on the other."""
+"""Joins two connections: data from either one is sent to the other."""
 
 import fcntl
 import os
@@ -12,17 +12,17 @@ from anyio.abc import ByteStream
 from ..sockets import RawStream
 
 _PIECE = 1 << 16
-_MUCH = 1 << 20
-"""Bytes after which the rest goes by way of a pipe, inside the kernel; a pipe takes two descriptors."""
+_SPLICE_AFTER = 1 << 20
+"""Bytes after which the rest is moved through a pipe, inside the kernel; a pipe takes two descriptors."""
 _PIPE = 1 << 20
 _GONE = (anyio.BrokenResourceError, anyio.ClosedResourceError)
 _FLAGS = os.SPLICE_F_MOVE | os.SPLICE_F_NONBLOCK
 
 
 async def carry(one: ByteStream, other: ByteStream, idle: float, pipes: anyio.Semaphore) -> None:
-    """Returns once both directions have ended, either connection is lost, or nothing moved for `idle` seconds.
+    """Returns once both directions have ended, a connection is lost, or no data moved for `idle` seconds.
 
-    Each direction that carries much takes one of the pipes, where there is one left.
+    A direction that moves much data takes one of the pipes, if one is free.
     """
     with anyio.CancelScope(deadline=anyio.current_time() + idle) as scope:
 
@@ -44,7 +44,7 @@ async def carry(one: ByteStream, other: ByteStream, idle: float, pipes: anyio.Se
 
 async def _pass_on(source: ByteStream, target: ByteStream, moved: Callable[[], None], pipes: anyio.Semaphore) -> None:
     total = 0
-    while total < _MUCH or not (isinstance(source, RawStream) and isinstance(target, RawStream)):
+    while total < _SPLICE_AFTER or not (isinstance(source, RawStream) and isinstance(target, RawStream)):
         data = await source.receive(_PIECE)
         moved()
         await target.send(data)
@@ -53,7 +53,7 @@ async def _pass_on(source: ByteStream, target: ByteStream, moved: Callable[[], N
     try:
         with _pipe(pipes) as (outlet, inlet):
             await _splice(source, target, outlet, inlet, moved)
-    except (anyio.WouldBlock, OSError):  # none is left: it goes on as it began
+    except (anyio.WouldBlock, OSError):  # no pipe is free: the rest is copied
         while True:
             await target.send(await source.receive(_PIECE))
             moved()
@@ -72,11 +72,11 @@ async def _splice(source: RawStream, target: RawStream, outlet: int, inlet: int,
 @contextmanager
 def _pipe(pipes: anyio.Semaphore) -> Iterator[tuple[int, int]]:
     pipes.acquire_nowait()
-    with ExitStack() as held:
-        held.callback(pipes.release)
+    with ExitStack() as stack:
+        stack.callback(pipes.release)
         outlet, inlet = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        held.callback(os.close, outlet)
-        held.callback(os.close, inlet)
-        with suppress(OSError):  # an ordinary user may have only so many that are larger than usual
+        stack.callback(os.close, outlet)
+        stack.callback(os.close, inlet)
+        with suppress(OSError):  # the kernel limits the number of large pipes of an ordinary user
             fcntl.fcntl(inlet, fcntl.F_SETPIPE_SZ, _PIPE)
         yield outlet, inlet

@@ -1,1 +1,1 @@
-"""Sandboxes that are ready before anybody asks for one."""
+"""Keeps sandboxes ready before any request needs one."""

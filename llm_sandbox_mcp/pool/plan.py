@@ -1,4 +1,4 @@
-"""What a pool does next: a pure function of what there is, who waits, and the time."""
+"""What a pool does next: a pure function of its sandboxes, the waiting requests, and the time."""
 
 import math
 from collections import defaultdict
@@ -10,29 +10,29 @@ from ..policy import Policy
 from ..sections import PoolLimits
 
 _REFILLS = 1
-"""Sandboxes that are warmed at once with nobody waiting for them: more would take the processors from those who run."""
+"""Sandboxes warmed at the same time without a request for them: more would take processors from running code."""
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What a sandbox is good for. One serves a request of the equal key only, so never one of a stricter policy."""
+    """What a sandbox can be used for. It serves only requests with an equal key, so never a stricter policy."""
 
     language: str
-    """Whose interpreter is in it; empty for work that has no use for one."""
+    """The language whose interpreter is in the sandbox; empty for work that needs no interpreter."""
     image: str
     policy: Policy
 
 
 class State(Enum):
-    """Where a sandbox of the pool stands."""
+    """The state of a sandbox in the pool."""
 
     WARMING = auto()
-    """The engine makes it, or its interpreter starts."""
+    """The engine is making the sandbox, or its interpreter is starting."""
     OPENED = auto()
-    """Just made: who waits for it gets it now, and starts the interpreter; to wait for that here takes as long."""
+    """Just made. A waiting request gets it now and starts the interpreter itself, which takes the same time."""
     WARM = auto()
     CHECKING = auto()
-    """Warm, and asked at this moment whether it still answers."""
+    """Warm; the pool is checking whether it still answers."""
     LEASED = auto()
     CLOSING = auto()
 
@@ -46,16 +46,16 @@ class Member:
     state: State
     warm_since: float = 0.0
     checked_at: float = 0.0
-    """When it was warm at first, and known to answer; seconds of the pool's clock."""
+    """When it became warm, and when it answered last; in seconds of the pool's clock."""
     waiter: int | None = None
-    """The request that it was opened for, which the engine's error is for; nothing for a refill."""
+    """The request that it was opened for, which gets an error of the engine; None for a refill."""
     temporary: bool = False
-    """Whether it is beyond the limit, for somebody who would have had to wait."""
+    """Whether it exceeds the limit, for a request that would otherwise have to wait."""
 
 
 @dataclass(frozen=True, slots=True)
 class Waiter:
-    """A request without a sandbox; ids count up, so the lowest came first."""
+    """A request without a sandbox; ids count up, so the lowest id came first."""
 
     id: int
     key: Key
@@ -63,7 +63,7 @@ class Waiter:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """How many to keep warm of one key, and until when not to try, since the last attempts failed."""
+    """How many sandboxes of one key to keep warm; after failures, `not_before` is the time of the next attempt."""
 
     minimum: int
     not_before: float = -math.inf
@@ -80,19 +80,19 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do now, by ids of members and waiters. Once it is done, planning again at that time finds nothing."""
+    """What to do now, with ids of members and waiters. Once it is done, planning again at the same time is empty."""
 
     hand: tuple[tuple[int, int], ...]
-    """Each member that goes to a waiter, and the waiter."""
+    """Pairs of a member and the waiter that gets it."""
     open: tuple[Opening, ...]
     close: tuple[int, ...]
     check: tuple[int, ...]
     blocked: frozenset[int]
-    """Waiters for whom nothing is on its way, since others hold all that there may be."""
+    """Waiters for whom no sandbox is being made, since as many as allowed exist already."""
     refuse: tuple[int, ...]
-    """Those of them that are told so at once."""
+    """The blocked waiters that get an error immediately."""
     look_again: float
-    """When time alone changes the plan; infinity for never."""
+    """When the plan changes without an event; infinity if never."""
 
 
 def plan(
@@ -102,13 +102,13 @@ def plan(
     limits: PoolLimits,
     now: float,
 ) -> Plan:
-    """Serves requests first come, first served; what they leave is kept warm, checked, and bounded."""
+    """Serves requests first come, first served; keeps the other sandboxes warm and checked, and limits their number."""
     draft = _Draft(members, wanted, limits, now)
     draft.retire()
     waiters = sorted(waiting, key=lambda one: one.id)
     for place, waiter in enumerate(waiters):
         if draft.exhausted:
-            # Thousands may wait: none of them is looked at by itself where nothing is left for any of them.
+            # Thousands may wait: if nothing is left for any of them, they are not examined one by one.
             draft.blocked += [one.id for one in waiters[place:]]
             break
         draft.serve(waiter)
@@ -127,7 +127,7 @@ def plan(
 
 
 class _Draft:
-    """A plan in the making. `_idle` holds the members that nobody has, and that nobody is meant to get so far."""
+    """A plan that is being made. `_idle` has the members that are not in use and not assigned to a request so far."""
 
     def __init__(
         self, members: Collection[Member], wanted: Mapping[Key, Wanted], limits: PoolLimits, now: float
@@ -153,23 +153,23 @@ class _Draft:
 
     @property
     def exhausted(self) -> bool:
-        """Whether all that is left to do with a request, whatever it is for, is to let it wait."""
+        """Whether every further request, for any key, can only wait."""
         nothing_left = self._free <= 0 and self._leaving == 0 and not any(self._idle.values())
         return nothing_left and self._limits.exhaustion == "wait"
 
     def retire(self) -> None:
-        """Closes the warm ones that are too old, before anybody gets them."""
+        """Closes warm sandboxes that are too old, before a request gets them."""
         for member in self._all_idle(State.WARM):
             if self._due(member.warm_since + self._limits.lifetime):
                 self._close(member)
 
     def serve(self, waiter: Waiter) -> None:
-        """Finds a sandbox for one request: one that is there, one that comes, a new one, or another's place."""
-        there = self._of(waiter.key, State.WARM) or self._of(waiter.key, State.OPENED)
+        """Finds a sandbox for one request: a ready one, one that is being made, a new one, or room for a new one."""
+        ready = self._of(waiter.key, State.WARM) or self._of(waiter.key, State.OPENED)
         coming = self._of(waiter.key, State.CHECKING) or self._of(waiter.key, State.WARMING)
-        if there:
-            # The last to become warm: the others are left to grow old and go.
-            self.handed.append((self._take(there[-1]).id, waiter.id))
+        if ready:
+            # The one that became warm last; the older ones can then reach their idle timeout.
+            self.handed.append((self._take(ready[-1]).id, waiter.id))
         elif coming:
             self._take(coming[0])
         elif self._free > 0:
@@ -179,7 +179,7 @@ class _Draft:
             self._block(waiter)
 
     def trim(self) -> None:
-        """Closes what nobody needs: what only a request was to get, and the warm ones beyond the minimum, in time."""
+        """Closes unneeded sandboxes: those opened only for a request that is gone, and surplus warm ones in time."""
         for key, idle in list(self._idle.items()):
             minimum = self._minimum(key)
             for member in [one for one in idle if one.temporary or not minimum]:
@@ -190,7 +190,7 @@ class _Draft:
                     self._close(member)
 
     def refill(self) -> None:
-        """Opens what is missing of each wanted key, with what capacity the requests have left."""
+        """Opens missing sandboxes of each wanted key, with the capacity that the requests have left."""
         room = min(self._free, _REFILLS - len(self._all_idle(State.WARMING, State.OPENED)))
         for key, wanted in self._wanted.items():
             missing = min(room, wanted.minimum - len(self._idle[key]))
@@ -199,13 +199,13 @@ class _Draft:
                 self.opened += [Opening(key)] * missing
 
     def check(self) -> None:
-        """Asks the warm ones that were not asked for long."""
+        """Checks the warm sandboxes that were not checked for `health_interval`."""
         for member in self._all_idle(State.WARM):
             if self._due(member.checked_at + self._limits.health_interval):
                 self.checked.append(member.id)
 
     def _block(self, waiter: Waiter) -> None:
-        """Where all places are taken: waits for one that is being left, or has one left, or goes by the profile."""
+        """For a full pool: waits for a closing sandbox, closes an idle one, or does what the profile says."""
         if self._leaving == 0 and (victim := self._victim()) is not None:
             self._close(victim)
         if self._leaving > 0:
@@ -218,7 +218,7 @@ class _Draft:
         self.blocked.append(waiter.id)
 
     def _victim(self) -> Member | None:
-        """The idle member that is missed least: a warm one that nobody needed for longest, else one in the making."""
+        """The idle member that is needed least: the one that has been warm longest, else one that is being made."""
         warm, others = (State.WARM, State.CHECKING), (State.OPENED, State.WARMING)
         candidates = [one for one in self._all_idle(*warm) or self._all_idle(*others) if not one.temporary]
         return min(candidates, key=lambda one: (one.warm_since, one.id), default=None)
@@ -242,7 +242,7 @@ class _Draft:
         return wanted.minimum if wanted is not None else 0
 
     def _due(self, time: float) -> bool:
-        """Whether the time has come; the pool is looked at again when it has not."""
+        """Whether the time has come; if not, the pool is planned again at that time."""
         if time <= self._now:
             return True
         self.look_again = min(self.look_again, time)

@@ -1,7 +1,7 @@
-"""Sandboxes, some of them warm: each is owned by one task, which makes it, keeps it, and ends it.
+"""The pool of sandboxes, some of them warm: one task owns each sandbox, and makes it, keeps it, and ends it.
 
-`plan` decides what happens next. Here is what carries it out: every event is noted, planned for and acted upon
-without an await in between, so that nothing needs a lock; what takes time goes on in the owners.
+`plan` decides what happens next, and this module does it: every event is recorded, planned and handled without an await
+in between, so nothing needs a lock. Work that takes time runs in the owner tasks.
 """
 
 import itertools
@@ -28,26 +28,26 @@ from .leases import Lease, Owned, Request
 from .plan import Key, Member, Opening, Plan, State, Waiter, Wanted, plan
 
 WarmUp = Callable[[Sandbox, str], Awaitable[Interpreter]]
-"""Starts the interpreter of a language in a sandbox, and returns once it answers."""
+"""Starts the interpreter of a language in a sandbox, and returns it once it answers."""
 
 Attach = Callable[[Sandbox, str], AbstractAsyncContextManager[None]]
-"""Gives a sandbox the network that its policy grants, for as long as a scope lasts, and the libraries that all have of
-the language that it is for, before any code runs in it."""
+"""Gives a sandbox the network that its policy grants while a scope lasts. Before any code runs in it, it also gets the
+libraries that all sandboxes of its language have."""
 
 WARM_UP = 60.0
-"""Seconds for an interpreter to come up."""
+"""Seconds for an interpreter to start."""
 _HEALTH = 10.0
-"""Seconds for one that is up to answer."""
+"""Seconds for a running interpreter to answer a check."""
 _FIRST_REST, _LONGEST_REST = 1.0, 60.0
-"""Seconds without another try after a refill failed: twice as long each time."""
+"""Seconds until the next attempt after a failed refill: twice as long each time, up to the second value."""
 _REMEMBERED = 200
-"""Waits that their median is taken of."""
+"""The number of last waiting times from which the median is computed."""
 
 _log = logging.getLogger(__name__)
 
 
 class Pool:
-    """Hands out sandboxes of one backend. Their owners live in the given group; `serve` is its clock."""
+    """Hands out sandboxes of one backend. The owner tasks run in the given group; `serve` acts when time has passed."""
 
     def __init__(
         self, backend: Backend, limits: PoolLimits, warm_up: WarmUp, attach: Attach, owners: TaskGroup
@@ -61,30 +61,30 @@ class Pool:
         self._requests: dict[int, Request] = {}
         self._wanted: dict[Key, Wanted] = {}
         self._rests: dict[Key, float] = {}
-        """How long each key rests after its next failure, where the last attempt failed."""
+        """For each key whose last attempt failed: how long to pause after the next failure."""
         self._ids = itertools.count(1)
         self._look_again = math.inf
-        self._sooner = anyio.Event()
-        self._moved = anyio.Event()
-        """Set, and replaced, at each event."""
+        self._earlier = anyio.Event()
+        self._changed = anyio.Event()
+        """Set and replaced at each event."""
         self._closed = False
         self._hits = self._misses = self._opened = self._ended = self._failed = 0
         self._last_error = ""
         self._waits: deque[float] = deque(maxlen=_REMEMBERED)
 
     async def acquire(self, language: str, policy: Policy, *, warm: bool = True) -> Lease:
-        """A sandbox that nobody used, for work in a language; `warm=False` leaves those with an interpreter to others.
+        """An unused sandbox for work in a language; with `warm=False`, one without an interpreter.
 
-        Raises what the backend raises when it cannot be made, and `PoolTimeout` or `CapacityReached`, as the profile
-        says, when all sandboxes are in use.
+        Raises the error of the backend if it cannot be made, and `PoolTimeout` or `CapacityReached`, depending on the
+        profile, if all sandboxes are in use.
         """
-        # What an image is called, and whether there are any, is known once an engine is chosen.
+        # Whether there are images, and their names, is known only after an engine is chosen.
         backend = await self._backend.chosen()
         key = Key(language if warm else "", backend.image_of(language), policy)
         request = Request(Waiter(next(self._ids), key), anyio.current_time())
         while True:
             owned = await self._wait(request)
-            # A warm one may have ended while the caller was on its way back here; another is as good.
+            # A warm sandbox may have ended before this task resumed; then another one is requested.
             if owned.usable or owned.interpreter is None:
                 break
             self._close_one(owned)
@@ -96,44 +96,44 @@ class Pool:
 
     @property
     def room(self) -> Room:
-        """What this machine has least of for sandboxes."""
+        """The resource of this machine that has room for the fewest sandboxes."""
         return self._backend.tightest
 
     @property
     def _most(self) -> tuple[int, str]:
-        """How many sandboxes there may be, and what allows more."""
+        """The maximum number of sandboxes, and the step that raises it."""
         room = self.room
         if room.sandboxes < self._limits.max:
             return room.sandboxes, f"make room for more on the server: {room.step}"
         return self._limits.max, "raise pool.max in the profile"
 
     def keep_warm(self, language: str, policy: Policy) -> None:
-        """From now on there are warm sandboxes of a language, as many as the profile says."""
+        """From now on, keeps as many sandboxes of a language warm as the profile says."""
         key = Key(language, self._backend.image_of(language), policy)
         if language in self._limits.languages and key not in self._wanted and not self._closed:
             self._wanted[key] = Wanted(self._limits.min)
             self._step()
 
     async def serve(self) -> None:
-        """Looks again whenever time alone makes a difference."""
+        """Plans again whenever the passing of time changes the plan."""
         while True:
-            self._sooner = anyio.Event()
+            self._earlier = anyio.Event()
             with anyio.CancelScope(deadline=self._look_again) as waiting:
-                await self._sooner.wait()
+                await self._earlier.wait()
             if waiting.cancelled_caught:
                 self._step()
 
     def close(self) -> None:
-        """Lets every sandbox go, and makes no more."""
+        """Closes every sandbox, and makes no more."""
         self._closed = True
         self._wanted.clear()
         for request in list(self._requests.values()):
-            self._answer(request, error=Unavailable("the server is ending; try again when it is back"))
+            self._answer(request, error=Unavailable("the server is shutting down; try again when it is back"))
         for owned in list(self._members.values()):
             self._close_one(owned)
 
     def statistics(self) -> PoolStatistics:
-        """What there is now, and what there was so far."""
+        """The present sandboxes, and the counts so far."""
         members = [owned.member for owned in self._members.values()]
         states: dict[tuple[str, str], list[State]] = {(key.language, key.image): [] for key in self._wanted}
         for member in members:
@@ -153,13 +153,13 @@ class Pool:
         )
 
     async def until(self, condition: Callable[[PoolStatistics], bool]) -> None:
-        """Returns once the statistics meet a condition, such as that all is warm."""
+        """Returns once the statistics meet a condition, such as that all sandboxes are warm."""
         while not condition(self.statistics()):
-            await self._moved.wait()
+            await self._changed.wait()
 
     async def _wait(self, request: Request) -> Owned:
         if self._closed:
-            raise Unavailable("the server is ending; try again when it is back")
+            raise Unavailable("the server is shutting down; try again when it is back")
         self._requests[request.waiter.id] = request
         self._step()
         try:
@@ -183,11 +183,11 @@ class Pool:
         return request.owned
 
     def _withdraw(self, request: Request) -> None:
-        """Takes a request back; a sandbox that it was handed and never saw goes to the next one."""
+        """Takes a request back; if a sandbox was assigned to it already, that goes to the next request."""
         self._requests.pop(request.waiter.id, None)
         owned = request.owned
         if owned is not None and owned.member.state is State.LEASED:
-            self._become(owned, State.OPENED if owned.interpreter is None else State.WARM)
+            self._set_state(owned, State.OPENED if owned.interpreter is None else State.WARM)
             owned.told.set()
         self._step()
 
@@ -196,9 +196,9 @@ class Pool:
         self._step()
 
     def _step(self) -> None:
-        """Finds out what to do now, and has it done."""
-        self._moved.set()
-        self._moved = anyio.Event()
+        """Plans what to do now, and does it."""
+        self._changed.set()
+        self._changed = anyio.Event()
         if self._closed:
             return
         for owned in list(self._members.values()):
@@ -213,12 +213,12 @@ class Pool:
 
     def _act(self, plan: Plan) -> None:
         for member, waiter in plan.hand:
-            self._become(self._members[member], State.LEASED)
+            self._set_state(self._members[member], State.LEASED)
             self._answer(self._requests[waiter], owned=self._members[member])
         for member in plan.close:
             self._close_one(self._members[member])
         for member in plan.check:
-            self._become(self._members[member], State.CHECKING)
+            self._set_state(self._members[member], State.CHECKING)
             self._members[member].told.set()
         for opening in plan.open:
             self._open(opening)
@@ -228,12 +228,12 @@ class Pool:
             self._answer(self._requests[waiter], error=CapacityReached(full, most))
         for request in self._requests.values():
             blocked = request.waiter.id in plan.blocked
-            # What is on its way is waited for as long as the engine takes, which has limits of its own.
+            # A request waits for a sandbox that is being made as long as the engine takes, which has its own limits.
             deadline = request.since + self._limits.acquire_timeout if blocked else math.inf
             if request.scope.deadline != deadline:
                 request.scope.deadline = deadline
         if plan.look_again < self._look_again:
-            self._sooner.set()
+            self._earlier.set()
         self._look_again = plan.look_again
 
     def _open(self, opening: Opening) -> None:
@@ -247,25 +247,25 @@ class Pool:
         request.owned, request.error = owned, error
         request.answered.set()
 
-    def _become(self, owned: Owned, state: State) -> None:
+    def _set_state(self, owned: Owned, state: State) -> None:
         owned.member = replace(owned.member, state=state)
 
     def _close_one(self, owned: Owned) -> None:
-        self._become(owned, State.CLOSING)
+        self._set_state(owned, State.CLOSING)
         owned.scope.cancel()
 
     async def _own(self, owned: Owned) -> None:
-        """The life of one sandbox."""
+        """Owns one sandbox from its start to its end."""
         key = owned.member.key
         try:
             with owned.scope:
                 async with self._backend.sandbox(key.policy, key.image) as sandbox, self._attach(sandbox, key.language):
                     owned.sandbox = sandbox
                     self._opened += 1
-                    self._become(owned, State.OPENED)
+                    self._set_state(owned, State.OPENED)
                     self._step()
                     while True:
-                        await self._go_on(owned, sandbox)
+                        await self._advance(owned, sandbox)
         except Exception as error:
             self._fail(owned, error)
         finally:
@@ -273,9 +273,9 @@ class Pool:
             self._ended += owned.sandbox is not None
             self._step()
 
-    async def _go_on(self, owned: Owned, sandbox: Sandbox) -> None:
+    async def _advance(self, owned: Owned, sandbox: Sandbox) -> None:
         if owned.member.state is State.OPENED:
-            self._become(owned, State.WARMING)
+            self._set_state(owned, State.WARMING)
             owned.interpreter = await self._warm(sandbox, owned.member.key.language)
             self._rests.pop(owned.member.key, None)
             now = anyio.current_time()
@@ -291,13 +291,13 @@ class Pool:
             await owned.told.wait()
 
     async def _warm(self, sandbox: Sandbox, language: str) -> Interpreter:
-        # Its own check ends it earlier; this is for what else there is to a start.
+        # The check of the interpreter has its own, shorter limit; this one covers the rest of the start.
         with anyio.move_on_after(2 * WARM_UP):
             return await self._warm_up(sandbox, language)
-        raise StartFailed(f"the interpreter of {language} did not come up within {2 * WARM_UP:g} s")
+        raise StartFailed(f"the interpreter of {language} did not start within {2 * WARM_UP:g} s")
 
     def _fail(self, owned: Owned, error: Exception) -> None:
-        """A sandbox could not be made, or warmed, or answered no more: who asked for it is told, or it is put off."""
+        """Handles a sandbox that failed to start or to answer: its request gets the error, or a refill is delayed."""
         self._note(error)
         key, request = owned.member.key, self._requests.get(owned.member.waiter or 0)
         if owned.sandbox is None and request is not None:

@@ -59,7 +59,7 @@ def test_every_command_explains_itself(name: str) -> None:
         (("serve", "--port", "many"), "invalid int value: 'many'"),
         (("serve", "--transport", "http", "--port", "99999"), "port 99999: must be from 0 to 65535; choose another"),
         (("serve", "--transport", "http", "--host", "192.0.2.1"), "must be a loopback address"),
-        (("languages", "--profile", "nope"), "no profile is named 'nope'"),
+        (("languages", "--profile", "nope"), "unknown profile 'nope'"),
         (("client-config", "emacs"), "there are: claude-code, claude-desktop, cursor, vscode"),
     ],
 )

@@ -68,15 +68,15 @@ def test_the_environment_names_a_profile_and_the_option_comes_first() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("[limits]\nmemroy = '1GiB'\n", "limits.memroy: no such key"),
+        ("[limits]\nmemroy = '1GiB'\n", "limits.memroy: unknown key"),
         ("[limits]\nmemory = 5\n", "limits.memory: must be a string with a unit"),
         ("[limits]\ntimeout = '0s'\n", "limits.timeout: must be above zero"),
-        ("[languages.pyton]\n", "languages.pyton: no such language"),
+        ("[languages.pyton]\n", "languages.pyton: unknown language"),
         (
             '[backend]\nname = "kubernetes"\n[kubernetes.images]\npyton = "x"\n',
-            "kubernetes.images.pyton: no such language",
+            "kubernetes.images.pyton: unknown language",
         ),
-        ('[languages.ruby]\nlibraries = ["rake"]\n', "languages.ruby.libraries: none are prepared for ruby"),
+        ('[languages.ruby]\nlibraries = ["rake"]\n', "languages.ruby.libraries: libraries cannot be prepared for ruby"),
         ("[files]\nroots = ['data']\n", "files.roots.0: must be absolute"),
         ("[files]\nroots = ['']\n", "files.roots.0: must be absolute"),
         ("[limits\n", "not valid TOML"),
@@ -92,7 +92,7 @@ def test_a_mistake_is_one_line_with_file_key_and_reason(tmp_path: Path, text: st
 
 
 def test_an_unknown_name_says_which_there_are() -> None:
-    assert "there are: default" in refused("profile", "check", "nope")
+    assert "available: default" in refused("profile", "check", "nope")
 
 
 def test_a_right_profile_is_said_to_be_right() -> None:

@@ -147,7 +147,7 @@ def test_a_reader_that_goes_away_ends_the_program_quietly() -> None:
     ("arguments", "reason"),
     [
         (("-c", " "), "code is empty"),
-        (("--language", "cobol", "-c", "1"), "language 'cobol' is not known"),
+        (("--language", "cobol", "-c", "1"), "unknown language 'cobol'"),
         (("--timeout", "0", "-c", "1"), "timeout must be above 0"),
         (("--timeout", "1e9", "-c", "1"), "timeout must be above 0 and at most 300"),
         (("/nowhere/a.js",), "/nowhere/a.js: cannot be read"),

@@ -45,7 +45,7 @@ async def test_runs_go_on_and_say_which_files_could_not_be_kept(
             assert (full.status, full.session_state, full.artifacts) == ("ok", "kept", ()), full
             (note,) = full.notes
             assert note == (
-                "some files were not kept: cannot keep 'second': No space left on device; free disk space on the server"
+                "some files were not kept: cannot store 'second': No space left on device; free disk space on the server"
             )
             # What was kept before is still there, and no half of a file beside it.
             assert [artifact.name for artifact in service.files.artifacts(session)] == ["first"]

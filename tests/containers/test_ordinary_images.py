@@ -93,7 +93,7 @@ async def test_one_without_pip_runs_python_and_says_what_is_missing(engine: str,
             with pytest.raises(
                 InstallFailed,
                 match=f"without /usr/local/bin/uv and /usr/local/bin/python, or pip3, which image {broken} on {engine} "
-                "does not have; add that to the image",
+                "does not have; add it to the image",
             ):
                 await opened.install(["tinyanswer"], language="python")
 

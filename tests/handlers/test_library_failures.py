@@ -152,7 +152,7 @@ async def test_an_image_without_what_installing_needs_is_named_with_what_to_do(
     assert str(failure.value) == (
         f"libraries of ruby cannot be installed without gem, which image llm-sandbox-mcp-python on {backend_name} does "
         "not have; "
-        "add that to the image, or make one: llm-sandbox-mcp images build"
+        "add it to the image, or build one that has it: llm-sandbox-mcp images build"
     )
 
 

@@ -39,9 +39,9 @@ async def test_a_run_that_fills_the_store_alone_is_told_what_is_kept_of_it(arena
     some = await arena.attack(
         "for number in range(4): open(f'{number}', 'wb').write(b'x' * 1_000_000)", session_id=earlier.session_id
     )
-    bounds = "10000 files of 4MiB are kept of all sessions together; make fewer, or smaller ones"
+    bounds = "the store keeps at most 10000 files and 4MiB for all sessions together; write fewer, or smaller files"
     assert len(some.artifacts) == 4
-    assert f"1 earlier artifacts of this session made room; {bounds}" in some.notes, some.notes
+    assert f"1 earlier artifacts of this session were dropped to make room; {bounds}" in some.notes, some.notes
     result = await arena.attack(
         "for number in range(9): open(f'{number}', 'wb').write(b'y' * 1_000_000)", session_id=earlier.session_id
     )
@@ -49,7 +49,7 @@ async def test_a_run_that_fills_the_store_alone_is_told_what_is_kept_of_it(arena
     assert len(result.artifacts) == 4
     for artifact in result.artifacts:
         await arena.service.files.read_artifact(result.session_id, artifact.name)
-    assert f"5 files of this run made room for others; {bounds}" in result.notes, result.notes
+    assert f"5 files of this run were dropped to make room for others; {bounds}" in result.notes, result.notes
 
 
 @pytest.mark.parametrize("limits", [{"limits": {"disk": 1 << 30}}], indirect=True)

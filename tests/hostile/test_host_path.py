@@ -21,9 +21,9 @@ async def test_without_roots_no_host_path_is_allowed(arena: Arena) -> None:
         "relative",
         "",
     ):
-        with pytest.raises(BadHostPath, match="no file on this machine may be used"):
+        with pytest.raises(BadHostPath, match="no file on this machine can be used"):
             await arena.service.files.copy_in_from_host(arena.neighbour, "x", path)
-        with pytest.raises(BadHostPath, match="no file on this machine may be used"):
+        with pytest.raises(BadHostPath, match="no file on this machine can be used"):
             await arena.service.files.copy_out_to_host(arena.neighbour, "x", path)
 
 

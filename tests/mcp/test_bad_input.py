@@ -82,7 +82,7 @@ def manage(*named: str, **arguments: Any) -> Row:
     return Row("manage_session", {"session_id": SESSION, **arguments}, named)
 
 
-LANGUAGES = "there are: bash, "
+LANGUAGES = "available: bash, "
 OPEN_ONE = "call without session_id to open a new one"
 ROWS: Mapping[str, Sequence[Row]] = {
     "language": [
@@ -302,8 +302,8 @@ async def test_ten_gigabytes_from_a_program_are_stopped_in_time(client: Client) 
 @pytest.mark.parametrize(
     ("given", "named"),
     [
-        ("[limits]\nmemry = '1GiB'\n", ["limits.memry", "no such key"]),
-        ("[limit]\nmemory = '1GiB'\n", ["limit", "no such key"]),
+        ("[limits]\nmemry = '1GiB'\n", ["limits.memry", "unknown key"]),
+        ("[limit]\nmemory = '1GiB'\n", ["limit", "unknown key"]),
         ("[limits]\nmemory = 1024\n", ["limits.memory", "unit"]),
         ("[limits]\nmemory = '1 gig'\n", ["limits.memory", "unit"]),
         ("[limits]\ntimeout = '0s'\n", ["limits.timeout", "above zero"]),
@@ -314,9 +314,9 @@ async def test_ten_gigabytes_from_a_program_are_stopped_in_time(client: Client) 
         ("[sessions]\nidle_timeout = '-1s'\n", ["sessions.idle_timeout", "unit"]),
         ("[backend]\nname = 'none'\n", ["backend.name", "embedded"]),
         ("[files]\nroots = ['relative']\n", ["files.roots", "absolute"]),
-        ("[languages.cobol]\nlibraries = []\n", ["languages.cobol", "no such language"]),
-        ('[pool]\nlanguages = ["cobol"]\n', ["pool.languages", "cobol", "no such language"]),
-        ("[languages.python]\nlibrary = []\n", ["languages.python.library", "no such key"]),
+        ("[languages.cobol]\nlibraries = []\n", ["languages.cobol", "unknown language"]),
+        ('[pool]\nlanguages = ["cobol"]\n', ["pool.languages", "cobol", "unknown language"]),
+        ("[languages.python]\nlibrary = []\n", ["languages.python.library", "unknown key"]),
         ("[limits\n", ["not valid TOML", "line 1"]),
         ("limits = 1\n", ["limits"]),
         ("x = '\xff'\n", ["not valid TOML"]),

@@ -92,7 +92,7 @@ async def test_languages_are_a_list_of_names(old: Client) -> None:
 
 async def test_an_unknown_language_is_an_error_under_the_key_error_alone(old: Client) -> None:
     said = json.loads(await refusal(old, "get_language_details", language="cobol"))
-    assert said == {"error": "language 'cobol' is not known; there are: python, bash"}
+    assert said == {"error": "unknown language 'cobol'; available: python, bash"}
     assert "language" in await refusal(old, "get_language_details")
 
 

@@ -21,7 +21,7 @@ def test_its_own_settings_are_read_and_checked(tmp_path: Path) -> None:
     assert open_backend(profile, surroundings(tmp_path)).name == "plain"
     file = tmp_path / "own.toml"
     for text, said in (
-        ("mask = 1", r"plain\.mask: no such key"),
+        ("mask = 1", r"plain\.mask: unknown key"),
         ('umask = "x"', r"plain\.umask: must be a valid int"),
     ):
         file.write_text(f'[backend]\nname = "plain"\n[plain]\n{text}\n')
@@ -35,7 +35,7 @@ def test_a_name_that_no_backend_has_is_refused_with_those_that_there_are() -> No
 
 
 def test_a_table_of_no_backend_is_refused() -> None:
-    with pytest.raises(ProfileError, match="plane: no such key"):
+    with pytest.raises(ProfileError, match="plane: unknown key"):
         load_profile(over={"backend": {"name": "plain"}, "plane": {}})
 
 

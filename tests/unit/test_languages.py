@@ -63,7 +63,7 @@ def test_a_folder_adds_a_language_to_those_that_come_along(tmp_path: Path) -> No
     [
         ("-title", RUNNER, "title", "missing"),
         ("-version_command", RUNNER, "version_command", "missing"),
-        ("exten = '.l'", RUNNER, "exten", "no such key"),
+        ("exten = '.l'", RUNNER, "exten", "unknown key"),
         ("extension = 'lua'", RUNNER, "extension", "pattern"),
         ("name = 'L u a'", RUNNER, "name", "pattern"),
         ("aliases = ['LUA']", RUNNER, "aliases.0", "pattern"),
@@ -73,7 +73,7 @@ def test_a_folder_adds_a_language_to_those_that_come_along(tmp_path: Path) -> No
         ("", RUNNER + BUILD, "runner", "either"),
         ("", "", "runner", "either"),
         ("", "[runner]\nargs = ['true']\n", "runner.argv", "missing"),
-        ("", "[runner]\nargv = ['true']\nshell = true\n", "runner.shell", "no such key"),
+        ("", "[runner]\nargv = ['true']\nshell = true\n", "runner.shell", "unknown key"),
         ("", "[build]\ncompile = ['true']\n", "build.run", "missing"),
         ("", RUNNER + LIBRARIES.replace("'[a-z]+'", "'[a-z'"), "libraries.name_pattern", "regular expression"),
         ("", RUNNER + LIBRARIES.replace("(?P<version>", "("), "libraries.installed_pattern", "version"),
@@ -100,7 +100,7 @@ def test_a_folder_that_holds_no_language_is_refused(tmp_path: Path) -> None:
     assert "handlers.folders" in refusal(tmp_path / "absent")
     path = write(tmp_path)
     # The folder of the language itself in the place of the one around it.
-    assert refusal(path.parent).startswith(f"{path.parent}: holds no folder with a handler.toml")
+    assert refusal(path.parent).startswith(f"{path.parent}: contains no folder with a handler.toml")
 
 
 def keys(model: type[BaseModel]) -> Iterator[str]:
@@ -131,32 +131,32 @@ def test_languages_are_a_mapping_that_can_be_asked_for_what_is_not_there() -> No
     assert "cobol" not in languages
     assert "py" in languages
     assert languages.get("cobol") is None
-    with pytest.raises(UnknownLanguage, match=r"^language 'cobol' is not known; there are: .*python"):
+    with pytest.raises(UnknownLanguage, match=r"^unknown language 'cobol'; available: .*python"):
         languages["cobol"]
 
 
 def test_one_name_in_two_folders_beside_each_other_is_a_mistake(tmp_path: Path) -> None:
     first = write(tmp_path, "lua", folder="a")
     second = write(tmp_path, "lua", folder="b")
-    assert refusal(tmp_path) == f"{second}: name: 'lua' is the name in {first} too"
+    assert refusal(tmp_path) == f"{second}: name: 'lua' is also the name in {first}; change one of them"
 
 
 @pytest.mark.parametrize(("alias", "key", "owner"), [("py", "aliases", "python"), ("bash", "name", "bash")])
 def test_an_alias_of_another_language_is_a_mistake(tmp_path: Path, alias: str, key: str, owner: str) -> None:
     path = write(tmp_path, head=f'aliases = ["{alias}"]')
     other = HANDLERS / owner / "handler.toml"
-    assert refusal(tmp_path) == f"{path}: aliases: {alias!r} is in {key} of {other} too"
+    assert refusal(tmp_path) == f"{path}: aliases: {alias!r} is also in {key} of {other}; change one of them"
 
 
 def test_a_name_that_is_an_alias_of_another_language_is_a_mistake(tmp_path: Path) -> None:
     write(tmp_path, "py")
-    assert refusal(tmp_path).startswith(f"{HANDLERS / 'python' / 'handler.toml'}: aliases: 'py' is in name of ")
+    assert refusal(tmp_path).startswith(f"{HANDLERS / 'python' / 'handler.toml'}: aliases: 'py' is also in name of ")
 
 
 @pytest.mark.anyio
 async def test_a_mistake_stops_the_start_of_the_server(tmp_path: Path) -> None:
     path = write(tmp_path / "languages", head="exten = '.l'")
     (tmp_path / "profile.toml").write_text(f"[handlers]\nfolders = ['{tmp_path / 'languages'}']\n")
-    with pytest.raises(ProfileError, match=f"{path}: exten: no such key"):
+    with pytest.raises(ProfileError, match=f"{path}: exten: unknown key"):
         async with open_service(load_profile(str(tmp_path / "profile.toml"))):
             pass

@@ -78,7 +78,7 @@ def test_what_is_no_number_is_refused_with_the_unit_that_it_should_have(name: st
 
 @pytest.mark.parametrize("name", ["policy", "lower", "network", "model_config", "", "a b", 5, None, "x" * 1000])
 def test_what_is_no_limit_is_refused_with_those_that_there_are(name: str) -> None:
-    with pytest.raises(InvalidArgument, match=r" is no limit; there are: memory, cpus, pids, .*output$"):
+    with pytest.raises(InvalidArgument, match=r"^unknown limit .*; available: memory, cpus, pids, .*output$"):
         narrow(POLICY, {name: 1})
 
 

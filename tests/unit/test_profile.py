@@ -128,7 +128,7 @@ def test_what_is_not_toml_names_the_file(tmp_path: Path, text: str) -> None:
 def test_a_file_that_is_not_there_and_a_name_that_nobody_has_are_told(tmp_path: Path) -> None:
     with pytest.raises(ProfileError, match=r"missing\.toml: cannot be read: No such file"):
         load_profile(str(tmp_path / "missing.toml"))
-    with pytest.raises(ProfileError, match=r"no profile is named 'bogus'; there are: .*default"):
+    with pytest.raises(ProfileError, match=r"unknown profile 'bogus'; available: .*default"):
         load_profile("bogus")
 
 

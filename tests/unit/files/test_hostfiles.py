@@ -88,7 +88,7 @@ async def test_a_link_that_stays_below_the_root_is_followed(root: Path) -> None:
 async def test_what_is_hidden_is_not_written(root: Path, name: str) -> None:
     (root / ".git/hooks").mkdir(parents=True)
     (root / "link").symlink_to(".git/hooks")
-    with pytest.raises(BadHostPath, match="is hidden; choose a name, and folders, that begin with no dot"):
+    with pytest.raises(BadHostPath, match="is hidden; use a file and folders whose names do not begin with a dot"):
         await write(f"{root}/{name}", root)
     assert not (root / name).exists()
 
@@ -108,7 +108,7 @@ async def test_a_path_that_cannot_be_is_refused(root: Path, name: str) -> None:
 async def test_a_link_that_is_read_too_late_is_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (root / "link").symlink_to("folder")
     monkeypatch.setattr(os, "readlink", _gone)
-    with pytest.raises(BadHostPath, match="on this machine cannot be followed"):
+    with pytest.raises(BadHostPath, match="on this machine cannot be resolved"):
         await read(f"{root}/link/file", root)
 
 

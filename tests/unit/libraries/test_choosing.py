@@ -58,7 +58,7 @@ async def test_where_neither_is_both_are_named() -> None:
         await chosen(Has("/usr/local/bin/python", "python3"))
     assert str(raised.value) == (
         "libraries of python cannot be installed without /usr/local/bin/uv, or pip3, which image debian does not have; "
-        "add that to the image, or make one: llm-sandbox-mcp images build"
+        "add it to the image, or build one that has it: llm-sandbox-mcp images build"
     )
 
 

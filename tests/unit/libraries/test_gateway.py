@@ -305,7 +305,7 @@ async def test_a_redirect_out_of_an_index_at_a_private_address_is_refused(
         answer = await serving.ask("/tiny/")
     assert (answer.status_code, answer.text) == (
         403,
-        "127.0.0.1 is at a private address, which only the package index itself may be\n",
+        "127.0.0.1 is at a private address, which is allowed only for the package index itself\n",
     )
     assert len(index.requests) + len(files.requests) == 1
 

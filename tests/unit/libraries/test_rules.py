@@ -117,8 +117,8 @@ def test_only_exactly_what_the_profile_opens_is_let_in_verbatim(tmp_path: Path) 
     [
         ("[languages.python]\nallow = ['numpy >> 2']", "languages.python"),
         ("[languages.python]\ndeny = ['']", "languages.python"),
-        ("[languages.javascript]\nallow = ['lodash >=4']", "versions are exact here, or end with '[*]'"),
-        ("[languages.javascript]\nallow = ['lodash 4.*.1']", "versions are exact here"),
+        ("[languages.javascript]\nallow = ['lodash >=4']", "the version must be exact here, or end with '[*]'"),
+        ("[languages.javascript]\nallow = ['lodash 4.*.1']", "the version must be exact here"),
         ("[languages.python]\nopened = ['--pre']", "'--pre' is an option"),
         ("[languages.bash]\nallow = ['x']", "bash has no package manager"),
     ],

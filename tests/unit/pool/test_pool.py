@@ -170,7 +170,7 @@ async def test_a_pool_that_is_closed_at_any_turn_of_warming_leaves_nothing(
     async with opened(engine, warming) as pool:
         pool.keep_warm("python", POLICY)
         await turns(passed)
-    with pytest.raises(Unavailable, match="ending"):
+    with pytest.raises(Unavailable, match="shutting down"):
         await pool.acquire("python", POLICY)
     assert engine.made <= 1
 
@@ -180,7 +180,7 @@ async def test_who_waits_when_the_pool_is_closed_is_told_so(engine: InMemory, wa
         await pool.acquire("python", POLICY)
 
         async def wait() -> None:
-            with pytest.raises(Unavailable, match="the server is ending"):
+            with pytest.raises(Unavailable, match="the server is shutting down"):
                 await pool.acquire("python", POLICY)
 
         tasks.start_soon(wait)

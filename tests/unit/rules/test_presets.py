@@ -144,7 +144,7 @@ def test_every_rule_of_the_catalogue_is_in_some_preset_and_has_an_example(tmp_pa
         ("preset = 'strict'\nseverity = { network = 'bad' }", "rules.severity.network: "),
         ("block = 'never'", "rules.block: "),
         ("custom = [{ name = 'a' }]", "rules.custom.0: a rule needs modules, calls, strings, patterns or lines"),
-        ("custom = [{ name = 'a', modules = ['os'], level = 3 }]", "rules.custom.0.level: no such key"),
+        ("custom = [{ name = 'a', modules = ['os'], level = 3 }]", "rules.custom.0.level: unknown key"),
         ("custom = [{ name = 'a', patterns = ['('] }]", "rules.custom.0.patterns: '(' is not a regular expression"),
         (
             "custom = [{ name = 'a', strings = ['a', '[z'] }]",
@@ -171,7 +171,7 @@ def test_a_mistake_names_file_and_key(tmp_path: Path, text: str, reason: str) ->
 def test_a_rule_for_an_unknown_language_is_a_mistake(tmp_path: Path) -> None:
     path = tmp_path / "profile.toml"
     path.write_text("[rules]\ncustom = [{ name = 'a', modules = ['os'], languages = ['cobol'] }]\n")
-    with pytest.raises(ProfileError, match=f"{path}: rules.custom.0.languages: cobol: no such language"):
+    with pytest.raises(ProfileError, match=f"{path}: rules.custom.0.languages: unknown language 'cobol'"):
         load_profile(str(path)).check_languages(LANGUAGES.prepared)
 
 
