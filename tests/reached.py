@@ -37,7 +37,7 @@ LIMITS: dict[Status, Reached] = {
     ),
     "cpu_limit": Reached(
         "while True: pass",
-        "stopped after 500ms of processor time, of all processes together; do less per call",
+        "stopped after 500ms of processor time, counted over all processes; do less per call",
     ),
     "out_of_memory": Reached(
         "held = []\nwhile True: held.append(bytearray(1 << 20))",
@@ -45,7 +45,8 @@ LIMITS: dict[Status, Reached] = {
     ),
     "process_limit": Reached(
         "import subprocess\nwhile True: subprocess.Popen(['sleep', '100'])",
-        "the limit of 32 processes and threads was reached; starting more was refused: start fewer, or end some first",
+        "the limit of 32 processes and threads was reached, so starting more was refused; "
+        "start fewer, or end some first",
     ),
     "disk_limit": Reached(
         "import itertools\nfor number in itertools.count(): open(f'.{number}', 'wb').write(bytes(1 << 20))",

@@ -1,1 +1,1 @@
-"""Rules about code: advice against accidents, given before anything runs. The sandbox is the boundary, not these."""
+"""Rules that check code before it runs. They prevent accidents only; the security boundary is the sandbox."""

@@ -1,4 +1,4 @@
-"""Code held against the rules before it runs: refused, warned of, or let pass."""
+"""Checks code against the rules before it runs, and refuses it, warns about it, or lets it pass."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -16,9 +16,9 @@ from ..units import format_duration
 from .process import Ended, OutOfTime, Worker
 from .section import SEVERITIES, Rule, RulesSection
 
-_NAMED = 5
-"""Findings that one line names."""
-_NOT_RUN = "it did not run"
+_FINDINGS_SHOWN = 5
+"""Findings that are listed at most; the rest is only counted."""
+_NOT_RUN = "the code did not run"
 
 
 class _Hit(BaseModel):
@@ -32,9 +32,9 @@ class _Answer(BaseModel):
     more: NonNegativeInt = 0
     slow: str = ""
     problem: str = ""
-    """With the code."""
+    """What is wrong with the code."""
     unready: str = ""
-    """With the language."""
+    """Why code of the language cannot be judged."""
 
 
 class _Hello(BaseModel):
@@ -47,7 +47,7 @@ _SEARCHED = {"modules", "calls", "strings", "patterns", "lines"}
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a rule found in code."""
+    """What one rule found in code."""
 
     rule: Rule
     line: int
@@ -56,16 +56,16 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Unready:
-    """Why code of a language that rules apply to is refused whatever it says."""
+    """Why all code of a language is refused: rules apply to it, but they cannot judge it."""
 
     cause: str
     step: str
     file: Path | None = None
-    """The file that is wrong, where one is."""
+    """The file with the mistake, if there is one."""
 
 
 class Checker:
-    """The rules of one server. Made by `open_checker`."""
+    """Checks code against the rules of one server. Made by `open_checker`."""
 
     def __init__(self, rules: Sequence[Rule], section: RulesSection, languages: Languages, tasks: TaskGroup) -> None:
         self._section = section
@@ -94,26 +94,26 @@ class Checker:
         )
 
     async def unready(self) -> dict[str, Unready]:
-        """The languages that rules apply to and whose code cannot be judged here."""
+        """The languages that rules apply to, but whose code cannot be judged here, each with the reason."""
         applying = {name: language for name, language in self._languages.items() if self._applying[name]}
         problems = {name: "" for name, language in applying.items() if language.handler.grammar is None}
         if len(applying) > len(problems):
             try:
                 problems |= _Hello.model_validate_json(await self.worker.hello()).problems
             except (Ended, OutOfTime, ValidationError):
-                cause = "and the process that judges code does not start"
-                return dict.fromkeys(applying, Unready(cause, "look for what keeps it from 1 GiB of memory"))
+                cause = "but the process that judges code does not start"
+                return dict.fromkeys(applying, Unready(cause, "make sure that it can use 1 GiB of memory"))
         return {name: _why(applying[name], problem) for name, problem in problems.items() if name in applying}
 
     async def check(self, language: Language, code: str) -> list[Note]:
-        """What is to be warned of, a line each.
+        """The warnings about the code, one line each.
 
         Raises `PolicyDenied` for code that a rule refuses, and for code that cannot be judged.
         """
         return self._verdict(await self._ask(language, code))
 
     async def find(self, language: Language, code: str) -> list[Finding]:
-        """What the rules find, the first of it where it is much; `PolicyDenied` for code that cannot be judged."""
+        """What the rules find, or the first findings of many; raises `PolicyDenied` for code that cannot be judged."""
         answer = await self._ask(language, code)
         return [Finding(self.rules[hit.rule], hit.line, hit.what) for hit in answer.findings]
 
@@ -132,15 +132,15 @@ class Checker:
             ) from None
         except (Ended, ValidationError) as error:
             self._tasks.start_soon(self.worker.warm)
-            how = str(error) if isinstance(error, Ended) else "gave no sensible answer"
+            how = str(error) if isinstance(error, Ended) else "gave an invalid answer"
             raise PolicyDenied(
-                f"the process that judges code {how}, so {_NOT_RUN}; change the code, or try once more"
+                f"the process that judges code {how}, so {_NOT_RUN}; change the code, or try again"
             ) from error
         if answer.slow:
             limit = format_duration(self._section.pattern_timeout)
             raise PolicyDenied(
                 f"the pattern {quoted(answer.slow, 100)} of the rules takes longer than {limit} on this code, so "
-                f"{_NOT_RUN}; change the code, or have the operator change the pattern"
+                f"{_NOT_RUN}; change the code, or ask the operator to change the pattern"
             )
         if answer.unready:
             raise self._unready(language, answer.unready)
@@ -154,13 +154,13 @@ class Checker:
         blocked = self._blocking()
         refused = [hit for hit in answer.findings if self.rules[hit.rule].severity in blocked]
         if refused or (answer.more and blocked):
-            shown = "; ".join(self._told(hit) for hit in (refused or answer.findings)[:_NAMED])
-            rest = max(0, len(refused) - _NAMED) + answer.more
+            shown = "; ".join(self._described(hit) for hit in (refused or answer.findings)[:_FINDINGS_SHOWN])
+            rest = max(0, len(refused) - _FINDINGS_SHOWN) + answer.more
             more = f"; and {rest} more" if rest else ""
-            raise PolicyDenied(f"refused before it ran: {shown}{more}; leave that out, or ask the operator for it")
+            raise PolicyDenied(f"refused before it ran: {shown}{more}; remove that, or ask the operator to allow it")
         warnings = [
-            Note("rule", f"warning: {self._told(hit)}", rule=self.rules[hit.rule].name, line=hit.line)
-            for hit in answer.findings[:_NAMED]
+            Note("rule", f"warning: {self._described(hit)}", rule=self.rules[hit.rule].name, line=hit.line)
+            for hit in answer.findings[:_FINDINGS_SHOWN]
         ]
         if (rest := len(answer.findings) - len(warnings) + answer.more) > 0:
             warnings.append(Note("rules", f"warning: the rules found {rest} more", number=rest))
@@ -169,13 +169,13 @@ class Checker:
     def _unready(self, language: Language, problem: str) -> PolicyDenied:
         why = _why(language, problem)
         return PolicyDenied(
-            f"rules apply to {language.name}, {why.cause}, so that code cannot be judged and {_NOT_RUN}; {why.step}"
+            f"rules apply to {language.name}, {why.cause}, so its code cannot be judged and did not run; {why.step}"
         )
 
     def _blocking(self) -> Sequence[str]:
         return SEVERITIES[SEVERITIES.index(self._section.block) :] if self._section.block else ()
 
-    def _told(self, hit: _Hit) -> str:
+    def _described(self, hit: _Hit) -> str:
         rule = self.rules[hit.rule]
         advice = f": {rule.advice}" if rule.advice else ""
         return f"line {hit.line} {_plain(hit.what)} (rule {rule.name}, severity {rule.severity}{advice})"
@@ -184,12 +184,12 @@ class Checker:
 def _why(language: Language, problem: str) -> Unready:
     grammar = language.handler.grammar
     if grammar is None:
-        step = "add one, or name other languages in the rules of the profile"
-        return Unready("whose handler.toml has no [grammar]", step)
+        step = "add a [grammar], or limit the rules of the profile to other languages"
+        return Unready("but its handler.toml has no [grammar]", step)
     if problem == _ABSENT:
-        return Unready("whose grammar is not installed", grammar.install)
-    cause = f"whose grammar does not take its names.scm ({quoted(problem, 200)})"
-    return Unready(cause, "fix that file, as handlers/README.md says", language.folder / "names.scm")
+        return Unready("but its grammar is not installed", grammar.install)
+    cause = f"but its grammar rejects its names.scm ({quoted(problem, 200)})"
+    return Unready(cause, "fix that file as described in handlers/README.md", language.folder / "names.scm")
 
 
 def _plain(text: str) -> str:
@@ -198,7 +198,7 @@ def _plain(text: str) -> str:
 
 @asynccontextmanager
 async def open_checker(rules: Sequence[Rule], section: RulesSection, languages: Languages) -> AsyncIterator[Checker]:
-    """A checker for as long as the scope lasts; its worker starts beside, where there are rules at all."""
+    """A checker that lasts until the block ends; if there are rules, its worker starts in the background."""
     async with open_tasks() as tasks:
         checker = Checker(rules, section, languages, tasks)
         if rules:

@@ -1,15 +1,15 @@
-"""Characters that code spells as escapes, in the forms that most languages share."""
+"""Decodes characters that code writes as escapes, in the forms that most languages share."""
 
 import re
 
 _ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|u\{([0-9a-fA-F]{1,5})\}|([0-7]{3}))")
 
 _SIMPLE = re.compile(r"""\\([ntr"'`$\\])""")
-_SIMPLY = {"n": "\n", "t": "\t", "r": "\r"}
+_CHARACTERS = {"n": "\n", "t": "\t", "r": "\r"}
 
 
 def decoded(text: str) -> str:
-    """The text with the characters that it means."""
+    """The text with its numeric escapes replaced by the characters that they mean."""
     return _ESCAPE.sub(_character, text) if "\\" in text else text
 
 
@@ -19,5 +19,5 @@ def _character(escape: re.Match[str]) -> str:
 
 
 def unescaped(text: str) -> str:
-    """The text with the line ends, tabs and quotes that it means."""
-    return _SIMPLE.sub(lambda escape: _SIMPLY.get(escape[1], escape[1]), text) if "\\" in text else text
+    """The text with its escapes for line ends, tabs, quotes, `$` and backslashes replaced by these characters."""
+    return _SIMPLE.sub(lambda escape: _CHARACTERS.get(escape[1], escape[1]), text) if "\\" in text else text

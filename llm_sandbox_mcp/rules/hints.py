@@ -1,6 +1,6 @@
-"""What code has at the least where a rule finds something, so that most code need not be looked at. Runs in the worker.
+"""Hints: quick checks that show which code a rule cannot match, so that most code is not parsed. Runs in the worker.
 
-A hint may hit where there is nothing to find, and never the other way round. It is held against the code as `spelled`.
+A hint can hit where a rule finds nothing, but it never misses. It is applied to the code as `spelled`.
 """
 
 import re
@@ -15,19 +15,19 @@ from .escapes import decoded
 _WORD = re.compile(rb"\w+")
 _SPACED = bytes(byte if _WORD.match(bytes([byte])) else ord(" ") for byte in range(256))
 _WITHIN_NAMES = b"\"'`\\"
-"""What some languages let stand in the middle of a name; also a backslash with the end of its line."""
+"""Characters that some languages allow in the middle of a name; a backslash can also join two lines."""
 _BROKEN = re.compile(rb"(?<!\w)\w++(?:[\"'`\\]+\w+)+")
-"""Words in which they stand. Any of them can as well be where a name begins or ends."""
+"""Words that contain such characters. A name can also begin or end at any of these characters."""
 _NUMBERED = re.compile(rb"\b\d")
-"""Words in which a name may follow a number, and so begin anywhere."""
+"""Finds words in which a name may follow a number, so that it can begin anywhere in the word."""
 _CONTINUED = re.compile(rb"\\\r?\n")
 _ESCAPED = re.compile(r"\\[xu0-7]")
-"""Where a name can begin in the middle of what looks like a word."""
+"""Escapes after which a name can begin in the middle of what looks like a word."""
 _LINES = re.compile(r"\\[ntr](\w+)")
-"""Where a name in a string of code begins after the end of a line."""
+"""Names that follow an escaped line end or tab, in a string that contains code."""
 _PIECE = re.compile(rb"\w+|[\"'`\\]|[^\x00-\x7f]")
 _ODD = frozenset(bytes([byte]) for byte in (*_WITHIN_NAMES, *range(0x80, 0x100)))
-"""Pieces of names that are not as they seem."""
+"""Pieces of names that can be written in several ways: quotes, backslashes, and bytes outside of ASCII."""
 _PART = re.compile(
     r"""(?P<place>\^ | \$ | \\[bBAZ])(?![*+?{])
       | (?P<kept>\\(?:[dDsSwWntr] | [^\w\s])
@@ -37,60 +37,60 @@ _PART = re.compile(
                | [^\\[({^$*+?])""",
     re.VERBOSE | re.DOTALL,
 )
-"""Parts of a regular expression: what says where something stands, and what finds the same anywhere."""
+"""Parts of a regular expression: `place` are anchors, and `kept` are parts that match the same text anywhere."""
 
 
 class NameHint:
-    """What code has where one of these names, or one below it, stands."""
+    """Checks whether code can use one of these names, or a name below one of them."""
 
     def __init__(self, names: Iterable[str], signs: Mapping[str, str]) -> None:
-        """`signs`: for names without a word what there is wherever they stand, as regular expressions."""
+        """`signs`: for names without letters, regular expressions that match wherever such a name is used."""
         names = dict.fromkeys(names)
         self._signs = [re.compile(signs[name]) for name in names if name in signs]
         self._names = [frozenset(_WORD.findall(name.encode())) for name in names if name not in signs]
-        self._own = tuple(frozenset[bytes]().union(*self._names))
-        self._telling = all(self._names)
+        self._words = tuple(frozenset[bytes]().union(*self._names))
+        self._all_have_words = all(self._names)
         longest = {max(words, key=len) for words in self._names if words}
-        self.pieces = longest | _ODD if self._telling else None
-        """Each use of a name has one of them, or a name that the code gives to one; None where there is no telling."""
+        self.pieces = longest | _ODD if self._all_have_words else None
+        """Each use of a name contains one of these pieces, or an alias of a name; None if there is no such set."""
 
     def hits(self, text: str) -> bool:
-        """Whether the text has all words of a name."""
-        if not self._telling or _ESCAPED.search(text) or any(sign.search(text) for sign in self._signs):
+        """Whether the text contains all words of a name, or could hide one."""
+        if not self._all_have_words or _ESCAPED.search(text) or any(sign.search(text) for sign in self._signs):
             return True
         code = text.encode()
         joined = _CONTINUED.sub(b"", code)
-        return self._stand_in(code) or (joined != code and self._stand_in(joined))
+        return self._found_in(code) or (joined != code and self._found_in(joined))
 
-    def _stand_in(self, code: bytes) -> bool:
+    def _found_in(self, code: bytes) -> bool:
         words = set(code.translate(_SPACED).split())
         if any(map(words.issuperset, self._names)):
             return True
         words.update(self._broken(code))
         # Grammars let a name follow a number without a space.
-        after = [word for word in words if word.endswith(self._own) and word[:1].isdigit()]
-        words.update(own for own in self._own for word in after if word.endswith(own))
+        after = [word for word in words if word.endswith(self._words) and word[:1].isdigit()]
+        words.update(end for end in self._words for word in after if word.endswith(end))
         return any(map(words.issuperset, self._names))
 
     def _broken(self, code: bytes) -> Iterator[bytes]:
-        """The own words that stand in the code in parts."""
+        """The words of names that other characters in the code split into parts."""
         broken = set(_BROKEN.findall(code))
         parts = b" ".join(broken)
         whole, numbered = (
             b" ".join(words).translate(None, _WITHIN_NAMES) for words in (broken, filter(_NUMBERED.search, broken))
         )
-        return (own for own in self._own if own in whole and (own in numbered or _in_parts(own).search(parts)))
+        return (word for word in self._words if word in whole and (word in numbered or _in_parts(word).search(parts)))
 
 
 @cache
 def _in_parts(word: bytes) -> re.Pattern[bytes]:
-    """A word that may be broken anywhere."""
+    """A pattern for a word that can be split anywhere by the characters of `_WITHIN_NAMES`."""
     letters = (re.escape(word[at : at + 1]) for at in range(len(word)))
     return re.compile(rb"(?<!\w)" + b"[\"'`\\\\]*".join(letters) + rb"(?!\w)")
 
 
 def spelled(code: str) -> str:
-    """The code in all ways in which a rule reads what stands in it, one after the other."""
+    """The code in every form in which a rule reads it, one after the other: as written, decoded, normalized."""
     meant = decoded(code)
     ways = [code, meant, meant if meant.isascii() else unicodedata.normalize("NFKC", meant)]
     ways.append(" ".join(_LINES.findall(code)))
@@ -98,14 +98,14 @@ def spelled(code: str) -> str:
 
 
 def pieces_of(name: bytes) -> list[bytes]:
-    """The words of a name, and what in it is not as it seems."""
+    """The words of a name, and its characters of `_ODD`."""
     return _PIECE.findall(name)
 
 
 def anywhere(pattern: str) -> regex.Pattern[str] | None:
-    """A pattern that is found in a whole text wherever the given one is found in a part of it.
+    """A pattern that matches in a whole text wherever the given pattern matches in a part of it.
 
-    It is the same without what it says of the ends of texts and words; None for patterns with more than that.
+    It is the given pattern without the anchors for the ends of texts and words; None for more complex patterns.
     """
     kept, end = [], 0
     while end < len(pattern):

@@ -1,4 +1,4 @@
-"""Holds what a file names against the rules. Runs in the worker."""
+"""Compares the names in a file with the rules. Runs in the worker."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,16 +12,16 @@ from .naming import Grammar, Names
 _BLANKS = bytes(byte if byte == ord("\n") else ord(" ") for byte in range(256))
 
 _Hit = tuple[int, int, str]
-"""The number of a rule, where it finds something, in bytes, and what."""
+"""The number of a rule, where it finds something (offset in bytes), and what it finds."""
 
 
 class TooSlow(Exception):
-    """A pattern took longer than it may; the text names it."""
+    """A pattern took longer than allowed; the text is the pattern."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One thing that a rule names, at the first line where it is."""
+    """One finding of a rule, with the first line where it occurs."""
 
     rule: int
     line: int
@@ -34,11 +34,11 @@ class _Pattern:
     source: str
     compiled: regex.Pattern[str]
     hint: regex.Pattern[str] | None = None
-    """Found in the whole code where the pattern is found in a string; None where there is no telling."""
+    """Matches in the whole code wherever the pattern matches in a string; None if there is no such hint."""
 
 
 class Judge:
-    """The rules of one language, made ready to be held against its code."""
+    """The rules of one language, prepared for checking its code."""
 
     def __init__(
         self, rules: Sequence[Mapping[str, Any]], numbers: Iterable[int], grammar: Grammar, limit: float
@@ -57,7 +57,7 @@ class Judge:
         self._hint = NameHint((*self._modules, *self._calls), grammar.signs)
 
     def judge(self, code: bytes) -> list[Found]:
-        """What the rules have to say, by line. Raises `TooSlow`."""
+        """What the rules find, sorted by line. Raises `TooSlow`."""
         text = spelled(code.decode(errors="replace"))
         named = self._hint.hits(text)
         strings = [pattern for pattern in self._strings if pattern.hint is None or self._may_be(pattern.hint, text)]
@@ -76,7 +76,7 @@ class Judge:
         for name, start in modules.items():
             yield from self._matches(self._modules, name, start, "imports")
             yield from self._matches(self._calls, name, start, "imports")
-        # A name below a module that the file imports is a use of the module, wherever it stands.
+        # A name below a module that the file imports counts as a use of the module, wherever it occurs.
         imported = {self._root(module) for module in modules}
         for name, start in self._of_interest(names.calls).items():
             yield from self._matches(self._calls, name, start, "uses")
@@ -85,7 +85,7 @@ class Judge:
         for pattern in strings:
             for text, start in names.strings.items():
                 if self._search(pattern, text) is not None:
-                    yield pattern.rule, start, f"has text like {pattern.source}"
+                    yield pattern.rule, start, f"has a string that matches {pattern.source}"
                     break
         for patterns, left_out in (
             (self._patterns, [*names.comments, *names.literals]),
@@ -94,13 +94,13 @@ class Judge:
             shown = _without(code, left_out) if patterns else ""
             for pattern in patterns:
                 if (match := self._search(pattern, shown)) is not None:
-                    yield pattern.rule, len(shown[: match.start()].encode()), f"is like {pattern.source}"
+                    yield pattern.rule, len(shown[: match.start()].encode()), f"matches {pattern.source}"
 
     def _of_interest(self, names: Mapping[str, int]) -> dict[str, int]:
         return {name: start for name, start in names.items() if self._root(name) in self._roots}
 
     def _matches(self, rules: Mapping[str, Sequence[int]], name: str, start: int, verb: str) -> Iterator[_Hit]:
-        """The rules for a name, and for what it is below of: whole names only, so that `os` is no part of `oslo`."""
+        """The rules for a name and for the names above it; only whole names count, so `os` does not match `oslo`."""
         for end in self._grammar.boundary.finditer(name):
             above = name[: end.start()]
             for number in rules.get(above, ()):
@@ -131,7 +131,7 @@ def _by_name(grammar: Grammar, named: Iterable[tuple[int, Sequence[str]]]) -> di
 
 
 def _without(code: bytes, left_out: Iterable[tuple[int, int]]) -> str:
-    """The code with blanks for some of its parts, line by line as it was."""
+    """The code with some parts replaced by blanks; the lines stay the same."""
     parts, done = [], 0
     for start, end in sorted(left_out):
         if start >= done:

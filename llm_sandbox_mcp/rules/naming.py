@@ -1,4 +1,4 @@
-"""What a file names: modules, calls, literal strings. Runs in the worker, on text that may be anything."""
+"""Finds the names in a file: modules, calls, literal strings. Runs in the worker, on untrusted text."""
 
 import re
 import unicodedata
@@ -15,18 +15,18 @@ from .hints import pieces_of
 from .queries import Match, parts_of
 
 _LONGEST = 400
-"""Bytes of a name that are looked at; what is longer is a chain of calls whose beginning tells enough."""
+"""Bytes of a name that are read; a longer name is a chain of calls, and its beginning is enough."""
 _MEANINGS = 8
-"""Names that one alias can stand for, in the scopes of one file."""
+"""Names that one alias can refer to at most, in all scopes of one file."""
 _LITERAL = re.compile(r"""(?:[A-Za-z]|u8)*("{3}|'{3}|["'`])(.*?)\1?\Z|<(.*)>\Z""", re.DOTALL)
 _NO_MODULE = re.compile(r"\s|//")
 _DEEPEST = 3
-"""How often code may stand in a string of code."""
+"""How many levels of code in strings of code are read."""
 _PLAIN = re.compile(r"[\w.]*")
 _SPACE = re.compile(r"""("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')|/\*.*?\*/|(?://|\#(?!\w))[^\n]*|\\\n|\s+""", re.DOTALL)
 _BEFORE = re.compile(r"\A(?:[(\s]|(?:await|new)\s)+")
 _LAST = re.compile(r"([^./:-]+)(?:[./]v\d+)?\Z")
-"""The name by which a module is known; `v2` at its end is none."""
+"""The last part of a module, by which code refers to it; a version such as `v2` at the end does not count."""
 _INDEX = re.compile(r"""\[["'`]([\w.]+)["'`]\]""")
 _DOT = re.compile(r"[?&]\.|->|:{2,3}|\$")
 _CALLED = re.compile(r"""([^(]+)\((?:\w+=)?((?:[A-Za-z]{0,2})(?:"[^"]*"|'[^']*'|`[^`]*`))[^)]*\)*(.*)\Z""", re.DOTALL)
@@ -35,18 +35,18 @@ _ARGUMENTS = re.compile(r"\([^()]*\)")
 
 @dataclass(slots=True)
 class Names:
-    """What one file names, each with where it first does, in bytes."""
+    """The names in one file, each with the offset in bytes of its first use."""
 
     modules: dict[str, int] = field(default_factory=dict)
     calls: dict[str, int] = field(default_factory=dict)
     strings: dict[str, int] = field(default_factory=dict)
     comments: list[tuple[int, int]] = field(default_factory=list)
     literals: list[tuple[int, int]] = field(default_factory=list)
-    """Where comments and literal strings begin and end."""
+    """Where comments and literal strings begin and end, in bytes."""
 
 
 class Grammar:
-    """The grammar of one language, with the query that says what in its trees names something."""
+    """The grammar of one language, with the query that finds names in its syntax trees."""
 
     def __init__(
         self,
@@ -80,9 +80,10 @@ class Grammar:
         pieces: Collection[bytes] | None = None,
         depth: int = _DEEPEST,
     ) -> Names:
-        """What the code names, what its texts say, and the shapes, where strings and comments are; each costs time.
+        """The names in the code, the texts of its strings, and its shapes: where strings and comments are.
 
-        With `pieces`, only calls that have one of them, or stand for a name that has.
+        Each of the three costs time. With `pieces`, only calls that contain one of these, or an alias of a name that
+        does, are read. `depth`: how many levels of code in strings are read.
         """
         root = self._parser.parse(code).root_node
         wanted = None if pieces is None else self._importing.union(pieces)
@@ -103,19 +104,19 @@ class Grammar:
         return reading.names
 
     def plain(self, name: str) -> str:
-        """A name as it is compared: without spaces, with one kind of separator, without what all names share."""
+        """A name in the form that is compared: without spaces and noise, with one kind of separator."""
         name = decoded(name)
         if self._noise is not None:
             name = self._noise.sub("", name)
         if not name.isascii():
-            # Python reads identifiers so; in no language does it hide a name that was plain.
+            # Python normalizes identifiers like this; in no language does it hide a plain name.
             name = unicodedata.normalize("NFKC", name)
         if not _PLAIN.fullmatch(name):
             name = _DOT.sub(self.dot, _INDEX.sub(r".\1", _SPACE.sub(r"\1", _BEFORE.sub("", name))))
         return self.own(name)
 
     def own(self, name: str) -> str:
-        """The name without the module whose names are there without an import."""
+        """The name without a builtin module, whose names need no import."""
         for prefix in self._builtin:
             if name.startswith(prefix):
                 return name[len(prefix) :]
@@ -123,7 +124,7 @@ class Grammar:
 
 
 class _Reading:
-    """One pass over what the query found in a file: first what it binds, then what it uses."""
+    """One pass over what the query found in a file: first the names that the file binds, then those that it uses."""
 
     def __init__(
         self, grammar: "Grammar", code: bytes, importers: frozenset[str], pieces: Collection[bytes] | None
@@ -140,12 +141,12 @@ class _Reading:
         self._pieces = set(pieces) if pieces is not None else None
         self.names = Names()
         self.inner: dict[bytes, int] = {}
-        """Code that stands in a string which is run, and where."""
+        """Code in strings that the file runs as code, and where each string begins."""
         self.computes = False
-        """Whether something is imported whose name is no literal."""
+        """Whether the file imports something whose name is not a literal."""
 
     def read(self, matches: Iterable[Match]) -> None:
-        """Takes in what modules and calls are named."""
+        """Takes in the names of modules and calls."""
         values, calls = [], []
         for setting, captures in matches:
             if "call" in captures or "member" in captures:
@@ -160,24 +161,24 @@ class _Reading:
                 self._import(setting, captures)
         for setting, captures in values:
             self._assign(setting, captures)
-        # First those that import, such as `library(x)`: they can bring names that others use.
-        told = {self._call_with_name(setting, captures) for setting, captures in calls if "argument" in captures}
-        # Most names are used again and again: each is looked at once.
+        # Calls that import, such as `library(x)`, come first: they can bind names that other calls use.
+        by_literal = {self._call_with_name(setting, captures) for setting, captures in calls if "argument" in captures}
+        # Most names are used many times: each is resolved only once.
         first: dict[str | bytes, int] = {}
-        untold: set[str | bytes] = set()
+        others: set[str | bytes] = set()
         for setting, captures in calls:
             called, start = self._called(setting, captures)
             if first.setdefault(called, start) > start:
                 first[called] = start
-            if start not in told:
-                untold.add(called)
+            if start not in by_literal:
+                others.add(called)
         for called, start in first.items():
             if isinstance(called, str):
                 self._use(called, start)
             elif self._matters(called):
                 name = called.decode(errors="replace")
                 self._use(name, start)
-                if called in untold and not self.computes:
+                if called in others and not self.computes:
                     self.computes = self._imports(name)
 
     def read_shapes(self, captures: Mapping[str, Sequence[Node]]) -> None:
@@ -186,15 +187,15 @@ class _Reading:
             places += [(node.start_byte, node.end_byte) for node in captures.get(kind, ())]
 
     def read_texts(self, *kinds: Iterable[Node]) -> None:
-        """Takes in what strings say, and what says something without quotes."""
-        # Most words are there again and again: each is looked at once.
+        """Takes in the texts of strings, and of words that are texts without quotes."""
+        # Most words occur many times: each is read only once.
         first: dict[bytes, int] = {}
         for node in chain(*kinds):
             start = node.start_byte
             text = self._code[start : node.end_byte]
             if first.setdefault(text, start) > start:
                 first[text] = start
-        for text, start in sorted(first.items(), key=itemgetter(1)):  # captures come in no order
+        for text, start in sorted(first.items(), key=itemgetter(1)):  # captures are not ordered
             self._note(self.names.strings, literal(text.decode(errors="replace")), start)
 
     def _import(self, settings: Mapping[str, str | None], captures: dict[str, list[Node]]) -> None:
@@ -243,7 +244,7 @@ class _Reading:
         return self._pieces is None or not self._pieces.isdisjoint(pieces_of(name) or [name])
 
     def _call_with_name(self, settings: Mapping[str, str | None], captures: dict[str, list[Node]]) -> int | None:
-        """Where something is imported by a literal."""
+        """The start of a call that imports something by a literal name; None for any other call."""
         called, start = self._called(settings, captures)
         if not self._imports(called if isinstance(called, str) else called.decode(errors="replace")):
             return None
@@ -269,13 +270,13 @@ class _Reading:
             self.inner.setdefault(text.encode(errors="replace"), node.start_byte)
 
     def take(self, names: Names, start: int) -> None:
-        """Takes in what code names that stands in a string."""
+        """Takes in the names of code in a string that begins at `start`."""
         for mine, theirs in ((self.names.modules, names.modules), (self.names.calls, names.calls)):
             for name in theirs:
                 self._note(mine, name, start)
 
     def take_strings_for_modules(self) -> None:
-        """What an import may get where that is no literal: any of the file's strings."""
+        """Takes each string of the file as a module: an import whose name is not a literal can get any of them."""
         for text, start in self.names.strings.items():
             if len(text) <= _LONGEST and not _NO_MODULE.search(text):
                 self._note(self.names.modules, self._plain(text), start)
@@ -288,7 +289,7 @@ class _Reading:
             self._note(self.names.calls, name, start)
 
     def _meaning(self, text: str) -> Iterator[str]:
-        """The names that an expression can stand for."""
+        """The names that an expression can refer to."""
         if "(" in text:
             text = _BEFORE.sub("", text)
             if self._imports(text.partition("(")[0]):
@@ -325,7 +326,7 @@ class _Reading:
 
 
 def literal(text: str) -> str:
-    """What a literal says, its escapes decoded; a word without quotes says itself."""
+    """The text of a literal, with its escapes decoded; a word without quotes is its own text."""
     found = _LITERAL.match(text)
     if found is None:
         return text

@@ -1,4 +1,4 @@
-"""The rules that hold: those of a preset with its severities, and the profile's own."""
+"""The rules in force: those of a preset, with its severities, and the profile's own."""
 
 from collections.abc import Iterable, Mapping
 
@@ -21,22 +21,22 @@ class _Preset(Section):
 
 
 def preset_names() -> list[str]:
-    """The presets that come along."""
+    """The names of the included presets."""
     return sorted(path.stem for path in FOLDER.glob("*.toml") if path != CATALOGUE)
 
 
 def rules_of(section: RulesSection) -> tuple[Rule, ...]:
-    """The rules in force, each with its severity; none without a preset and without rules of one's own.
+    """The rules in force, each with its severity; none if the profile has no preset and no rules of its own.
 
-    Raises `ValueError` with the key for a preset, or for the name of a rule, that there is not, and `ProfileError` for
-    a mistake in a file of `configs/rules`.
+    Raises `ValueError`, with the key, for an unknown preset or an unknown name of a rule, and `ProfileError` for a
+    mistake in a file of `configs/rules`.
     """
     rules = list(section.custom)
     severities: dict[str, str] = {}
     if section.preset:
         if section.preset not in preset_names():
             known = ", ".join(preset_names())
-            raise ValueError(f"rules.preset: no preset is named {section.preset!r}; there are: {known}")
+            raise ValueError(f"rules.preset: unknown preset {section.preset!r}; available: {known}")
         path = FOLDER / f"{section.preset}.toml"
         catalogue = as_model(_Catalogue, read_toml(CATALOGUE), CATALOGUE, reference=_KEYS).rule
         preset = as_model(_Preset, read_toml(path), path, reference=_KEYS).severity
@@ -59,4 +59,4 @@ def _check(key: str, severity: Mapping[str, str], rules: Iterable[Rule]) -> None
     known = dict.fromkeys(rule.name for rule in rules)
     for name in severity:
         if name not in known:
-            raise ValueError(f"{key}.{name}: no such rule; there are: {', '.join(known)}")
+            raise ValueError(f"{key}.{name}: unknown rule {name!r}; available: {', '.join(known)}")

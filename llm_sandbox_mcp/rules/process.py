@@ -1,4 +1,4 @@
-"""The server's side of the worker: starts it, asks it, ends it, and starts another when it ended."""
+"""The server's side of the worker: starts the process, sends it requests, ends it, and replaces one that ended."""
 
 import json
 import signal
@@ -16,12 +16,12 @@ from ..tasks import open_tasks
 
 _START = 30.0
 _ANSWER = 60.0
-"""Seconds of wall time. The worker's own time is counted by the kernel; this is for one that does nothing at all."""
+"""Seconds of wall time. The kernel limits the worker's processor time; this is for a worker that does nothing."""
 _LINE = 1 << 20
 
 
 class OutOfTime(Exception):
-    """The code took longer to judge than it may."""
+    """The code took longer to judge than allowed."""
 
 
 class Ended(Exception):
@@ -40,21 +40,21 @@ class Worker:
 
     @property
     def pid(self) -> int | None:
-        """The process there is."""
+        """The id of the process; None if there is none."""
         return self._process.pid if self._process is not None else None
 
     async def hello(self) -> bytes:
-        """What the process said when it started. Raises `OutOfTime` or `Ended`."""
+        """The line that the process sent when it started. Raises `OutOfTime` or `Ended`."""
         async with self._turn:
             try:
                 await self._started()
-            except BaseException:  # cancelled as well: a worker that is half way up is of no use to the next
+            except BaseException:  # also if cancelled: the next caller cannot use a half-started worker
                 await self._end()
                 raise
             return self._hello
 
     async def warm(self) -> None:
-        """Starts the process if there is none, so that no run waits for it; what fails here fails again when asked."""
+        """Starts the process if there is none, so that no run waits for it; a failure is raised by the next request."""
         with suppress(OutOfTime, Ended):
             await self.hello()
 
@@ -72,7 +72,7 @@ class Worker:
                 answered = True
                 return line
             finally:
-                # Whatever kept it from answering, a cancelled caller included: what it would say next is unknown.
+                # Without an answer, even if the caller was cancelled, nobody knows what the process would send next.
                 if not answered:
                     await self._end()
 
@@ -85,7 +85,7 @@ class Worker:
             await self._end()
         if self._answers is None:
             try:
-                # Shielded: a start that is given up half way would leave a process that nobody knows.
+                # Shielded: a start that is cancelled half way would leave a process that nothing refers to.
                 with anyio.CancelScope(shield=True):
                     process = self._process = await anyio.open_process(
                         own_programs.command(f"{__package__}.worker"),
@@ -105,14 +105,14 @@ class Worker:
         return self._answers
 
     async def _exchange(self, data: bytes, answers: BufferedByteReceiveStream, seconds: float) -> bytes:
-        """Sends to the process and reads its line at once, for it may answer before it has read everything."""
+        """Sends to the process and reads its line at the same time: it can answer before it has read everything."""
         process = self._process
         assert process is not None
         assert process.stdin is not None
         stdin = process.stdin
 
         async def send() -> None:
-            # It may have ended, which the other stream tells.
+            # The process may have ended; the other stream shows that.
             with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
                 await stdin.send(data)
 

@@ -1,4 +1,4 @@
-"""The query of a language in parts, each of which is run only where it can find something. Runs in the worker."""
+"""Splits the query of a language into parts; each runs only where it can find something. Runs in the worker."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -9,7 +9,7 @@ from tree_sitter import Language, Node, Query, QueryCursor
 Match = tuple[Mapping[str, str | None], dict[str, list[Node]]]
 """The settings of a pattern, and what it captures."""
 _KEPT: list[Query] = []
-"""A query that is freed takes strings with it that others have: py-tree-sitter 0.26 counts one reference too few."""
+"""Keeps queries alive: py-tree-sitter 0.26 counts one reference too few, so freeing one frees strings in use."""
 
 
 class Part:
@@ -21,8 +21,8 @@ class Part:
         self._words = [(word, re.compile(rb"(?<![A-Za-z_])" + re.escape(word) + rb"(?!\w)")) for word in words]
 
     def matches(self, root: Node, code: bytes) -> list[Match]:
-        """What they find, each with the settings of its pattern."""
-        # That a word is there as bytes is known in a tenth of the time.
+        """The matches of the patterns, each with the settings of its pattern."""
+        # A search for the words in the bytes takes a tenth of the time.
         if self._words and not any(word in code and whole.search(code) for word, whole in self._words):
             return []
         if not self._settings:
@@ -30,7 +30,7 @@ class Part:
         return [(self._settings[index], captures) for index, captures in QueryCursor(self._query).matches(root)]
 
     def captures(self, root: Node) -> dict[str, list[Node]]:
-        """What they capture by each name, whichever pattern it was; cheaper than matches."""
+        """The nodes captured under each name, by any of the patterns; cheaper than `matches`."""
         return QueryCursor(self._query).captures(root) if self._settings else {}
 
 
@@ -39,13 +39,13 @@ class Parts:
     """The parts of a query."""
 
     named: Part
-    """For what is named."""
+    """Patterns for names."""
     special: Part
-    """For what is named with certain words."""
+    """Patterns for names in code that has certain words."""
     shapes: Part
-    """For comments and strings."""
+    """Patterns for comments and strings."""
     words: Part
-    """For what else says something, without quotes."""
+    """Patterns for words that are texts without quotes."""
 
 
 def parts_of(language: Language, query: str) -> Parts:
@@ -60,9 +60,9 @@ def parts_of(language: Language, query: str) -> Parts:
             shapes += pattern
         elif re.search(rb"@word\b", pattern):
             unquoted += pattern
-        elif asked := b"".join(re.findall(rb"\(#(?:any-of|eq)\?([^)]*)\)", pattern)):
+        elif conditions := b"".join(re.findall(rb"\(#(?:any-of|eq)\?([^)]*)\)", pattern)):
             special += pattern
-            words.update(re.findall(rb'"([^"]+)"', asked))
+            words.update(re.findall(rb'"([^"]+)"', conditions))
         else:
             named += pattern
     return Parts(

@@ -1,4 +1,4 @@
-"""`[rules]` of a profile, and the files of `configs/rules`; `configs/default.toml` says what every key means."""
+"""`[rules]` of a profile, and the files of `configs/rules`; `configs/default.toml` explains every key."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self
@@ -10,27 +10,27 @@ from ..units import PositiveDuration
 
 Severity = Literal["low", "medium", "high"]
 SEVERITIES: tuple[Severity, ...] = ("low", "medium", "high")
-"""From the least to the worst."""
+"""From the least to the most severe."""
 
 
 class Rule(Section):
-    """What code should not do, in the words of its language."""
+    """What code should not do, in terms of its language."""
 
     name: Annotated[str, Field(pattern="^[a-z][a-z0-9-]*$")]
-    """Several rules may have the same, such as one for each language."""
+    """Several rules can have the same name, such as one rule for each language."""
     severity: Severity = "high"
     languages: Many[str] = ()
-    """Empty: all."""
+    """Empty: all languages."""
     modules: Many[str] = ()
-    """Modules, packages and headers that are imported; each stands for all below it too."""
+    """Modules, packages and headers that are imported; each includes everything below it."""
     calls: Many[str] = ()
-    """Functions, methods, types and commands that are used, by their whole names."""
+    """Functions, methods, types and commands that are used, by their full names."""
     strings: Many[str] = ()
     """Regular expressions that are searched for in literal strings."""
     patterns: Many[str] = ()
-    """Regular expressions that are searched for in the code, its comments and strings left out."""
+    """Regular expressions that are searched for in the code without its comments and strings."""
     lines: Many[str] = ()
-    """The same with its strings, comments alone left out."""
+    """Regular expressions that are searched for in the code without its comments, but with its strings."""
     advice: str = ""
     """What to do instead."""
 
@@ -45,7 +45,7 @@ class Rule(Section):
     @classmethod
     def _compiles(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         if value:
-            # Later than the rest: most profiles have no pattern, and no use for the package.
+            # Imported only here: most profiles have no pattern and do not need the package.
             import regex
 
             for pattern in value:
@@ -54,18 +54,18 @@ class Rule(Section):
                 except regex.error as error:
                     raise ValueError(f"{pattern!r} is not a regular expression: {error}") from error
                 if compiled.search("") and compiled.search("x"):
-                    raise ValueError(f"{pattern!r} finds something in every code")
+                    raise ValueError(f"{pattern!r} matches any code")
         return value
 
     @model_validator(mode="after")
-    def _says_something(self) -> Self:
+    def _searches_something(self) -> Self:
         if not (self.modules or self.calls or self.strings or self.patterns or self.lines):
             raise ValueError("a rule needs modules, calls, strings, patterns or lines")
         return self
 
 
 class RulesSection(Section):
-    """Which code is refused before it runs, and which is warned of."""
+    """Which code is refused before it runs, and which code causes a warning."""
 
     preset: str
     block: Literal["low", "medium", "high", ""]

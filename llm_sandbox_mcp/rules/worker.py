@@ -1,8 +1,8 @@
-"""The process in which code is parsed: grammars are C, and what they read is a stranger's.
+"""The process in which code is parsed, apart from the server: grammars are C code, and their input is not trusted.
 
-It reads one line of settings, answered with the languages that cannot be judged, and then requests, each a line and the
-code, and answers each with one line of JSON, which the server does not trust. It imports nothing of the server, and has
-no file and no socket but its pipes.
+It reads one line of settings, and answers with the languages that cannot be judged. Then it reads requests, each a line
+and the code, and answers each with one line of JSON, which the server does not trust. It imports nothing of the server,
+and has no files or sockets except its pipes.
 """
 
 import gc
@@ -21,25 +21,25 @@ from .judging import Judge, TooSlow
 from .naming import Grammar
 
 MOST = 100
-"""Findings of one answer."""
+"""Findings in one answer at most."""
 _LONGEST = 200
 _MEMORY = 1 << 30
 _NOBODY = 65534
 
 
 def main() -> None:
-    """Serves until the input ends."""
+    """Answers requests until the input ends."""
     requests, answers = sys.stdin.buffer, sys.stdout.buffer
     settings = json.loads(requests.readline())
     judges, problems = _ready(settings)
-    # What a check makes has no circles; looking for some takes a third of its time.
+    # A check creates no reference cycles, and looking for them would take a third of its time.
     gc.disable()
     _confine()
     _answer(answers, {"problems": problems})
     while line := requests.readline():
         request = json.loads(line)
         code = requests.read(request["size"])
-        # The kernel ends this process where its own time runs out, whatever it does then.
+        # The kernel ends this process when its processor time runs out, whatever it does then.
         signal.setitimer(signal.ITIMER_PROF, settings["timeout"])
         name = request["language"]
         answer = {"unready": problems[name]} if name in problems else _judge(judges[name], code)
@@ -64,7 +64,7 @@ def _ready(settings: Mapping[str, Any]) -> tuple[dict[str, Judge], dict[str, str
             judges[name] = Judge(settings["rules"], given["rules"], grammar, settings["pattern_timeout"])
         except ImportError:
             problems[name] = "absent"
-        except (ValueError, TypeError, AttributeError) as error:  # no grammar after all, or a query it does not take
+        except (ValueError, TypeError, AttributeError) as error:  # not a grammar, or a query that it rejects
             problems[name] = f"{error}"[:_LONGEST]
     return judges, problems
 
@@ -81,7 +81,7 @@ def _judge(judge: Judge, code: bytes) -> dict[str, object]:
 
 
 def _confine() -> None:
-    """Leaves the process only what it needs; what is imported is imported."""
+    """Limits the process to what it still needs; all imports are already done."""
     for limit, value in (
         (resource.RLIMIT_AS, _MEMORY),
         (resource.RLIMIT_CORE, 0),

@@ -1,1 +1,1 @@
-"""One run, from a request to what became of it: the conversation with what runs code, its bounds, and the verdict."""
+"""One run, from the request to its result: the exchange with what runs the code, the limits, and the verdict."""

@@ -1,4 +1,4 @@
-"""The bound on the processor time of one run, of all processes of its sandbox together."""
+"""The limit on the processor time of one run, for all processes of its sandbox together."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -10,16 +10,16 @@ from ..policy import Policy
 from ..tasks import open_tasks
 
 _STEP = 0.1
-"""Seconds between two looks, where almost nothing is left."""
+"""Seconds between two checks, if almost no processor time is left."""
 
 
 @asynccontextmanager
 async def cpu_bound(
     sandbox: Sandbox, before: Usage, limits: Policy, timeout: float, stop: Callable[[], bool]
 ) -> AsyncIterator[None]:
-    """Calls `stop` until it is true, once more processor time is used up than the limits allow.
+    """Calls `stop` until it returns true, once the run has used more processor time than the limits allow.
 
-    `before` is what was used at the start. Where the deadline comes first whatever the code does, there is no timer.
+    `before` is the usage at the start. There is no timer if the deadline always comes first.
     """
     if before.cpu is None or timeout * limits.cpus <= limits.cpu_time:
         yield
@@ -33,8 +33,8 @@ async def cpu_bound(
 async def _watch(sandbox: Sandbox, before: Usage, limits: Policy, stop: Callable[[], bool]) -> None:
     while True:
         left = limits.cpu_time - ((await sandbox.usage()).since(before).cpu or 0)
-        # Between a build and its program there is nothing that could be stopped.
+        # Between a build and the start of its program there is nothing to stop.
         if left <= 0 and stop():
             return
-        # No sooner can it be used up by all processors together.
+        # Even all processors together cannot use it up sooner.
         await anyio.sleep(max(left / limits.cpus, _STEP))

@@ -1,4 +1,4 @@
-"""One run, from the request to its end: drained, bounded, interrupted, once for all backends."""
+"""One run, from the request to its end, for all backends: reads its output, applies its limits, interrupts it."""
 
 import codecs
 import signal
@@ -15,19 +15,19 @@ from .protocol import FrameParser, Report, decode_report
 from .requests import RunRequest
 
 _AT_ONCE = 4096
-"""Bytes of a request that a pipe takes at once, since its reader took all that came before."""
+"""Bytes of a request that a pipe takes without waiting, since its reader has read everything before."""
 
 _LINGER = 0.05
-"""Seconds to wait for the streams' end after the process ended: a child of the code can hold them open for ever."""
+"""Seconds to wait for EOF on the streams after the process ended: a child of the code can keep them open forever."""
 
 _SETTLED = 0.1
-"""Seconds beyond the grace for the last signal to have come; a sandbox that is so busy is not used again."""
+"""Seconds after the grace for the last signal to arrive; a sandbox that needs longer is too busy to be used again."""
 
 _DROPPED = 0.002
-"""Seconds to wait after each portion past the limit: to print is cheap, and costs engines and us far more."""
+"""Seconds to wait after each portion past the limit: printing is cheap, but costs engines and the server far more."""
 
 Ending = Literal["answered", "exited", "lost", "timeout", "cpu_limit", "output_limit", "cancelled"]
-"""`answered`: the runner reported. `exited`: its process ended instead. `lost`: the whole sandbox did."""
+"""`answered`: the runner reported. `exited`: its process ended instead. `lost`: the whole sandbox ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +37,11 @@ class Outcome:
     ending: Ending
     report: Report | None
     begun: bool
-    """Whether the runner read the request; where it did not, the code never ran."""
+    """Whether the runner read the request; if not, the code never ran."""
     exit_code: int | None
-    """Of the runner's process, where that ended."""
+    """The exit code of the runner's process, if it ended."""
     alive: bool
-    """Whether the runner is ready for another request: it answered, be it to an interrupt."""
+    """Whether the runner is ready for another request: it answered, even if only after an interrupt."""
     stdout: bytes
     stderr: bytes
     dropped: int
@@ -50,7 +50,7 @@ class Outcome:
 
 
 class Run:
-    """One request to a runner under way. `stop` ends it from outside."""
+    """One request to a runner, in progress. `stop` ends it from outside."""
 
     def __init__(
         self,
@@ -82,10 +82,10 @@ class Run:
         self._scope.cancel()
 
     async def finish(self) -> Outcome:
-        """Drives the run to its end, at most its timeout and the grace.
+        """Drives the run to its end; this takes at most its timeout and the grace.
 
-        Cancelled from outside, it first stops the code in the same way. An exception of the output callback stops the
-        run and is raised.
+        If it is cancelled from outside, it first stops the code in the same way. An exception of the output callback
+        stops the run and is raised.
         """
         start = anyio.current_time()
         self._scope.deadline = start + self._timeout
@@ -104,7 +104,7 @@ class Run:
 
     @property
     def answered(self) -> bool:
-        """Whether the runner said that it is done, so that it can be asked again."""
+        """Whether the runner reported that it is done, so that it can take another request."""
         return self._settled and all(stream.parser.done for stream in self._streams)
 
     @property
@@ -118,8 +118,8 @@ class Run:
 
     async def _interrupt(self) -> None:
         deadline = anyio.current_time() + self._grace
-        # Twice: the first is not heard by a runner that has yet to read its request, or to start a child. The second
-        # comes half way: it breaks off what code does to clean up, and the answer to it has as long as that had.
+        # Twice: a runner that has not read its request yet, or not started a child yet, misses the first. The second
+        # comes after half of the grace: it breaks off the cleanup of the code, and the answer has the other half.
         for until in (deadline - self._grace / 2, deadline):
             with anyio.CancelScope(shield=True, deadline=until):
                 try:
@@ -130,17 +130,17 @@ class Run:
             if self._ended is not None:
                 break
         if self._ended == "answered":
-            # It may have ended by itself while the interrupt was on its way.
+            # The run may have ended by itself while the interrupt was on its way.
             self._settled = False
             with anyio.CancelScope(shield=True, deadline=deadline + _SETTLED):
                 await self._process.settle()
                 self._settled = True
 
     async def _converse(self) -> None:
-        """Goes on with the exchange; cancelled, it can be called again and nothing is lost."""
+        """Continues the exchange; if it is cancelled, it can be called again and nothing is lost."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._await_exit, tasks.cancel_scope)
-            # Each task costs every run a little: what can go on in this one needs none of its own.
+            # Each task costs every run some time, so whatever can run in this task does not get its own.
             stdout, stderr = self._streams
             tasks.start_soon(self._read, stderr)
             if len(self._unsent) <= _AT_ONCE:
@@ -176,7 +176,7 @@ class Run:
                 for stream in self._streams:
                     await stream.drained.wait()
         self._ended = self._ended or ended
-        # What ends by itself is not cancelled, which would cost it some turns of the loop.
+        # Tasks that end by themselves are not cancelled: that would cost some turns of the event loop.
         if self._unsent or not self._drained:
             scope.cancel()
 
@@ -184,7 +184,7 @@ class Run:
         while not stream.parser.done:
             try:
                 data = await stream.source.receive()
-            except (anyio.EndOfStream, anyio.ClosedResourceError):  # closed with its sandbox, at the end of a session
+            except (anyio.EndOfStream, anyio.ClosedResourceError):  # closed with the sandbox when a session ends
                 await self._keep(stream, stream.parser.flush(), final=True)
                 break
             await self._keep(stream, stream.parser.feed(data), final=False)
@@ -231,7 +231,7 @@ class _Stream:
         self.source = source
         self.parser = FrameParser(nonce)
         self.drained = anyio.Event()
-        """Set at its end, or at the runner's word that no more follows."""
+        """Set at EOF, or when the runner reports that no more output follows."""
         self.kept = bytearray()
         self.dropped = 0
         self.decoder = codecs.getincrementaldecoder("utf-8")("replace")

@@ -1,4 +1,4 @@
-"""What runs code of one language in one sandbox."""
+"""The interface of everything that runs code of one language in one sandbox."""
 
 from typing import Protocol
 
@@ -13,50 +13,50 @@ from .requests import RunRequest
 
 
 class Interpreter(Protocol):
-    """A live runner, a `Kernel`, or builds of programs, a `Program`."""
+    """Runs code, either in a live runner (`Kernel`) or as programs that it builds (`Program`)."""
 
     alive: bool
     """Whether it can take another request."""
     keeps_state: bool
-    """Whether a run finds what an earlier one left in it, such as variables."""
+    """Whether a run finds the state that an earlier run left, such as variables."""
 
     @property
     def running(self) -> bool:
-        """Whether it has not ended, which code can bring about at any time."""
+        """Whether it has not ended; code can end it at any time."""
 
     async def run(self, request: RunRequest, cell: int) -> Outcome:
-        """Runs code to its end, as the session's run of that number; one at a time.
+        """Runs code to its end, one run at a time; `cell` is the number of the run in its session.
 
-        When this is cancelled, or raises, `alive` still says whether the code answered the interrupt.
+        If this is cancelled, or raises, `alive` still shows whether the code answered the interrupt.
         """
 
     async def check(self, timeout: float) -> None:
-        """Returns once it could run code; raises `StartFailed` or `SandboxLost` if not within so many seconds."""
+        """Returns once it can run code; raises `StartFailed` or `SandboxLost` if it cannot within `timeout` seconds."""
 
     def use_libraries(self, installed: tuple[Library, ...]) -> None:
         """Takes note of the libraries that the session has now."""
 
     def stop(self, reason: Ending = "cancelled") -> bool:
-        """Stops what runs now; false when nothing does."""
+        """Stops the current run; returns false if there is none."""
 
     async def close(self) -> None:
-        """Ends it."""
+        """Ends the interpreter."""
 
 
 async def start_interpreter(sandbox: Sandbox, places: Places) -> Interpreter:
-    """The interpreter of a language in a sandbox; it need not be up yet when it is first asked for something.
+    """Starts the interpreter of a language in a sandbox; it takes requests even before it is up.
 
-    Raises `StartFailed` when the sandbox lacks a program that the language needs.
+    Raises `StartFailed` if a program that the language needs is missing in the sandbox.
     """
     handler = places.language.handler
-    if lacking := await sandbox.lacking(handler.requires.commands, places.env(sandbox.path)):
+    if missing := await sandbox.lacking(handler.requires.commands, places.env(sandbox.path)):
         step = handler.requires.install or "install it"
         if sandbox.image:
-            step = f"use a session of its own for {handler.name}, or make its image: llm-sandbox-mcp images build"
+            step = f"use a separate session for {handler.name}, or build its image: llm-sandbox-mcp images build"
             if handler.environment is not None:
-                step += ", or say where it is: containers.environment, or kubernetes.environment, in the profile"
-        raise StartFailed(f"{handler.name} needs {', '.join(lacking)}, which {sandbox.origin} does not have", step)
+                step += ", or set its folder in the profile: containers.environment or kubernetes.environment"
+        raise StartFailed(f"{handler.name} needs {', '.join(missing)}, which {sandbox.origin} does not have", step)
     if handler.build is not None:
         return Program(sandbox, places, handler.build)
-    assert handler.runner is not None  # the handler's model has one of the two
+    assert handler.runner is not None  # the handler's model requires one of the two
     return await Kernel.start(sandbox, places, handler.runner)

@@ -1,4 +1,4 @@
-"""The conversation with one runner: the live interpreter of one language in one sandbox."""
+"""The exchange with one runner: the live interpreter of one language in one sandbox."""
 
 import contextlib
 
@@ -11,12 +11,12 @@ from .execution import Ending, Outcome, Run
 from .protocol import encode_request, new_nonce
 from .requests import RunRequest
 
-_SAID = 1 << 16
-"""Bytes that a runner may print before and while it answers an empty program."""
+_CHECK_OUTPUT = 1 << 16
+"""Bytes that a runner may print until it has answered an empty program."""
 
 
 class Kernel:
-    """A live runner, and what it is doing now."""
+    """A live runner, and its current run."""
 
     keeps_state = True
 
@@ -28,13 +28,13 @@ class Kernel:
 
     @classmethod
     async def start(cls, sandbox: Sandbox, places: Places, runner: Runner) -> "Kernel":
-        """Starts the runner; it need not be up yet when its first request is sent."""
+        """Starts the runner; its first request can be sent even before it is up."""
         return cls(await sandbox.spawn(places.argv(runner.argv), places.env(sandbox.path)))
 
     async def run(self, request: RunRequest, cell: int) -> Outcome:
         """Runs code to its end; one run at a time.
 
-        When this is cancelled, or raises, `alive` still says whether the runner answered the interrupt.
+        If this is cancelled, or raises, `alive` still shows whether the runner answered the interrupt.
         """
         nonce = new_nonce()
         line = encode_request(nonce, cell, request.variables, request.code, tell=request.tell, last=request.last)
@@ -46,31 +46,31 @@ class Kernel:
             self.alive = run.answered
 
     async def check(self, timeout: float) -> None:
-        """Returns once the runner has answered an empty program; raises `StartFailed` when it does not in time."""
-        # Without grace: one that does not answer in time is not kept.
-        outcome = await self.run(RunRequest("", timeout=timeout, output=_SAID, grace=0), cell=0)
+        """Returns once the runner has answered an empty program; raises `StartFailed` if it does not in time."""
+        # Without grace: a runner that does not answer in time is not kept.
+        outcome = await self.run(RunRequest("", timeout=timeout, output=_CHECK_OUTPUT, grace=0), cell=0)
         if outcome.ending != "answered":
-            said = outcome.stderr.decode(errors="replace").strip().splitlines()
+            lines = outcome.stderr.decode(errors="replace").strip().splitlines()
             raise StartFailed(
-                f"the runner does not answer ({outcome.ending}): {said[-1] if said else 'it said nothing'}"
+                f"the runner does not answer ({outcome.ending}): {lines[-1] if lines else 'it printed nothing'}"
             )
 
     @property
     def running(self) -> bool:
-        """Whether its process has not ended, which code can bring about at any time."""
+        """Whether its process has not ended; code can end it at any time."""
         return self._process.running
 
     def use_libraries(self, installed: tuple[Library, ...]) -> None:
-        """Nothing to note: a live interpreter finds them where they are."""
+        """Does nothing: a live interpreter finds new libraries by itself."""
 
     def stop(self, reason: Ending = "cancelled") -> bool:
-        """Stops what runs now; false when nothing does."""
+        """Stops the current run; returns false if there is none."""
         if self._run is None:
             return False
         self._run.stop(reason)
         return True
 
     async def close(self) -> None:
-        """Ends the runner; a sandbox that is gone has ended it already."""
+        """Ends the runner; if the sandbox is gone, the runner has ended already."""
         with contextlib.suppress(SandboxLost):
             await self._process.aclose()

@@ -1,4 +1,4 @@
-"""A compiled language in one sandbox: code is built once, kept, and run as a program of its own."""
+"""A compiled language in one sandbox: code is built once, kept, and run as a separate program."""
 
 import contextlib
 import hashlib
@@ -18,11 +18,11 @@ from .protocol import Report, new_nonce
 from .requests import RunRequest
 
 _FILES = 200
-"""Changed files that are named, as runners do."""
+"""Changed files that are listed at most, the same number as in the reports of runners."""
 _PROGRAMS = 32
-"""Built programs that are kept, for they fill the disk; the least recently run one makes room."""
+"""Built programs that are kept at most, as they fill the disk; a new one replaces the least recently run one."""
 _KILL = 10.0
-"""Seconds for the end of a process that was killed."""
+"""Seconds to wait until a killed process has ended."""
 
 
 class Program:
@@ -37,25 +37,25 @@ class Program:
         self._env = places.env(sandbox.path)
         self._folder = places.build_folder
         self._built: dict[bytes, int] = {}
-        """The number of its folder for each program, by what its code comes to; the last run one is last."""
+        """The folder number of each built program, by the hash of its code; the most recently run program is last."""
         self._libraries: tuple[Library, ...] = ()
         self._run: Run | None = None
         self.alive = True
-        """Whether what ran last has ended, so that the next may start."""
+        """Whether the last process has ended, so that the next can start."""
 
     async def run(self, request: RunRequest, cell: int) -> Outcome:
-        """Builds the code unless this very code is built already, then runs it; the deadline is that of both together.
+        """Builds the code, unless exactly this code is built already, and runs it; one deadline applies to both.
 
-        Where the build fails, the outcome is the compiler's: its exit code and its messages. There is nothing that
-        `cell` could count, variables could be put into or be told of; each run is a program's last.
+        If the build fails, the outcome is that of the compiler: its exit code and its messages. `cell`, and
+        `variables`, `tell` and `last` of the request, have no effect: no state is kept between programs.
         """
         start = anyio.current_time()
         source = request.code.encode()
         key = hashlib.sha256(source).digest()
         before = await self._sandbox.list_files()
-        outcome = await self._again(key, request)
+        outcome = await self._run_built(key, request)
         if outcome is None:
-            number = self._room()
+            number = self._free_number()
             compiled = await self._step(self._compile, number, source, replace(request, on_output=None))
             if compiled.ending != "exited" or compiled.exit_code != 0:
                 return _answered(compiled, [], 0)
@@ -75,13 +75,13 @@ class Program:
         raise StartFailed(f"the sandbox started no program within {timeout:g} s")
 
     def use_libraries(self, installed: tuple[Library, ...]) -> None:
-        """Takes note of what is installed now; what was built with something else is built again."""
+        """Takes note of the installed libraries; if they changed, programs are built again."""
         if installed != self._libraries:
             self._built.clear()
         self._libraries = installed
 
     def stop(self, reason: Ending = "cancelled") -> bool:
-        """Stops what is built or runs now; false when nothing does."""
+        """Stops the current build or program; returns false if there is none."""
         if self._run is None:
             return False
         self._run.stop(reason)
@@ -89,14 +89,14 @@ class Program:
 
     @property
     def running(self) -> bool:
-        """Nothing of it lives between runs, so nothing of it can end there."""
+        """Always true: no process lives between runs, so none can end there."""
         return True
 
     async def close(self) -> None:
-        """Nothing of it lives between runs."""
+        """Does nothing: no process lives between runs."""
 
-    async def _again(self, key: bytes, request: RunRequest) -> Outcome | None:
-        """Runs what is built; nothing when it is not, or not any more: an earlier program may have removed it."""
+    async def _run_built(self, key: bytes, request: RunRequest) -> Outcome | None:
+        """Runs the program if it is built; None if it is not, or no longer: an earlier program may have removed it."""
         number = self._built.pop(key, None)
         if number is None:
             return None
@@ -107,8 +107,8 @@ class Program:
         self._built[key] = number
         return outcome
 
-    def _room(self) -> int:
-        """The number of a folder for another program."""
+    def _free_number(self) -> int:
+        """A folder number for another program."""
         if len(self._built) < _PROGRAMS:
             return next(number for number in range(_PROGRAMS) if number not in self._built.values())
         return self._built.pop(next(iter(self._built)))
@@ -117,7 +117,7 @@ class Program:
         folder = self._folder(number)
         words = [word.replace("{build}", folder) for word in words]
         process: Process = await self._sandbox.spawn(words, self._env, fed=True)
-        # Nobody knows this nonce: all that is printed is output, and the end of the process ends the run.
+        # The program does not know this nonce: all that it prints is output, and the run ends with its process.
         self._run = run = Run(process, stdin, new_nonce(), request, close_stdin=True)
         ended = False
         try:
@@ -133,7 +133,7 @@ class Program:
 
 
 async def _killed(process: Process) -> bool:
-    """Ends a program that ignored the interrupt: nothing is lost but itself, so the sandbox need not go for it."""
+    """Kills a program that ignored the interrupt, and returns whether it ended; the sandbox can be kept."""
     with anyio.move_on_after(_KILL, shield=True), contextlib.suppress(SandboxLost):
         await process.kill()
         await process.wait()
@@ -142,7 +142,7 @@ async def _killed(process: Process) -> bool:
 
 
 def _answered(outcome: Outcome, files: list[str], omitted: int) -> Outcome:
-    """The outcome of a program that ended, in the words of a runner that answered."""
+    """The outcome of a program that ended, in the form of a runner's answer."""
     if outcome.exit_code is None:
         return outcome
     report = Report(

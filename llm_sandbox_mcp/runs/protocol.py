@@ -1,4 +1,4 @@
-"""What crosses the control channel between server and runner, without any I/O. `handlers/README.md` defines it."""
+"""The protocol between the server and a runner, without any I/O. `handlers/README.md` defines it."""
 
 import json
 import re
@@ -11,24 +11,24 @@ _FRAME = b"\x1e"
 _HEADER_MAX = 8
 _HEADER = re.compile(rb"([+.])(\d{1,4})\n")
 _REPORT_MAX = 1 << 20
-"""Bytes of one report; a longer one is forged, since runners keep within limits of their own."""
+"""Bytes of one report; a longer one is forged, since runners have their own, lower limits."""
 _FRAMES_MAX = 2 * _REPORT_MAX
-"""Bytes of all frames of one stream. Finding frames takes far longer than taking output, which is limited."""
+"""Bytes of all frames of one stream. Parsing frames takes far longer than reading output, which is limited too."""
 _FRAME_MIN = 1 << 10
-"""Bytes that a frame, or what only begins as one, counts for at least: runners fill all but a few of theirs."""
+"""Bytes that each frame, or false start of one, counts for at least: runners fill nearly all of their frames."""
 
 MAX_FILES = 200
-"""Files named in one report."""
+"""Files listed in one report at most."""
 MAX_FIGURES = 100
-"""Figures named in one report."""
+"""Figures listed in one report at most."""
 _MOST = 10_000
-"""Entries of anything in a report."""
+"""Entries of each list and object in a report at most."""
 _DEEPEST = 100
-"""Lists and objects in each other that a value may have: what writes JSON has a bound of its own, and so do readers."""
+"""Levels of nested lists and objects in a value at most: JSON writers and readers have their own limits."""
 
 
 class ToldError(BaseModel):
-    """An error of the code, as the runner tells it."""
+    """An error of the code, as the runner reports it."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -38,18 +38,18 @@ class ToldError(BaseModel):
 
 
 class ToldNames(BaseModel):
-    """What a runner that was asked to tell says of a run, beside its report."""
+    """The values and the error of a run, which the report contains if the request has `tell`."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     values: Mapping[str, str] = {}
-    """What names stand for, each as JSON text; `decode_values` reads them."""
+    """The values of names, each as JSON text; `decode_values` reads them."""
     left_out: tuple[str, ...] = ()
     error: ToldError | None = None
 
 
 class Report(BaseModel):
-    """What a runner says of a run. Code in the same process can forge it, so it decides nothing outside the sandbox."""
+    """The report of a runner on a run. Code in its process can forge it, so it decides nothing outside the sandbox."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -73,7 +73,7 @@ def encode_request(
 ) -> bytes:
     """One request as a line of UTF-8.
 
-    `tell` asks what the names that the code binds stand for, `last` for what an interpreter does at its end.
+    `tell` asks for the values of the names that the code binds, `last` for what an interpreter does when it exits.
     """
     request = {"nonce": nonce, "cell": cell, "variables": dict(variables), "code": code}
     if tell:
@@ -84,7 +84,7 @@ def encode_request(
 
 
 def decode_report(payload: bytes) -> Report | None:
-    """The report, or nothing where the payload is not one."""
+    """The report; None if the payload is not a report."""
     try:
         found = json.loads(payload)
         if b"\\ud" in payload.lower():
@@ -95,7 +95,7 @@ def decode_report(payload: bytes) -> Report | None:
 
 
 def _without_surrogates(found: object) -> object:
-    """The same with '?' for lone surrogates, which JSON can name and nobody can send on."""
+    """The same with '?' for lone surrogates: JSON can contain them as escapes, but they cannot be encoded."""
     match found:
         case str():
             return found.encode("utf-8", "replace").decode()
@@ -107,15 +107,15 @@ def _without_surrogates(found: object) -> object:
 
 
 def _is_modest(found: object) -> bool:
-    """Whether what is in a report is few enough to be looked at one by one; forged ones can hold half a million."""
+    """Whether a report has few enough entries to check them one by one; a forged one can have half a million."""
     told = found.get("told") if isinstance(found, dict) else None
-    looked_at = [found, *(found.values() if isinstance(found, dict) else ())]
-    looked_at += told.values() if isinstance(told, dict) else ()
-    return all(len(one) <= _MOST for one in looked_at if isinstance(one, (dict, list)))
+    collections = [found, *(found.values() if isinstance(found, dict) else ())]
+    collections += told.values() if isinstance(told, dict) else ()
+    return all(len(one) <= _MOST for one in collections if isinstance(one, (dict, list)))
 
 
 def decode_values(texts: Mapping[str, str]) -> dict[str, object]:
-    """What names stand for; without what is no JSON that can be sent on, as it is in a forged report, or too deep."""
+    """The values of names, without those that are not valid JSON (as in a forged report) or are nested too deeply."""
     values: dict[str, object] = {}
     for name, text in texts.items():
         try:
@@ -129,17 +129,17 @@ def decode_values(texts: Mapping[str, str]) -> dict[str, object]:
 
 
 def _is_flat(value: object, levels: int) -> bool:
-    """Whether there are at most so many lists and objects in each other."""
+    """Whether lists and objects are nested at most `levels` deep."""
     inner = value if isinstance(value, list) else value.values() if isinstance(value, dict) else ()
     return levels > 0 and all(_is_flat(one, levels - 1) for one in inner if isinstance(one, (list, dict)))
 
 
 class FrameParser:
-    """Splits one stream of a runner into what the code printed and the frames of one run.
+    """Splits one stream of a runner into the output of the code and the frames of one run.
 
-    Bytes go in by `feed` in any portions and come out as the code's own output; `payload` is complete once `done`.
-    Anything that is not exactly a frame of this run's nonce is output, and so is all that follows more frames than any
-    runner sends: code that knows the nonce can print nothing else.
+    `feed` takes bytes in any portions and returns the output of the code; `payload` is complete once `done` is true.
+    Anything that is not exactly a frame with this run's nonce is output. So is all that follows more frames than any
+    runner sends: code that knows the nonce can print nothing but frames.
     """
 
     def __init__(self, nonce: str) -> None:
@@ -150,7 +150,7 @@ class FrameParser:
         self._framed = 0
         self.payload = bytearray()
         self.begun = False
-        """Whether the runner has read the request: it says so by its first frame."""
+        """Whether the runner has read the request: its first frame shows that."""
         self.done = False
 
     def feed(self, data: bytes) -> bytes:
@@ -158,7 +158,7 @@ class FrameParser:
         output = bytearray()
         data = self._held + data
         self._held = b""
-        # A place in the data, and no copy of the rest after each frame: code can print nothing but empty frames.
+        # An offset into the data, not a copy of the rest after each frame: code can print nothing but empty frames.
         at = 0
         while at < len(data) and not self.done and self._framed <= _FRAMES_MAX:
             if self._need:
@@ -191,7 +191,7 @@ class FrameParser:
         return bytes(output)
 
     def flush(self) -> bytes:
-        """What was held back as a possible frame, once the stream has ended: it was output after all."""
+        """The bytes held back as a possible frame; call it at EOF, when it is clear that they are output."""
         held, self._held = self._held, b""
         return held
 
@@ -205,7 +205,7 @@ class FrameParser:
 
 
 def _tail(data: bytes, at: int, marker: bytes) -> int:
-    """Where in the data from a place on a marker could begin that has not come whole; its end where none does."""
+    """Where an incomplete marker could begin in the data from `at` on; the end of the data if nowhere."""
     first = max(at, len(data) - len(marker) + 1)
     start = data.rfind(_FRAME, first)
     while start >= 0:

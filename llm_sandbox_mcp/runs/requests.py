@@ -1,4 +1,4 @@
-"""What callers send, checked before anything starts, and made such that it can be sent on."""
+"""Checks what callers send before anything starts, and makes sure that it can be encoded."""
 
 import json
 from collections.abc import Mapping
@@ -16,27 +16,27 @@ _VARIABLES_MAX = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """One run, as the interpreter of its language is asked for it."""
+    """The request for one run, as the interpreter of its language gets it."""
 
     code: str
     timeout: float
-    """Seconds for all of it."""
+    """Seconds for the whole run."""
     output: int
-    """Bytes that it may print on both streams together; at more it is stopped."""
+    """Bytes that the code may print on both streams together; if it prints more, it is stopped."""
     grace: float
-    """Seconds for it to answer an interrupt."""
+    """Seconds that the code has to answer an interrupt."""
     variables: Mapping[str, object] = field(default_factory=dict)
-    """Bound before it begins, in languages that take some."""
+    """Set before the code runs, in languages that take variables."""
     on_output: OnOutput | None = None
-    """Called with what is printed, as it comes."""
+    """Called with the output as it appears."""
     tell: bool = False
-    """Whether the report says what the names stand for that it bound."""
+    """Whether the report contains the values of the names that the code bound."""
     last: bool = False
-    """Whether it has all that an interpreter does at its end, after which nothing can be run."""
+    """Whether the run includes what an interpreter does when it exits; nothing can run in it afterwards."""
 
 
 def checked_code(code: str, limit: int) -> tuple[str, list[Note]]:
-    """Code as it can be sent, with a note where characters had to be replaced."""
+    """The code in a form that can be encoded, with a note if characters had to be replaced."""
     size = len(code.encode(errors="surrogatepass"))
     if not code.strip():
         raise InvalidArgument("code is empty; give the source to run")
@@ -56,7 +56,7 @@ def checked_code(code: str, limit: int) -> tuple[str, list[Note]]:
 
 
 def checked_variables(variables: Mapping[str, object], language: Language) -> Mapping[str, object]:
-    """Variables as they can be sent: plain names, JSON values, valid Unicode."""
+    """The variables in a form that can be encoded: plain names, JSON values, valid Unicode."""
     if not variables:
         return {}
     if language.handler.build is not None:
@@ -69,7 +69,7 @@ def checked_variables(variables: Mapping[str, object], language: Language) -> Ma
     try:
         text = json.dumps(dict(variables), ensure_ascii=False, allow_nan=False).encode(errors="replace")
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidArgument(f"variables must be JSON values: {error}; send null or text for it") from error
+        raise InvalidArgument(f"variables must be JSON values: {error}; send null or a string instead") from error
     if len(text) > _VARIABLES_MAX:
         raise InvalidArgument(
             f"variables have {len(text)} bytes; the limit is {_VARIABLES_MAX} ({format_size(_VARIABLES_MAX)})",

@@ -1,4 +1,4 @@
-"""What a run comes to: its status, exit code and notes, decided by what was seen from outside the sandbox."""
+"""The result of a run: its status, exit code and notes, decided by what is visible from outside the sandbox."""
 
 import signal
 from collections.abc import Mapping
@@ -14,28 +14,28 @@ from .protocol import decode_values
 _INTERRUPTED = 128 + signal.SIGINT
 _KILLED = 128 + signal.SIGKILL
 _STOPPED = ("timeout", "cpu_limit", "output_limit", "cancelled")
-"""Endings that the server brought about."""
+"""Endings that the server caused."""
 _STEPS: Mapping[Status, str] = {
     "out_of_memory": "use less data at once",
     "disk_limit": "delete files or write less",
     "inode_limit": "delete some or make fewer",
-    "process_limit": "starting more was refused: start fewer, or end some first",
+    "process_limit": "start fewer, or end some first",
 }
-"""What helps where code has reached a limit that `limits_hit` sees."""
+"""The next step for each limit that `limits_hit` finds."""
 
 
 def succeeded(outcome: Outcome) -> bool:
-    """Whether the runner said that the code came to its end."""
+    """Whether the runner reported that the code ran to its end without an error."""
     return outcome.ending == "answered" and outcome.report is not None and outcome.report.status == "ok"
 
 
 def overcrowded(fullness: Fullness, policy: Policy) -> bool:
-    """Whether there are more files than there may be, where no file system sees to that: the sandbox has to go."""
+    """Whether there are more files than allowed, if no file system enforces it; the sandbox must be dropped then."""
     return fullness.entries > policy.files
 
 
 def limits_hit(usage: Usage, fullness: Fullness, policy: Policy) -> dict[Status, str]:
-    """The cause for each limit that was reached, as far as counters and folders tell, whatever ran into it."""
+    """A message for each limit that was reached, by any process, as far as counters and folders show it."""
     lines: dict[Status, str] = {}
     if usage.oom_kills:
         lines["out_of_memory"] = f"the memory limit of {format_size(policy.memory)} was reached"
@@ -44,7 +44,8 @@ def limits_hit(usage: Usage, fullness: Fullness, policy: Policy) -> dict[Status,
     if fullness.entries >= policy.files:
         lines["inode_limit"] = f"the limit of {policy.files} files and folders was reached"
     if usage.pids_refused:
-        lines["process_limit"] = f"the limit of {policy.pids} processes and threads was reached"
+        cause = f"the limit of {policy.pids} processes and threads was reached, so starting more was refused"
+        lines["process_limit"] = cause
     return lines
 
 
@@ -63,7 +64,7 @@ def status_of(outcome: Outcome, usage: Usage, fullness: Fullness, policy: Policy
 
 
 def _limit_hit(outcome: Outcome, usage: Usage, fullness: Fullness, policy: Policy) -> Status:
-    """The limit that code which failed had reached."""
+    """The limit that failed code had reached; `error` if there is none."""
     hit = limits_hit(usage, fullness, policy)
     if "disk_limit" in hit:
         return "disk_limit"
@@ -77,7 +78,7 @@ def _limit_hit(outcome: Outcome, usage: Usage, fullness: Fullness, policy: Polic
 
 
 def told_of(outcome: Outcome) -> Told | None:
-    """What the runner told of names and of an error, where it was asked to."""
+    """The values of names and the error that the runner reported, if it was asked to."""
     told = outcome.report.told if outcome.report is not None else None
     if told is None:
         return None
@@ -88,13 +89,13 @@ def told_of(outcome: Outcome) -> Told | None:
 
 
 def exit_code_of(outcome: Outcome) -> int:
-    """The exit code of a run: what the code asked for, or 128 and the number of the signal that ended it."""
+    """The exit code of a run: the code's own, or 128 plus the number of the signal that ended it."""
     if outcome.ending in _STOPPED:
         return _INTERRUPTED if outcome.alive else _KILLED
     if outcome.report is not None:
         return outcome.report.exit_code
     if outcome.ending == "answered":
-        return 1  # by a report that cannot be read
+        return 1  # with a report that cannot be read
     return _KILLED if outcome.exit_code is None else outcome.exit_code
 
 
@@ -109,7 +110,7 @@ def notes_of(
             cause = f"stopped after {format_duration(timeout)}"
             notes.append(Note(status, cause, Step.MORE_TIME, seconds=timeout))
         case "cpu_limit":
-            cause = f"stopped after {format_duration(policy.cpu_time)} of processor time, of all processes together"
+            cause = f"stopped after {format_duration(policy.cpu_time)} of processor time, counted over all processes"
             notes.append(Note(status, cause, "do less per call", seconds=policy.cpu_time))
         case "output_limit":
             cause = f"stopped after printing {format_size(policy.output)}"
@@ -120,17 +121,18 @@ def notes_of(
     if usage.oom_kills and status != "out_of_memory":
         most = format_size(policy.memory)
         hit["out_of_memory"] = f"processes of the code killed at the memory limit of {most}: {usage.oom_kills}"
-    # First the one that decided, then those that were reached besides.
+    # First the limit that decided the status, then the others that were reached.
     notes += [Note(one, hit[one], _STEPS[one]) for one in sorted(hit, key=lambda one: one != status)]
     if overcrowded(fullness, policy):
-        notes.append(Note("lost", "there were more files and folders than may be; variables and files are lost"))
+        notes.append(Note("lost", "there were more files and folders than allowed; variables and files are lost"))
     elif status == "out_of_memory" and not outcome.alive:
         notes.append(Note("lost", "variables and files are lost"))
     elif outcome.ending == "exited":
         ended = f"the interpreter ended with {_ending(outcome.exit_code)}"
         notes.append(Note("ended", f"{ended}; variables are lost, files are kept", exit_code=outcome.exit_code))
     elif outcome.ending == "answered" and outcome.report is None:
-        notes.append(Note("unreadable", "the runner's report was not readable; its status and result are unknown"))
+        cause = "the runner's report was not readable; the status and result of the code are unknown"
+        notes.append(Note("unreadable", cause))
     elif outcome.ending == "lost":
         notes.append(Note("lost", "the sandbox ended while the code ran; variables and files are lost"))
     elif not outcome.alive:
@@ -140,7 +142,7 @@ def notes_of(
 
 
 def excerpt(data: bytes, limit: int) -> Output:
-    """The text of one stream: head and tail, as much as may be shown, and how much between them was left out.
+    """The text of one stream: its head and tail, `limit` bytes together, and how much between them was left out.
 
     Bytes that are not UTF-8, and NUL, become U+FFFD.
     """
@@ -155,7 +157,7 @@ def excerpt(data: bytes, limit: int) -> Output:
 
 
 def _whole_end(data: bytes) -> bytes:
-    """Without the character that the cut at the end split."""
+    """The data without a character that the cut at its end split."""
     for back in range(1, min(4, len(data)) + 1):
         byte = data[-back]
         if byte < 0x80:
@@ -167,7 +169,7 @@ def _whole_end(data: bytes) -> bytes:
 
 
 def _whole_start(data: bytes) -> bytes:
-    """Without the rest of the character that the cut at the start split."""
+    """The data without the rest of a character that the cut at its start split."""
     start = 0
     while start < min(3, len(data)) and data[start] & 0xC0 == 0x80:
         start += 1

@@ -19,15 +19,15 @@ from .resources import Resources
 from .tools import UNFORESEEN, Tools
 
 _INSTRUCTIONS = """\
-Runs code in isolated sandboxes. execute_code returns a session_id: pass it to go on with the variables and files of \
-that session, and to the other tools. {network}; install_libraries fetches libraries into a session. Save \
-files and figures in the working directory: they come back as artifacts, and images can be seen at once."""
+Runs code in isolated sandboxes. execute_code returns a session_id: pass it again to keep the variables and files of \
+that session, and to the other tools. {network}; install_libraries installs libraries into a session. Save \
+files and figures in the working directory: they are returned as artifacts, and images are shown."""
 
 _log = logging.getLogger(__name__)
 
 
 class SandboxServer(Server[Audience]):
-    """The low-level server, which says in both protocols that its resources change and its tools do not."""
+    """The low-level server; in both protocols it announces that its resources can change and its tools cannot."""
 
     def create_initialization_options(
         self,
@@ -49,7 +49,7 @@ class SandboxServer(Server[Audience]):
         found = super().get_capabilities(
             notification_options, experimental_capabilities, extensions, protocol_version=protocol_version
         )
-        # For the 2026 protocol the package says of all lists that they change as soon as one does. Tools never do.
+        # For the 2026 protocol, the package announces that all lists can change if one can. Tools never change.
         return found.model_copy(update={"tools": ToolsCapability(list_changed=False)})
 
 
@@ -59,11 +59,11 @@ def _network(service: Service) -> str:
         return "Code has no network"
     if network.mode == "open":
         return "Code has a network"
-    return "Code reaches only the hosts that sandbox://profile names, through the proxy in HTTPS_PROXY"
+    return "Code can reach only the hosts in sandbox://profile, through the proxy in HTTPS_PROXY"
 
 
 def build_server(service: Service, *, host_files: bool) -> SandboxServer:
-    """The server over an open service. `host_files`: the one client is this machine's user, on stdio."""
+    """The server over an open service. `host_files`: the only client is the user of this machine, on stdio."""
     tools = Tools(service, host_files=host_files)
     resources = Resources(service, host_files=host_files)
     audiences: set[Audience] = set()

@@ -1,4 +1,4 @@
-"""Who may call over HTTP: the names that requests may be for, and the token that they have to bear."""
+"""Access over HTTP: the host names that requests may be for, and the token that they must carry."""
 
 import re
 import secrets
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 _LOCAL_NAMES = ("127.0.0.1", "localhost", "[::1]")
 _SHORTEST = 16
 """Characters of a token."""
-_MAKE = "make one, as with `openssl rand -hex 32`"
+_MAKE = "create one, for example with `openssl rand -hex 32`"
 
 
 def names_of(hosts: Sequence[str]) -> "TransportSecuritySettings":
-    """Lets in requests for this machine or one of the hosts, at any port, and from their own pages."""
+    """Allows requests for this machine or one of the hosts, at any port, and requests from web pages of these."""
     from mcp.server.transport_security import TransportSecuritySettings
 
     names = [at for name in (*_LOCAL_NAMES, *hosts) for at in (name, f"{name}:*")]
@@ -30,7 +30,7 @@ def names_of(hosts: Sequence[str]) -> "TransportSecuritySettings":
 
 
 async def read_token(file: str) -> str:
-    """The token that a file holds, without the line's end; raises `ProfileError`, in which no token is."""
+    """The token in a file, without the line end. Raises `ProfileError`, whose message never contains the token."""
     try:
         token = (await anyio.Path(file).read_text(encoding="ascii")).strip()
     except OSError as error:
@@ -40,7 +40,7 @@ async def read_token(file: str) -> str:
     if not token:
         raise ProfileError(f"http.token_file: {file} is empty; {_MAKE}")
     if not re.fullmatch(r"[!-~]+", token):  # what a header can carry
-        raise ProfileError(f"http.token_file: {file} must hold one word of ASCII letters, digits and signs; {_MAKE}")
+        raise ProfileError(f"http.token_file: {file} must contain one word of ASCII letters, digits and signs; {_MAKE}")
     if len(token) < _SHORTEST:
         raise ProfileError(
             f"http.token_file: the token in {file} must have at least {_SHORTEST} characters, not {len(token)}; {_MAKE}"
@@ -49,18 +49,18 @@ async def read_token(file: str) -> str:
 
 
 def require_token(application: "Starlette", token: str) -> None:
-    """Has the application answer requests that do not bear the token with 401, whatever they are for."""
+    """Makes the application answer all requests without the token with status 401."""
     from mcp.server.auth.middleware.bearer_auth import BearerAuthBackend, RequireAuthMiddleware
     from mcp.server.auth.provider import AccessToken
     from starlette.middleware.authentication import AuthenticationMiddleware
 
     class OneToken:
         async def verify_token(self, token: str) -> "AccessToken | None":
-            # In a time that tells nothing of how much of it is right.
+            # Takes the same time, however much of the token is right.
             right = secrets.compare_digest(token.encode(), expected)
             return AccessToken(token=token, client_id="bearer", scopes=[]) if right else None
 
     expected = token.encode()
-    # The last one added comes first.
+    # The middleware that is added last runs first.
     application.add_middleware(RequireAuthMiddleware, required_scopes=[])
     application.add_middleware(AuthenticationMiddleware, backend=BearerAuthBackend(OneToken()))

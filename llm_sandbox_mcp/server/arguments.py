@@ -1,4 +1,4 @@
-"""Checks what a model sent, and says in one line what is wrong with it and what would be right."""
+"""Checks the arguments that a model sent, and says in one line what is wrong and what would be right."""
 
 import difflib
 import json
@@ -27,15 +27,15 @@ _INSTEAD = {
     "code": "give the source to run",
     "libraries": 'name at least one, such as ["numpy"]',
     "path": "give one such as data/table.csv",
-    "session_id": "execute_code returns one",
+    "session_id": "send one that execute_code returned",
 }
-"""What to send for what must not be empty."""
+"""What to send for each argument that must not be empty."""
 
 
 def parse_arguments(model: type[_Model], tool: str, raw: Mapping[str, Any]) -> _Model:
     """The arguments as the model's type.
 
-    Raises `InvalidArgument`, one line that names the argument, what is allowed and what to do.
+    Raises `InvalidArgument`: one line with the argument, what is allowed, and what to do.
     """
     # Many clients send null for an optional argument that the model left out.
     optional = {name for name, field in model.model_fields.items() if not field.is_required()}
@@ -55,8 +55,8 @@ def _explain(model: type[Arguments], tool: str, detail: ErrorDetails) -> str:
     kind, value, context = detail["type"], detail["input"], detail.get("ctx", {})
     if kind == "extra_forbidden":
         near = difflib.get_close_matches(name, model.model_fields, 1)
-        hint = f"did you mean {near[0]!r}?" if near else f"it takes: {', '.join(model.model_fields) or 'none'}"
-        return f"{tool} has no argument {quoted(name, 40)}; {hint}"
+        hint = f"did you mean {near[0]!r}?" if near else f"available: {', '.join(model.model_fields) or 'none'}"
+        return f"{tool}: unknown argument {quoted(name, 40)}; {hint}"
     if kind == "missing":
         return f"{name}: {tool} needs this argument; send it"
     where = name + "".join(f"[{part}]" for part in rest)
@@ -67,7 +67,7 @@ def _explain(model: type[Arguments], tool: str, detail: ErrorDetails) -> str:
     if kind == "literal_error":
         return f"{where} must be {context['expected']}; got {_shown(value)}"
     if kind == "float_type" and isinstance(value, int) and not isinstance(value, bool):
-        return f"{where} is a number out of all bounds; send a smaller one"
+        return f"{where} is too large; send a smaller number"
     if kind in _EXPECTED:
         return f"{where} must be {_EXPECTED[kind]}; got {_shown(value)}"
     return f"{where}: {detail['msg']}"

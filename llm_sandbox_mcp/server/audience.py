@@ -1,4 +1,4 @@
-"""Who is connected, and who is told when the artifacts of a session change."""
+"""The connected clients, and their notifications when the artifacts of a session change."""
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
@@ -13,24 +13,24 @@ from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, Res
 from .uris import artifact_uri
 
 _PATIENCE = 1.0
-"""Seconds that a client may take to accept a notification before it is dropped; notifications are advisory."""
+"""Seconds that a client has to accept a notification; after that, the notification is dropped, as it is advisory."""
 
 
 @dataclass(slots=True)
 class Peer:
-    """What is known of one connection."""
+    """What is known about one connection."""
 
     sessions: set[str] = field(default_factory=set)
-    """Ids of the sessions it used, with some of those that have ended since."""
+    """Ids of the sessions that it used; some of these sessions may have ended."""
     uris: set[str] = field(default_factory=set)
-    """Resources it subscribed to in the way of the 2025 protocol."""
+    """Resources that it subscribed to with the 2025 protocol."""
 
 
 class Audience:
     """All connections of one transport.
 
-    A connection of the 2025 protocol lasts; one of the 2026 protocol is made for each request, and changes reach that
-    client through the stream that `listen` serves.
+    With the 2025 protocol, a connection lasts. With the 2026 protocol, each request is a connection, and the client
+    learns of changes through the stream that `listen` serves.
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Audience:
         self.listen = ListenHandler(self._bus)
         self._peers: dict[Connection, Peer] = {}
         self._changed: set[tuple[str, str]] = set()
-        """Session and name of each artifact that changed and was not told of yet: once, however often it changed."""
+        """Session and name of each artifact that changed and is not reported yet; once, however often it changed."""
         self._more = anyio.Event()
 
     def peer(self, ctx: ServerRequestContext[Any]) -> Peer:
@@ -51,13 +51,13 @@ class Audience:
         return peer
 
     def tell(self, session_id: str, names: tuple[str, ...]) -> None:
-        """Notes that artifacts changed; never waits."""
+        """Queues the news that artifacts changed; never waits."""
         self._changed.update((session_id, name) for name in names)
         self._more.set()
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
-        """Passes changes on until the block ends."""
+        """Reports changes to the clients until the block ends."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._pass_on)
             yield
@@ -70,7 +70,7 @@ class Audience:
             uris, self._changed = {artifact_uri(*changed) for changed in self._changed}, set()
             for uri in uris:
                 await self._bus.publish(ResourceUpdated(uri))
-            # Resource lists hold no artifacts, as their addresses are secrets; the notice says that there are new ones.
+            # Resource lists contain no artifacts, as their addresses are secrets; this only reports a change.
             await self._bus.publish(ResourcesListChanged())
             async with anyio.create_task_group() as tasks:
                 for connection, peer in self._peers.items():

@@ -1,6 +1,6 @@
-"""What bounds connections of HTTP clients: how many there are at once, and how long one may be silent, or not read.
+"""Limits on connections of HTTP clients: how many at once, and how long a client may send nothing, or read nothing.
 
-Each holds an open file of the server, which its sandboxes need as well.
+Each connection takes an open file of the server, and sandboxes need open files as well.
 """
 
 import asyncio
@@ -13,40 +13,40 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 SILENT = 5.0
 """Seconds that a client may take for its first request."""
 STALLED = 10.0
-"""Seconds that it may send nothing in the middle of a request."""
+"""Seconds that a client may send nothing in the middle of a request."""
 WHOLE = 120.0
-"""Seconds that it may take for all of one; no request has more than 4 MiB."""
+"""Seconds that a client may take to send a whole request."""
 UNREAD = 60.0
-"""Seconds that it may leave an answer unread, or be out of reach while there is one for it."""
+"""Seconds that a client may leave an answer unread, or be unreachable while an answer waits."""
 WAITING = 2048
-"""Connections that may wait to be taken."""
+"""Connections that may wait to be accepted."""
 _AT_ONCE = 8
-"""Connections that are taken in one go; three goes are begun before one of the first can be refused."""
+"""Connections that are accepted in one batch; three batches begin before one of the first can be refused."""
 _MORE = 16
-"""Connections that are still told why they are refused."""
+"""Connections above the limit that still get an answer with the reason; any more are closed at once."""
 
 
 def prepare(listener: socket.socket) -> None:
-    """Sets what holds for each connection that is taken; one that is not read is ended after `UNREAD`."""
-    # An answer is written in parts, of which the kernel would keep the last back until the first has arrived: 40 ms.
+    """Sets the options of each connection that is accepted; one whose client does not read ends after `UNREAD`."""
+    # An answer is written in parts; without this, the kernel holds back the last until the first arrived: 40 ms.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(UNREAD * 1000))
 
 
 def bounded(most: int) -> dict[str, Any]:
-    """Settings for uvicorn by which requests beyond so many connections are answered with status 503."""
+    """Settings for uvicorn: requests on more connections than `most` are answered with status 503."""
     return {"http": _Connection, "limit_concurrency": most, "backlog": _AT_ONCE}
 
 
 class _Connection(H11Protocol):
-    """Ends when no request has come in time, when one breaks off, and at once where there are too many."""
+    """Ends if no request comes in time, if a request stalls, and at once if there are too many connections."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._first_request = self.loop.call_later(SILENT, self._end_if_silent)
         self._rest: asyncio.TimerHandle | None = None
         self._began: float | None = None
-        """When the first part of a request came whose rest is waited for."""
+        """When the first part of a request arrived, while its rest is missing."""
         assert self.limit_concurrency is not None
         if len(self.connections) > self.limit_concurrency + _MORE:
             transport.abort()
@@ -73,7 +73,7 @@ class _Connection(H11Protocol):
         self._rest = self.loop.call_at(min(now + STALLED, self._began + WHOLE), self._end_if_stalled)
 
     def _end_if_stalled(self) -> None:
-        if self.flow.read_paused:  # what has come is more than was taken, so it is not the client who waits
+        if self.flow.read_paused:  # the server has yet to read what arrived, so the client does not stall
             self._began = None
             self._wait_for_the_rest()
         else:

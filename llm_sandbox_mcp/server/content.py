@@ -1,4 +1,4 @@
-"""What a model gets to read and see of a result."""
+"""Turns results into what a model reads and sees."""
 
 from base64 import b64encode
 from collections.abc import Iterable, Sequence
@@ -31,11 +31,11 @@ _LINKS_SHOWN = 20
 _EMBED_LIMIT = 256 * 1024
 
 _SHOWN = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
-"""What models can look at, if it is whole; a link leads to the rest."""
+"""Images that models can view, if they are intact; everything else gets a link."""
 
 
 def success(text: str, answer: Answer, attached: Iterable[ContentBlock] = ()) -> CallToolResult:
-    """A result: the text stands alone, the structured content says the same."""
+    """A result: the text is complete by itself, the structured content says the same."""
     return CallToolResult(
         content=[TextContent(text=valid(text)), *attached],
         structured_content=_valid_all(answer.model_dump(mode="json")),
@@ -43,7 +43,7 @@ def success(text: str, answer: Answer, attached: Iterable[ContentBlock] = ()) ->
 
 
 def failure(text: str) -> CallToolResult:
-    """An error that the caller can act on: one line, whoever said what is in it."""
+    """An error that the caller can act on: always one line, even if code chose parts of it."""
     return CallToolResult(content=[TextContent(text=one_line(text))], is_error=True)
 
 
@@ -97,7 +97,7 @@ def structured(execution: Execution) -> Executed:
 
 
 def describe_run(run: Executed) -> str:
-    """A run in words. What we report comes first, so that nothing the code printed stands before it or cuts it off."""
+    """A run as text. The server's lines come first, so that output of the code cannot precede them or cut them off."""
     lines = []
     if run.status != "ok":
         lines.append(f"status: {run.status} (exit code {run.exit_code})")
@@ -117,9 +117,10 @@ def describe_run(run: Executed) -> str:
 
 
 def describe_installed(installed: Installed) -> str:
-    """What a session has, on a line of its own: names come from files that its code may have written."""
+    """The libraries of a session on one line: their names come from files that its code may have written."""
     names = ", ".join(f"{library.name} {library.version}" for library in installed.libraries)
-    return f"session: {installed.session_id}\ninstalled: {one_line(names) or 'nothing; it was there already'}"
+    shown = one_line(names) or "nothing; the libraries were already available"
+    return f"session: {installed.session_id}\ninstalled: {shown}"
 
 
 def describe_artifacts(artifacts: Sequence[ArtifactItem]) -> list[str]:
@@ -129,7 +130,7 @@ def describe_artifacts(artifacts: Sequence[ArtifactItem]) -> list[str]:
         for artifact in artifacts[:_LINKS_SHOWN]
     ]
     if len(artifacts) > _LINKS_SHOWN:
-        lines.append(f"and {len(artifacts) - _LINKS_SHOWN} more; get_artifacts lists them all")
+        lines.append(f"and {len(artifacts) - _LINKS_SHOWN} more; call get_artifacts to list all")
     return lines
 
 
@@ -140,7 +141,7 @@ def _kind(artifact: ArtifactItem) -> str:
 async def attach(
     service: Service, session_id: str, artifacts: Sequence[Artifact], *, embed: bool = False
 ) -> list[ContentBlock]:
-    """Small images to look at, links to the rest; `embed` puts small files of other kinds in whole."""
+    """Small images to view, links to the rest; with `embed`, other small files are included as a whole."""
     blocks: list[ContentBlock] = []
     images = links = 0
     for artifact in artifacts:
@@ -162,9 +163,9 @@ async def attach(
 async def _image(service: Service, session_id: str, artifact: Artifact) -> ImageContent | None:
     try:
         artifact, data = await service.files.read_artifact(session_id, artifact.name)
-    except UnknownArtifact:  # the store made room for a newer one
+    except UnknownArtifact:  # the store removed it to make room for a newer one
         return None
-    if len(data) >= _IMAGE_LIMIT or not artifact.width:  # a newer file of this name
+    if len(data) >= _IMAGE_LIMIT or not artifact.width:  # a newer file has this name now
         return None
     if not await anyio.to_thread.run_sync(can_be_shown, data):
         return None
@@ -172,7 +173,7 @@ async def _image(service: Service, session_id: str, artifact: Artifact) -> Image
 
 
 def link(session_id: str, artifact: Artifact) -> ResourceLink:
-    """Where a client reads the artifact."""
+    """A link at which a client reads the artifact."""
     return ResourceLink(
         uri=artifact_uri(session_id, artifact.name),
         name=valid(artifact.name),
@@ -182,7 +183,7 @@ def link(session_id: str, artifact: Artifact) -> ResourceLink:
 
 
 def contents(session_id: str, artifact: Artifact, data: bytes) -> TextResourceContents | BlobResourceContents:
-    """The artifact whole: text if it is UTF-8 without NUL bytes and not an image, else base64."""
+    """The whole artifact: text if it is UTF-8 without NUL bytes and not an image, else base64."""
     uri = artifact_uri(session_id, artifact.name)
     if (text := as_text(data)) is not None and artifact.mime_type not in _SHOWN:
         return TextResourceContents(uri=uri, mime_type=artifact.mime_type, text=text)
@@ -190,7 +191,7 @@ def contents(session_id: str, artifact: Artifact, data: bytes) -> TextResourceCo
 
 
 def as_text(data: bytes) -> str | None:
-    """The bytes as text, or nothing if they are not text."""
+    """The bytes as text; None if they are not text."""
     try:
         return None if b"\0" in data else data.decode()
     except UnicodeDecodeError:

@@ -1,6 +1,6 @@
-"""What callers of LLM Sandbox's server know languages by; there where the profile has `tools.old_names`.
+"""The tools about languages that callers of LLM Sandbox's server know; they exist if the profile has `tools.old_names`.
 
-The shapes are those of that server, and what is in them comes from the languages themselves.
+The format of the answers is that of that server; their content comes from the languages themselves.
 """
 
 import json
@@ -20,14 +20,14 @@ Context = ServerRequestContext[Audience]
 
 
 def by_our_names(tool: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The arguments with `timeout` of `execute_code` under its name here; both together are left to be refused."""
+    """The arguments with `timeout` of `execute_code` renamed to `timeout_seconds`; both together are refused later."""
     if tool != "execute_code" or "timeout" not in arguments or "timeout_seconds" in arguments:
         return arguments
     return {("timeout_seconds" if name == "timeout" else name): value for name, value in arguments.items()}
 
 
 class OldNames:
-    """Answers what those callers ask about languages."""
+    """Answers the calls of these tools."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -37,15 +37,15 @@ class OldNames:
         return _as_json([*self._service.languages])
 
     async def language_details(self, _ctx: Context, arguments: GetLanguageDetails) -> CallToolResult:
-        """Answers get_language_details: an object, which for an unknown language has the key `error` alone."""
+        """Answers get_language_details: an object; for an unknown language it has only the key `error`."""
         try:
             return _as_json(await self._details(arguments.language))
         except UnknownLanguage as error:
             return failure(json.dumps({"error": str(error)}))
 
     async def all_details(self) -> dict[str, object]:
-        """The details of every language by its name, in the place of our own list of languages."""
-        # One after the other: each that was not asked yet takes a sandbox for a moment, and there may be few.
+        """The details of every language by its name, instead of this server's own list of languages."""
+        # One after the other: each language without an answer yet takes a sandbox for a moment, and these may be few.
         return {name: await self._details(name) for name in self._service.languages}
 
     async def _details(self, language: str) -> dict[str, object]:

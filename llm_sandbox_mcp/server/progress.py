@@ -1,4 +1,4 @@
-"""Tells a caller what happens while it waits."""
+"""Reports to a caller what happens while it waits."""
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -15,10 +15,10 @@ _log = logging.getLogger(__name__)
 
 
 class Progress:
-    """Gathers text and passes it on, at most 20 times a second.
+    """Collects text and passes it on, at most 20 times a second.
 
-    Text is gathered without waiting for the caller, so one that reads slowly never slows the code down; the profile's
-    limit on output bounds it.
+    Text is collected without waiting for the caller, so a caller that reads slowly never slows the code down. The
+    profile's limit on output also limits this text.
     """
 
     def __init__(self, report: Callable[[float, float | None, str | None], Awaitable[None]]) -> None:
@@ -28,17 +28,17 @@ class Progress:
         self._some = anyio.Event()
 
     async def output(self, _stream: StreamName, text: str) -> None:
-        """Takes what code printed."""
+        """Takes output of the code."""
         if text:
             self._pending.append(text)
             self._some.set()
 
     async def line(self, text: str) -> None:
-        """Takes one line about work of our own."""
+        """Takes one line about the server's own work."""
         await self.output("stderr", f"{text}\n")
 
     async def run(self) -> None:
-        """Passes text on until it is cancelled; what is left then stands in the result."""
+        """Passes text on until it is cancelled; the result contains the output that is left then."""
         try:
             while True:
                 await self._some.wait()

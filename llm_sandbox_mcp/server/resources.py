@@ -1,4 +1,4 @@
-"""What clients can read beside the tools: languages, the profile, the pool, artifacts."""
+"""The resources that clients can read: languages, the profile, the pool, artifacts."""
 
 import json
 from collections.abc import Iterable
@@ -36,9 +36,9 @@ from .old_names import OldNames
 from .words import in_words
 
 _COMPLETIONS = 100
+"""Completions in one answer at most; the protocol sets this limit."""
 _SUBSCRIPTIONS = 1000
-"""Of one connection."""
-"""The protocol's limit."""
+"""Resources that one connection can subscribe to."""
 
 Context = ServerRequestContext[Audience]
 
@@ -51,14 +51,14 @@ class Resources:
         self._host_files = host_files
 
     async def list_resources(self, _ctx: Context, _params: PaginatedRequestParams | None) -> ListResourcesResult:
-        """Answers resources/list. Artifacts are not listed: their addresses hold session ids, which are secrets."""
+        """Answers resources/list. Artifacts are not listed: their addresses contain session ids, which are secrets."""
         return ListResourcesResult(
             resources=[
                 Resource(
                     uri=uris.LANGUAGES,
                     name="languages",
                     title="Languages",
-                    description="What code can be written in",
+                    description="The available languages",
                     mime_type="application/json",
                 ),
                 Resource(
@@ -72,7 +72,7 @@ class Resources:
                     uri=uris.POOL,
                     name="pool",
                     title="Pool",
-                    description="How many sandboxes are warm, in use, and were so far",
+                    description="Numbers of sandboxes: warm, in use, opened so far",
                     mime_type="application/json",
                 ),
             ]
@@ -121,7 +121,7 @@ class Resources:
             artifact, data = await self._service.files.read_artifact(*address)
             return ReadResourceResult(contents=[contents(address[0], artifact, data)])
         known = ", ".join((uris.LANGUAGES, uris.LANGUAGE_TEMPLATE, uris.PROFILE, uris.POOL, uris.ARTIFACT_TEMPLATE))
-        raise MCPError(INVALID_PARAMS, f"no resource is at {quoted(uri)}; there are: {known}", {"uri": valid(uri)})
+        raise MCPError(INVALID_PARAMS, f"unknown resource {quoted(uri)}; available: {known}", {"uri": valid(uri)})
 
     def _languages(self) -> list[dict[str, Any]]:
         return [
@@ -136,7 +136,7 @@ class Resources:
         ]
 
     async def _profile(self) -> dict[str, Any]:
-        # Only what concerns a caller: a package index may carry a password, and paths tell about this machine.
+        # Only what concerns a caller: a package index can contain a password, and paths reveal facts of this machine.
         profile = self._service.profile
         held = await self._service.backend.limits()
         shown: dict[str, Any] = {
@@ -174,7 +174,7 @@ class Resources:
         if network.mode == "allow":
             shown["proxy"] = f"http://127.0.0.1:{PROXY_PORT}"
             shown["domains"] = [str(destination) for destination in network.granted().destinations]
-            # Asked for in plain HTTP, since the proxy adds to these what code must not see.
+            # Code uses plain HTTP for these, since the proxy adds secrets that code must not see.
             shown["http"] = sorted({secret.domain for secret in network.secrets})
         return shown
 
@@ -182,7 +182,8 @@ class Resources:
         """Answers resources/subscribe, which only the 2025 protocol has."""
         followed = ctx.lifespan_context.peer(ctx).uris
         if len(followed) >= _SUBSCRIPTIONS and params.uri not in followed:
-            raise MCPError(INVALID_PARAMS, f"{_SUBSCRIPTIONS} resources are subscribed to; unsubscribe from one first")
+            limit = f"{_SUBSCRIPTIONS} subscriptions are the limit; unsubscribe from a resource first"
+            raise MCPError(INVALID_PARAMS, limit)
         followed.add(params.uri)
         return EmptyResult()
 
@@ -192,7 +193,7 @@ class Resources:
         return EmptyResult()
 
     async def complete(self, _ctx: Context, params: CompleteRequestParams) -> CompleteResult:
-        """Answers completion/complete: languages, and the artifacts of a session whose id the caller knows."""
+        """Answers completion/complete: languages, and the artifacts of a session whose id the caller sends."""
         known: Iterable[str] = ()
         if isinstance(params.ref, ResourceTemplateReference):
             match params.ref.uri, params.argument.name:

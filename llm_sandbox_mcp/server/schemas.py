@@ -1,4 +1,4 @@
-"""What the tools take and give, and how that is told to a model.
+"""The arguments and results of the tools, and how they are described to a model.
 
 The schemas stay flat (no references, no unions, no lists of types): several models' APIs refuse anything else.
 """
@@ -20,13 +20,13 @@ class Arguments(BaseModel):
 
 
 class ExecuteCode(Arguments):
-    """Runs code in an isolated sandbox, with no network but what sandbox://profile names, and returns what it printed,
-    the value of its last expression and the files and figures it made. Without session_id it opens a session; give the
-    returned session_id to go on with its variables and files."""
+    """Runs code in an isolated sandbox, with no network except what sandbox://profile lists, and returns what it
+    printed, the value of its last expression and the files and figures it made. Without session_id it opens a session;
+    pass the returned session_id to keep its variables and files."""
 
     code: str = Field(min_length=1, description="Source code")
     language: str = "python"
-    session_id: str = Field("", description="To continue; empty: a new one")
+    session_id: str = Field("", description="Session to continue; empty: new")
     libraries: list[str] = Field([], description="Libraries to install first")
     timeout_seconds: float = Field(DEFAULT_TIMEOUT, gt=0, allow_inf_nan=False)
     variables: dict[str, Any] = Field({}, description="JSON values, set before the code runs")
@@ -49,22 +49,22 @@ class CopyFile(Arguments):
     direction: Literal["in", "out"] = "in"
     content: str = Field("", description="in: what to write")
     encoding: Literal["text", "base64"] = Field("text", description="Of content; base64 for binary files")
-    host_path: str = Field("", description="Instead of content: a file of the server's machine (stdio only)")
+    host_path: str = Field("", description="Instead of content: a file on the server's machine (stdio only)")
 
 
 class GetArtifacts(Arguments):
-    """Lists the files and figures that runs of a session left behind, also after it ended; with names, returns them."""
+    """Lists the files and figures that runs of a session left behind, even after it ended; with names, returns them."""
 
     session_id: str = Field(min_length=1)
     names: list[str] = Field([], description="Artifacts to return; empty: list all")
 
 
 class ManageSession(Arguments):
-    """Lists sessions; interrupts what runs in one or clears its artifacts (state is kept), resets it (state is lost,
+    """Lists sessions; interrupts the run in one or clears its artifacts (state is kept), resets it (state is lost,
     the id stays) or closes it."""
 
     action: Literal["list", "interrupt", "clear", "reset", "close"]
-    session_id: str = Field("", description="Needed for all but list")
+    session_id: str = Field("", description="Needed except for list")
 
 
 class GetSupportedLanguages(Arguments):
@@ -99,10 +99,10 @@ class Executed(Answer):
     stderr: str
     stdout_omitted_bytes: int = Field(description="Left out of stdout")
     stderr_omitted_bytes: int
-    result: str = Field(description="Of the last expression; empty: none")
+    result: str = Field(description="Value of the last expression; empty: none")
     duration_ms: int
     session_id: str
-    session_state: SessionState = Field(description="fresh: state was lost, the next run starts anew")
+    session_state: SessionState = Field(description="fresh: state was lost for the next run")
     artifacts: list[ArtifactItem]
     notes: list[str]
 
@@ -149,7 +149,7 @@ class Managed(Answer):
 
 
 def define_tools(profile: Profile, languages: Iterable[str], *, host_files: bool) -> dict[str, Tool]:
-    """The tools by name, as this server's profile and languages make them."""
+    """The tools by name, for this server's profile and languages."""
     longest = profile.limits.timeout
     tools: tuple[Tool, ...] = (
         _tool("execute_code", "Run code", ExecuteCode, Executed),

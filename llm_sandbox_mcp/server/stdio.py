@@ -21,23 +21,23 @@ from ..units import format_size
 
 _READ_SIZE = 1 << 16
 _LONGEST = 16 << 20
-"""Bytes of one message; of a longer one only the ends are kept, to find out whom to answer."""
+"""Bytes of one message; of a longer message only the two ends are kept, to find its id for the answer."""
 _END = 4096
 _NUMBER = rb'"id"\s*:\s*(\d{1,15}|"[\w.:-]{1,100}")'
 _VERSION = rb'"jsonrpc"\s*:\s*"2\.0"'
 _FIRST = re.compile(rb"\s*\{\s*(?:%b\s*,\s*)?%b" % (_VERSION, _NUMBER))
 _LAST = re.compile(rb"%b\s*(?:,\s*%b\s*)?\}\s*$" % (_NUMBER, _VERSION))
-"""Where clients put the id of a request: before all that it holds, or after it."""
-_TOO_LONG = f"a message has {format_size(_LONGEST)} at most; send less at once, such as files in parts"
-_MALFORMED = "the message is no JSON-RPC 2.0; send valid JSON, and in its strings valid Unicode without lone surrogates"
+"""Where clients put the id of a request: before the rest of its content, or after it."""
+_TOO_LONG = f"a message may have {format_size(_LONGEST)} at most; send less at once, such as files in parts"
+_MALFORMED = "the message is not JSON-RPC 2.0; send valid JSON, with valid Unicode and no lone surrogates in strings"
 _WRITE_SIZE = 4096
 """A pipe that is ready takes this much without blocking (PIPE_BUF)."""
 
 _UNREAD = 64
-"""Messages that wait for the client to read; while there are so many, no more of its own are taken."""
+"""Answers that may wait for the client to read them; at this number, no more requests of the client are read."""
 
-_LAST_WORDS = 5.0
-"""Seconds that answers on their way may take once the input has ended."""
+_LAST_ANSWERS = 5.0
+"""Seconds to send the remaining answers after the input has ended."""
 
 Incoming = ObjectReceiveStream[SessionMessage | Exception]
 Outgoing = ObjectSendStream[SessionMessage]
@@ -47,7 +47,8 @@ Outgoing = ObjectSendStream[SessionMessage]
 async def stdio_streams() -> AsyncIterator[tuple[Incoming, Outgoing]]:
     """Messages that come in on stdin and go out on stdout; the incoming ones end with the input.
 
-    Meanwhile descriptor 0 is empty and descriptor 1 is stderr, so that nothing else reads or writes between messages.
+    Until the block ends, descriptor 0 is empty and descriptor 1 is stderr, so that nothing else reads or writes between
+    messages.
     """
     in_send, in_receive = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     out_send, out_receive = anyio.create_memory_object_stream[SessionMessage](0)
@@ -66,16 +67,16 @@ async def stdio_streams() -> AsyncIterator[tuple[Incoming, Outgoing]]:
                 try:
                     message = jsonrpc_message_adapter.validate_json(line, by_name=False)
                 except ValueError as error:
-                    # The package answers none of these, and whoever asked would wait for ever.
-                    if (asked := _id(line)) is not None:
-                        await out_send.send(_refusal(asked, PARSE_ERROR, _MALFORMED))
+                    # The package does not answer such a message, and its sender would wait forever.
+                    if (request_id := _id(line)) is not None:
+                        await out_send.send(_refusal(request_id, PARSE_ERROR, _MALFORMED))
                     await in_send.send(error)
                 else:
                     await in_send.send(SessionMessage(message))
 
     async def write() -> None:
         nonlocal progress
-        with out_receive:  # once this task is gone, those who still send must not wait for it
+        with out_receive:  # once this task has ended, tasks that still send must not wait for it
             async for message in out_receive:
                 progress.set()
                 progress = anyio.Event()
@@ -91,7 +92,7 @@ async def stdio_streams() -> AsyncIterator[tuple[Incoming, Outgoing]]:
             tasks.start_soon(write)
             yield in_receive, out_send
             out_send.close()
-            with anyio.move_on_after(_LAST_WORDS):
+            with anyio.move_on_after(_LAST_ANSWERS):
                 await written.wait()
             tasks.cancel_scope.cancel()
 
@@ -133,13 +134,13 @@ async def _lines(fd: int) -> AsyncIterator[bytes]:
 
 
 def _id(line: bytes) -> int | str | None:
-    """The id of a message that cannot be read whole; None where it cannot be made out."""
+    """The id of a message that cannot be read completely; None if the id cannot be found."""
     found = _FIRST.match(line) or _LAST.search(line)
     return json.loads(found[1]) if found else None
 
 
-def _refusal(asked: int | str | None, code: int, text: str) -> SessionMessage:
-    return SessionMessage(JSONRPCError(jsonrpc="2.0", id=asked, error=ErrorData(code=code, message=text)))
+def _refusal(request_id: int | str | None, code: int, text: str) -> SessionMessage:
+    return SessionMessage(JSONRPCError(jsonrpc="2.0", id=request_id, error=ErrorData(code=code, message=text)))
 
 
 async def _write(fd: int, data: bytes) -> None:

@@ -1,4 +1,4 @@
-"""The tools."""
+"""The MCP tools: checks the arguments, calls the service, and describes the results."""
 
 import binascii
 import logging
@@ -52,7 +52,7 @@ from .schemas import (
 from .uris import artifact_uri
 from .words import in_words
 
-UNFORESEEN = "the server failed in a way it did not foresee; its log has the details; try once more"
+UNFORESEEN = "the server had an unexpected error, which its log explains; try again"
 
 _TEXT_LIMIT = 256 * 1000
 _BASE64_LIMIT = 1_000_000
@@ -71,7 +71,7 @@ class _Tool:
 
 
 class Tools:
-    """Answers tools/list and tools/call. `host_files`: the one client is the user of this machine, on stdio."""
+    """Answers tools/list and tools/call. `host_files`: the only client is the user of this machine, on stdio."""
 
     def __init__(self, service: Service, *, host_files: bool) -> None:
         self._service = service
@@ -96,11 +96,11 @@ class Tools:
         return ListToolsResult(tools=list(self.definitions.values()))
 
     async def call(self, ctx: Context, params: CallToolRequestParams) -> CallToolResult:
-        """Answers tools/call. How code fared is a value; what the caller must fix is an error in the result."""
+        """Answers tools/call. Failed code is a normal result; a mistake of the caller is an error in the result."""
         tool = self._tools.get(params.name)
         if tool is None:
             known = ", ".join(self._tools)
-            raise MCPError(INVALID_PARAMS, f"no tool is named {quoted(params.name, 40)}; there are: {known}")
+            raise MCPError(INVALID_PARAMS, f"unknown tool {quoted(params.name, 40)}; available: {known}")
         given: Mapping[str, Any] = params.arguments or {}
         if self._old_names is not None:
             given = by_our_names(params.name, given)
@@ -133,13 +133,13 @@ class Tools:
 
     def _timeout(self, arguments: ExecuteCode) -> float | None:
         longest = self._service.profile.limits.timeout
-        # A profile may allow less than the default; only a timeout that was asked for is refused.
+        # A profile can allow less than the default; only a timeout that the caller sent is refused.
         if "timeout_seconds" not in arguments.model_fields_set:
             return None
         if arguments.timeout_seconds > longest:
-            asked = f"{arguments.timeout_seconds:g}"
+            sent = f"{arguments.timeout_seconds:g}"
             raise InvalidArgument(
-                f"timeout_seconds must be at most {longest:g}, the profile's limit; got {asked}; send less"
+                f"timeout_seconds must be at most {longest:g}, the profile's limit; got {sent}; send less"
             )
         return arguments.timeout_seconds
 
@@ -158,7 +158,7 @@ class Tools:
 
     async def _copy_file(self, ctx: Context, arguments: CopyFile) -> CallToolResult:
         if arguments.host_path and not self._host_files:
-            raise PolicyDenied("host_path: only a server on stdio copies files of its machine; send content instead")
+            raise PolicyDenied("host_path: only a server on stdio can copy files of its machine; send content instead")
         if arguments.content and (arguments.host_path or arguments.direction == "out"):
             other = "host_path" if arguments.host_path else 'direction "out"'
             raise InvalidArgument(f"content and {other} exclude each other; leave one of them out")
@@ -225,9 +225,9 @@ class Tools:
         session_id = arguments.session_id
         found = {artifact.name: artifact for artifact in self._service.files.artifacts(session_id)}
         if missing := [name for name in arguments.names if name not in found]:
-            there = ", ".join(quoted(name, 40) for name in [*found][:_NAMES_SHOWN]) or "none"
+            known = ", ".join(quoted(name, 40) for name in [*found][:_NAMES_SHOWN]) or "none"
             more = f" and {len(found) - _NAMES_SHOWN} more" if len(found) > _NAMES_SHOWN else ""
-            raise UnknownArtifact(f"names: the session has no artifact {quoted(missing[0])}; there are: {there}{more}")
+            raise UnknownArtifact(f"names: unknown artifact {quoted(missing[0])}; available: {known}{more}")
         wanted = [found[name] for name in arguments.names] if arguments.names else [*found.values()]
         answer = Artifacts(session_id=session_id, artifacts=[item(session_id, artifact) for artifact in wanted])
         self._note_use(ctx, session_id)
@@ -248,7 +248,7 @@ class Tools:
             lines.append(f"sandboxes: {pool['leased']} in use, {pool['warm']} warm, {pool['max']} at most")
             return success("\n".join(lines), Managed(action=action, sessions=sessions, pool=pool))
         if not session_id:
-            raise InvalidArgument(f"session_id: {action} needs one; execute_code returned it")
+            raise InvalidArgument(f"session_id: {action} needs one; send the one that execute_code returned")
         if action == "interrupt":
             await self._service.sessions.interrupt(session_id)
         elif action == "clear":
@@ -263,7 +263,7 @@ class Tools:
         return success(f"{done}: {session_id}", Managed(action=action, sessions=left, pool=self._pool()))
 
     def _note_use(self, ctx: Context, session_id: str) -> None:
-        """Has the connection see the session, which it named or opened, as long as that lives."""
+        """Records that the connection named or opened the session, so that it sees the session while it lives."""
         used = ctx.lifespan_context.peer(ctx).sessions
         used.add(session_id)
         if len(used) > 2 * self._service.profile.sessions.max:
@@ -274,9 +274,9 @@ class Tools:
         return {"warm": pool.warm, "leased": pool.leased, "max": pool.max}
 
     def _visible(self, ctx: Context, session_id: str) -> list[SessionInfo]:
-        # An id is all it takes to use a session. On stdio every session is the one client's. Over HTTP clients share
-        # the server, so each sees what its own connection used; the 2026 protocol makes a connection of every request,
-        # which leaves the session that the request names.
+        # An id is enough to use a session. On stdio, every session belongs to the only client. Over HTTP, clients share
+        # the server, so each sees only the sessions that its own connection used. In the 2026 protocol, every request
+        # is a connection, so a request sees only the session that it names.
         infos = self._service.sessions.list()
         if session_id:
             return [info for info in infos if info.id == session_id]

@@ -20,7 +20,7 @@ from ..service import Service
 from .access import names_of, read_token, require_token
 
 CLIENTS = 1000
-"""Clients that are remembered after their handshake, with some 40 KB each; who is silent for half an hour is not."""
+"""Clients that are remembered after their handshake, with about 40 KB each, until they are silent for half an hour."""
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -40,10 +40,10 @@ async def serve_stdio(server: Server[Any]) -> None:
 async def serve_http(server: Server[Any], service: Service, host: str, port: int) -> None:
     """Serves any number of clients, streamable HTTP at `/mcp` and SSE at `/sse`, until SIGTERM or SIGINT comes.
 
-    Beside them are the paths of `rest`, where the service's profile has them.
+    The paths of `rest` are served as well, if the service's profile enables them.
 
-    Port 0 takes a free one; the address is printed on stderr. Raises `ProfileError` for a token that cannot be used,
-    and `BadAddress` for a host that is not loopback where callers need none, or for an address that cannot be taken.
+    Port 0 takes a free port; the address is printed on stderr. Raises `ProfileError` for a token that cannot be used.
+    Raises `BadAddress` for an address that cannot be used, or for a host that is not loopback if there is no token.
     """
     import uvicorn
 
@@ -60,7 +60,7 @@ async def serve_http(server: Server[Any], service: Service, host: str, port: int
         access_log=False,
         server_header=False,
         ws="none",
-        # Streams that clients hold open never end by themselves; what runs in them is cancelled and cleaned up.
+        # Streams that clients keep open never end by themselves; their work is cancelled and cleaned up.
         timeout_graceful_shutdown=0,
         **bounded(connections()),
     )
@@ -68,11 +68,11 @@ async def serve_http(server: Server[Any], service: Service, host: str, port: int
     class Serving(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
-            listener.listen(WAITING)  # for the event loop, as many are taken in one go as may wait
+            listener.listen(WAITING)  # asyncio has set this queue to the size of one batch
 
         @contextmanager
         def capture_signals(self) -> Iterator[None]:
-            yield  # uvicorn's own handlers would raise the signal once more at the end
+            yield  # uvicorn's own handlers would raise the signal again at the end
 
     serving = Serving(config)
 
@@ -107,7 +107,7 @@ def _listen(host: str, port: int, *, to_others: bool) -> socket.socket:
     try:
         address = ipaddress.ip_address("127.0.0.1" if host == "localhost" else host.strip("[]"))
     except ValueError as error:
-        raise BadAddress(f"host {host}: is no address; give one such as 127.0.0.1 or 0.0.0.0") from error
+        raise BadAddress(f"host {host}: not an IP address; give one such as 127.0.0.1 or 0.0.0.0") from error
     if not address.is_loopback and not to_others:
         raise BadAddress(
             f"host {host}: must be a loopback address (127.0.0.1, ::1, localhost), as callers need no token; "
@@ -119,13 +119,13 @@ def _listen(host: str, port: int, *, to_others: bool) -> socket.socket:
     try:
         return socket.create_server((str(address), port), family=family)
     except OSError as error:
-        # `create_server` puts the address into its error once more.
+        # `create_server` repeats the address in its error.
         reason = os.strerror(error.errno) if error.errno else error
         raise BadAddress(f"port {port}: cannot listen there: {reason}; choose another, or 0 for a free one") from error
 
 
-def _is_news(record: logging.LogRecord) -> bool:
-    """Not that a client went away within its request: each would fill a page of the log when it likes to."""
+def _worth_logging(record: logging.LogRecord) -> bool:
+    """False if a client disconnected during its request: otherwise any client could fill the log with such records."""
     from starlette.requests import ClientDisconnect
 
     return not (record.exc_info and isinstance(record.exc_info[1], ClientDisconnect))
@@ -164,7 +164,7 @@ def _application(server: Server[Any], service: Service, stopping: anyio.Event, t
                 await server.run(incoming, outgoing, server.create_initialization_options())
                 tasks.cancel_scope.cancel()
 
-    logging.getLogger("mcp.server.streamable_http").addFilter(_is_news)
+    logging.getLogger("mcp.server.streamable_http").addFilter(_worth_logging)
     application = server.streamable_http_app(transport_security=settings, max_sessions=CLIENTS)
     application.router.routes += [
         Route("/sse", ServeSSE(), methods=["GET"]),
@@ -176,7 +176,7 @@ def _application(server: Server[Any], service: Service, stopping: anyio.Event, t
     async def ok(_: Request) -> Response:
         return PlainTextResponse("ok\n")
 
-    # Outside of what takes a token: whoever probes a server has none, and is told nothing else.
+    # These need no token: programs that probe a server have none, and learn nothing else here.
     probes = [Route("/health", ok)]
     if section.execute_code:
         from .rest import add_paths, not_there

@@ -14,17 +14,17 @@ _ARTIFACT = re.compile(r"sandbox://sessions/([^/]+)/artifacts/(.+)", re.DOTALL)
 
 
 def artifact_uri(session_id: str, name: str) -> str:
-    """Where an artifact is read."""
+    """The address at which an artifact is read."""
     return f"sandbox://sessions/{quote(session_id, safe='')}/artifacts/{quote(name)}"
 
 
 def parse_artifact_uri(uri: str) -> tuple[str, str] | None:
-    """Session id and name, or nothing if the address is another's."""
+    """Session id and name; None if the address is not that of an artifact."""
     match = _ARTIFACT.fullmatch(uri)
     return (unquote(match[1]), unquote(match[2])) if match else None
 
 
 def parse_language_uri(uri: str) -> str | None:
-    """The language's name, or nothing if the address is another's."""
+    """The language's name; None if the address is not that of a language."""
     match = _LANGUAGE.fullmatch(uri)
     return unquote(match[1]) if match else None

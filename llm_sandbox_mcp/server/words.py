@@ -6,12 +6,12 @@ from ..messages import Message, Step, Words, worded
 TOOLS: Words = {
     Step.MORE_TIME: "give a larger timeout_seconds or do less per call",
     Step.DATA_AS_FILE: "put data into a file with copy_file",
-    Step.OTHER_ARTIFACT: "get_artifacts lists what there is",
+    Step.OTHER_ARTIFACT: "call get_artifacts to list them",
     Step.OPEN_SESSION: "call without session_id to open a new one",
 }
 
 
 def in_words(message: Message) -> str:
-    """An error or a note as a caller of the tools is told it."""
-    said = worded(message, TOOLS)
-    return f"host_path: {said}" if isinstance(message, BadHostPath) else said
+    """An error or a note in the words of the tools."""
+    line = worded(message, TOOLS)
+    return f"host_path: {line}" if isinstance(message, BadHostPath) else line

@@ -1,4 +1,4 @@
-"""What a server offers, in no transport's words: a use case each, which callers reach through one `Service`."""
+"""What a server offers, independent of the transport: one class for each use case, and `Service` with all of them."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -24,7 +24,7 @@ from .sessions import Sessions
 
 
 class Service:
-    """What one server offers. Made by `wiring.open_service`."""
+    """Everything that one server offers. Made by `wiring.open_service`."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Service:
         return self._checker.rules
 
     async def findings(self, code: str, language: str = "python") -> Sequence[Finding]:
-        """What the rules find in code, which is not run; `PolicyDenied` where it cannot be judged."""
+        """What the rules find in code, without running it; raises `PolicyDenied` if the code cannot be judged."""
         return await self._checker.find(self.languages[language], checked_code(code, self.profile.limits.code)[0])
 
     async def unjudged(self) -> Mapping[str, Unready]:
@@ -71,16 +71,16 @@ class Service:
         return await self._describer.describe(self.languages[name])
 
     async def warm(self, languages: Iterable[str] | None = None) -> None:
-        """Has everything ready for runs in these languages, all of them unless named, and keeps it so.
+        """Prepares everything for runs in these languages, by default in all, and keeps it ready.
 
-        What fails here fails again, and is told, when it is needed.
+        Failures are ignored here: they happen again, and are reported, when a language is used.
         """
         await self._preparation.warm(languages)
 
     def pool(self) -> PoolStatistics:
-        """How many sandboxes there are, and what for."""
+        """How many sandboxes there are, and in which state."""
         return self._pool.statistics()
 
     async def pool_until(self, condition: Callable[[PoolStatistics], bool]) -> None:
-        """Returns once the pool is as the condition says, such as filled after `warm`."""
+        """Returns once the condition is true for the pool, for example when it is filled after `warm`."""
         await self._pool.until(condition)

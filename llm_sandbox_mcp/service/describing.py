@@ -1,4 +1,4 @@
-"""What a model needs to know to write code in a language, asked of the language itself in a sandbox."""
+"""What a model needs to know to write code in a language, queried from the language itself in a sandbox."""
 
 from dataclasses import dataclass
 
@@ -24,7 +24,7 @@ class _Answer:
 
 
 async def ask_version(sandbox: Sandbox, places: Places) -> str:
-    """What the language says of its version, in one line; `StartFailed` with what it says where it does not start."""
+    """The version that the language prints, in one line; if it does not start, raises `StartFailed` with its output."""
     done = await sandbox.run(places.argv(places.language.handler.version_command), places.env(sandbox.path))
     version = (done.stdout or done.stderr).decode(errors="replace").strip().partition("\n")[0]
     if done.exit_code != 0:
@@ -33,7 +33,7 @@ async def ask_version(sandbox: Sandbox, places: Places) -> str:
 
 
 class Describer:
-    """Describes languages; each is asked once."""
+    """Describes languages; each language is queried only once."""
 
     def __init__(self, profile: Profile, pool: Pool, preparer: Preparer) -> None:
         self._profile = profile
@@ -42,7 +42,7 @@ class Describer:
         self._answers: dict[str, _Answer] = {}
 
     async def describe(self, language: Language) -> dict[str, object]:
-        """The description of one language as JSON takes it; `problem` says why it cannot run here."""
+        """The description of one language, ready for JSON; `problem` says why it cannot run here."""
         handler = language.handler
         problem = {}
         answer = self._unprepared(language)
@@ -78,7 +78,7 @@ class Describer:
             return self._answers[language.name]
         places = await self._preparer.places(language)
         handler = language.handler
-        # No interpreter is asked anything, so the warm ones are left to those who run code.
+        # This needs no interpreter, so the warm ones are left for callers that run code.
         lease = await self._pool.acquire(language.name, self._profile.policy(), warm=False)
         try:
             version = await ask_version(lease.sandbox, places)
@@ -94,5 +94,5 @@ class Describer:
         try:
             manager = await choose(sandbox, places)
         except InstallFailed:
-            return ()  # it runs all the same, and who installs is told why that cannot be
+            return ()  # code runs anyway, and an installation reports why it is not possible
         return await list_libraries(sandbox, places, manager.provided or manager.installed)

@@ -1,4 +1,4 @@
-"""Code that runs in a session: what is checked before it, and what is told of it."""
+"""Runs code in a session: what is checked before the run, and what is reported after it."""
 
 from collections.abc import Mapping, Sequence
 
@@ -59,14 +59,14 @@ class Executing:
         last: bool = False,
         judged: str | None = None,
     ) -> Execution:
-        """Runs code in a session, opened where none is named; `libraries` are installed into it first.
+        """Runs code in a session, or in a new one if none is named; `libraries` are installed into it first.
 
-        `timeout` is in seconds; left out, it is 30 or the profile's limit, whichever is less. `limits` lowers others,
-        by the names of `Policy` and in its units: those of a run for this one, those of a sandbox for a new session.
-        `tell` asks for `Execution.told`, in languages whose handler says that they tell. `last` is of who refreshes the
-        session next: the run has what its interpreter does at its end, where the handler says that it does something.
-        `judged` is what the rules look at in place of the code: what a program of ours was given and wraps, or nothing.
-        Every request error is raised before anything starts. Cancelled, it interrupts the code and keeps the session.
+        `timeout` is in seconds; the default is 30 or the profile's limit, whichever is less. `limits` lowers other
+        limits, with the names and units of `Policy`: limits of a run for this run, limits of a sandbox for a new
+        session. `tell` asks for `Execution.told`, in languages whose handler has `tells`. `last` is for callers that
+        refresh the session next: if the handler has `ends`, the run includes what its interpreter does when it exits.
+        `judged` is the text that the rules judge instead of the code, if the code wraps it; if empty, they judge none.
+        Every request error is raised before anything starts. If cancelled, interrupts the code and keeps the session.
         """
         chosen = self._languages[language]
         code, notes = checked_code(code, self._limits.code)
@@ -75,7 +75,7 @@ class Executing:
         values = checked_variables(variables or {}, chosen)
         runner = chosen.handler.runner
         if tell and not (runner and runner.tells):
-            raise InvalidArgument(f"{chosen.name} does not tell what names stand for; print what is wanted")
+            raise InvalidArgument(f"{chosen.name} cannot report the values of names; print them instead")
         self._installing.check(chosen, libraries)
         notes += await self._judge(chosen, code if judged is None else judged)
         session = self._sessions.find(session_id, chosen, of_sandbox)
@@ -100,15 +100,15 @@ class Executing:
             status = status_of(outcome, ran.usage, ran.fullness, policy)
             if outcome.ending == "lost" and status == "error":
                 raise await sandbox.loss() or SandboxLost(
-                    "the sandbox ended while the code ran; what it did is unknown; run again to start fresh"
+                    "the sandbox ended while the code ran, and what the code did is unknown; run again to start fresh"
                 )
             artifacts, left_out = await self._store.collect(
                 session.id, session.runs, ran.sandbox, outcome, self._limits.shown
             )
         if ran.loss is not None:
             notes.append(Note("started_fresh", f"started fresh: since an earlier run {ran.loss}"))
-        # First what its status means.
-        meaning = notes_of(outcome, ran.usage, ran.fullness, status, policy, request.timeout)
+        # The notes that explain the status come first.
+        explanations = notes_of(outcome, ran.usage, ran.fullness, status, policy, request.timeout)
         return Execution(
             status=status,
             exit_code=exit_code_of(outcome),
@@ -119,12 +119,12 @@ class Executing:
             session_id=session.id,
             session_state="ended" if session.closed else "fresh" if ran.fresh else "kept",
             artifacts=tuple(artifacts),
-            notes=(*meaning, *notes, *left_out),
+            notes=(*explanations, *notes, *left_out),
             told=told_of(outcome),
         )
 
     async def _judge(self, language: Language, code: str) -> list[Note]:
-        """What the rules warn of; nothing is said of no code."""
+        """The warnings of the rules; none for empty code."""
         if not code:
             return []
         with self._audit.denials("code.refused", language=language.name):

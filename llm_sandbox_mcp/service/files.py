@@ -1,4 +1,4 @@
-"""Files into and out of a session's working directory, one at a time, and the artifacts that its runs left behind."""
+"""Copies files into and out of a session's working directory, one at a time, and reads its artifacts."""
 
 import posixpath
 from collections.abc import AsyncIterator, Callable
@@ -17,7 +17,7 @@ from ..units import format_size
 
 
 class Files:
-    """The files of all sessions. Each use raises `UnknownSession`, and `BadPath` for what cannot be read or written."""
+    """The files of all sessions. Each use raises `UnknownSession`, and `BadPath` for a path that cannot be used."""
 
     def __init__(self, profile: Profile, sessions: LiveSessions, store: ArtifactStore) -> None:
         self.roots = profile.files.roots
@@ -35,7 +35,7 @@ class Files:
         return await self._write(session_id, path, len(data), content(), executable=executable)
 
     async def make_folder(self, session_id: str, path: str) -> None:
-        """Makes a folder below the working directory of a session, unless it is there."""
+        """Makes a folder below the working directory of a session, unless it exists."""
         session = self._sessions.get(session_id)
         name = inner_path(path)
         async with session.exclusive():
@@ -47,7 +47,7 @@ class Files:
             return await self._write(session_id, path, size, content)
 
     async def copy_out(self, session_id: str, path: str) -> Artifact:
-        """Takes a file out of a session into its artifacts."""
+        """Copies a file of a session into its artifacts."""
         name, content = await self._read(session_id, path)
         return await self._store.put(session_id, name, content)
 
@@ -59,14 +59,14 @@ class Files:
         return describe(name, content)
 
     async def read(self, session_id: str, path: str) -> bytes:
-        """The content of a file of a session, which is kept nowhere else."""
+        """The content of a file of a session; it is not stored."""
         _, content = await self._read(session_id, path)
         return content
 
     async def pack(self, session_id: str, path: str) -> bytes:
-        """A file or folder of a session, or its whole working directory, as a tar archive that is kept nowhere else.
+        """A file or folder of a session, or its whole working directory, as a tar archive that is not stored.
 
-        `UnknownFile` where there is none.
+        Raises `UnknownFile` if there is no such file or folder.
         """
         session = self._sessions.get(session_id)
         whole = posixpath.normpath(path) in (".", WORKDIR)
@@ -75,7 +75,7 @@ class Files:
             return await copying.pack(await session.sandbox(), place)
 
     def artifacts(self, session_id: str) -> tuple[Artifact, ...]:
-        """What runs of a session left behind; of a session that ended too, while the store has it."""
+        """What the runs of a session left behind; also of a session that has ended, while the store keeps it."""
         kept = self._store.of_session(session_id)
         if not kept:
             self._sessions.get(session_id)
@@ -87,7 +87,7 @@ class Files:
         return await self._store.read(session_id, name)
 
     def statistics(self) -> StoreStatistics:
-        """How much runs of all sessions left behind."""
+        """How much the runs of all sessions left behind."""
         return self._store.statistics()
 
     def on_artifacts_changed(self, listener: Callable[[str, tuple[str, ...]], None]) -> None:
@@ -106,7 +106,7 @@ class Files:
         return Artifact(name, mime_type(name), size)
 
     async def _read(self, session_id: str, path: str) -> tuple[str, bytes]:
-        """The name and the content of one regular file, that is no larger than an artifact may be."""
+        """The name and the content of one regular file, which may be as large as an artifact."""
         session = self._sessions.get(session_id)
         name = inner_path(path)
         found: list[Member] = []
@@ -118,7 +118,7 @@ class Files:
         async with session.exclusive():
             await copying.copy_out(await session.sandbox(), WORKDIR, [name], self._largest, take)
         if not found:
-            raise BadPath(f"path {quoted(path)} is no regular file in {WORKDIR}; run code to list what is there")
+            raise BadPath(f"path {quoted(path)} is not a regular file in {WORKDIR}; run code to list the files there")
         if (size := found[0].size) > self._largest:
             raise BadPath(f"path {quoted(path)} has {format_size(size)}; the limit is {format_size(self._largest)}")
         return name, bytes(found[0].content)

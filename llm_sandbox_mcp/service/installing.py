@@ -1,4 +1,4 @@
-"""Libraries into a session, by themselves or before code that needs them."""
+"""Installs libraries into a session, separately or before code that needs them."""
 
 from collections.abc import Sequence
 
@@ -34,7 +34,7 @@ class Installing:
         session_id: str = "",
         on_progress: OnProgress | None = None,
     ) -> Installation:
-        """Installs libraries into a session, opened where none is named; `InstallFailed` has the tool's last lines."""
+        """Installs libraries into a session, by default a new one; `InstallFailed` has the tool's last lines."""
         chosen = self._languages[language]
         if not libraries:
             raise InvalidArgument("libraries must name at least one library, such as requests or numpy==2.1")
@@ -47,7 +47,7 @@ class Installing:
         return Installation(session.id, installed)
 
     def check(self, language: Language, libraries: Sequence[str]) -> None:
-        """Raises the request error for libraries that would not be installed, before anything starts."""
+        """Raises a request error for libraries that would not be installed, before anything starts."""
         with self._audit.denials("libraries.refused", language=language.name):
             self._installer.check(language, libraries)
 
@@ -59,14 +59,14 @@ class Installing:
         libraries: Sequence[str],
         on_progress: OnProgress | None,
     ) -> tuple[Library, ...]:
-        """Installs into a session whose turn it is; where the profile lets only some libraries in, a failure leaves
-        nothing of it.
+        """Installs into a session whose turn the caller has; if the profile allows only some libraries, a failure drops
+        the sandbox.
         """
         try:
             installed = await self._installer.install(sandbox, places, libraries, on_progress)
         except BaseException:
             if self._installer.ruled(places.language):
-                session.drop("an installation failed that may have brought in what the profile denies")
+                session.drop("an installation failed that may have brought in libraries that the profile denies")
             raise
         session.use_libraries(places.language.name, installed)
         return installed

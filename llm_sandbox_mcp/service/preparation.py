@@ -1,4 +1,4 @@
-"""What has to be there before code runs: the environment of its language, an image, a sandbox."""
+"""Prepares what code needs to run: the environment of its language, an image, a sandbox."""
 
 import logging
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 
 class Preparation:
-    """Prepares when something is needed, and beforehand once a server serves."""
+    """Prepares things when they are needed, and in advance once a server serves."""
 
     def __init__(
         self, profile: Profile, languages: Languages, backend: Backend, pool: Pool, preparer: Preparer
@@ -32,22 +32,22 @@ class Preparation:
         self._serving = False
 
     async def places(self, language: Language, on_progress: OnProgress | None = None) -> Places:
-        """Where the language finds its things; from when they are prepared on, a server keeps sandboxes warm for it."""
+        """Where the language finds its things, once they are prepared; from then on, a server keeps sandboxes warm."""
         places = await self._preparer.places(language, on_progress)
         if self._serving:
             self._pool.keep_warm(language.name, self._policy)
         return places
 
     async def sandbox(self, session: Session, language: Language, on_progress: OnProgress | None) -> Sandbox:
-        """The session's sandbox; where one has to be made, tells how its image comes to be, where that takes long."""
+        """The session's sandbox; if it needs a new one, prepares its image first and reports the progress."""
         if on_progress is not None and not session.has_sandbox:
             await self._preparer.image(language, on_progress)
         return await session.sandbox(language.name)
 
     async def warm(self, languages: Iterable[str] | None) -> None:
-        """Clears up after servers that are gone, prepares languages, all of them unless named, and fills the pool.
+        """Cleans up after servers that are gone, prepares languages (by default all), and fills the pool.
 
-        From now on it is filled for each language that is used.
+        From then on, the pool is filled for each language that is used.
         """
         with suppress(SandboxError):
             await self._backend.sweep()
@@ -55,7 +55,7 @@ class Preparation:
         promised, room = self._profile.sessions.max, self._backend.tightest
         if room.sandboxes < promised:
             _log.warning(
-                "sessions.max is %d, and there is room for %d sandboxes (%s); %s",
+                "sessions.max is %d, but there is room for only %d sandboxes (%s); %s",
                 *(promised, room.sandboxes, room.of, room.step),
             )
         for language in [self._languages[name] for name in (self._languages if languages is None else languages)]:

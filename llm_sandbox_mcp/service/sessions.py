@@ -1,4 +1,4 @@
-"""Sessions, as callers name them: opened, looked at, interrupted, reset, closed."""
+"""Sessions as callers use them: they open, list, interrupt, reset and close them by id."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -19,7 +19,7 @@ from .preparation import Preparation
 
 
 class Sessions:
-    """The sessions of all callers. What takes an id raises `UnknownSession`."""
+    """The sessions of all callers. Methods that take an id raise `UnknownSession`."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Sessions:
     def open(self, language: str = "python", limits: Mapping[str, float] | None = None) -> str:
         """Opens an empty session, such as for files that the first run in the language needs, and returns its id.
 
-        `limits` lowers those of all its runs, and of its sandbox.
+        `limits` lowers the limits of all its runs, and of its sandbox.
         """
         return self.find("", self._languages[language], limits).id
 
@@ -53,7 +53,7 @@ class Sessions:
         self._live.get(session_id).stop()
 
     async def clear(self, session_id: str) -> None:
-        """Drops the artifacts of a session, also of one that ended, and empties its folder of figures; state stays."""
+        """Deletes the artifacts of a session, even if it has ended, and empties its folder of figures; state stays."""
         try:
             session = self._live.get(session_id)
         except UnknownSession:
@@ -66,10 +66,10 @@ class Sessions:
             await self._store.clear(session_id)
 
     async def refresh(self, session_id: str, language: str = "python", *, pause: float = 0.0) -> None:
-        """Has a sandbox up, and in it an interpreter that has run nothing yet; files and libraries stay.
+        """Starts a sandbox if there is none, and an interpreter that has run nothing yet; files and libraries stay.
 
-        The next run finds it waiting, also where this waits for `pause` seconds first. Raises what a run would that
-        cannot start.
+        The next run finds them ready: it waits for this method, even during the `pause` in seconds before the start.
+        Raises the same errors as a run that cannot start.
         """
         chosen = self._languages[language]
         session = self._live.get(session_id)
@@ -92,11 +92,11 @@ class Sessions:
     async def commit(self, session_id: str, image: str) -> str:
         """Makes an image of a session's files and libraries, a template, and returns its name with its tag.
 
-        New sandboxes are made of it where the profile names it in `containers.images`; the session goes on as it is,
-        and the image stays when it ends. Variables, figures, /tmp and processes are not in it. Nothing is committed
-        but by this call, which callers of tools cannot make. Raises `InvalidArgument` where the engine has no images,
-        or for a name that no image can have or that an image has which is no template, `CapacityReached` where there
-        are as many templates as `containers.templates` allows, and `StartFailed`.
+        New sandboxes use the image if the profile names it in `containers.images`. The session goes on unchanged, and
+        the image stays when the session ends. Variables, figures, /tmp and processes are not included. Only this call
+        makes templates, and tools do not offer it. Raises `InvalidArgument` if the engine has no images, if the name is
+        not valid for an image, or if it belongs to an image that is not a template; `CapacityReached` if there are as
+        many templates as `containers.templates` allows; and `StartFailed`.
         """
         backend = await self._backend.chosen()
         if backend.images is None:
@@ -112,7 +112,7 @@ class Sessions:
             return await backend.images.commit(await session.sandbox(), image)
 
     async def environment(self, session_id: str, language: str) -> Mapping[str, str]:
-        """What processes of a language have in their environment, such as the way to its programs and libraries."""
+        """The environment variables of a language's processes, such as the paths of its programs and libraries."""
         chosen = self._languages[language]
         session = self._live.get(session_id)
         async with session.exclusive():
@@ -120,7 +120,7 @@ class Sessions:
         return (await self._preparation.places(chosen)).env(sandbox.path)
 
     def find(self, session_id: str, language: Language, lower: Mapping[str, float] | None = None) -> Session:
-        """The session of that id, or a new one, with these limits lowered, where there is no id."""
+        """The session with that id; without an id, a new session with these limits lowered."""
         if not session_id:
             return self._live.open(language.name, narrow(self._policy, lower or {}))
         if lower:
@@ -132,7 +132,7 @@ class Sessions:
     async def use(self, session: Session, *, new: bool, keep: bool = True) -> AsyncIterator[None]:
         """Holds the session's turn, and closes the session afterwards unless it is to be kept.
 
-        A new one in which nothing has run is closed where its use fails, too: its caller never learns its id.
+        A new session in which nothing has run is also closed if its use fails: its caller never learns its id.
         """
         done = False
         try:
@@ -140,6 +140,6 @@ class Sessions:
                 yield
             done = True
         finally:
-            unknown = new and not done and not session.runs
-            if (unknown or not keep) and not session.closed:
+            unreachable = new and not done and not session.runs
+            if (unreachable or not keep) and not session.closed:
                 self._live.close(session.id)

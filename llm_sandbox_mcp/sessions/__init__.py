@@ -1,1 +1,1 @@
-"""What callers name: a lease of a sandbox with live interpreters, until nobody uses it any more."""
+"""Sessions: each is a lease of a sandbox with live interpreters, until it is closed or unused for too long."""

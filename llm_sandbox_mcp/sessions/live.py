@@ -1,4 +1,4 @@
-"""All live sessions: which there are, how many there may be, and when they expire."""
+"""All live sessions: which exist, how many are allowed, and when they expire."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ from .session import Session, unknown
 
 
 class LiveSessions:
-    """All of one server; those that nobody uses any more are closed."""
+    """All live sessions of one server; sessions that are unused for too long are closed."""
 
     def __init__(self, pool: Pool, limits: SessionLimits, tasks: TaskGroup) -> None:
         self._pool = pool
@@ -29,11 +29,11 @@ class LiveSessions:
         self._changed = anyio.Event()
 
     def open(self, language: str, policy: Policy) -> Session:
-        """A new session for a first use in that language, in a sandbox with that policy.
+        """Opens a session for a first use in that language, in a sandbox with that policy.
 
-        Where the limit is reached, an idle one makes room, as `longest_idle` says.
+        If the limit is reached, an idle session is closed to make room; `longest_idle` chooses it.
 
-        Raises `CapacityReached` when none can, or too many sandboxes were started just now.
+        Raises `CapacityReached` if no session can make room, or if too many sandboxes were started just now.
         """
         oldest = None
         room = self._pool.room
@@ -42,7 +42,7 @@ class LiveSessions:
             if oldest is None:
                 busy = all(session.busy for session in self._live.values())
                 raise CapacityReached(
-                    _full(self._limits.max, room, "busy" if busy else "busy, or used again and again")
+                    _full(self._limits.max, room, "busy" if busy else "busy, or were used more than once")
                 )
         session = Session(self._pool, policy, language, self._starts, self._overtime)
         if oldest is not None:
@@ -59,7 +59,7 @@ class LiveSessions:
         return session
 
     def close(self, session_id: str) -> None:
-        """Closes a session: what runs in it is stopped, its sandbox is destroyed beside the caller."""
+        """Closes a session: stops its run, and destroys its sandbox in the background."""
         session = self.get(session_id)
         del self._live[session_id]
         session.closed = True
@@ -71,7 +71,7 @@ class LiveSessions:
         return tuple(session.info(self._limits.idle_timeout) for session in self._live.values())
 
     def close_all(self) -> None:
-        """Closes every session, at the server's end."""
+        """Closes every session, when the server ends."""
         for session_id in list(self._live):
             self.close(session_id)
 
@@ -92,10 +92,10 @@ class LiveSessions:
 
 
 def longest_idle(sessions: Sequence[Session]) -> Session | None:
-    """Which session makes room, if any: one that nobody uses now.
+    """The session that makes room: the one that is idle longest, or None if every candidate is in use.
 
-    Where those that were used once are a quarter of all, it is one of them: a storm of new sessions takes the places of
-    its own, and not of those that others come back to.
+    If at least a quarter of all sessions were used only once, only these are candidates: then a flood of new sessions
+    replaces its own sessions, not those that other callers use again.
     """
     once = [session for session in sessions if session.uses < 2]
     found = once if 4 * len(once) >= len(sessions) else sessions

@@ -1,8 +1,8 @@
-"""The deadline of a run holds for its sandbox, whatever was answered.
+"""Applies the deadline of a run to its sandbox, even if the runner has answered.
 
-Code that shares a process with its runner can forge the answer and go on, and processes that it started go on as well.
-They may until the time of the run is up. From then on what they use of the processor is looked at from outside, ever
-more seldom, and a sandbox that goes on working is ended.
+Code that shares a process with its runner can forge the answer and go on, and processes that it started can go on as
+well. They may do so until the deadline of the run. From then on, their processor time is checked from outside, less and
+less often, and a sandbox that goes on working is ended.
 """
 
 from collections.abc import Callable
@@ -15,13 +15,13 @@ from ..backends.base import Sandbox
 from ..tasks import open_tasks
 
 _FIRST = 0.5
-"""Seconds from the deadline to the first judgement; the next comes after as long again, and so on."""
+"""Seconds from the deadline to the first decision; the time since the deadline doubles with each further check."""
 _SELDOM = 60.0
-"""Seconds between two of them at most."""
+"""Seconds between two checks at most."""
 _SHARE = 0.1
-"""Of one processor, what waiting processes may use on average."""
+"""The share of one processor that waiting processes may use on average."""
 _BURST = 0.2
-"""Seconds of processor time beyond that; about to end is not going on."""
+"""Seconds of processor time allowed beyond that share, for processes that are about to end."""
 
 
 @dataclass(slots=True, eq=False)
@@ -30,7 +30,7 @@ class _Watched:
     end: Callable[[], None]
     due: float
     since: float = 0.0
-    """When the first look was, at the deadline; 0 before."""
+    """When the first check was, at the deadline; 0 before."""
     cpu: float = 0.0
     """Seconds of processor time that were used by then."""
 
@@ -45,13 +45,13 @@ class Overtime:
         tasks.start_soon(self._serve)
 
     def watch(self, sandbox: Sandbox, deadline: float, end: Callable[[], None]) -> None:
-        """Calls `end` once processes of the sandbox go on using the processor after the deadline."""
+        """Calls `end` if processes of the sandbox go on using the processor after the deadline."""
         self._watched[sandbox] = _Watched(sandbox, end, deadline)
         if deadline < self._asleep_until:
             self._wake.set()
 
     def forget(self, sandbox: Sandbox) -> None:
-        """Stops watching it: it is used again, with a deadline of its own, or is gone."""
+        """Stops watching a sandbox: it is used again, with a new deadline, or it is gone."""
         self._watched.pop(sandbox, None)
 
     async def _serve(self) -> None:
@@ -59,17 +59,17 @@ class Overtime:
             now = anyio.current_time()
             async with open_tasks() as tasks:
                 for watched in [watched for watched in self._watched.values() if watched.due <= now]:
-                    tasks.start_soon(self._look, watched)
+                    tasks.start_soon(self._check, watched)
             self._wake = anyio.Event()
             self._asleep_until = min((watched.due for watched in self._watched.values()), default=float("inf"))
             with anyio.CancelScope(deadline=self._asleep_until):
                 await self._wake.wait()
 
-    async def _look(self, watched: _Watched) -> None:
+    async def _check(self, watched: _Watched) -> None:
         cpu = (await watched.sandbox.usage()).cpu
         if self._watched.get(watched.sandbox) is not watched:
             return  # another run has begun meanwhile
-        if cpu is None:  # nobody counts it here
+        if cpu is None:  # this engine does not count it
             self.forget(watched.sandbox)
             return
         now = anyio.current_time()

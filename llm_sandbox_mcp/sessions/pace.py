@@ -1,4 +1,4 @@
-"""How often something may be begun: so many times in any second."""
+"""Limits how often something is started per second."""
 
 import math
 
@@ -9,7 +9,7 @@ from ..units import format_duration
 
 
 class Pace:
-    """Counts the starts of sandboxes: a second's worth at once, then one whenever another is due."""
+    """Limits the starts of sandboxes: those of one second are allowed at once, more only at the given rate."""
 
     def __init__(self, per_second: float) -> None:
         self._per_second = per_second
@@ -17,7 +17,7 @@ class Pace:
         self._at = -math.inf
 
     def take(self) -> None:
-        """Counts one start; raises `CapacityReached`, with the time to wait, where there were too many."""
+        """Counts one start; raises `CapacityReached`, with the time to wait, if there were too many."""
         now = anyio.current_time()
         due = (now - self._at) * self._per_second
         self._left, self._at = min(max(1.0, self._per_second), self._left + due), now

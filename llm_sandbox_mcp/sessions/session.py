@@ -1,4 +1,4 @@
-"""What a session owns, a lease and live interpreters, and one use of it at a time."""
+"""One session: it owns a lease and live interpreters, and allows one use at a time."""
 
 import secrets
 from collections.abc import AsyncIterator
@@ -26,22 +26,22 @@ from ..units import format_duration
 from .overtime import Overtime
 from .pace import Pace
 
-_LAST_LOOK = 0.1
-"""Seconds for a look at a sandbox when the time of its run, and the grace, is up."""
+_LAST_CHECK = 0.1
+"""Seconds for the last check of a sandbox after the timeout and the grace of its run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What became of one run in a session."""
+    """The outcome of one run in a session, and the state that it left."""
 
     outcome: Outcome
     usage: Usage
-    """The limits that were hit meanwhile."""
+    """How often limits were hit during the run, and the processor time that it used."""
     fullness: Fullness
     loss: str | None
-    """Why it had to start without the state of earlier runs."""
+    """Why the run started without the state of earlier runs; None if it had that state."""
     sandbox: Sandbox | None
-    """Where its files are; None where they went with it."""
+    """The sandbox with the files of the run; None if both are lost."""
     fresh: bool
     """Whether the next run starts without the state of this one."""
 
@@ -55,19 +55,19 @@ class Session:
         self.policy = policy
         self.runs = 0
         self.uses = 0
-        """How often it was asked for something, be it a run or a copy."""
+        """How often it was used, for a run, a copy or anything else."""
         self.opened_at = self.used_at = anyio.current_time()
         self.closed = False
         self._loss: str | None = None
-        """Why state was lost since the last run, until the next run says so."""
+        """Why state was lost since the last run, until the next run reports it."""
         self._pool = pool
         self._language = language
         self._starts = starts
         self._overtime = overtime
         self._deadline = 0.0
-        """Until when what the last use leaves running may use the processor."""
+        """Until when processes that the last use left running may use the processor."""
         self._counted = True
-        """Whether the start of the next sandbox is counted already: that of the first is, with its session."""
+        """Whether the next start of a sandbox is counted already; the first one is counted with the session."""
         self._lease: Lease | None = None
         self._interpreters: dict[str, Interpreter] = {}
         self._ran: set[str] = set()
@@ -87,10 +87,10 @@ class Session:
 
     @asynccontextmanager
     async def exclusive(self) -> AsyncIterator[None]:
-        """Waits for this session's turn and holds it; raises `UnknownSession` when it was closed meanwhile.
+        """Waits for this session's turn and holds it; raises `UnknownSession` if it was closed meanwhile.
 
-        What the use leaves running may go on until its time is up, however the use ends. Where the sandbox is lost
-        meanwhile, the error is what its engine tells of that.
+        Processes that the use leaves running may go on until its deadline, however the use ends. If the sandbox is
+        lost meanwhile, the error is the one that its engine reports.
         """
         self._users += 1
         self.uses += 1
@@ -104,8 +104,8 @@ class Session:
                 try:
                     yield
                 except SandboxLost as lost:
-                    if self._lease is not None and (told := await self._lease.sandbox.loss()):
-                        raise told from lost
+                    if self._lease is not None and (reported := await self._lease.sandbox.loss()):
+                        raise reported from lost
                     raise
         finally:
             self._users -= 1
@@ -114,9 +114,9 @@ class Session:
                 self._overtime.watch(self._lease.sandbox, self._deadline, self._end_overtime)
 
     async def sandbox(self, language: str = "") -> Sandbox:
-        """The session's sandbox; interpreters that ended since the last run are let go.
+        """The session's sandbox; interpreters that ended since the last run are removed.
 
-        Where there is none, it is a new one for the language, or for that of the last use, be it warm or not.
+        If there is none, it gets a new one, warm or not, for the language, or for the language of the last use.
         """
         self._language = language or self._language
         if self._lease is not None and not self._lease.sandbox.alive:
@@ -124,9 +124,9 @@ class Session:
             self.drop(halves(str(lost))[0] if lost else "its sandbox ended")
         for name, interpreter in list(self._interpreters.items()):
             if not interpreter.running:
-                self._loss = await self._let_go(name)
+                self._loss = await self._remove(name)
         if self._lease is None:
-            if self.closed:  # while what uses it waited for something else: a sandbox for nobody
+            if self.closed:  # while its user waited for something else: nobody needs a sandbox now
                 raise unknown(self.id)
             if not self._counted:
                 self._starts.take()
@@ -141,7 +141,7 @@ class Session:
         return self._lease.sandbox
 
     async def run(self, places: Places, request: RunRequest, limits: Policy) -> Ran:
-        """Runs code in the interpreter of its language, within these limits, the session's own or narrower ones.
+        """Runs code in the interpreter of its language, within these limits: the session's own or lower ones.
 
         State that cannot be kept is dropped before this returns or raises, so that the next run starts fresh.
         """
@@ -159,21 +159,21 @@ class Session:
             async with cpu_bound(sandbox, before, limits, request.timeout, lambda: interpreter.stop("cpu_limit")):
                 return await self._ask(interpreter, request)
 
-        asked = anyio.current_time()
+        sent_at = anyio.current_time()
         outcome = await ask(interpreter)
         if lived and outcome.ending == "exited" and not outcome.begun and not self.closed:
-            # It was ending while it was asked, such as by a timer of earlier code: this code has not run.
-            loss = await self._let_go(name)
+            # The interpreter was already ending, such as by a timer of earlier code: this code has not run.
+            loss = await self._remove(name)
             interpreter = await self._interpreter(sandbox, places)
-            asked = anyio.current_time()
+            sent_at = anyio.current_time()
             outcome = await ask(interpreter)
         with anyio.CancelScope(shield=True):
-            until = max(anyio.current_time(), asked + request.timeout + limits.grace) + _LAST_LOOK
-            used, fullness, answers = await self._look(sandbox, before, outcome, until)
+            until = max(anyio.current_time(), sent_at + request.timeout + limits.grace) + _LAST_CHECK
+            used, fullness, answers = await self._check(sandbox, before, outcome, until)
             if outcome.ending == "lost" or (not outcome.alive and (outcome.ending != "exited" or used.oom_kills)):
                 self.drop("the code was killed")
             elif overcrowded(fullness, limits):
-                self.drop("there were more files and folders than may be")
+                self.drop("there were more files and folders than allowed")
             elif not answers:
                 self.drop("the sandbox did not answer any more")
             elif not outcome.alive:
@@ -183,7 +183,7 @@ class Session:
         return Ran(outcome, used, fullness, loss, left, left is None or not outcome.alive)
 
     async def _interpreter(self, sandbox: Sandbox, places: Places) -> Interpreter:
-        """That of the language, started where there is none."""
+        """The interpreter of the language; it is started if there is none."""
         name = places.language.name
         if name not in self._interpreters:
             self._interpreters[name] = await start_interpreter(sandbox, places)
@@ -197,12 +197,12 @@ class Session:
                 self.drop("the code did not stop when it was interrupted and was killed")
             raise
 
-    async def _look(
+    async def _check(
         self, sandbox: Sandbox, before: Usage, outcome: Outcome, until: float
     ) -> tuple[Usage, Fullness, bool]:
-        """The limits that were hit, how full the folders are, and whether all of this was known in time.
+        """The usage of the run, how full the folders are, and whether both were known in time.
 
-        A pod is asked itself, and what its code left running may keep it too busy.
+        A pod is queried for this, and processes that the code left running can keep it too busy.
         """
         used, fullness = Usage(), Fullness()
         with anyio.CancelScope(deadline=until) as scope:
@@ -210,15 +210,15 @@ class Session:
             fullness = await sandbox.fullness(thorough=not succeeded(outcome))
         return used, fullness, not scope.cancelled_caught
 
-    async def _let_go(self, name: str) -> str:
-        """Lets an interpreter go that ended by itself, and says what is lost with it."""
+    async def _remove(self, name: str) -> str:
+        """Removes an interpreter that ended by itself, and returns a line about what is lost with it."""
         await self._interpreters.pop(name).close()
         return f"the interpreter of {name} ended; its variables are lost, files are kept"
 
     async def refresh(self, places: Places) -> None:
-        """Has the interpreter of a language up that has run nothing yet; files and libraries stay.
+        """Starts an interpreter of a language that has run nothing yet; files and libraries stay.
 
-        A program of a compiled language starts anew in each run anyhow.
+        Compiled languages start a new program in each run anyway.
         """
         name = places.language.name
         sandbox = await self.sandbox(name)
@@ -240,16 +240,16 @@ class Session:
                 await copying.empty(self._lease.sandbox, FIGURES)
 
     def stop(self) -> bool:
-        """Interrupts what runs now; false when nothing does."""
-        return any(interpreter.stop() for interpreter in self._interpreters.values())  # one at most runs
+        """Interrupts the current run; returns false if there is none."""
+        return any(interpreter.stop() for interpreter in self._interpreters.values())  # at most one runs
 
     def reset(self) -> None:
-        """Lets the sandbox go with all state in it, as its owner wants it: the next run says nothing of that."""
+        """Drops the sandbox with all its state, as its owner wants it; the next run does not report the loss."""
         self.drop("it was reset")
         self._loss = None
 
     def drop(self, reason: str) -> None:
-        """Lets the sandbox go with all state in it; the next run starts fresh and says why."""
+        """Drops the sandbox with all its state; the next run starts fresh and reports the reason."""
         if self._lease is not None:
             self._overtime.forget(self._lease.sandbox)
             self._lease.release()
@@ -258,10 +258,10 @@ class Session:
         self._interpreters = {}
 
     def _end_overtime(self) -> None:
-        self.drop("what it left running used the processor after the run's time was up")
+        self.drop("processes that it left running used the processor after the run's deadline")
 
     def info(self, idle_timeout: float) -> SessionInfo:
-        """What its owner may know of it."""
+        """The session as its owner sees it."""
         now = anyio.current_time()
         expires = idle_timeout if self.busy else max(0.0, self.used_at + idle_timeout - now)
         return SessionInfo(self.id, self.busy, tuple(self._interpreters), self.runs, now - self.opened_at, expires)

@@ -68,7 +68,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"backend": "kubernetes", "kube_namespace": "A B"}, "backend kubernetes: kube_namespace: "),
     ({"backend": "kubernetes", "pod_manifest": {"spec": 5}}, "backend kubernetes: pod_manifest: "),
     ({"backend": "micromamba", "environment": 5}, "backend docker: environment: "),
-    ({"security_policy": SecurityPolicy(preset="none")}, "backend auto: security_policy: no preset is named"),
+    ({"security_policy": SecurityPolicy(preset="none")}, "backend auto: security_policy: unknown preset"),
     ({"libraries": "numpy"}, r"libraries is a text; give a list, such as \['numpy'\]"),
     ({"max_memory": "much"}, "backend auto: max_memory: 'much' is no size"),
     ({"backend": "embedded", "container_id": "a"}, "backend embedded: container_id"),

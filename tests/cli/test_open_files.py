@@ -55,7 +55,7 @@ async def test_more_sessions_than_there_is_room_for_make_room_for_each_other(pro
             assert run["result"] == str(number), (run, server.log.read_text())
         for session in opened[: 32 - ROOM]:
             assert "is not open" in await refusal(server.client, "execute_code", code="x", session_id=session)
-        assert "sessions.max is 32, and there is room for 12 sandboxes (open files)" in server.log.read_text()
+        assert "sessions.max is 32, but there is room for only 12 sandboxes (open files)" in server.log.read_text()
 
 
 def test_doctor_says_how_far_they_go(profile: str) -> None:

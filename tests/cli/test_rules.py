@@ -35,16 +35,16 @@ def test_doctor_names_languages_that_rules_refuse_as_a_whole_and_what_fixes_that
     done = command("doctor", "--profile", str(profile))
     assert (done.returncode, done.stderr) == (0, "")
     assert re.search(
-        r"\nruby rules +missing +ruby is refused: rules apply to it, whose grammar is not installed\n", done.stdout
+        r"\nruby rules +missing +ruby is refused: rules apply to it, but its grammar is not installed\n", done.stdout
     )
     assert "\n  ruby rules: pip install tree-sitter-ruby\n" in done.stdout
     assert re.search(r"\nbash rules +missing +bash is refused: .*names\.scm \(.*no_such_node", done.stdout)
     assert (
-        f"\n  bash rules: fix that file, as handlers/README.md says: {profile.parent}/languages/bash/names.scm\n"
+        f"\n  bash rules: fix that file as described in handlers/README.md: {profile.parent}/languages/bash/names.scm\n"
         in done.stdout
     )
     assert re.search(
-        r"\nbare rules +missing +bare is refused: .* whose handler\.toml has no \[grammar\]\n", done.stdout
+        r"\nbare rules +missing +bare is refused: .* but its handler\.toml has no \[grammar\]\n", done.stdout
     )
     assert re.search(r"\nrules +ok +forks, secrets\n", done.stdout)
     assert "\npython rules" not in done.stdout

@@ -60,7 +60,7 @@ async def test_processor_time_is_bounded_over_all_processes(arena: Arena, code: 
     result = await arena.attack(code, timeout=FAR)
     assert result.status == "cpu_limit", result
     assert result.exit_code in (130, 137)
-    assert any("stopped after 1s of processor time, of all processes together" in note for note in result.notes)
+    assert any("stopped after 1s of processor time, counted over all processes" in note for note in result.notes)
     assert result.duration < FAR - ANSWER
 
 

@@ -139,7 +139,8 @@ async def ended_for_overtime(arena: Arena, session: str, used: int) -> None:
     second = await arena.execute("6 * 7", session_id=session)
     assert (second.status, second.result) == ("ok", "42"), second
     assert (
-        "started fresh: since an earlier run what it left running used the processor after the run's time was up; "
+        "started fresh: since an earlier run processes that it left running used the processor "
+        "after the run's deadline; "
         "variables and files are lost"
     ) in second.notes
 

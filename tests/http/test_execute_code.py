@@ -107,7 +107,7 @@ def test_what_json_cannot_say_is_left_out_and_named(server: Server, value: str) 
     answer = execute(server, f"odd = {value}\ngood = 1", "odd").json()
     assert answer["result"] == {"good": 1}
     (note,) = answer["notes"]
-    assert note.startswith("not in result, as JSON cannot say them or they are too large: odd; ")
+    assert note.startswith("not in result, because JSON cannot represent them or they are too large: odd; ")
 
 
 def test_values_have_512_kib_together(server: Server) -> None:

@@ -76,7 +76,7 @@ def test_what_is_not_there_is_not_found(server: Server, path: str) -> None:
 def test_a_session_that_was_never_used_is_not_opened_by_looking(server: Server) -> None:
     for path, key in (("/artifacts", "artifacts"), ("/logs", "entries")):
         assert httpx2.get(server.url + path, headers=at("unused")).json()[key] == []
-    assert "was not used so far" in failure(httpx2.get(f"{server.url}/files/x", headers=at("unused")), 404)
+    assert "has not been used yet" in failure(httpx2.get(f"{server.url}/files/x", headers=at("unused")), 404)
 
 
 def test_libraries_are_checked_as_for_tools(server: Server) -> None:
@@ -88,7 +88,7 @@ def test_libraries_are_checked_as_for_tools(server: Server) -> None:
     failed = install(["no-such-library"])
     assert (failed.status_code, failed.json()["error_type"]) == (400, "InstallFailed")
     said = failure(httpx2.post(f"{server.url}/libraries", json={"libraries": 5}), 422)
-    assert said == "libraries: must be a valid array; /openapi.json says what is taken"
+    assert said == "libraries: must be a valid array; see /openapi.json for valid requests"
     log = httpx2.get(f"{server.url}/logs", headers=at("libs")).json()["entries"]
     assert [entry["status"] for entry in log] == ["refused", "refused", "error"]
 

@@ -126,5 +126,5 @@ class FakeService:
 
     def _artifact(self, name: str) -> Artifact:
         if name not in self.stored:
-            raise UnknownArtifact(f"names: the session has no artifact {name!r}")
+            raise UnknownArtifact(f"names: unknown artifact {name!r}")
         return describe(name, self.stored[name])

@@ -101,7 +101,7 @@ ROWS: Mapping[str, Sequence[Row]] = {
         *(manage("session_id", "execute_code", action=a, session_id="") for a in ("interrupt", "reset", "close")),
     ],
     "argument": [
-        execute("execute_code has no argument 'timeout'", "'timeout_seconds'", timeout=1),
+        execute("execute_code: unknown argument 'timeout'", "'timeout_seconds'", timeout=1),
         execute("'sesion_id'", "'session_id'", sesion_id="x"),
         install("'zzz'", "libraries, language, session_id", zzz=None),
         copy("'mode'", "session_id, path, direction, content, encoding, host_path", mode=7),
@@ -136,7 +136,7 @@ ROWS: Mapping[str, Sequence[Row]] = {
         copy("path 'folder'", "it is a folder", "another path", path="folder", content="x"),
         copy("path 'empty'", "it is a folder", "another path", path="empty", content="x"),
         copy("path 'kept/x/y'", "one of its parent folders is a file", "another path", path="kept/x/y", content="x"),
-        *(copy("path", "no regular file", "list", path=path, direction="out") for path in ("folder", "none", "pipe")),
+        *(copy("path", "not a regular file", "list", path=path, direction="out") for path in ("folder", "none", "pipe")),
         copy("host_path", "files.roots", host_path="/etc/hostname"),
         copy("content", "host_path", "leave one of them out", content="x", host_path="/etc/hostname"),
         copy("content", "out", "leave one of them out", content="x", direction="out"),
@@ -160,8 +160,8 @@ ROWS: Mapping[str, Sequence[Row]] = {
         execute("variables", "1048576", "copy_file", variables={"a": "x" * (1 << 20)}),
     ],
     "artifact": [
-        get("names", "'none'", "there are", names=["none"]),
-        get("names", "'x\\nx", "there are", names=["kept", "x\n" * 50_000]),
+        get("names", "'none'", "available: ", names=["none"]),
+        get("names", "'x\\nx", "available: ", names=["kept", "x\n" * 50_000]),
     ],
 }  # fmt: skip
 

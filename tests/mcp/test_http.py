@@ -236,7 +236,7 @@ async def test_an_address_that_may_not_or_cannot_be_taken_is_refused_in_one_line
         refused = {
             ("--host", "0.0.0.0"): "to serve other machines, set http.token_file in the profile",
             ("--host", "::"): "host ::: must be a loopback address",
-            ("--host", "example.com"): "host example.com: is no address; give one such as 127.0.0.1",
+            ("--host", "example.com"): "host example.com: not an IP address; give one such as 127.0.0.1",
             ("--port", port): f"port {port}: cannot listen there: Address already in use; choose another",
             ("--port", "70000"): "port 70000: must be from 0 to 65535; choose another, or 0 for a free one",
             ("--port", "http"): "--port: invalid int value: 'http'",

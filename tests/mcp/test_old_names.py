@@ -87,7 +87,7 @@ async def test_languages_are_a_list_of_names(old: Client) -> None:
     result = await call(old, "get_supported_languages")
     assert (result.is_error, result.structured_content) == (False, None)
     assert json.loads(text(result)) == ["python", "bash"]
-    assert "it takes: none" in await refusal(old, "get_supported_languages", language="python")
+    assert "available: none" in await refusal(old, "get_supported_languages", language="python")
 
 
 async def test_an_unknown_language_is_an_error_under_the_key_error_alone(old: Client) -> None:
@@ -117,7 +117,7 @@ async def test_without_the_switch_none_of_it_is_there(era: str) -> None:
     fake = FakeService()
     async with Client(build_server(fake.service(), host_files=True), mode=era) as client:
         for name in ("get_supported_languages", "get_language_details"):
-            with pytest.raises(Exception, match="no tool is named"):
+            with pytest.raises(Exception, match="unknown tool"):
                 await client.call_tool(name, {"language": "python"})
         assert "did you mean 'timeout_seconds'" in await refusal(client, "execute_code", code="1", timeout=1)
     assert fake.asked == []

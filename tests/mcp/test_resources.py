@@ -175,7 +175,7 @@ async def test_a_2025_client_subscribes_to_no_more_than_a_thousand() -> None:
         for number in range(1000):
             await client.subscribe_resource(f"sandbox://{number}")
         await client.subscribe_resource("sandbox://0")
-        with pytest.raises(MCPError, match="1000 resources are subscribed to; unsubscribe from one first"):
+        with pytest.raises(MCPError, match="1000 subscriptions are the limit; unsubscribe from a resource first"):
             await client.subscribe_resource("sandbox://one-more")
         await client.unsubscribe_resource("sandbox://0")
         await client.subscribe_resource("sandbox://one-more")

@@ -172,7 +172,7 @@ async def test_an_unknown_tool_is_refused_with_the_names_there_are(fake: FakeSer
 async def test_an_installation_of_what_is_there_already_says_so(fake: FakeService, era: str) -> None:
     async with connect(fake, era) as client:
         done = await call(client, "install_libraries", libraries=["six"])
-    assert text(done) == f"session: {SESSION}\ninstalled: nothing; it was there already"
+    assert text(done) == f"session: {SESSION}\ninstalled: nothing; the libraries were already available"
 
 
 async def test_our_errors_reach_the_caller_word_for_word(fake: FakeService, era: str) -> None:

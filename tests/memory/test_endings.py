@@ -40,7 +40,7 @@ ENDINGS: dict[str, tuple[str, Status, int, SessionState, str]] = {
         "inode_limit",
         0,
         "fresh",
-        "there were more files and folders than may be",
+        "there were more files and folders than allowed",
     ),
     "tells nobody what it used": ("hide", "ok", 0, "fresh", ""),
 }
@@ -59,7 +59,7 @@ async def test_a_run_ends(
 
 async def test_a_sandbox_that_is_gone_is_an_error_and_the_next_run_starts_fresh(service: Service) -> None:
     session = service.sessions.open("script")
-    with pytest.raises(SandboxLost, match="the sandbox ended while the code ran; what it did is unknown"):
+    with pytest.raises(SandboxLost, match="the sandbox ended while the code ran, and what the code did is unknown"):
         await run(service, "set x 1\ndie", session_id=session)
     again = await run(service, "get x", session_id=session)
     assert (again.status, again.result) == ("ok", None)

@@ -1,6 +1,6 @@
-"""HTTP without MCP: `/execute_code/` and what goes with it, for callers that know neither sessions nor tools.
+"""HTTP without MCP: `/execute_code/` and related paths, for callers that know neither sessions nor tools.
 
-Where `http.execute_code` is on in the profile. Nothing here needs `mcp`.
+It is served if `http.execute_code` is on in the profile. Nothing here needs `mcp`.
 """
 
 from collections.abc import Awaitable, Callable
@@ -18,18 +18,18 @@ from .requests import Refused
 from .routes import Operation, Rest
 
 Check = Callable[[Request], Awaitable[Response | None]]
-"""Gives the answer to a request that is for another host, or from a page of one."""
+"""Returns the refusal of a request that is for another host, or from a page of another host; None for others."""
 
 _REASONS = {
     403: "the header Origin names a page of another site; call from a program, or from a page of this host",
-    404: "nothing is at this path; /openapi.json names all",
-    405: "this path does not take this method; /openapi.json says which it takes",
-    421: "the header Host names another machine; use localhost, or have the operator name it in http.hosts",
+    404: "unknown path; see /openapi.json for all paths",
+    405: "this path does not support this method; see /openapi.json for its methods",
+    421: "the header Host names another machine; use localhost, or ask the operator to add it to http.hosts",
 }
 
 
 def add_paths(application: Starlette, service: Service, check: Check, *, bearer: bool) -> None:
-    """Adds the paths to an application; `bearer` says that it takes a token."""
+    """Adds the paths to an application; `bearer`: whether callers need a token."""
     rest = Rest(service)
     document = describe(rest, service.profile, bearer=bearer)
 
@@ -58,7 +58,7 @@ def _endpoint(
                 raise Refused(refusal.status_code, _REASONS[refusal.status_code])
             return await handlers["GET" if request.method == "HEAD" else request.method](request)
         except ClientDisconnect:
-            return Response(status_code=499)  # nobody is there to read it
+            return Response(status_code=499)  # the caller is gone
         except Exception as error:
             return refused(request, error)
 
@@ -66,8 +66,8 @@ def _endpoint(
 
 
 async def not_there(request: Request, error: Exception) -> Response:
-    """What applications with these paths answer for those that they do not have."""
+    """Answers requests for paths or methods that an application with these paths does not have."""
     assert isinstance(error, HTTPException)
-    told = refused(request, Refused(error.status_code, _REASONS.get(error.status_code, error.detail)))
-    told.headers.update(error.headers or {})
-    return told
+    response = refused(request, Refused(error.status_code, _REASONS.get(error.status_code, error.detail)))
+    response.headers.update(error.headers or {})
+    return response

@@ -1,4 +1,4 @@
-"""What callers get: the answer as JSON, or why there is none, with the status that says who has to act."""
+"""What callers get: the answer as JSON, or why there is none, with a status that shows who must act."""
 
 import logging
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ from .models import ArtifactItem, Executed, ExecutionFailed, Failure
 from .requests import Refused
 from .words import in_words
 
-_UNFORESEEN = "the server failed in a way it did not foresee; its log has the details; try once more"
+_UNFORESEEN = "the server had an unexpected error, which its log explains; try again"
 
 _log = logging.getLogger(__name__)
 
@@ -39,12 +39,12 @@ def refused(request: Request, error: Exception) -> Response:
     if not isinstance(error, Refused | SandboxError):
         _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
         return answered(Failure(error=_UNFORESEEN, error_type="ServerError"), 500)
-    said = in_words(error) if isinstance(error, SandboxError) else str(error)
+    message = in_words(error) if isinstance(error, SandboxError) else str(error)
     status = _status(request, error)
-    told = answered(Failure(error=one_line(said), error_type=type(error).__name__), status)
+    response = answered(Failure(error=one_line(message), error_type=type(error).__name__), status)
     if status == 413:
-        told.headers["Connection"] = "close"  # or the rest of the body would still be waited for
-    return told
+        response.headers["Connection"] = "close"  # otherwise the server would wait for the rest of the body
+    return response
 
 
 def _status(request: Request, error: Refused | SandboxError) -> int:
@@ -71,9 +71,9 @@ def items(artifacts: Sequence[Artifact]) -> list[ArtifactItem]:
 
 
 def ran(name: str, execution: Execution, notes: Sequence[str]) -> Executed | ExecutionFailed:
-    """What became of code that ran in the session of that name."""
+    """The answer about code that ran in the session of that name."""
     told = execution.told
-    all_notes = [*notes, *map(in_words, execution.notes), *_unsaid(execution)]
+    all_notes = [*notes, *map(in_words, execution.notes), *_missing_values(execution)]
     facts: dict[str, Any] = {
         "status": execution.status,
         "stdout": execution.stdout.text,
@@ -95,15 +95,16 @@ def ran(name: str, execution: Execution, notes: Sequence[str]) -> Executed | Exe
     )
 
 
-def _unsaid(execution: Execution) -> list[str]:
-    """A note on what is missing from the values of a run."""
+def _missing_values(execution: Execution) -> list[str]:
+    """A note on values that are missing from the result of a run."""
     if execution.status != "ok" or execution.session_state != "kept":
         return []
     if execution.told is None:
-        return ["what names stand for could not be told; print it instead"]
+        return ["the values of names could not be read; print them instead"]
     if not execution.told.left_out:
         return []
     names = one_line(", ".join(execution.told.left_out))
     return [
-        f"not in result, as JSON cannot say them or they are too large: {names}; convert them, or write them to files"
+        f"not in result, because JSON cannot represent them or they are too large: {names}; "
+        "convert them, or write them to files"
     ]

@@ -1,4 +1,4 @@
-"""What the paths beside MCP take and give, as `/openapi.json` shows it."""
+"""The requests and answers of HTTP without MCP, as `/openapi.json` shows them."""
 
 from typing import Annotated, Any, Literal
 
@@ -7,9 +7,9 @@ from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 from ...results import DEFAULT_TIMEOUT, Status
 
 SHARED = "default"
-"""The session of those who name none."""
+"""The session of callers that name none."""
 NAME = r"^[A-Za-z0-9._-]{1,64}$"
-"""What a session can be called."""
+"""A pattern for names of sessions."""
 
 _VARIABLE = r"^([A-Za-z]|_[A-Za-z0-9])[A-Za-z0-9_]*$|^_$"
 
@@ -17,18 +17,18 @@ Variables = Annotated[
     dict[Annotated[str, Field(pattern=_VARIABLE)], Any],
     WithJsonSchema({"type": "object", "patternProperties": {_VARIABLE: {}}, "additionalProperties": False}),
 ]
-"""JSON values by names that code can have for them, and that are not Python's own."""
+"""JSON values by name; the names are valid in code, and do not begin with two underscores."""
 
 SessionName = Annotated[str, Field(pattern=NAME)]
 
 
 class Body(BaseModel):
-    """A request; keys that it does not know are for others."""
+    """A request; unknown keys are ignored."""
 
     model_config = ConfigDict(frozen=True, strict=True)
 
     session_id: SessionName | None = Field(
-        None, description="Which session: any name, opened on its first use; it goes before the header X-Session-Id"
+        None, description="Which session: any name, opened on its first use; it overrides the header X-Session-Id"
     )
 
 
@@ -51,7 +51,7 @@ class Answer(BaseModel):
 
 
 class Root(Answer):
-    message: str = "code runs in sandboxes here; /openapi.json names all paths"
+    message: str = "this server runs code in sandboxes; see /openapi.json for all paths"
     status: Literal["healthy"] = "healthy"
 
 
@@ -76,7 +76,7 @@ class ArtifactItem(Answer):
 
 
 class Ran(Answer):
-    """What is told of every run."""
+    """What is reported of every run."""
 
     status: Status
     stdout: str
@@ -88,13 +88,13 @@ class Ran(Answer):
 
 class Executed(Ran):
     result: dict[str, Any] = Field(
-        description="The variables given and the names that the code bound, with those values that JSON can say"
+        description="The given variables and the names that the code bound, if JSON can represent their values"
     )
     success: Literal[True] = True
 
 
 class ExecutionFailed(Ran, Failure):
-    """Code that ended with an error, or was stopped at a limit, which `status` says."""
+    """Code that ended with an error, or was stopped at a limit; `status` shows which."""
 
 
 class LibraryItem(Answer):
@@ -137,7 +137,7 @@ class Limits(Answer):
     install_timeout: float
     body: int = Field(description="A request's JSON")
     upload: int = Field(description="One file, sent or fetched")
-    session_idle: float = Field(description="A session that nobody uses for so long is closed")
+    session_idle: float = Field(description="A session that is unused for this time is closed")
 
 
 Action = Literal["execute", "install"]

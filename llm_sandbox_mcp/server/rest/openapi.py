@@ -1,4 +1,4 @@
-"""The description of the paths, in OpenAPI 3.1, made of their models."""
+"""The description of the paths, in OpenAPI 3.1, generated from their models."""
 
 from typing import Any, Literal
 
@@ -16,7 +16,7 @@ _FILE: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
 _SESSION: dict[str, Any] = {
     "name": SESSION_HEADER,
     "in": "header",
-    "description": "Which session: any name, opened on its first use; left out, the one that all callers share",
+    "description": "Which session: any name, opened on its first use; without a name, one that all callers share",
     "schema": {"type": "string", "pattern": NAME, "default": SHARED},
 }
 _PATH: dict[str, Any] = {
@@ -29,7 +29,7 @@ _PATH: dict[str, Any] = {
 
 
 def describe(rest: Rest, profile: Profile, *, bearer: bool) -> dict[str, Any]:
-    """The document; `bearer` says that callers need the token of `http.token_file`."""
+    """The document; `bearer`: whether callers need the token of `http.token_file`."""
     paths: dict[str, dict[str, Any]] = {}
     for operation in rest.operations:
         path = operation.path.replace(":path}", "}")

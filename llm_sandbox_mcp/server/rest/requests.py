@@ -1,4 +1,4 @@
-"""Reads what callers send, within bounds, and notices when they are gone."""
+"""Reads what callers send, within limits, and notices when callers are gone."""
 
 import re
 from collections.abc import Coroutine
@@ -17,7 +17,7 @@ LARGEST_BODY = 4 << 20
 """Bytes of a request's JSON, as at `/mcp`."""
 
 _READ_ON = 64 << 20
-"""Bytes beyond a limit that are taken and dropped: who is cut off while sending does not see the answer."""
+"""Bytes beyond a limit that are read and dropped: a caller that is cut off while sending misses the answer."""
 
 SESSION_HEADER = "X-Session-Id"
 
@@ -26,7 +26,7 @@ _Model = TypeVar("_Model", bound=Body)
 
 
 class Refused(Exception):
-    """A request that is answered with a status of HTTP's own."""
+    """A request that is refused with a status of HTTP."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -34,20 +34,20 @@ class Refused(Exception):
 
 
 def session_of(request: Request, body: Body | None = None) -> str:
-    """The name of the session that a request is for; `Refused` for one that no session can have."""
+    """The name of the session that a request is for; raises `Refused` if the name is not valid."""
     if body is not None and body.session_id is not None:
         return body.session_id
     name = request.headers.get(SESSION_HEADER, SHARED)
     if not re.fullmatch(NAME, name):
-        raise Refused(422, f"{SESSION_HEADER}: a session's name has 1 to 64 letters, digits and . _ -; choose another")
+        raise Refused(422, f"{SESSION_HEADER}: a session name has 1 to 64 letters, digits and . _ -; choose another")
     return name
 
 
 async def read_bytes(request: Request, limit: int) -> bytes:
-    """The body; `Refused` where it has more bytes than the limit, be it announced or not."""
+    """The body; raises `Refused` if it has more bytes than the limit, whether the header announced them or not."""
     announced = request.headers.get("content-length", "")
     size = int(announced[:20]) if announced.isdecimal() else 0
-    waits = "expect" in request.headers  # for a word, before it sends
+    waits = "expect" in request.headers  # the caller waits for permission to send
     body = bytearray()
     if size <= (limit if waits else limit + _READ_ON):
         size = 0
@@ -58,14 +58,14 @@ async def read_bytes(request: Request, limit: int) -> bytes:
             elif size > limit + _READ_ON:
                 break
     if size > limit:
-        raise Refused(413, f"the body has more than {format_size(limit)}, the limit; send less at once")
+        raise Refused(413, f"the body is larger than the limit of {format_size(limit)}; send less at once")
     return bytes(body)
 
 
 async def read_json(request: Request, model: type[_Model]) -> _Model:
-    """The body as the model's type, of a caller who does not say that it is JSON too.
+    """The body as the model's type; a missing Content-Type counts as JSON.
 
-    `Refused` or `InvalidArgument` say in one line what is wrong with it.
+    Raises `Refused` or `InvalidArgument` with one line about what is wrong.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind not in ("application/json", ""):
@@ -80,11 +80,11 @@ async def read_json(request: Request, model: type[_Model]) -> _Model:
     if mistake.key == "code" and mistake.kind in ("missing", "string_too_short"):
         raise InvalidArgument('no code in the body; send {"code": "..."}')
     reason = mistake.reason[:1].lower() + mistake.reason[1:]
-    raise Refused(422, f"{mistake.key[:100] or 'the body'}: {reason}; /openapi.json says what is taken")
+    raise Refused(422, f"{mistake.key[:100] or 'the body'}: {reason}; see /openapi.json for valid requests")
 
 
 async def until_gone(request: Request, work: Coroutine[Any, Any, _T]) -> _T:
-    """Does the work of a request that has been read; raises `ClientDisconnect` when the caller goes meanwhile."""
+    """Does the work of a request that has been read; if the caller disconnects, raises `ClientDisconnect`."""
     async with open_tasks() as tasks:
 
         async def watch() -> None:

@@ -1,4 +1,4 @@
-"""The paths beside MCP: Python code and its variables in, values out, and files, libraries and limits about it."""
+"""The paths of HTTP without MCP: to run Python code with variables, and for its files, libraries and limits."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -32,21 +32,21 @@ class Operation:
     path: str
     handle: Callable[[Request], Awaitable[Response]]
     answer: type[BaseModel] | None
-    """Nothing stands for the bytes of a file."""
+    """The model of the answer; None if the answer is the bytes of a file."""
     body: type[models.Body] | None = None
     upload: bool = False
-    """Whether it takes the bytes of a file instead."""
+    """Whether the request contains the bytes of a file instead."""
     status: int = 200
     in_session: bool = True
 
 
 async def root(_request: Request) -> Response:
-    """Whether the server is there, and what for."""
+    """Whether the server is running, and what it does."""
     return answered(models.Root())
 
 
 async def health(_request: Request) -> Response:
-    """Whether the server is there."""
+    """Whether the server is running."""
     return answered(models.Health())
 
 
@@ -71,7 +71,7 @@ class Rest:
         )
 
     async def execute_code(self, request: Request) -> Response:
-        """Runs Python code with these variables, and returns what its names stand for. They stay for the next call."""
+        """Runs Python code with these variables, and returns the values of its names. They stay for the next call."""
         body = await read_json(request, ExecuteCode)
         named = self._sessions.get(session_of(request, body))
         seconds = body.timeout_seconds if "timeout_seconds" in body.model_fields_set else None
@@ -138,15 +138,15 @@ class Rest:
         return answered(models.Artifacts(session_id=session_of(request), artifacts=items(self._artifacts(request))))
 
     async def download_artifact(self, request: Request) -> Response:
-        """The content of one of them."""
+        """The content of one artifact of the session."""
         path = request.path_params["path"]
         if not self._artifacts(request):
-            raise UnknownArtifact("the session has no artifacts; code makes them by writing files")
+            raise UnknownArtifact("the session has no artifacts; run code that writes files")
         artifact, data = await self._service.files.read_artifact(self._known(request), path)
         return _file(artifact.name, data)
 
     async def limits(self, _request: Request) -> Response:
-        """What code and requests may use here."""
+        """The limits of code and requests on this server."""
         profile = self._service.profile
         policy = profile.limits
         return answered(
@@ -159,7 +159,7 @@ class Rest:
         )
 
     async def logs(self, request: Request) -> Response:
-        """What became of the last requests to run code or to install libraries in the session."""
+        """The outcome of the last requests to run code or to install libraries in the session."""
         name = session_of(request)
         named = self._sessions.find(name)
         return answered(models.Log(session_id=name, entries=[*named.log] if named else []))
@@ -169,7 +169,7 @@ class Rest:
         name = session_of(request)
         named = self._sessions.find(name)
         if named is None or not named.session_id:
-            raise UnknownSession(f"session {name} was not used so far; run code in it, or upload a file, first")
+            raise UnknownSession(f"session {name} has not been used yet; run code in it or upload a file first")
         return named.session_id
 
     def _artifacts(self, request: Request) -> tuple[Artifact, ...]:
@@ -180,7 +180,7 @@ class Rest:
 
 
 class _Logging:
-    """Notes what becomes of one request."""
+    """Logs the outcome of one request."""
 
     def __init__(self, named: Named, action: models.Action) -> None:
         self._named = named
@@ -201,7 +201,7 @@ class _Logging:
 
 
 def _file(name: str, data: bytes) -> Response:
-    # Code made it: a browser must neither show it as a page of this server nor guess what it is.
+    # Code wrote the content: a browser must not show it as a page of this server, and must not guess its type.
     headers = {
         "Content-Disposition": "attachment",
         "Content-Security-Policy": "sandbox",

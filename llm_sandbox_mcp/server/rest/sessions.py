@@ -1,4 +1,4 @@
-"""Sessions by the names that callers give them: opened on their first use, and anew when they are gone."""
+"""Sessions by the names that callers give them: opened on their first use, and again when they are gone."""
 
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable
@@ -20,17 +20,17 @@ class Named:
 
     name: str
     session_id: str = ""
-    """Of the service; a secret that no caller is told, since it is all that it takes to use a session over MCP."""
+    """The id in the service; a secret that callers never see, since it is enough to use the session over MCP."""
     log: deque[LogItem] = field(default_factory=lambda: deque(maxlen=_ENTRIES))
 
 
 class NamedSessions:
-    """Who asks for a name gets the session that has it."""
+    """Finds or opens the session that a caller names."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
         self._named: OrderedDict[str, Named] = OrderedDict()
-        # More than can live at once, so that what is forgotten ended long ago.
+        # More than can live at once, so that a forgotten session ended long ago.
         self._most = 2 * service.profile.sessions.max + 100
 
     def find(self, name: str) -> Named | None:
@@ -46,14 +46,14 @@ class NamedSessions:
         return named
 
     async def use(self, named: Named, act: Callable[[str], Awaitable[_T]]) -> tuple[_T, list[str]]:
-        """Does something in the session; one that is gone is opened anew, which the notes say."""
+        """Does something in the session; if it is gone, opens it again and says so in the notes."""
         if not named.session_id:
             named.session_id = self._service.sessions.open(_LANGUAGE)
         tried = named.session_id
         try:
             return await act(tried), []
         except UnknownSession:
-            if named.session_id == tried:  # or another caller has opened it anew meanwhile
+            if named.session_id == tried:  # otherwise another caller has opened it again meanwhile
                 named.session_id = self._service.sessions.open(_LANGUAGE)
         note = f"started fresh: session {named.name} was closed, or unused for too long; variables and files are lost"
         return await act(named.session_id), [note]

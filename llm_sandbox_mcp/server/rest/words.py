@@ -5,11 +5,11 @@ from ...messages import Message, Step, Words, worded
 REQUESTS: Words = {
     Step.MORE_TIME: "give a larger timeout_seconds or do less per call",
     Step.DATA_AS_FILE: "POST data to /files and read it from there",
-    Step.OTHER_ARTIFACT: "GET /artifacts lists what there is",
-    Step.OPEN_SESSION: "name another session_id",
+    Step.OTHER_ARTIFACT: "GET /artifacts to list them",
+    Step.OPEN_SESSION: "use another session_id",
 }
 
 
 def in_words(message: Message) -> str:
-    """An error or a note as a caller of this API is told it."""
+    """An error or a note in the words of this API."""
     return worded(message, REQUESTS)

@@ -186,6 +186,6 @@ def test_the_tables_have_every_language() -> None:
 def test_patterns_are_of_code_without_strings_and_lines_of_code_with_them() -> None:
     code = "# get('a')\nget('b')\nput('c')"
     assert not found("python", code, patterns=[r"get\(.b"])
-    assert found("python", code, patterns=[r"put\("]) == [(3, r"is like put\(")]
-    assert found("python", code, lines=[r"get\(.b"]) == [(2, r"is like get\(.b")]
+    assert found("python", code, patterns=[r"put\("]) == [(3, r"matches put\(")]
+    assert found("python", code, lines=[r"get\(.b"]) == [(2, r"matches get\(.b")]
     assert not found("python", code, lines=[r"get\(.a"])

@@ -118,7 +118,7 @@ async def test_a_pattern_that_explodes_is_bounded_wherever_it_searches(key: str,
 async def test_code_that_takes_too_long_to_judge_does_not_run(tmp_path: Path) -> None:
     async with checking(tmp_path, "preset = 'strict'\ntimeout = '20ms'") as checker:
         said = await refused(checker, "import subprocess\n" + "f(x)\n" * 150_000)
-        assert said.startswith("the rules could not judge the code within 20ms, so it did not run; ")
+        assert said.startswith("the rules could not judge the code within 20ms, so the code did not run; ")
     async with checking(tmp_path, "preset = 'strict'\ntimeout = '30s'") as checker:
         assert await checker.check(LANGUAGES["python"], "import json\n" + "f(x)\n" * 150_000) == []
 
@@ -138,7 +138,9 @@ async def test_a_worker_that_is_killed_meanwhile_is_a_refusal_and_the_next_check
         async with anyio.create_task_group() as tasks:
 
             async def check() -> None:
-                assert "ended (SIGKILL), so it did not run" in await refused(checker, "f(x)\n" * 200_000 + "import os")
+                assert "ended (SIGKILL), so the code did not run" in await refused(
+                    checker, "f(x)\n" * 200_000 + "import os"
+                )
 
             # Stopped, it is in the middle of the check whenever the kill comes.
             os.kill(pid, signal.SIGSTOP)
@@ -206,9 +208,9 @@ async def test_the_worker_ends_with_the_scope(tmp_path: Path) -> None:
     [
         (
             {"module": "tree_sitter_cobol"},
-            "whose grammar is not installed, so that code cannot be judged and it did not run; pip install",
+            "but its grammar is not installed, so its code cannot be judged and did not run; pip install",
         ),
-        (None, "whose handler.toml has no [grammar]"),
+        (None, "but its handler.toml has no [grammar]"),
     ],
 )
 async def test_code_that_cannot_be_parsed_here_is_refused(

@@ -19,11 +19,11 @@ MISTAKES = {
     b"": "is empty",
     b" \n": "is empty",
     b"fifteen-letters\n": "must have at least 16 characters, not 15",
-    b"two words that are long enough": "must hold one word",
-    b"a line\nand another one": "must hold one word",
-    b"0123456789abcdef\x00": "must hold one word",
-    "0123456789abcdef\N{EURO SIGN}".encode(): "must hold one word",
-    b"\xff" * 32: "must hold one word",
+    b"two words that are long enough": "must contain one word",
+    b"a line\nand another one": "must contain one word",
+    b"0123456789abcdef\x00": "must contain one word",
+    "0123456789abcdef\N{EURO SIGN}".encode(): "must contain one word",
+    b"\xff" * 32: "must contain one word",
 }
 
 
@@ -37,13 +37,13 @@ async def test_a_file_without_a_token_that_can_be_used_is_told(content: bytes, r
     assert told.startswith("http.token_file: ")
     assert str(file) in told
     assert reason in told
-    assert told.endswith("; make one, as with `openssl rand -hex 32`")
+    assert told.endswith("; create one, for example with `openssl rand -hex 32`")
     assert not content.strip() or content.strip().decode("latin-1") not in told
 
 
 @pytest.mark.parametrize(("name", "reason"), [("missing", "No such file"), ("", "Is a directory")])
 async def test_a_file_that_cannot_be_read_is_told(name: str, reason: str, tmp_path: Path) -> None:
-    with pytest.raises(ProfileError, match=f"http.token_file: .* cannot be read: {reason}.*; make one"):
+    with pytest.raises(ProfileError, match=f"http.token_file: .* cannot be read: {reason}.*; create one"):
         await read_token(str(tmp_path / name))
 
 
