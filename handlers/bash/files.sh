@@ -1,6 +1,7 @@
-# Which regular files a run created or changed. Bash cannot read the time or the inode of a file, only compare the age of two:
-# a file counts when it was not there before, or when it is not older than a stamp made when the run started. The clock of
-# files is coarse, so the stamp is made again until every file is older: a few milliseconds, after a change just now.
+# Finds the regular files that a run created or changed. Bash cannot read the time or the inode of a file, only compare the age
+# of two files: a file counts if it did not exist before, or if it is not older than a stamp file made when the run started.
+# File times are coarse, so the stamp is made again until every file is older: this takes a few milliseconds if a file has
+# just changed.
 
 __sandbox_entries=10000
 __sandbox_patience=2000
@@ -14,14 +15,14 @@ __sandbox_before() {
   for path in "${__sandbox_found[@]}"; do
     __sandbox_seen[$path]=older
     while [[ ! $path -ot $__sandbox_stamp ]]; do
-      # Its time may be in the future; then a change of it cannot be seen.
+      # Its time may be in the future; then a change of the file cannot be seen.
       ((++tries > __sandbox_patience)) && __sandbox_seen[$path]=newer && break
       __sandbox_touch
     done
   done
 }
 
-# Sets __sandbox_made and __sandbox_drawn to names in JSON, and __sandbox_omitted.
+# Sets __sandbox_made and __sandbox_drawn to file names in JSON, and __sandbox_omitted to a number.
 __sandbox_changes() {
   builtin local path
   __sandbox_made=() __sandbox_drawn=() __sandbox_omitted=0
@@ -49,7 +50,7 @@ __sandbox_touch() {
   { builtin : >|"$__sandbox_stamp"; } 2>/dev/null
 }
 
-# Sets __sandbox_found to the regular files below both folders.
+# Sets __sandbox_found to the regular files in both folders and their subfolders.
 __sandbox_walk() {
   builtin local IFS= GLOBIGNORE= options="$BASHOPTS" folder path name visited=0
   builtin local -a folders
@@ -78,7 +79,7 @@ __sandbox_walk() {
   builtin return 0
 }
 
-# Sets REPLY to the name as JSON; fails for a name that is not UTF-8, or very long.
+# Sets REPLY to the name as JSON; fails if the name is not UTF-8, or is very long.
 __sandbox_quote() {
   builtin local LC_ALL=C.UTF-8 IFS= name="$1" i part
   [[ $name =~ ^.*$ ]] && ((${#name} <= 900)) || builtin return 1

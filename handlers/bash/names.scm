@@ -1,4 +1,4 @@
-; What names something in Bash; handlers/README.md explains the captures.
+; The names in Bash code; handlers/README.md explains the captures.
 
 (command name: (command_name) @call)
 ; Commands that start the command that follows them.

@@ -1,10 +1,11 @@
-# Reads what the server sent. Steps look at the start of the text: bash's own patterns take quadratic time on long text.
+# Reads the server's request. Each step looks only at the start of the text, since bash's patterns take quadratic time on long
+# text.
 
 __sandbox_head='^"cell":[0-9]+,"variables":\{'
 __sandbox_pair='^,?"(([^"\\]|\\.)*)":("(([^"\\]|\\.)*)"|[][{}]|[^]",{}[]+)'
 __sandbox_bracket='^([^]"{}[]|"([^"\\]|\\.)*")*[][{}]'
 
-# Sets the variables that the request brings, and __sandbox_code.
+# Sets the variables from the request, and __sandbox_code.
 __sandbox_open() {
   builtin local LC_ALL=C __sandbox_text="$1" __sandbox_name __sandbox_value
   [[ ${__sandbox_text:0:60} =~ $__sandbox_head ]]
@@ -24,12 +25,12 @@ __sandbox_open() {
     [[ $__sandbox_name =~ ^[a-zA-Z_][a-zA-Z_0-9]*$ && $__sandbox_name != __sandbox_* ]] || continue
     builtin declare -g "$__sandbox_name=$__sandbox_value"
   done
-  # What remains is },"code":"..."} and its escapes are those of printf, but for the quote's.
+  # The rest is },"code":"..."} and its escapes are those of printf, except for the quote.
   __sandbox_text=${__sandbox_text:10:${#__sandbox_text}-12}
   builtin printf -v __sandbox_code %b "${__sandbox_text//'\"'/'\x22'}"
 }
 
-# Sets __sandbox_value to the whole array or object that the text starts with.
+# Sets __sandbox_value to the whole array or object at the start of the text.
 __sandbox_nested() {
   builtin local depth=0 text="$1"
   __sandbox_value=

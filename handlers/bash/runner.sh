@@ -1,13 +1,13 @@
 # The protocol is in ../README.md. Two processes share the work:
 #
-# - A relay (a coprocess, below) has the server's descriptors and the nonce, which never enter the shell that runs code. When
-#   that shell is gone without a report, because code replaced it, the relay reports so.
-# - This shell runs the code and keeps its state. Its ends of the coprocess are the only descriptors it has besides 0, 1 and
-#   2, and bash closes those in every child: a redirection cannot reach the protocol, and a child cannot answer.
+# - A relay (a coprocess, below) has the server's descriptors and the nonce, which never enter the shell that runs code. If
+#   that shell ends without a report, because code replaced it, the relay sends a report instead.
+# - This shell runs the code and keeps its state. Its ends of the coprocess are its only descriptors apart from 0, 1 and 2, and
+#   bash closes them in every child: a redirection cannot reach the protocol, and a child cannot answer.
 #
-# The code is sourced at the top level, so that `declare` makes lasting variables, and from a descriptor, so that errors
-# carry its own line numbers. Bash cannot leave running code from a trap, but a DEBUG trap that returns 2 under `extdebug`
-# makes it return from function after function: so SIGINT, `exit` and `set -e` end a run and keep the state.
+# The code is sourced at the top level, so that `declare` makes lasting variables, and from a descriptor, so that errors show
+# the line numbers of the code. Bash cannot leave running code from a trap, but a DEBUG trap that returns 2 under `extdebug`
+# makes it return from one function after the other. That is how SIGINT, `exit` and `set -e` end a run and keep the state.
 
 __sandbox_root=$SANDBOX_WORKDIR
 __sandbox_figure_folder=$SANDBOX_FIGURES
@@ -22,13 +22,13 @@ __sandbox_gone='{"status":"error","exit_code":1,"result":null,"interrupted":fals
 __sandbox_relay() {
   builtin local LC_ALL=C line nonce frame kind begun
   builtin trap '' INT
-  # In a stream that has been written to, bash writes text that ends with a newline at once, and a frame must be one write.
+  # Once a stream has been written to, bash writes text that ends with a newline in one write, as a frame requires.
   builtin echo >/dev/null
   while IFS= builtin read -r line <&250; do
     nonce=${line:10:32}
     builtin printf '%s\n' "${line:44}"
-    # Each line of the answer is a frame: + when more follow, ! when it is the last that this shell gives. There is none where
-    # the shell had ended before the request came.
+    # Each line of the answer is a frame: it starts with + if more follow, with ! if it is the last from this shell. There is
+    # no line if the shell had ended before the request came.
     begun=
     while IFS= builtin read -r line || { [[ $begun ]] || builtin return; line=!$__sandbox_gone; }; do
       begun=1 kind=${line:0:1} frame=${line:1}
@@ -45,7 +45,7 @@ exec 250<&0 251>&1 252>&2 </dev/null
 coproc __sandbox_relay { __sandbox_relay; }
 exec 250<&- 251>&- 252>&-
 __sandbox_in=${__sandbox_relay[0]} __sandbox_out=${__sandbox_relay[1]}
-builtin disown "$__sandbox_relay_PID" # Or a bare `wait` in the code would wait for it.
+builtin disown "$__sandbox_relay_PID" # Otherwise a bare `wait` in the code would wait for it.
 
 __sandbox_stop() {
   __sandbox_stopped=$1
@@ -89,7 +89,7 @@ __sandbox_report() {
   builtin echo -E "${2:-.}${text:1}]}" >&"$__sandbox_out"
 }
 
-# Adds names to the report's text, and sends what would not fit in a frame with more.
+# Adds names to the report's text, and sends the text whenever it is long enough for a frame.
 __sandbox_append() {
   builtin local name comma=
   for name; do
@@ -100,7 +100,7 @@ __sandbox_append() {
   done
 }
 
-# Some errors end bash whatever the code did about it, such as an unset variable under `set -u`.
+# Some errors end bash in any case, such as an unset variable under `set -u`.
 __sandbox_leave() {
   builtin local status=$?
   builtin trap '' INT

@@ -1,6 +1,6 @@
-"""install.py INDEX PACKAGE[=VERSION]...: unpacks Debian packages, and what they need, into the session's libraries.
+"""install.py INDEX PACKAGE[=VERSION]...: unpacks Debian packages and their dependencies into the session's libraries.
 
-Nothing is installed: scripts of packages are not run, and what the system has already is taken from there.
+Nothing is installed: the packages' scripts are not run, and packages that the system has already are used from there.
 """
 
 import hashlib
@@ -26,11 +26,11 @@ Package = Mapping[str, str]
 
 
 class Failure(Exception):
-    """Why it cannot be done; the message is for the caller."""
+    """Why the packages cannot be installed; the message is for the caller."""
 
 
 class Repository:
-    """The packages of this system's release, as the index has them."""
+    """The packages of this system's release in the index."""
 
     def __init__(self, index: str) -> None:
         self._index = index.rstrip("/")
@@ -50,7 +50,7 @@ class Repository:
         with self._open(package["Filename"]) as source:
             content = source.read()
         if hashlib.sha256(content).hexdigest() != package["SHA256"]:
-            raise Failure(f"{package['Filename']} is not what the index says: its checksum differs")
+            raise Failure(f"{package['Filename']} is not the file that the index describes: its checksum differs")
         target.write_bytes(content)
 
     def _open(self, path: str) -> BinaryIO:
@@ -64,13 +64,13 @@ class Repository:
 
 
 def _lists() -> list[str]:
-    """Where an index has the packages of this system."""
+    """The paths of the package lists for this system in an index."""
     system = dict(re.findall(r'^(\w+)="?([^"\n]*)', SYSTEM.read_text(), re.MULTILINE))
     if "debian" not in (system.get("ID"), *system.get("ID_LIKE", "").split()):
         name = system.get("PRETTY_NAME", "this system")
-        raise Failure(f"{name} is not of Debian's family, and takes none of its packages: use an image that is")
+        raise Failure(f"{name} is not of Debian's family, and cannot use its packages: use an image that is")
     machine = subprocess.run(["dpkg", "--print-architecture"], capture_output=True, text=True, check=True)
-    # Ubuntu, and what is made of it, has most libraries beside its main ones.
+    # Ubuntu and its derivatives have most libraries outside of main.
     ubuntu = system.get("UBUNTU_CODENAME")
     return [
         f"dists/{ubuntu or system.get('VERSION_CODENAME', 'stable')}/{part}/binary-{machine.stdout.strip()}/Packages.xz"
@@ -79,7 +79,7 @@ def _lists() -> list[str]:
 
 
 def resolve(repository: Repository, wanted: Iterable[str], have: Iterable[str]) -> list[Package]:
-    """The packages that are wanted and all they depend on, save those in `have` and on the system."""
+    """The wanted packages and all their dependencies, except those in `have` and on the system."""
     chosen: dict[str, Package] = {}
     for word in wanted:
         name, _, version = word.partition("=")
@@ -87,7 +87,7 @@ def resolve(repository: Repository, wanted: Iterable[str], have: Iterable[str]) 
         if package is None:
             raise Failure(f"there is no package {name}")
         if version not in ("", package["Version"]):
-            raise Failure(f"{name} is there in version {package['Version']} only, not {version}")
+            raise Failure(f"{name} is available only in version {package['Version']}, not {version}")
         chosen[package["Package"]] = package
     waiting = list(chosen.values())
     skipped = set(have)
@@ -98,7 +98,7 @@ def resolve(repository: Repository, wanted: Iterable[str], have: Iterable[str]) 
                 continue
             needed = next(filter(None, map(repository.find, alternatives)), None)
             if needed is None:
-                raise Failure(f"{package['Package']} needs {' or '.join(alternatives)}, which is not there")
+                raise Failure(f"{package['Package']} needs {' or '.join(alternatives)}, which is not in the index")
             if needed["Package"] not in chosen:
                 chosen[needed["Package"]] = needed
                 waiting.append(needed)
@@ -106,7 +106,7 @@ def resolve(repository: Repository, wanted: Iterable[str], have: Iterable[str]) 
 
 
 def write_flags() -> None:
-    """Tells the compiler about what is unpacked: include folders, and libraries, of which it links those in use."""
+    """Writes the compiler's flags for the unpacked packages: include folders, and libraries, linked only if used."""
     flags = []
     for include in [ROOT / "usr/include", *ROOT.glob("usr/include/*-linux-gnu*"), *sorted(_configured())]:
         flags += ["-isystem", str(include)]
@@ -118,7 +118,7 @@ def write_flags() -> None:
 
 
 def _linkable(library: Path) -> str:
-    """What the linker is told to find this library; a development package may lead to one that the system has."""
+    """The name for the linker to find this library; a development package can link to a library of the system."""
     if library.exists():
         return library.name
     leads_to = library.readlink().name
@@ -126,7 +126,7 @@ def _linkable(library: Path) -> str:
 
 
 def _configured() -> Iterator[Path]:
-    """Folders that packages want to be included from, by their files for pkg-config."""
+    """The include folders that packages name in their files for pkg-config."""
     for file in ROOT.glob("usr/**/pkgconfig/*.pc"):
         text = file.read_text(errors="replace")
         variables = dict(re.findall(r"^(\w+)=(.*)$", text, re.MULTILINE))
@@ -156,7 +156,7 @@ def _stanzas(lines: Iterable[str]) -> Iterator[Package]:
 
 
 def _names(relations: str) -> list[list[str]]:
-    """`a (>= 1) | b:any, c` as [[a, b], [c]]."""
+    """Reads `a (>= 1) | b:any, c` as [[a, b], [c]]."""
     return [
         [re.split(r"[\s(:\[]", name.strip(), maxsplit=1)[0] for name in part.split("|")]
         for part in relations.split(",")
@@ -165,7 +165,7 @@ def _names(relations: str) -> list[list[str]]:
 
 
 def _on_system(name: str) -> bool:
-    # The list of installed packages is not seen in here; every package leaves its copyright file.
+    # The list of installed packages is not visible in here, but every package installs its copyright file.
     return Path("/usr/share/doc", name).exists()
 
 

@@ -1,7 +1,7 @@
-; What names something in C++; handlers/README.md explains the captures.
+; The names in C++ code; handlers/README.md explains the captures.
 
 (preproc_include path: (_) @module (#set! bind "none"))
-; What the grammar does not take for an include, such as one within a class.
+; Includes that the grammar does not recognise, such as one inside a class.
 ((preproc_call directive: (preproc_directive) @_includes argument: (preproc_arg) @module)
   (#match? @_includes "^#[ \\t]*(include|include_next|import)$")
   (#set! bind "none"))

@@ -8,6 +8,6 @@ else
   printf 'module main\n' >go.mod
 fi
 
-# Paths are cut from the program only, not from what it imports: other flags would mean another standard library, and
-# that would have to be compiled. With a folder to write to, a package that is not main is an error.
+# Paths are trimmed only in the program, not in its imports: with other flags, the standard library would have to be compiled
+# again. If the output is a folder, a package that is not main is an error.
 exec go build -gcflags="-trimpath=$PWD" -o "$1/bin/" .

@@ -1,4 +1,4 @@
-; What names something in Go; handlers/README.md explains the captures.
+; The names in Go code; handlers/README.md explains the captures.
 
 (import_spec !name path: (_) @module (#set! bind "last"))
 (import_spec name: (package_identifier) @as path: (_) @module)

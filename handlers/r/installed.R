@@ -1,4 +1,4 @@
-# Prints packages as name==version: those in a folder, or without one all that are at hand, save R's own.
+# Prints packages as name==version: those in a folder or, without one, all available packages except R's own.
 
 folder <- commandArgs(trailingOnly = TRUE)
 found <- installed.packages(if (length(folder)) folder, noCache = TRUE)

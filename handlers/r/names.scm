@@ -1,4 +1,4 @@
-; What names something in R; handlers/README.md explains the captures.
+; The names in R code; handlers/README.md explains the captures.
 
 ((namespace_operator lhs: (_) @module) (#set! bind "none"))
 
@@ -25,10 +25,10 @@
     (subset function: (identifier) @argument)
   ]))
   (#any-of? @call "p_load" "pacman::p_load" "box::use" "librarian::shelf"))
-; library(x, character.only = TRUE) loads what x says.
+; library(x, character.only = TRUE) loads the package that x names.
 ((argument name: (identifier) @computed) (#eq? @computed "character.only"))
 
-; A function by its name, or by its value.
+; A function that is passed by its name, or as a value.
 (call
   function: [(identifier) (namespace_operator)] @_by_name
   arguments: (arguments . argument: (argument value: (string) @call))

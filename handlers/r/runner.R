@@ -1,9 +1,9 @@
-# Starts R's part of the runner (runner.sh has the other): answers requests until the relay is gone. Nothing here is in the
-# global environment, and what code defines there hides nothing from these functions.
+# Starts R's part of the runner (runner.sh is the other part): answers requests until the relay is gone. Nothing here is in the
+# global environment, and names that code defines there do not affect these functions.
 
 local({
   file <- sub("^--file=", "", grep("^--file=", commandArgs(), value = TRUE))
-  file <- gsub("~+~", " ", file, fixed = TRUE) # as R writes a space there
+  file <- gsub("~+~", " ", file, fixed = TRUE) # R writes a space like this
   for (part in c("load", "json", "channel", "files", "figures", "base", "errors", "cell", "serve")) {
     sys.source(file.path(dirname(file), "lib", paste0(part, ".R")), envir = environment())
   }

@@ -2,8 +2,8 @@
 # the work:
 #
 # - This relay has the server's descriptors and the nonce, which never enter the process that runs code.
-# - R (runner.R) has nothing but the standard streams. It opens the pipes to the relay by their path, for as long as it reads a
-#   request or writes an answer: the code can neither close them nor hand them to a child.
+# - R (runner.R) has only the standard streams. It opens the pipes to the relay by their path, and only while it reads a
+#   request or writes an answer: the code can neither close them nor pass them to a child.
 
 folder=${BASH_SOURCE[0]%/*}
 
@@ -13,10 +13,11 @@ start_r() {
   echo "ended $?"
 }
 
-# A line of an answer is a frame: + when more follow, . when it is the last. R's own end is a line too, and becomes this one's.
+# Each line of an answer is a frame: it starts with + if more follow, with . if it is the last. The end of R is also reported
+# by a line; its status becomes the relay's.
 relay() {
   local LC_ALL=C line nonce
-  # In a stream that has been written to, bash writes text that ends with a newline at once, and a frame must be one write.
+  # Once a stream has been written to, bash writes text that ends with a newline in one write, as a frame requires.
   echo >/dev/null
   while IFS= read -r line <&250; do
     nonce=${line:10:32}
@@ -27,11 +28,11 @@ relay() {
     done
     printf '\x1e%s.0\n' "$nonce" >&252
   done
-  exec {requests}>&- # at which R ends
+  exec {requests}>&- # this ends R
   read -r line <&"$answers"
 }
 
-# Sends a frame; fails after the last. A newline may follow a report, but not stand inside its strings.
+# Sends a frame; fails after the last frame. A newline is allowed after a report, but not inside its strings.
 send() {
   local frame
   if [[ $1 == + && $2 ]]; then
@@ -48,5 +49,5 @@ trap '' INT
 exec 250<&0 251>&1 252>&2 </dev/null
 coproc start_r
 requests=${COPROC[1]} answers=${COPROC[0]}
-trap '' PIPE # A dead R is reported by its last line. Only now: R would inherit it.
+trap '' PIPE # If R has died, its last line reports it. Set only now, or R would inherit it.
 relay 2>/dev/null

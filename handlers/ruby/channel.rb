@@ -3,14 +3,14 @@
 require_relative 'json'
 
 module Sandbox
-  # The runner's ends of the pipes: requests in, frames out, and standard streams that outlive what code does to them.
+  # The runner's ends of the pipes: requests in, frames out, and standard streams that survive whatever code does to them.
   class Channel
     Request = Struct.new(:nonce, :cell, :variables, :code)
 
     FRAME = 4000 # With the head of a frame this stays below PIPE_BUF.
-    # High, because code that tidies up closes low ones, and below the usual limit of 1024.
+    # High numbers, because code that cleans up closes low ones, and below the usual limit of 1024.
     PRIVATE = [1000, 200].freeze
-    # Numbers of Linux; the module that names them is one more file to load.
+    # The numbers on Linux; the module that defines them would be one more file to load.
     F_DUPFD = 0
     F_GETFL = 3
     F_SETFL = 4
@@ -21,7 +21,7 @@ module Sandbox
       @input = move_high($stdin, 'rb')
       @out, @err = [$stdout, $stderr].map { |stream| move_high(stream, 'wb') }
       @null = File.open(File::NULL) { |file| move_high(file, 'rb') }
-      # Streams of ours on the public descriptors: to reopen one is dup2, whatever the code has made of its own.
+      # Our own streams on the public descriptors: reopening one is a dup2, whatever the code has done to its streams.
       @public = [0, 1, 2].map { |number| IO.for_fd(number, number.zero? ? 'r' : 'w', autoclose: false) }
       @pending = String.new
       restore
@@ -33,7 +33,7 @@ module Sandbox
         @pending << @input.readpartial(1 << 16)
       end
       line = @pending.slice!(0..length).force_encoding(Encoding::UTF_8)
-      # The last key; in the code before its end, a quote would stand behind a backslash.
+      # The code is the last key; a quote inside the code would follow a backslash.
       at = line.rindex('},"code":"')
       head = line[0..at]
       Request.new(head[10, 32], head[/,"cell":(\d+)/, 1], Json.variables(head), Json.text(line[at + 10..-4]))
@@ -41,7 +41,7 @@ module Sandbox
       nil
     end
 
-    # Puts descriptors 0, 1, 2 and the constants and globals for them back to what the server gave.
+    # Restores descriptors 0, 1 and 2, and their constants and globals, to the streams from the server.
     def restore
       [[:STDIN, @null], [:STDOUT, @out], [:STDERR, @err]].each_with_index do |(name, private), number|
         block(private)
@@ -59,7 +59,7 @@ module Sandbox
       $stderr = STDERR
     end
 
-    # Says that a request was read.
+    # Reports that a request was read.
     def begin(nonce)
       @out.write("\x1e#{nonce}+0\n")
     end
@@ -87,7 +87,7 @@ module Sandbox
       IO.for_fd(number, mode, autoclose: false).tap { |io| io.sync = true }
     end
 
-    # The flag belongs to the pipe, not to the descriptor, so the code's own streams set it for all.
+    # The flag belongs to the pipe, not to the descriptor: if the code sets it on its own stream, it applies to all.
     def block(stream)
       flags = stream.fcntl(F_GETFL)
       stream.fcntl(F_SETFL, flags & ~IO::NONBLOCK) if flags & IO::NONBLOCK != 0

@@ -8,7 +8,7 @@ module Sandbox
     def print(error)
       suggest
       strip(error)
-      # A syntax error is where its message says.
+      # The message of a syntax error contains its place.
       text = error.is_a?(SyntaxError) ? error.message : error.full_message(highlight: false, order: :top)
       $stderr.write(text.end_with?("\n") ? text : "#{text}\n")
     end
@@ -18,7 +18,7 @@ module Sandbox
       $stderr.write("#{Kernel.instance_method(:class).bind_call(error)}\n")
     end
 
-    # "Did you mean?" costs a start too much, and acts when a message is asked for.
+    # Loads "Did you mean?", which would slow down every start, and is only used when a message is requested.
     def suggest
       require 'did_you_mean' unless defined?(::DidYouMean)
     rescue LoadError
@@ -31,7 +31,7 @@ module Sandbox
       seen[error] = true
       if (frames = error.backtrace)
         frames = frames.reject { |frame| frame.start_with?("#{__dir__}/") }
-        # Of none, Ruby would say that it was raised here.
+        # Without any frames, Ruby would report that the error was raised here.
         error.set_backtrace(frames.empty? ? [$PROGRAM_NAME] : frames)
       end
       strip(error.cause, seen)

@@ -1,12 +1,12 @@
 # frozen_string_literal: true
 
 module Sandbox
-  # What was in a folder at one moment, to be compared with what is there later.
+  # The files in a folder at one moment, to be compared with a later scan.
   class Scan
-    ENTRY_LIMIT = 10_000 # entries one scan looks at, nearest to the top first
+    ENTRY_LIMIT = 10_000 # entries that one scan checks, nearest to the top first
     FILE_LIMIT = 200 # files that are named
     SKIPPED = %w[node_modules __pycache__].freeze
-    TICK = 0.01 # Time stamps of files come from a clock that ticks, on the slowest kernels, every 10 ms.
+    TICK = 0.01 # File times come from a clock that, on the slowest kernels, ticks every 10 ms.
     private_constant :ENTRY_LIMIT, :FILE_LIMIT, :SKIPPED, :TICK
 
     attr_reader :files
@@ -37,7 +37,7 @@ module Sandbox
         look_at("#{prefix}#{name}", folders)
       end
     rescue SystemCallError
-      nil # gone or closed to us: nothing to report from there
+      nil # gone, or not readable: nothing to report from there
     end
 
     def look_at(path, folders)

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 module Sandbox
-  # A child that runs a block ends inside `fork`, where Ruby would print an error with the runner's frames.
+  # A child that runs a block ends inside `fork`. There, Ruby itself would print an error with the runner's frames.
   module Forks
     def fork
       return super unless block_given?

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# RubyGems when it is needed: by a require that finds nothing without it, by its name, and always where gems were
-# installed, since one of them may be a newer version of what Ruby brings along.
+# Loads RubyGems when it is needed: by a `require` that finds nothing without it, by its name, and always if gems were
+# installed, since one of them can be a newer version of a gem that Ruby includes.
 
 module Sandbox
   module Gems
@@ -25,7 +25,7 @@ module Sandbox
         ::Gem
       end
 
-      # Lets RubyGems see what was installed since it looked.
+      # Makes RubyGems see gems that were installed since it last looked.
       def forget
         return unless @loaded && @seen != changed_at
 
@@ -46,7 +46,7 @@ end
 
 Object.autoload(:Gem, 'rubygems')
 
-# RubyGems replaces both methods by its own, which call the older ones.
+# RubyGems replaces both methods with its own, which call these.
 module Kernel
   alias sandbox_require require
 
@@ -58,7 +58,7 @@ module Kernel
       begin
         return sandbox_require(name)
       rescue LoadError
-        # RubyGems may find it; or the error is raised again, by itself and not as the cause of another.
+        # RubyGems may find it; if not, the error is raised again outside of this rescue, without this one as its cause.
       end
     end
     Sandbox::Gems.load

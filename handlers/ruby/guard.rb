@@ -13,7 +13,7 @@ module Sandbox
       watch
     end
 
-    # Calls the block, open to what other threads and signals raise, and returns what was raised. Raises nothing.
+    # Calls the block, lets other threads and signals raise exceptions in it, and returns what was raised. Raises nothing.
     def run
       empty_queue
       @interrupted = false
@@ -29,12 +29,12 @@ module Sandbox
 
     private
 
-    # Again after every run, since the code may have set a handler of its own.
+    # Called again after every run, since the code may have set its own handler.
     def watch
       trap('INT') do
         if @running
           @interrupted = true
-          # One at a time: a queue that grew with every signal would be worked off one by one before the report.
+          # One at a time: if every signal added to the queue, each would have to be handled before the report.
           Thread.main.raise(Interrupt, '') unless Thread.main.pending_interrupt?
         end
       end

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 module Sandbox
-  # As much JSON as the protocol needs; the library comes only where variables do.
+  # As much JSON as the protocol needs; the library is loaded only for variables.
   module Json
     ESCAPES = { 'n' => "\n", 't' => "\t", 'r' => "\r", 'b' => "\b", 'f' => "\f" }.freeze
     private_constant :ESCAPES
@@ -21,9 +21,9 @@ module Sandbox
       ::JSON.parse("#{head}}", max_nesting: false).fetch('variables')
     end
 
-    # The JSON string of any text; bytes that are not UTF-8 become visible.
+    # The JSON string of any text; bytes that are not UTF-8 are shown as escapes.
     def quote(text)
-      # Within one encoding, this would replace what is to be seen.
+      # Not from UTF-8 to UTF-8: that would replace the bytes that should be shown.
       text = text.encode(Encoding::UTF_8, invalid: :replace, undef: :replace) unless text.encoding == Encoding::UTF_8
       clean = text.scrub { |bytes| bytes.unpack('C*').map { |byte| format('\\x%02X', byte) }.join }
       %("#{clean.gsub(/["\\\x00-\x1f]/) { |char| char < ' ' ? format('\\u%04x', char.ord) : "\\#{char}" }}")

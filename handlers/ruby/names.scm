@@ -1,4 +1,4 @@
-; What names something in Ruby; handlers/README.md explains the captures.
+; The names in Ruby code; handlers/README.md explains the captures.
 
 (assignment left: [(identifier) (constant)] @as right: [(constant) (scope_resolution) (call)] @value)
 

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 # Starts the Ruby runner: prepares this interpreter, then answers requests until the input ends. The protocol is in
-# ../README.md. Nothing here makes a local variable: those of this file would be the code's.
+# ../README.md. Nothing here makes a local variable: the code would see the local variables of this file.
 
 require_relative 'channel'
 require_relative 'files'
@@ -11,7 +11,7 @@ require_relative 'guard'
 require_relative 'session'
 
 module Sandbox
-  DESCRIPTORS_LOST = 71 # the exit status when the code has closed what ties the runner to the server
+  DESCRIPTORS_LOST = 71 # the exit status if the code has closed the descriptors to the server
 
   # The runs of one session.
   class Runs
@@ -34,7 +34,7 @@ module Sandbox
       interrupted = @guard.interrupted && error.is_a?(Interrupt)
       flush
       tell(error) if error
-      # A child of the code ends where the code does.
+      # A child of the code ends where its code ends.
       exit!(exit_code(error)) if Process.pid != @process
       @channel.restore
       @channel.end(request.nonce, report(error, interrupted, *before))
@@ -43,7 +43,7 @@ module Sandbox
 
     private
 
-    # What the code's own streams still hold; they may be any object.
+    # Flushes the code's own streams; they may be any object.
     def flush
       [$stdout, $stderr, STDOUT, STDERR].uniq(&:__id__).each { |stream| @guard.run { stream.flush } }
     end
@@ -78,7 +78,7 @@ module Sandbox
     end
   end
 
-  # Nothing that another thread, or a signal, raises here reaches the loop: it waits for the code.
+  # Exceptions from other threads or signals do not reach the loop: they wait until code runs.
   def self.serve
     Thread.handle_interrupt(Object => :never) do
       runs = Runs.new
@@ -92,5 +92,5 @@ module Sandbox
 end
 
 ARGV.clear
-$LOAD_PATH.push(ENV.fetch('SANDBOX_WORKDIR')) # last: a `json.rb` of the user shadows nothing
+$LOAD_PATH.push(ENV.fetch('SANDBOX_WORKDIR')) # last, so that a `json.rb` of the user's shadows nothing
 Sandbox.serve

@@ -6,14 +6,14 @@ module Sandbox
     RESULT_LIMIT = 20_000 # characters of a result that are reported
     private_constant :RESULT_LIMIT
 
-    # What the last statement of the last cell gave, as text.
+    # The value of the last statement of the last cell, as text.
     attr_reader :result
 
     # Runs one cell; its errors are raised as they are.
     def run(request)
       @result = nil
       name = "<cell #{request.cell}>"
-      $PROGRAM_NAME = name # for code that asks whether it is the program: `if __FILE__ == $0`
+      $PROGRAM_NAME = name # for code that checks whether it is the main program: `if __FILE__ == $0`
       request.variables.each { |key, value| define(key, value) }
       value = evaluate(request.code, name)
       return if nil.equal?(value)
@@ -42,8 +42,8 @@ module Sandbox
       end
     end
 
-    # The text of a value. An element is at least one character of it, so what is cut off first could not be shown anyway,
-    # and 100 million elements are never turned into text.
+    # The text of a value. Each element takes at least one character, so elements beyond the limit could not be shown anyway.
+    # They are cut off first, so that 100 million elements are never turned into text.
     def show(value)
       if value.instance_of?(String) || value.instance_of?(Array)
         value = value[0..RESULT_LIMIT]

@@ -107,7 +107,7 @@ async def test_a_context_that_is_not_there(serving: Serving) -> None:
 async def test_credentials_that_are_taken_no_more(serving: Serving, folder: Path) -> None:
     token = Path(kubeconfig() or "").read_text().split('token: "')[1].split('"')[0]
     async with serving({"kubeconfig": config(folder, **{token: "expired"})}) as service:
-        await refused(service, EngineUnavailable, "takes no credentials of ours", "renew them")
+        await refused(service, EngineUnavailable, "does not accept our credentials", "renew them")
 
 
 async def test_a_namespace_that_is_not_there(serving: Serving) -> None:
@@ -128,7 +128,9 @@ async def test_a_quota_that_is_used_up(serving: Serving, cluster: Any, namespace
 
 async def test_an_image_that_cannot_be_pulled(serving: Serving) -> None:
     async with serving({"images": {"bash": "127.0.0.1:9/none:1"}}) as service:
-        await refused(service, ImageFailed, "image 127.0.0.1:9/none:1 of pod sandbox-", "cannot be had", "pull_secrets")
+        await refused(
+            service, ImageFailed, "image 127.0.0.1:9/none:1 of pod sandbox-", "is not available", "pull_secrets"
+        )
 
 
 async def test_an_image_that_is_never_pulled(serving: Serving) -> None:
@@ -184,8 +186,8 @@ def loses_its_node(cluster: Any, namespace: str, name: str) -> None:
     ("happens", "error", "says"),
     [
         (deletes, SandboxLost, "was deleted; open a new session"),
-        (evicts, Evicted, "was ended: Evicted, The node was low on resource: memory.; give its node more room"),
-        (loses_its_node, NodeLost, "was lost: NodeLost, node-1 is silent; see to the node"),
+        (evicts, Evicted, "was ended: Evicted, The node was low on resource: memory.; give its node more resources"),
+        (loses_its_node, NodeLost, "was lost: NodeLost, node-1 does not answer; check the node"),
     ],
 )
 async def test_what_becomes_of_a_pod_under_a_session_is_told_by_name(
@@ -338,7 +340,10 @@ async def test_a_verb_that_is_forbidden(
 
 async def test_a_sweep_that_is_forbidden(serving: Serving, cluster: Any, namespace: str, folder: Path) -> None:
     async with allowed(cluster, namespace, folder, "leases list") as file, serving({"kubeconfig": file}) as service:
-        with within(SOON), pytest.raises(EngineUnavailable, match=r"does not allow to list pods and leases: .*; grant"):
+        with (
+            within(SOON),
+            pytest.raises(EngineUnavailable, match=r"does not allow this server to list pods and leases: .*; grant"),
+        ):
             await service.backend.sweep()
 
 

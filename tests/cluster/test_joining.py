@@ -84,7 +84,7 @@ async def test_it_serves_one_session_at_a_time(serving: Serving, pod: Any) -> No
 async def test_one_that_is_not_there_or_goes_is_named(serving: Serving, pod: Any, cluster: Any, namespace: str) -> None:
     with anyio.fail_after(60):
         async with serving({"join": "no-such-pod"}) as service:
-            with pytest.raises(StartFailed, match="pod no-such-pod does not run in namespace"):
+            with pytest.raises(StartFailed, match="pod no-such-pod is not running in namespace"):
                 await service.execute("echo 1", language="bash")
         async with serving({"join": NAME}) as service:
             first = await service.execute("echo 1", language="bash")
@@ -104,7 +104,7 @@ async def test_one_that_is_not_there_or_goes_is_named(serving: Serving, pod: Any
                 await started.wait()
                 now = {"gracePeriodSeconds": 0}
                 await anyio.to_thread.run_sync(lambda: cluster.delete_namespaced_pod(NAME, namespace, body=now))
-            with pytest.raises(StartFailed, match=f"pod {NAME} does not run in namespace {namespace}; start it"):
+            with pytest.raises(StartFailed, match=f"pod {NAME} is not running in namespace {namespace}; start it"):
                 await service.execute("echo 1", language="bash", session_id=first.session_id)
 
 
@@ -118,17 +118,17 @@ async def test_what_it_may_that_pods_of_ours_may_not_is_told_by_doctor(pod: Any,
         found = await told(NAME)
         assert found["pods"][0] == "degraded"
         assert "container main: may gain privileges" in found["pods"][1]
-        assert found["network"] == ("degraded", f"pod {NAME} has the network that it was given")
+        assert found["network"] == ("degraded", f"the network access of pod {NAME} is not checked")
         assert (await told("none"))["pods"] == ("missing", f"there is no pod none in namespace {namespace}")
 
 
 @pytest.mark.parametrize(
     ("own", "says"),
     [
-        ({"join": NAME}, f"pod {NAME} has the limits that it was given; leave kubernetes.join out"),
+        ({"join": NAME}, f"pod {NAME} has its own limits, not those of the profile; remove kubernetes.join"),
         (
             {"pod_manifest": {"spec": {"containers": [{"name": "sandbox", "securityContext": {"runAsUser": 1000}}]}}},
-            "its user is 1000; leave that out of kubernetes.pod_manifest",
+            "the user id is 1000; remove this from kubernetes.pod_manifest",
         ),
     ],
     ids=["joined", "changed"],

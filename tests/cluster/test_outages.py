@@ -167,7 +167,7 @@ async def test_a_node_that_falls_silent_is_told_by_name_and_used_again_once_it_a
     async with serving(limits={"timeout": MISSED}) as service:
         first = await service.execute("x=1", language="bash")
         with freezing("kubelet") as freeze:
-            says = r"pod sandbox-\w+ was lost: NodeLost, node-1 is silent; see to the node"
+            says = r"pod sandbox-\w+ was lost: NodeLost, node-1 does not answer; check the node"
             with within(MISSED):
                 await run_into(service, first.session_id, NodeLost, says, freeze)
         # As long as it has one, nothing is put there.

@@ -150,5 +150,5 @@ class TestWithoutPerl:
         return {"containers": {"mounts": mounts}, "network": {"mode": "allow", "domains": ("api.example",)}}
 
     async def test_no_code_runs_where_the_proxy_cannot_be_reached(self, service: Service) -> None:
-        with pytest.raises(StartFailed, match=r"no network by name: .* add Perl"):
+        with pytest.raises(StartFailed, match=r"nor network by name: .* add Perl"):
             await service.execute("1")

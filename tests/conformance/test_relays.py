@@ -55,12 +55,12 @@ async def fails(sandbox: Sandbox, said: str, use: Callable[[Listener], Awaitable
     [
         ("exit", "it ended"),
         ("die qq(no luck\\ntoday)", "no luck today"),
-        ("print 'A' x 1e8", "no frame"),
-        ("$| = 1; print 'L', pack('NN', 0, 1 << 31); " + _WAITS, "no frame"),
-        ("$| = 1; print pack 'aNN/a*', 'L', 0, pack 'N', 1 << 20; " + _WAITS, "no port"),
-        ("$| = 1; print pack 'aNN/a*', 'L', 0, 'x'; " + _WAITS, "a number"),
-        ("$| = 1; print pack 'aNN/a*', 'O', 0, ''; " + _WAITS, "where it listens"),
-        (_LISTENS + "put('L', 0, pack 'N', 81); " + _WAITS, "where it listens"),
+        ("print 'A' x 1e8", "not a frame"),
+        ("$| = 1; print 'L', pack('NN', 0, 1 << 31); " + _WAITS, "not a frame"),
+        ("$| = 1; print pack 'aNN/a*', 'L', 0, pack 'N', 1 << 20; " + _WAITS, "a port that is not valid"),
+        ("$| = 1; print pack 'aNN/a*', 'L', 0, 'x'; " + _WAITS, "without the number"),
+        ("$| = 1; print pack 'aNN/a*', 'O', 0, ''; " + _WAITS, "its port exactly once"),
+        (_LISTENS + "put('L', 0, pack 'N', 81); " + _WAITS, "its port exactly once"),
         (_LISTENS + "put('D', 7, 'x'); " + _WAITS, "not open"),
         (_LISTENS + "put('O', 1, ''), put('O', 1, ''); " + _WAITS, "twice"),
         (_LISTENS + "put('O', $_, '') for 1..65; " + _WAITS, "more than 64"),
@@ -104,7 +104,7 @@ async def test_code_that_ends_the_relay_is_told_of_in_one_line(sandbox: Sandbox)
         code = "for id in $(grep -lx perl /proc/[0-9]*/comm | cut -d/ -f3); do kill -9 $id; done"
         await sandbox.run(["sh", "-c", code], ENV)
 
-    await fails(sandbox, "the relay out of the sandbox broke: it ended", end)
+    await fails(sandbox, "the relay in the sandbox failed: it ended", end)
     with anyio.fail_after(30):
         async with sandbox.listen() as listener:
             assert listener.port
@@ -126,4 +126,6 @@ class TestWithoutPerl:
         return {"containers": {"mounts": (Mount(source="/dev/null", target="/usr/bin/perl"),)}}
 
     async def test_an_image_without_perl_is_named(self, sandbox: Sandbox) -> None:
-        await fails(sandbox, "image llm-sandbox-mcp-python on .* takes no libraries .* no such program .* add Perl")
+        await fails(
+            sandbox, "image llm-sandbox-mcp-python on .* supports neither libraries .* no such program .* add Perl"
+        )

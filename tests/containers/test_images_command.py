@@ -127,7 +127,9 @@ def test_a_template_is_listed_and_removed_and_nothing_else_is(images: Images, cl
     done = images("remove", NAME, template)
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
-    assert line == (f"image '{NAME}:latest' is no template: it was no session's; `images list` names those that are")
+    assert line == (
+        f"image '{NAME}:latest' is not a template: it was not made from a session; run `images list` to see the templates"
+    )
     assert client.images.get(NAME)
     with pytest.raises(ImageNotFound):
         client.images.get(template)

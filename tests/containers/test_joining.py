@@ -80,7 +80,7 @@ async def test_one_that_is_not_there_or_does_not_run_is_named(
                 await service.execute("1")
         client.kill(container)
         async with open_service(profile) as service:
-            with pytest.raises(StartFailed, match=f"container {container} does not run on {name}; start it"):
+            with pytest.raises(StartFailed, match=f"container {container} is not running on {name}; start it"):
                 await service.execute("1")
 
 
@@ -88,7 +88,7 @@ async def test_where_all_limits_are_required_none_is_joined(profile: Profile) ->
     with anyio.fail_after(60):
         async with open_service(changed(profile, backend={"require_limits": True})) as service:
             with pytest.raises(
-                EngineUnavailable, match=r"require_limits is set, and container .* has the limits that it"
+                EngineUnavailable, match=r"require_limits is set, and container .* has its own limits, not"
             ):
                 await service.execute("1")
             assert (await service.backend.limits()).state == "missing"

@@ -48,7 +48,7 @@ ASKED: Mapping[str, tuple[Mapping[str, object], Mapping[str, str], str]] = {
     "a user that no system has": (
         {"user": "9999999999:1"},
         {"docker": "must be in range", "podman": "must be in range"},
-        "check image, registry and user below [containers] in the profile, or see the log of the engine",
+        "check image, registry and user below [containers] in the profile, or read the engine's log",
     ),
 }
 

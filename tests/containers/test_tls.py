@@ -190,7 +190,7 @@ async def refusal(profile: Profile, folder: Path) -> str:
     return str(raised.value)
 
 
-FIX = "see docker.ca, docker.cert and docker.key in the profile, or DOCKER_CERT_PATH"
+FIX = "check docker.ca, docker.cert and docker.key in the profile, or DOCKER_CERT_PATH"
 NO_TLS = (
     "set docker.ca, docker.cert and docker.key in the profile, "
     "or DOCKER_TLS_VERIFY and DOCKER_CERT_PATH in the environment"

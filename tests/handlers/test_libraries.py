@@ -58,7 +58,7 @@ _ABSENT = {
     },
     "cpp": {
         "libnosuchthing-dev": "there is no package libnosuchthing-dev",
-        "libgreeting-dev=99": "libgreeting-dev is there in version 1.0-1 only",
+        "libgreeting-dev=99": "libgreeting-dev is available only in version 1.0-1",
         "libbroken-dev": "libbroken-dev needs libabsent-dev",
     },
 }

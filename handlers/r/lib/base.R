@@ -1,18 +1,18 @@
-# What R's own functions must do differently where a session goes on after them.
+# Replaces R's own functions that must behave differently in a session that goes on after them.
 
 process <- Sys.getpid()
 leave <- function(status) .Internal(quit("no", as.integer(status), FALSE))
 
-# Ends the run with a status; a process that the code forked ends itself.
+# Ends the run with a status; in a process that the code forked, ends the process.
 end_run <- function(save = "default", status = 0, runLast = TRUE) {
   if (Sys.getpid() != process) leave(status)
   signalCondition(structure(class = c("sandbox_end", "condition"), list(message = "", call = NULL, status = status)))
   leave(status)
 }
 
-# While C's system() waits, R is deaf to SIGINT: a shell around the command's own says whether there was one.
+# While C's system() waits, R ignores SIGINT: a shell around the command's own shell reports whether a SIGINT came.
 run_command <- function(command, intern, timeout) {
-  Sys.sleep(0) # where R looks for interrupts
+  Sys.sleep(0) # here R checks for interrupts
   result <- .Internal(system(paste("trap 'exit 130' INT; sh -c", shQuote(command)), intern, timeout))
   Sys.sleep(0)
   if (intern) return(result)
@@ -22,7 +22,7 @@ run_command <- function(command, intern, timeout) {
   invisible(result)
 }
 
-# The code of a function with one call in it replaced.
+# The code of a function in which one call is replaced.
 in_place_of <- function(old, new, code) {
   if (identical(code, old)) return(new)
   if (is.call(code)) {
@@ -44,16 +44,16 @@ for (name in c("system", "system2")) {
   body(redefined) <- in_place_of(quote(.Internal(system(command, intern, timeout))), new, body(redefined))
   redefine(name, redefined)
 }
-# The base environment takes no new name, so that R's own cannot be told what it would find there.
+# R's own `warnings` reads a variable of the base environment, which accepts no new names.
 redefine("warnings", function(...) if (length(last_warnings)) structure(last_warnings, class = "warnings"))
 
-# A script asks by this whether it is the one that runs: at the top of a cell there is none of its functions.
+# Scripts use this to check whether they are the main script: at the top of a cell, none of their functions is active.
 redefine("sys.nframe", function() {
   depth <- .Internal(sys.nframe())
   if (identical(sys.call(depth), top_call)) 0L else depth
 })
 
-# R looks for its libraries when it starts, and there is none before the first installation.
+# R searches for its libraries when it starts, and the folder does not exist before the first installation.
 libraries <- Sys.getenv("SANDBOX_LIBRARIES")
 find_libraries <- function() {
   if (nzchar(libraries) && !libraries %in% .libPaths() && dir.exists(libraries)) .libPaths(c(libraries, .libPaths()))

@@ -2,7 +2,7 @@
 
 result_limit <- 20000L # characters of a result that are reported
 
-# How code is evaluated; an error outside of any function of the code names this very call, and so does the frame there.
+# The call that evaluates code. An error outside of all functions of the code names exactly this call, as does its frame.
 top_call <- quote(eval(statement, globalenv()))
 
 run_cell <- function(request) {
@@ -34,7 +34,7 @@ parse_cell <- function(code, file) {
   })
 }
 
-# R takes quadratic time to print long text, of which no more than the result's limit is shown.
+# R takes quadratic time to print long text, and no more of it is shown than the result's limit.
 cut <- function(value) {
   if (is.character(value) && !is.object(value) && any(nchar(value, "bytes") > 4L * result_limit)) {
     value[] <- substr(value, 1L, result_limit)
@@ -44,7 +44,7 @@ cut <- function(value) {
 
 print_value <- function(value) if (isS4(value)) methods::show(value) else print(value)
 
-# What an expression prints, without its last newline and at most so many characters.
+# The output of an expression, without its last newline, and at most `limit` characters.
 captured <- function(expression, limit = Inf) {
   con <- rawConnection(raw(), "wb")
   depth <- sink.number()

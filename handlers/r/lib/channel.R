@@ -16,7 +16,7 @@ read_request <- function() {
     if (part[[length(part)]] == 10L) break
   }
   line <- rawToChar(unlist(parts))
-  # The code is the last key; in the code before its end, a quote would stand behind a backslash.
+  # The code is the last key; a quote inside the code would follow a backslash.
   at <- regexpr("^\\{\"cell\":[0-9]+", line)
   cell <- substring(line, 9L, attr(at, "match.length"))
   code_at <- max(gregexpr("},\"code\":\"", line, fixed = TRUE, useBytes = TRUE)[[1L]])
@@ -34,10 +34,10 @@ read_request <- function() {
   )
 }
 
-# Says that a request was read.
+# Reports that a request was read.
 write_begin <- function() write_lines(charToRaw("+\n"))
 
-# Hands the report to the relay; no character of it is a newline.
+# Sends the report to the relay; it contains no newline.
 write_report <- function(report) {
   bytes <- charToRaw(enc2utf8(report))
   starts <- seq.int(1L, length(bytes), frame)

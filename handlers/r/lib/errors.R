@@ -1,8 +1,8 @@
-# Errors and warnings as R prints them, where errors say the line of the code.
+# Errors and warnings as R prints them, except that errors show the line of the code.
 
-wide <- 75L # columns, of a call and its message in one line
+wide <- 75L # columns for a call and its message on one line
 
-# Where the innermost call of the code stands, such as "<cell 3>#2".
+# The place of the innermost call of the code, such as "<cell 3>#2".
 location <- function(calls) {
   for (call in rev(calls)) {
     reference <- attr(call, "srcref")
@@ -28,15 +28,15 @@ print_error <- function(condition, place) {
   cat(text, file = stderr())
 }
 
-# An interrupt can leave R in a state in which an innocent call of its own fails ("promise already under evaluation"): that
-# must not end the runner.
-tell_error <- function(condition, place) {
+# An interrupt can leave R in a state in which an unrelated internal call fails ("promise already under evaluation"). That must
+# not end the runner.
+show_error <- function(condition, place) {
   tryCatch(print_error(condition, place), error = function(e) cat("Error: ", condition[["message"]], "\n", sep = "", file = stderr()))
 }
 
 warnings_kept <- last_warnings <- list()
 
-# Keeps a warning until its statement is done, where R would; what else `options(warn)` says, R does itself.
+# Keeps a warning until its statement is done, if R would; R itself handles other values of `options(warn)`.
 keep_warning <- function(condition) {
   restart <- find_restart("muffleWarning")
   if (is.null(restart) || !identical(as.integer(getOption("warn")), 0L)) return()

@@ -1,5 +1,5 @@
-# Figures: a device that R opens when code draws and has opened none. Its pages are hidden files until the run ends, since a
-# device counts its pages from 1 and the session does not.
+# Figures: the device that R opens when code draws without having opened one. Its pages are hidden files until the run ends:
+# each device counts its pages from 1, while the session numbers figures across all devices.
 
 figure_folder <- Sys.getenv("SANDBOX_FIGURES")
 devices <- 0L
@@ -17,19 +17,20 @@ next_figure <- function(extension) {
   file.path(figure_folder, sprintf("figure-%d.%s", figures, extension))
 }
 
-# Closes every device, as R does when a program ends, and gives the pages their names.
+# Closes every device, as R does when a program ends.
 finish_figures <- function() {
   if (is.null(grDevices::dev.list())) return(invisible())
   grDevices::graphics.off()
 }
 
+# Gives the pages their final names.
 name_figures <- function() {
   for (page in list.files(figure_folder, "^\\.device-.*png$", all.files = TRUE, full.names = TRUE)) {
     file.rename(page, next_figure("png"))
   }
 }
 
-# A widget, such as a plotly figure, is shown by writing a page that has everything in it.
+# Shows a widget, such as a plotly figure, by writing a page that contains everything it needs.
 show_widget <- function(x, ...) {
   rendered <- htmltools::renderTags(htmltools::as.tags(built(x), standalone = TRUE))
   parts <- lapply(htmltools::resolveDependencies(rendered$dependencies), inline)
@@ -39,8 +40,8 @@ show_widget <- function(x, ...) {
   invisible(x)
 }
 
-# A widget after its own last step. Debian's plotly asks for buttons by names that its script, which is years older, does not
-# know; that script then throws, and draws nothing.
+# A widget after its own last step. Debian's plotly requests buttons by names that its script, which is years older, does not
+# know. The script then throws an error and draws nothing.
 built <- function(x) {
   if (is.function(x$preRenderHook)) x <- x$preRenderHook(x)
   x$preRenderHook <- NULL

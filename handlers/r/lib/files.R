@@ -1,19 +1,19 @@
-# Which regular files appeared or changed below a folder, told by size and times.
+# Finds the regular files below a folder that are new or changed, by their sizes and times.
 
-entry_limit <- 10000L # entries one scan looks at, nearest to the top first
+entry_limit <- 10000L # entries that one scan checks, nearest to the top first
 file_limit <- 200L # files that are named
 skipped <- c("node_modules", "__pycache__")
 
-# What is in a folder now: the state of each file, by its path.
+# The current files below a folder: the state of each file, by its path.
 scan_folder <- function(root) {
   states <- list()
   folders <- ""
   left <- entry_limit
   while (length(folders) && left > 0L) {
-    found <- list.files(file.path(root, folders[[1L]]), no.. = TRUE) # leaves out what begins with a dot
+    found <- list.files(file.path(root, folders[[1L]]), no.. = TRUE) # leaves out names that begin with a dot
     found <- found[seq_len(min(length(found), left))]
     left <- left - length(found)
-    found <- setdiff(found[validUTF8(found)], skipped) # R cannot ask about a name that its locale does not know
+    found <- setdiff(found[validUTF8(found)], skipped) # R cannot query a file whose name is not valid in its locale
     names <- paste0(rep(folders[[1L]], length(found)), found)
     folders <- folders[-1L]
     if (!length(found)) next
@@ -36,7 +36,7 @@ changes <- function(root, before) {
   list(names = named, omitted = length(changed) - length(named))
 }
 
-# The names of files that a folder has beyond earlier ones; nothing is asked about those, for they may be many.
+# The names of new files in a folder. Earlier files are not queried, since there may be many.
 added <- function(root, before) {
   names <- list.files(root)
   names <- names[!names %in% before & validUTF8(names)]

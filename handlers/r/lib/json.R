@@ -2,15 +2,16 @@
 
 json_escapes <- c("\\\"" = "\"", "\\/" = "/", "\\n" = "\n", "\\t" = "\t", "\\r" = "\r", "\\b" = "\b", "\\f" = "\f")
 
-# The text of a JSON string, given without its quotes. Every step replaces all of a kind, because R is quadratic at any other.
+# The text of a JSON string, given without its quotes. Each step replaces all escapes of one kind, since any other way takes R
+# quadratic time.
 json_text <- function(text) {
   if (!grepl("\\", text, fixed = TRUE)) return(text)
-  # Control characters are always escaped, so that two of a kind can stand for others until the end.
+  # Control characters are always escaped in JSON, so "\001a" and "\001b" can be placeholders until the end.
   text <- gsub("\\\\", "\001b", text, fixed = TRUE)
   for (escape in names(json_escapes)) text <- gsub(escape, json_escapes[[escape]], text, fixed = TRUE)
   for (escape in unique(unlist(regmatches(text, gregexpr("\\\\u[0-9a-fA-F]{4}", text))))) {
     point <- strtoi(substring(escape, 3L), 16L)
-    if (point == 0L) stop("R has no text with the character NUL", call. = FALSE)
+    if (point == 0L) stop("text in R cannot contain the character NUL", call. = FALSE)
     text <- gsub(escape, if (point == 1L) "\001a" else intToUtf8(point), text, fixed = TRUE)
   }
   gsub("\001a", "\001", gsub("\001b", "\\", text, fixed = TRUE), fixed = TRUE)
@@ -56,7 +57,7 @@ json_value <- function(text) {
   read()
 }
 
-# The JSON string of any text; bytes that are not UTF-8 become visible.
+# The JSON string of any text; bytes that are not UTF-8 are shown as escapes.
 json_quote <- function(text) {
   text <- iconv(enc2utf8(text), "UTF-8", "UTF-8", sub = "byte")
   text <- gsub("\"", "\\\"", gsub("\\", "\\\\", text, fixed = TRUE), fixed = TRUE)

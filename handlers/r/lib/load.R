@@ -1,12 +1,13 @@
-# R reads a function from its library when it is first used. An interrupt meanwhile makes the next use warn ("restarting interrupted
-# promise evaluation"), and one in the middle of that warning makes every later use an error ("promise already under evaluation").
-# The code's own functions share that fate with any R; what the runner needs is read before there is any code.
+# R reads a function from its library when it is first used. If an interrupt comes meanwhile, the next use warns ("restarting
+# interrupted promise evaluation"), and if another comes during that warning, every later use is an error ("promise already
+# under evaluation"). Functions that the code uses can fail like this in any R, but the runner's functions are read before any
+# code runs.
 
-# Where the runner starts, and what no name in it leads to: methods, and the device that code opens.
+# The function with which the runner starts, and those that it does not reach by name: methods, and the device that code opens.
 needed <- c("answer", "figure_device", "print.default", "print.warnings", "close.connection", "conditionCall.condition",
   "conditionMessage.condition", "rev.default", "unique.default")
 
-# Reads what has one of these names, and whatever its code names in turn.
+# Reads the functions with these names, and then those that their code names.
 load_all <- function(names) {
   places <- list(environment(load_all), baseenv(), asNamespace("grDevices"))
   known <- character()

@@ -1,5 +1,5 @@
-# The loop, and what one run consists of. Interrupts are suspended but for the code's own time, and R unwinds to that state before
-# a handler runs: an interrupt at any other moment ends nothing.
+# The loop, and the steps of one run. Interrupts are suspended except while the code runs, and R returns to that state before a
+# handler runs: an interrupt at any other moment ends nothing.
 
 folders <- Sys.getenv(c("SANDBOX_WORKDIR", "SANDBOX_FIGURES"))
 top_place <- NULL
@@ -21,19 +21,19 @@ answer <- function(request) {
   top_place <<- NULL
   outcome <- attempt(run_cell(request))
   unwind_sinks()
-  if (!is.null(outcome$error)) tell_error(outcome$error, outcome$place)
+  if (!is.null(outcome$error)) show_error(outcome$error, outcome$place)
   drawing <- attempt(finish_figures())
   if (outcome$code == 0L && drawing$code != 0L) {
     outcome <- drawing
-    if (!is.null(drawing$error)) tell_error(drawing$error, drawing$place)
+    if (!is.null(drawing$error)) show_error(drawing$error, drawing$place)
   }
   attempt(print_warnings())
-  if (Sys.getpid() != process) leave(outcome$code) # a child of the code ends where the code does
+  if (Sys.getpid() != process) leave(outcome$code) # a child of the code ends where its code ends
   name_figures()
   report(outcome, before)
 }
 
-# Runs code with everything that can end it caught.
+# Runs code and catches everything that can end it.
 attempt <- function(work) {
   forget_interrupts()
   place <- NULL
@@ -51,13 +51,13 @@ attempt <- function(work) {
   )
 }
 
-# The value of work, or another when an interrupt ends it. R takes the handler down before it makes the condition; an interrupt
-# that comes by then finds none, and ends R where no restart is named `abort`.
+# The value of work, or `otherwise` if an interrupt ends it. R removes the handler before it makes the condition; an interrupt
+# at that moment finds no handler, and would end R without a restart named `abort`.
 interruptible <- function(work, otherwise) {
   withRestarts(tryCatch(work, interrupt = function(condition) otherwise), abort = function() otherwise)
 }
 
-# The value of work, after a look for interrupts that came while R did not look.
+# The value of work, after a check for interrupts that came while R did not check.
 finished <- function(work) {
   force(work)
   Sys.sleep(0)
@@ -69,7 +69,7 @@ forget_interrupts <- function() {
 }
 
 unwind_sinks <- function() {
-  # Each is one less, also where the code has closed its connection.
+  # Each sink() removes one, even if the code has closed its connection.
   while (sink.number() > 0L) tryCatch(sink(), error = function(condition) NULL)
   if (sink.number("message") != 2L) sink(type = "message")
 }

@@ -1,1 +1,1 @@
-"""What Docker and Podman share: containers, their raw streams, and an agent inside that keeps them and ends them."""
+"""The parts that Docker and Podman share: containers, their raw streams, and the agent in each container."""

@@ -1,6 +1,6 @@
-"""Where engines are: found as their own tools find them, from the profile and from the server's environment alone.
+"""The addresses of engines, found as their own tools find them, but only from the profile and the server's environment.
 
-The packages `docker` and `podman` look into this process's environment instead, and stumble over settings that their
+The packages `docker` and `podman` read this process's environment instead, and fail on settings that the engines'
 tools accept. https://docs.docker.com/engine/manage-resources/contexts/, containers.conf(5).
 """
 
@@ -34,14 +34,16 @@ class Address:
 
 
 def address(engine: str, url: str, certificates: Certificates | None) -> Address:
-    """The same in one form; `EngineUnavailable` for a kind that has no raw streams here."""
+    """Converts an address to one form; raises `EngineUnavailable` for a kind of address that is not supported."""
     if "://" not in url:
         url = f"tcp://{url}"
     try:
         place = urlsplit(url)
         port = place.port
     except ValueError as error:
-        raise EngineUnavailable(f"{engine}'s address {url} is wrong: {error}; such as tcp://10.0.0.5:2376") from error
+        raise EngineUnavailable(
+            f"{engine}'s address {url} is not valid: {error}; use an address such as tcp://10.0.0.5:2376"
+        ) from error
     match place.scheme:
         case "unix" | "http+unix":
             return Address(f"unix://{place.path}")
@@ -49,26 +51,28 @@ def address(engine: str, url: str, certificates: Certificates | None) -> Address
             return Address(f"tcp://{place.netloc}{'' if port else ':2376' if certificates else ':2375'}", certificates)
         case "ssh":
             raise EngineUnavailable(
-                f"{engine} at {url} is reached over ssh, which has no raw streams here; "
-                f"forward its socket (ssh -L) and name that in {engine}.host of the profile"
+                f"{engine}'s address {url} uses ssh, which is not supported; "
+                f"forward its socket with ssh -L, and name the forwarded socket in {engine}.host of the profile"
             )
     raise EngineUnavailable(
-        f"{engine}'s address {url} is of no known kind; such as unix:///run/x.sock, tcp://host:port"
+        f"{engine}'s address {url} is of an unknown kind; use unix:///run/x.sock or tcp://host:port"
     )
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """What a settings file says; nothing where there is none."""
+    """The content of a settings file; empty if the file does not exist."""
     try:
         text = path.read_text(encoding="utf-8")
         found = tomllib.loads(text) if path.suffix == ".conf" else json.loads(text)
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
-        raise EngineUnavailable(f"{path} cannot be read: {error}; fix it, or name the engine in the profile") from error
+        raise EngineUnavailable(
+            f"{path} cannot be read: {error}; fix the file, or name the engine's address in the profile"
+        ) from error
     return found if isinstance(found, dict) else {}
 
 
 def first_there(*paths: str) -> str:
-    """The first of the paths at which there is something, else the first."""
+    """The first of the paths that exists; the first path if none exists."""
     return next((path for path in paths if os.path.exists(path)), paths[0])

@@ -1,4 +1,4 @@
-"""What the main process of a container is, and what it is given first."""
+"""The agent, the main process of a container, and the archive of handlers that it receives first."""
 
 import io
 import tarfile
@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path, PurePath
 
 AGENT = (Path(__file__).parent / "agent.sh").read_text(encoding="utf-8")
-"""Its script, for `sh -c`."""
+"""The agent's script, for `sh -c`."""
 
 HANDLERS_BYTES = 16 << 20
-"""Room for the handlers."""
+"""The size of the folder for the handlers."""
 
 
 def pack_handlers(handlers: Mapping[str, Path]) -> bytes:
-    """The handler folders as a compressed tar archive that anyone can unpack; every sandbox is sent one."""
+    """The handler folders as a compressed tar archive that anyone can unpack; it is sent to every sandbox."""
 
     def plain(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
         if PurePath(member.name).name in ("__pycache__", "selftest", "Dockerfile"):

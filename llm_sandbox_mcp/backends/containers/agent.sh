@@ -1,15 +1,16 @@
-# The main process of a container: unpacks the handlers, tells how things stand, sends signals, and ends with its server.
+# The agent, the main process of a container: unpacks the handlers, reports usage, sends signals, and ends with its server.
 #
-# It talks over its own standard input and output, attached by the server, one line each way:
-#   SIZE                 the handlers follow, a compressed tar archive of so many bytes -> "ready" and the image's PATH,
-#                        "missing PROGRAM", or "stuck" where what a template brings cannot be unpacked, as for lack of room
-#   beat                 the server lives: a file's time tells that to others -> nothing
+# The server talks to it over its standard input and output. Each request is one line, here with its answer:
+#   SIZE                 a compressed tar archive of the handlers follows, SIZE bytes long -> "ready" and the image's PATH,
+#                        "missing PROGRAM", or "stuck" if a template cannot be unpacked, for example for lack of space
+#   beat                 the server is alive: the time of a file shows this to other servers -> nothing
 #   signal NAME GROUP    -> nothing
-#   usage WORD           -> "usage WORD OOM_KILLS PIDS_REFUSED CPU"; the word is new each time, CPU are microseconds
-#   look WORD COMMAND    -> a NUL and "WORD", what a command of the server's prints, a NUL and "WORD" again
-# The end of its input is the end of the server: then it ends, and its container with it, which the engine removes.
-# Its second argument is a program that the engine needs besides.
-# In a container that is not ours (its first is "joined") it is one process among others, unpacks no template, and ends alone.
+#   usage WORD           -> "usage WORD OOM_KILLS PIDS_REFUSED CPU"; the word is new each time, CPU is in microseconds
+#   look WORD COMMAND    -> a NUL and "WORD", the output of the server's command, a NUL and "WORD" again
+# The end of its input means that the server has ended. Then the agent ends, its container ends too, and the engine removes it.
+# Its second argument is a program that the engine needs in addition.
+# In a container that somebody else made (the first argument is "joined") the agent is one process among others: it unpacks no
+# template, and the container goes on when the agent ends.
 count() { # controller file key
   for place in "/sys/fs/cgroup/$2" "/sys/fs/cgroup/$1/$2"; do
     [ -r "$place" ] || continue
@@ -20,7 +21,7 @@ count() { # controller file key
   count=0
 }
 
-# Nothing but KILL ends or stops it from inside, so that code which signals everything it can keeps its sandbox.
+# From inside, only KILL and STOP affect the agent: code that signals every process it can does not lose its sandbox.
 number=1
 while [ "$number" -le 64 ]; do
   case $number in 9 | 17 | 19 | 32 | 33) ;; *) trap '' "$number" ;; esac
@@ -32,17 +33,17 @@ for program in tar gzip head find env ${2-}; do
 done
 [ -d /opt/handlers ] || mkdir -p /opt/handlers 2>/dev/null
 read -r size
-head -c "$size" | tar -x -z -f - -C /opt/handlers || { echo "missing a writable /opt/handlers"; exit 1; }
+head -c "$size" | tar -x -z -f - -C /opt/handlers || { echo "missing writable /opt/handlers"; exit 1; }
 : >/opt/handlers/.beat
 if [ "$1" != joined ] && [ -f /opt/template.tar ]; then
-  # These two only, whatever else code may have put into the archive.
+  # Only these two folders, whatever else code has put into the archive.
   tar -x -p -f /opt/template.tar -C / sandbox home 2>/dev/null || { echo stuck; exit 1; }
 fi
 mkdir -p /home/figures /home/libraries
 echo "ready $PATH"
-while read -r verb name group; do # the last has all that is left
+while read -r verb name group; do # the last variable gets the rest of the line
   case $verb in
-    beat) true >/opt/handlers/.beat ;; # `:` that cannot open its file would end the shell
+    beat) true >/opt/handlers/.beat ;; # `:` would end the shell if the file cannot be opened
     signal) kill -s "$name" -- "-$group" 2>/dev/null ;;
     usage)
       count memory memory.events oom_kill; kills=$count
@@ -52,13 +53,13 @@ while read -r verb name group; do # the last has all that is left
       for place in cpuacct cpu,cpuacct; do
         [ "$count" = 0 ] && [ -r "/sys/fs/cgroup/$place/cpuacct.usage" ] || continue
         read -r count <"/sys/fs/cgroup/$place/cpuacct.usage"
-        count=${count%???} # of its nanoseconds, microseconds
+        count=${count%???} # nanoseconds to microseconds
       done
       echo "usage $name $kills $refused $count"
       ;;
     look)
       printf '\000%s\n' "$name"
-      # `command`, or a shell that cannot fork, where code has used up all processes, would end.
+      # Without `command`, the shell would end if it cannot fork, which happens when code has used up all processes.
       command eval "$group" </dev/null 2>/dev/null
       printf '\000%s\n' "$name"
       ;;

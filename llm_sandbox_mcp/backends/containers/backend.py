@@ -37,25 +37,25 @@ LABEL = "llm-sandbox-mcp.server"
 _MACHINE = "llm-sandbox-mcp.machine"
 _USER = "llm-sandbox-mcp.user"
 _EXPIRES = "llm-sandbox-mcp.expires"
-"""Seconds since 1970 after which a server of any other machine may remove it."""
+"""Seconds since 1970 after which a server on any other machine may remove the container."""
 
 _ANYONE = "1000:1000"
-"""In a container that others made, where nothing names a user."""
+"""The user in a container that somebody else made, if the profile names none."""
 _DAY = 86_400
 _BEAT = 30.0
 _SILENT = 2
-"""Minutes without a beat after which a server of another machine is taken for gone."""
+"""Minutes without a beat after which a server on another machine is considered gone."""
 _AGAIN = 5.0
-"""Seconds between two looks for what an engine may have made."""
+"""Seconds between two checks for containers that an engine may have made."""
 _CERTAIN = 6
-"""Looks after which it is certain."""
+"""Checks after which it is certain that the engine makes no such container any more."""
 _THREADS = 16
 _OWN_PROCESSES = 4
-"""The init, the agent, and what the agent starts."""
+"""The init process, the agent, and the commands that the agent starts."""
 
 
 class ContainerBackend(Backend):
-    """The backend on one engine; leaving it ends every container that is still there."""
+    """The backend on one engine; leaving it ends every container that still exists."""
 
     def __init__(self, name: str, find: Callable[[], Engine], settings: Containers, surroundings: Surroundings) -> None:
         self.name = name
@@ -71,12 +71,12 @@ class ContainerBackend(Backend):
         self._closing = anyio.CapacityLimiter(CLOSING)
         self._engine: Engine | None = None
         self._users = range(0)
-        """The uids that containers can have, once the engine was asked."""
+        """The uids that containers can have; empty until the engine has been queried."""
         self._live: set[ContainerSandbox] = set()
         self._left = anyio.Event()
-        """Set when one of them is gone."""
+        """Set when one of the live sandboxes is gone."""
         self._doubtful: dict[str, int] = {}
-        """Containers that may be there, and how often the engine has said since that none is."""
+        """Containers that may exist, by name, and how often the engine has listed its containers since."""
         self._tasks: TaskGroup
 
     async def __aenter__(self) -> "ContainerBackend":
@@ -122,14 +122,14 @@ class ContainerBackend(Backend):
         return removed
 
     async def _is_orphan(self, engine: Engine, found: Found) -> bool:
-        """Whether the server of a container is gone: by its lock on this machine, by its silence on another."""
+        """Whether the server of a container is gone: its lock shows it on this machine, missing beats on another."""
         server = found.labels.get(LABEL, "")
         if found.labels.get(_MACHINE) == self._machine:
             return server != self._runtime.name and not is_alive(self._runtime.parent, server)
         question = ("find", f"{HANDLERS}/.beat", "-mmin", f"+{_SILENT}")
         with contextlib.suppress(SandboxLost, StartFailed):
             return bool(await ask(self._container(engine, found.id, found.labels.get(_USER, _ANYONE)), question))
-        # It does not answer: it has ended, or was never started.
+        # The container does not answer: it has ended, or was never started.
         return float(found.labels.get(_EXPIRES) or 0) < time.time()
 
     @asynccontextmanager
@@ -140,12 +140,12 @@ class ContainerBackend(Backend):
         recipe = self._recipe(policy, image or self.image_of("python"), user)
         while joined and self._live:
             if not all(sandbox.leaving for sandbox in self._live):
-                raise CapacityReached(f"container {joined} serves one session at a time; close the other one")
+                raise CapacityReached(f"container {joined} serves one session at a time; close the other session")
             await self._left.wait()
         if not joined:
             await self._images.ensure(recipe.image)
         try:
-            # A worker thread is never given up: a container made while the caller goes away would be nobody's.
+            # The worker thread is never abandoned: a container made while the caller is cancelled would have no owner.
             container, agent = await self._in_thread(
                 lambda: _join(engine, joined, recipe) if joined else _make(engine, recipe)
             )
@@ -181,7 +181,7 @@ class ContainerBackend(Backend):
             self._left = anyio.Event()
 
     async def _own_user(self, engine: Engine) -> str:
-        """A user of one container alone: some limits are counted by user."""
+        """A user for one container only: some limits are counted per user."""
         if not self._users:
             self._users = await self._in_thread(engine.users)
         uid = secrets.choice(self._users)
@@ -211,10 +211,10 @@ class ContainerBackend(Backend):
         return EngineContainer(engine, container, user, self._threads)
 
     async def _connected(self) -> Engine:
-        """The engine; looked for anew as long as there is none, for it may be started later."""
+        """The engine; every call searches for it until it is found, since it may be started later."""
         if self._engine is None:
             found = await self._in_thread(self._find)
-            if self._surroundings.require_limits:  # or it is spared a question that takes long, or is forbidden
+            if self._surroundings.require_limits:  # else skip a query that takes long, or is forbidden
                 try:
                     (await self._limits(found)).must_not_be_missing()
                 except BaseException:
@@ -223,26 +223,26 @@ class ContainerBackend(Backend):
                     raise
             if self._engine is None:
                 self._engine = found
-            else:  # another was as fast
+            else:  # another task was faster
                 await self._in_thread(found.close)
         return self._engine
 
     async def _limits(self, engine: Engine) -> Check:
         if joined := self._settings.join:
-            other = f"container {joined} has the limits that it was given"
-            limits = Check("limits", "degraded", other, "leave containers.join out of the profile")
+            other = f"container {joined} has its own limits, not those of the profile"
+            limits = Check("limits", "degraded", other, "remove containers.join from the profile")
         else:
             limits = await self._in_thread(engine.limits)
         return self._surroundings.held(limits)
 
     def _doubt(self, engine: Engine, name: str) -> None:
-        """Notes a container that an engine which did not answer may have made all the same, or may yet make."""
+        """Records a container that an engine may have made, or may still make, although it did not answer."""
         self._doubtful[name] = 0
         if len(self._doubtful) == 1:
             self._tasks.start_soon(self._remove_doubtful, engine)
 
     async def _remove_doubtful(self, engine: Engine) -> None:
-        """Removes them until the engine has answered for so long that it makes none any more."""
+        """Removes such containers, until the engine has answered so often that it certainly makes no more of them."""
         while self._doubtful:
             await anyio.sleep(_AGAIN)
             looked_for = [*self._doubtful]
@@ -256,7 +256,7 @@ class ContainerBackend(Backend):
                         del self._doubtful[name]
 
     async def _beat(self) -> None:
-        """Tells all agents that the server lives."""
+        """Signals all agents regularly that the server is alive."""
         while True:
             await anyio.sleep(_BEAT)
             for sandbox in [*self._live]:
@@ -271,16 +271,16 @@ class ContainerBackend(Backend):
 def _make(engine: Engine, recipe: Recipe) -> tuple[str, Connection]:
     container = engine.create(recipe)
     try:
-        # Attached before it starts, or its first words could be missed.
+        # Attach before the container starts: otherwise the first output could be missed.
         connected = engine.connect()
         agent = upgrade(connected, engine.attach_path(container))
         try:
             engine.start(container, recipe)
         except BaseException:
-            connected.close()  # not the agent's, for that is the event loop's, and this is a thread
+            connected.close()  # not `agent`: only the event loop may close that, and this is a worker thread
             raise
     except Refused as error:
-        # Podman makes all ready for the start then.
+        # Podman prepares the start when it attaches, so this is a failed start.
         engine.remove(container)
         raise engine.refused(f"starting a container of {recipe.image}", str(error), recipe.step) from error
     except BaseException:
@@ -292,15 +292,15 @@ def _make(engine: Engine, recipe: Recipe) -> tuple[str, Connection]:
 def _join(engine: Engine, container: str, recipe: Recipe) -> tuple[str, Connection]:
     try:
         if not engine.state(container).running:
-            raise StartFailed(f"container {container} does not run on {engine.name}; start it")
+            raise StartFailed(f"container {container} is not running on {engine.name}; start it")
         _, agent = start(engine, container, [*recipe.command, "joined"], recipe.user)
     except SandboxLost as error:
         raise StartFailed(
-            f"{engine.name} at {engine.address} has no container {container}; see containers.join in the profile"
+            f"{engine.name} at {engine.address} has no container {container}; check containers.join in the profile"
         ) from error
     return container, agent
 
 
 def _machine() -> str:
-    """What is the same for all servers whose locks can be seen from here, until the next boot."""
+    """An id shared by all servers whose locks are visible from here; it changes with each boot."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

@@ -1,4 +1,4 @@
-"""What a sandbox needs of the container or pod that it lives in: processes are started in it, and it is removed."""
+"""The interface to a sandbox's container or pod: it starts processes there, and removes the container."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -13,12 +13,12 @@ _READ = 1 << 18
 
 
 def lost_sandbox() -> SandboxLost:
-    """The error for whatever is asked of a container that has ended."""
+    """The error for any call on a container that has ended."""
     return SandboxLost("the sandbox is gone; open a new session")
 
 
 class Output(ByteReceiveStream):
-    """One of the outputs of a process; whoever reads it takes in both. A cancelled `receive` loses nothing."""
+    """One of the outputs of a process; reading one reads in data for both. A cancelled `receive` loses nothing."""
 
     def __init__(self, streams: "Streams") -> None:
         self._streams = streams
@@ -28,7 +28,7 @@ class Output(ByteReceiveStream):
     async def receive(self, max_bytes: int = _READ) -> bytes:
         await anyio.lowlevel.checkpoint_if_cancelled()
         if self.buffer:
-            # Others get their turn where this does not wait; shielded, or what is taken would be lost.
+            # Lets other tasks run even if this does not wait; shielded, otherwise the data would be lost.
             await anyio.lowlevel.cancel_shielded_checkpoint()
         while not self.buffer:
             if self._streams.ended.is_set():
@@ -44,33 +44,33 @@ class Output(ByteReceiveStream):
         return data
 
     def took(self) -> None:
-        """Lets more be read."""
+        """Allows more to be read."""
         self.taken.set()
         self.taken = anyio.Event()
 
     async def aclose(self) -> None:
-        """Nothing: the connection is one for all three streams."""
+        """Does nothing: all three streams share one connection."""
 
 
 class Streams(ABC):
-    """The three streams of a process in a container, and its end."""
+    """The three streams of a process in a container, and its exit code."""
 
     stdin: ByteSendStream
     stdout: Output
     stderr: Output
     ended: anyio.Event
-    """Set once nothing more can come of either output."""
+    """Set once no more data can come from either output."""
 
     @abstractmethod
     async def take_in(self) -> None:
-        """Waits until something came, for whichever stream, or both ended."""
+        """Waits until data has arrived for either output, or both have ended."""
 
     @abstractmethod
     def look(self) -> bool:
-        """Takes in what is there already, without waiting; whether more can come."""
+        """Reads in the data that has already arrived, without waiting; returns whether more can come."""
 
     def forget(self) -> bool:
-        """Drops what was taken in and not received; whether there was any."""
+        """Drops the data that was read in but not received; returns whether there was any."""
         outputs = (self.stdout, self.stderr)
         any_there = any(output.buffer for output in outputs)
         for output in outputs:
@@ -80,27 +80,27 @@ class Streams(ABC):
 
     @abstractmethod
     async def exit_code(self) -> int | None:
-        """How the process ended, once its streams have; None when that cannot be found out."""
+        """The exit code, once the streams have ended; None if it cannot be found out."""
 
     @abstractmethod
     def close(self) -> None:
-        """Lets go of the streams, whether or not the process has ended."""
+        """Closes the streams, whether or not the process has ended."""
 
 
 class Container(ABC):
-    """A container or a pod. Its errors are ours already."""
+    """A container or a pod. It raises only errors of this package."""
 
     id: str
     engine: str
-    """The name of what runs it, in messages."""
+    """The name of the engine, for messages."""
 
     @abstractmethod
     async def start(self, argv: Sequence[str], *, fed: bool) -> Streams:
-        """Starts a process; `fed` is what `Sandbox.spawn` says it is.
+        """Starts a process; `fed` means the same as in `Sandbox.spawn`.
 
-        Raises `SandboxLost` when the container is gone. Cancelled, it may have been started.
+        Raises `SandboxLost` if the container is gone. If the call is cancelled, the process may have been started.
         """
 
     @abstractmethod
     async def remove(self) -> None:
-        """Ends and removes it; nothing happens when it is gone."""
+        """Ends and removes the container; does nothing if it is already gone."""

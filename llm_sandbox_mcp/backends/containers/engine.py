@@ -1,4 +1,4 @@
-"""What a container engine is asked to do. Every call blocks and is made in a worker thread."""
+"""The interface to a container engine. Every call blocks and is made in a worker thread."""
 
 import errno
 import http.client
@@ -19,65 +19,65 @@ from .settings import Mount
 from .tls import SecureSocket
 
 SECONDS = 30
-"""Longest time for an engine to answer a call; builds and pulls tell how they go and may take longer."""
+"""Timeout for an engine to answer a call; builds and pulls report their progress and can take longer."""
 FIRST_SECONDS = 8
-"""Longest time for its first answer: within ten it is told that there is no engine, also where something is silent."""
+"""Timeout for its first answer: a missing engine is reported within ten seconds, even if the address never answers."""
 LAST_CHARACTERS = 1500
-"""Of what an engine says when something fails."""
-CERTIFICATES = "see docker.ca, docker.cert and docker.key in the profile, or DOCKER_CERT_PATH"
-"""The next step where TLS fails; no other engine has it."""
+"""How much of an engine's message is kept, from its end, when something fails."""
+CERTIFICATES = "check docker.ca, docker.cert and docker.key in the profile, or DOCKER_CERT_PATH"
+"""The next step if TLS fails; no other engine uses TLS."""
 USERS = range(1 << 20, 1 << 30)
-"""Of containers, where theirs are the machine's own; few systems have anyone there."""
+"""Uids for containers, if an engine does not map them; few systems have users in this range."""
 MAPPED_USERS = range(10_000, 60_000)
-"""Where an engine maps those of containers to others of the machine, of which it has 65,536."""
+"""Uids for containers, if an engine maps them to other uids of the machine; it maps 65,536 of them."""
 FILES = 4096
-"""Open files of one process in a container."""
+"""Maximum open files of one process in a container."""
 
 
 def told(error: OSError) -> str:
-    """What an error says, without where in OpenSSL's binding it arose."""
+    """The message of an error, without its location in Python's OpenSSL binding."""
     return re.sub(r"\[SSL[^]]*\] | \(_ssl\.c:\d+\)", "", str(error))
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """One container to be made; what is not here is the engine's default or, where that is looser, denied."""
+    """One container to make; all else is the engine's default or, if the default is less strict, denied."""
 
     name: str
-    """No other has it: it is found by it where its making was not answered."""
+    """Unique: the container can be found by it if the engine did not answer the request to make it."""
     image: str
     command: Sequence[str]
     user: str
     labels: Mapping[str, str]
     folders: Mapping[str, int]
-    """Writable folders in memory, and the bytes that each may hold."""
+    """Writable folders in memory, and the maximum bytes in each."""
     memory: int
     cpus: float
     pids: int
     files: Mapping[str, int]
-    """Files and folders that some of the folders may hold, for engines that see to that."""
+    """Maximum files and folders in some of the writable folders, for engines that enforce this."""
     file_size: int
     runtime: str = ""
     mounts: Sequence[Mount] = ()
     gpus: str = ""
     network: bool = False
-    """Whether it has the network that containers of the engine have by default."""
+    """Whether it has the engine's default network."""
 
     @property
     def process_limits(self) -> Mapping[str, int]:
-        """What one process may have."""
-        # 1 is the only limit that keeps a core_pattern which
-        # starts a program of the engine's machine from doing so: https://docs.kernel.org/admin-guide/sysctl/kernel.html
+        """The limits of one process."""
+        # 1 is the only limit that stops a core_pattern from
+        # starting a program on the engine's machine: https://docs.kernel.org/admin-guide/sysctl/kernel.html
         return {"nofile": FILES, "core": 1, "fsize": self.file_size}
 
     @property
     def step(self) -> str:
-        """The next step where its engine does not make or start it."""
+        """The next step if the engine does not make or start the container."""
         asked = [f"containers.{key} in the profile" for key in ("runtime", "gpus", "mounts") if getattr(self, key)]
         toolkit = "install the NVIDIA Container Toolkit for the engine, or " if self.gpus else ""
         if asked:
             return f"{toolkit}change {' or '.join(asked)}"
-        return "check image, registry and user below [containers] in the profile, or see the log of the engine"
+        return "check image, registry and user below [containers] in the profile, or read the engine's log"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +86,9 @@ class State:
 
     running: bool
     pid: int
-    """Of its first process, on the engine's machine; 0 where that is not told."""
+    """The pid of its first process on the engine's machine; 0 if the engine does not report it."""
     message: str = ""
-    """Why it ended, where it has."""
+    """Why it ended, if it has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +97,12 @@ class Found:
 
     id: str
     name: str
-    """Empty for one that is being removed."""
+    """Empty for a container that is being removed."""
     labels: Mapping[str, str]
 
     @classmethod
     def read(cls, entry: Mapping[str, Any]) -> Self:
-        """An entry of an engine's list."""
+        """Converts an entry of an engine's list of containers."""
         name = next(iter(entry.get("Names") or ()), "")
         return cls(str(entry["Id"]), str(name).removeprefix("/"), entry.get("Labels") or {})
 
@@ -120,7 +120,7 @@ class Stored:
 
 
 class Engine(ABC):
-    """One engine at one address. Its errors are ours already: `Unavailable` and its kinds, `SandboxLost`."""
+    """One engine at one address. It raises only `Unavailable`, its subclasses, and `SandboxLost`."""
 
     name: str
     address: str
@@ -129,7 +129,7 @@ class Engine(ABC):
 
     @property
     def local(self) -> bool:
-        """Whether containers may be processes of this machine."""
+        """Whether containers can be processes of this machine."""
         return self.address.startswith("unix://")
 
     @abstractmethod
@@ -138,23 +138,23 @@ class Engine(ABC):
 
     @abstractmethod
     def limits(self) -> Check:
-        """Whether its control groups hold a container to each of its limits."""
+        """Whether the engine's cgroups enforce each limit of a container."""
 
     @abstractmethod
     def checks(self) -> Iterator[Check]:
-        """What of its settings matters to sandboxes."""
+        """Checks of the engine's settings that matter to sandboxes."""
 
     @abstractmethod
     def users(self) -> range:
         """The uids that containers can have."""
 
     def connect(self) -> socket.socket | SecureSocket:
-        """A fresh blocking connection to the engine, its TLS done; whoever asked for it closes it."""
+        """A new blocking connection to the engine, after the TLS handshake; the caller closes it."""
         with self._dialled() as plain:
             return SecureSocket(plain, self.tls, self._host) if self.tls else plain
 
     def http(self) -> http.client.HTTPConnection:
-        """A fresh connection for one request, whose answer may come in pieces."""
+        """A new connection for one request, whose answer can come in parts."""
         connection = http.client.HTTPConnection(self._host or "engine")
         with self._dialled() as plain:
             connection.sock = self.tls.wrap_socket(plain, server_hostname=self._host) if self.tls else plain
@@ -183,7 +183,7 @@ class Engine(ABC):
             raise self.unreachable(error) from error
 
     def unreachable(self, error: BaseException) -> EngineUnavailable:
-        """The error for an engine that does not answer; the packages wrap the cause several times."""
+        """The error for an engine that does not answer; the packages wrap the cause in several exceptions."""
         while (cause := error.__cause__ or error.__context__) is not None:
             error = cause
         if error.args and isinstance(error.args[0], ssl.SSLError):
@@ -197,54 +197,54 @@ class Engine(ABC):
         )
 
     def stranger(self) -> EngineUnavailable:
-        """The error for something that answers and is no such engine."""
+        """The error for a program that answers but is not this engine."""
         return EngineUnavailable(
-            f"what answers at {self.address} is not {self.name}; "
+            f"the program that answers at {self.address} is not {self.name}; "
             f"name the engine's own address in {self.name}.host of the profile"
         )
 
     def refused(self, doing: str, reason: str, step: str) -> StartFailed:
-        """The error for what the engine was asked and did not do."""
-        step = self.step(reason, step or "see the log of the engine")
+        """The error for a request that the engine did not carry out."""
+        step = self.step(reason, step or "read the engine's log")
         return StartFailed(f"{doing} failed on {self.name} at {self.address}: {reason}; {step}")
 
     def step(self, reason: str, usual: str) -> str:
-        """The next step after something that failed for this reason: the usual one, unless its disk is full."""
+        """The next step after a failure for this reason: the usual step, unless the engine's disk is full."""
         if os.strerror(errno.ENOSPC).lower() in reason.lower():
             return f"free disk space where {self.name} keeps its images and containers"
         return usual
 
     @abstractmethod
     def create(self, recipe: Recipe) -> str:
-        """Makes a container and gives its id; `StartFailed` when there is no such image."""
+        """Makes a container and returns its id; raises `StartFailed` if the image does not exist."""
 
     @abstractmethod
     def start(self, container: str, recipe: Recipe) -> None:
-        """Starts what was made by the recipe; `StartFailed` with the engine's reason."""
+        """Starts the container made from the recipe; raises `StartFailed` with the engine's reason."""
 
     @abstractmethod
     def state(self, container: str) -> State:
-        """How it is; `SandboxLost` when it is gone."""
+        """The container's state; raises `SandboxLost` if it is gone."""
 
     @abstractmethod
     def remove(self, container: str) -> None:
-        """Ends and removes it; nothing happens when it is gone."""
+        """Ends and removes the container; does nothing if it is already gone."""
 
     @abstractmethod
     def attach_path(self, container: str) -> str:
-        """Where a connection becomes the streams of its main process."""
+        """The path of the request that turns a connection into the streams of the main process."""
 
     @abstractmethod
     def exec_path(self, process: str) -> str:
-        """Where a connection becomes the streams of a prepared process, which starts it."""
+        """The path of the request that starts a prepared process and turns a connection into its streams."""
 
     @abstractmethod
     def prepare(self, container: str, argv: Sequence[str], cwd: str, user: str) -> str:
-        """Prepares another process and gives its id; `SandboxLost` when the container is gone."""
+        """Prepares another process and returns its id; raises `SandboxLost` if the container is gone."""
 
     @abstractmethod
     def exit_code(self, process: str) -> int | None:
-        """The exit code of a prepared process, None while it runs; `SandboxLost` when its container is gone."""
+        """The exit code of a prepared process, None while it runs; raises `SandboxLost` if its container is gone."""
 
     @abstractmethod
     def find(self, label: str) -> list[Found]:
@@ -252,7 +252,7 @@ class Engine(ABC):
 
     @abstractmethod
     def image(self, name: str) -> Stored | None:
-        """The image of that name or id; None when there is none."""
+        """The image with that name or id; None if there is none."""
 
     @abstractmethod
     def images(self, label: str) -> list[Stored]:
@@ -260,20 +260,20 @@ class Engine(ABC):
 
     @abstractmethod
     def remove_image(self, name: str) -> None:
-        """Removes a name and, with its last one, the image; `StartFailed` with the reason, such as its use."""
+        """Removes a name of an image, and with the last name the image; raises `StartFailed` if it is in use."""
 
     @abstractmethod
     def pull_path(self, image: str) -> str:
-        """Where an image is asked for; the answer tells how that goes."""
+        """The path of the request that pulls an image; the answer reports the progress."""
 
     @abstractmethod
     def build_path(self) -> str:
-        """Where a folder is made an image; its parameters are those of Docker, whichever engine it is."""
+        """The path of the request that builds an image from a folder; every engine takes Docker's parameters."""
 
     def credentials(self, image: str) -> Mapping[str, str]:
-        """Who asks for an image, as HTTP headers; for a build, which has no name, at every registry."""
+        """The credentials for an image's registry, as HTTP headers; for every registry if the name is empty."""
         return {}
 
     @abstractmethod
     def close(self) -> None:
-        """Lets go of its connections."""
+        """Closes its connections."""

@@ -1,4 +1,4 @@
-"""A container of an engine: each process is prepared by a control call, and has a raw stream of its own."""
+"""A container of an engine: each process is prepared by a control call, and has its own raw stream."""
 
 import contextlib
 from collections.abc import Callable, Sequence
@@ -16,12 +16,12 @@ from .streams import Attached, Connection, Refused, upgrade
 T = TypeVar("T")
 
 _EXIT_SECONDS = 30.0
-"""The end of the streams can be known before the exit code is."""
+"""How long to wait for the exit code, which can arrive later than the end of the streams."""
 _LONGEST_PAUSE = 0.25
 
 
 class EngineContainer(Container):
-    """One container of one engine, asked in worker threads."""
+    """One container of one engine, which is called in worker threads."""
 
     def __init__(self, engine: Engine, container: str, user: str, threads: anyio.CapacityLimiter) -> None:
         self.id = container
@@ -53,7 +53,7 @@ class EngineContainer(Container):
 
 
 def start(engine: Engine, container: str, argv: Sequence[str], user: str) -> tuple[str, Connection]:
-    """Starts a process and gives its id and its streams; blocks."""
+    """Starts a process and returns its id and its streams; blocks."""
     name = engine.prepare(container, argv, "/", user)
     try:
         return name, upgrade(engine.connect(), engine.exec_path(name), {"Detach": False, "Tty": False})

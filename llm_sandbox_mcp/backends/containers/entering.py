@@ -1,8 +1,8 @@
-"""Enters the network of a container, from its own machine, and listens there on loopback.
+"""Enters the network namespace of a container on this machine, and listens there on loopback.
 
-A program: a process with threads cannot enter the user namespace that a network of an engine without root belongs to.
-Its arguments are descriptors of that network and of the socket that takes the answer, and the port. The answer is an
-error number of the kernel's, which is 0 where the socket that listens comes with it.
+This is a separate program, since a process with threads cannot enter a user namespace, and the network of an engine
+without root belongs to one. Its arguments are the descriptors of the network namespace and of the socket for the
+answer, and the port. The answer is an errno; it is 0 if the listening socket comes with it.
 """
 
 import errno

@@ -1,7 +1,8 @@
-"""What crosses between a relay in a container and the server, sans-I/O: frames of a kind, a connection and a payload.
+"""The frames between a relay in a container and the server, without I/O: each has a kind, a connection and a payload.
 
-The relay opens connections and both sides send `DATA`, at most `WINDOW` bytes more than `TAKEN` frames said were taken.
-`END` ends the data of one direction. `CLOSE` is the last frame of a side; a connection is gone once both have sent it.
+The relay opens connections. Both sides send `DATA`, at most `WINDOW` bytes more than the `TAKEN` frames from the other
+side reported as taken. `END` ends the data of one direction. `CLOSE` is the last frame from one side; a connection is
+gone once both sides have sent it.
 """
 
 import struct
@@ -13,7 +14,7 @@ LISTENING, OPEN, DATA, TAKEN, END, CLOSE = b"LODTEC"
 
 CONNECTIONS = 64
 WINDOW = 1 << 18
-"""Bytes of one direction of a connection that may be on their way, or wait for their reader."""
+"""Maximum bytes in one direction of a connection that are in transit or wait for their reader."""
 PAYLOAD = 1 << 16
 
 _HEAD = struct.Struct(">BII")
@@ -21,7 +22,7 @@ _NUMBER = struct.Struct(">I")
 
 
 class Malformed(ValueError):
-    """What arrived is not what a relay sends."""
+    """The data received is not what a relay sends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +38,9 @@ class Frame:
 
     @property
     def number(self) -> int:
-        """The payload as a number; `Malformed` when it is none."""
+        """The payload as a number; raises `Malformed` if it is not one."""
         if len(self.payload) != _NUMBER.size:
-            raise Malformed("a number was announced and something else came")
+            raise Malformed("it sent a frame without the number that belongs in it")
         return int(_NUMBER.unpack(self.payload)[0])
 
 
@@ -49,20 +50,20 @@ def numbered(kind: int, connection: int, number: int) -> Frame:
 
 
 class FrameReader:
-    """Takes bytes as they come and gives whole frames; it never holds more than one frame and what came last."""
+    """Turns bytes into whole frames as they arrive; it never buffers more than one frame and the last bytes."""
 
     def __init__(self) -> None:
         self._pending = bytearray()
 
     def feed(self, data: bytes) -> Iterator[Frame]:
-        """The frames that the bytes complete; `Malformed` at the first that cannot be one, and nothing after it."""
+        """The frames that the bytes complete; raises `Malformed` at the first that is not valid."""
         self._pending += data
         start = 0
         try:
             while len(self._pending) - start >= _HEAD.size:
                 kind, connection, size = _HEAD.unpack_from(self._pending, start)
                 if kind not in b"LODTEC" or size > PAYLOAD:
-                    raise Malformed("it sent what is no frame")
+                    raise Malformed("it sent something that is not a frame")
                 end = start + _HEAD.size + size
                 if len(self._pending) < end:
                     return

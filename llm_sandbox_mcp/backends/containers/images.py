@@ -1,4 +1,4 @@
-"""The images that containers are made of: their names, and how they come to be."""
+"""The images of containers: their names, and how they are built, pulled and removed."""
 
 import contextlib
 import http.client
@@ -28,11 +28,11 @@ _log = logging.getLogger(__name__)
 
 _ARGUMENT = re.compile(r"^\s*ARG\s+(\w+)", re.MULTILINE | re.IGNORECASE)
 _PASSED_ON = "PIP_"
-"""Arguments of a Dockerfile that begin so are taken from the server's environment."""
+"""Arguments of a Dockerfile that begin with this are taken from the server's environment."""
 
 
 class ContainerImages(Images):
-    """The images of one engine; each is looked after once per server."""
+    """The images of one engine; each server prepares an image once."""
 
     def __init__(self, settings: Containers, surroundings: Surroundings, connected: Callable[[], Awaitable[Engine]]):
         self._settings = settings
@@ -57,10 +57,10 @@ class ContainerImages(Images):
         await self.ensure(self._settings.name(language), on_line)
 
     async def ensure(self, image: str, on_line: OnLine | None = None) -> None:
-        """Sees to it that an image is there, as the profile says; `StartFailed` when it cannot be had."""
+        """Makes sure that an image exists, as the profile says; raises `StartFailed` if that fails."""
         built = [language for language in self._settings.dockerfiles if self._settings.name(language) == image]
         if image in self._ready or (self._settings.pull == "never" and not built):
-            return  # where nothing is to be done, the engine itself tells what is missing
+            return  # there is nothing to do: the engine itself reports a missing image
         async with self._locks[image]:
             if image in self._ready:
                 return
@@ -71,22 +71,24 @@ class ContainerImages(Images):
                 _log.warning("image %s is not on %s: building it", image, engine.name)
                 await self.build(built[0], note)
             elif not built and (missing or self._settings.pull == "always"):
-                _log.warning("image %s is pulled by %s", image, engine.name)
+                _log.warning("pulling image %s with %s", image, engine.name)
                 await self._follow(partial(pull, image=image, on_line=note))
             self._ready.add(image)
 
     async def commit(self, sandbox: Sandbox, image: str) -> str:
         name = templates.checked(self._settings.full(image))
         if self._settings.join:
-            raise InvalidArgument(f"container {self._settings.join} is not ours; commit it with the engine's own tools")
+            raise InvalidArgument(
+                f"container {self._settings.join} was not made by this server; commit it with the engine's own tools"
+            )
         async with self._committing:
             before = await self._look(name)
             if before is not None and templates.name_of(before) != name:
-                raise InvalidArgument(f"image {name} is there and was no session's; choose another name")
+                raise InvalidArgument(f"image {name} already exists and is not a template; choose another name")
             if before is None:
                 await self._find_room()
             base = await self._base(sandbox)
-            # Not in the server's own folder, which may be in memory.
+            # Not in the server's own folder, which can be in memory.
             async with anyio.TemporaryDirectory(prefix="llm-sandbox-template-") as made:
                 folder = Path(made)
                 await templates.pack(sandbox, folder / templates.ARCHIVE)
@@ -112,14 +114,16 @@ class ContainerImages(Images):
         name = templates.checked(self._settings.full(image))
         found = await self._look(name)
         if found is None or templates.name_of(found) != name:
-            what = "there is none of that name" if found is None else "it was no session's"
-            raise InvalidArgument(f"image {quoted(name)} is no template: {what}; `images list` names those that are")
+            what = "there is no image with that name" if found is None else "it was not made from a session"
+            raise InvalidArgument(
+                f"image {quoted(name)} is not a template: {what}; run `images list` to see the templates"
+            )
         engine = await self._connected()
         await anyio.to_thread.run_sync(engine.remove_image, name)
         await self._remove_replaced(name)
 
     def forget(self, image: str) -> None:
-        """Looks after it anew the next time; it may have been removed."""
+        """Prepares the image again the next time, since it may have been removed."""
         self._ready.discard(image)
 
     def _build(self, language: str, base: str, network: str) -> Build:
@@ -130,10 +134,10 @@ class ContainerImages(Images):
         except (OSError, UnicodeDecodeError) as error:
             said = error.strerror if isinstance(error, OSError) else "it is not text"
             raise StartFailed(
-                f"{dockerfile} cannot be read: {said}; see containers.dockerfiles in the profile"
+                f"{dockerfile} cannot be read: {said}; check containers.dockerfiles in the profile"
             ) from error
         if base and "BASE" not in declared:
-            raise StartFailed(f"{dockerfile} takes no other base; it needs the lines ARG BASE=... and FROM ${{BASE}}")
+            raise StartFailed(f"{dockerfile} takes no other base; add the lines ARG BASE=... and FROM ${{BASE}} to it")
         values = {key: value for key, value in self._surroundings.environ.items() if key.startswith(_PASSED_ON)}
         if language in self._surroundings.libraries:
             values["LIBRARIES"] = " ".join(self._surroundings.libraries[language])
@@ -145,11 +149,11 @@ class ContainerImages(Images):
         if len(await self.templates()) >= self._settings.templates:
             raise CapacityReached(
                 f"there is no room for another template (containers.templates = {self._settings.templates}); "
-                "remove one with `llm-sandbox-mcp images remove NAME`, or commit to the name of one to replace it"
+                "remove one with `llm-sandbox-mcp images remove NAME`, or commit under its name to replace it"
             )
 
     async def _base(self, sandbox: Sandbox) -> str:
-        """What a template of the sandbox is made of: its image, or what that was made of where it is a template."""
+        """The base of a template of the sandbox: the sandbox's image or, if that is a template itself, its base."""
         image = await self._look(sandbox.image)
         if image is None:
             raise StartFailed(f"image {sandbox.image} of the session is gone; open a new session")
@@ -160,7 +164,7 @@ class ContainerImages(Images):
         return await anyio.to_thread.run_sync(engine.image, name)
 
     async def _remove_replaced(self, name: str) -> None:
-        """Removes templates that had a name until others took their place; those in use wait for the next time."""
+        """Removes templates that were replaced under the same name; a template in use is removed the next time."""
         engine = await self._connected()
         for image in await anyio.to_thread.run_sync(engine.images, templates.LABEL):
             if not image.names and image.labels[templates.LABEL] == name:
@@ -174,7 +178,7 @@ class ContainerImages(Images):
         try:
             await anyio.to_thread.run_sync(work, engine, connection, abandon_on_cancel=True)
         finally:
-            # Wakes the thread where it was given up; the engine ends the work when nobody listens.
+            # Wakes the thread if it was abandoned; the engine stops the work when nobody listens.
             with contextlib.suppress(OSError):
                 wire.shutdown(socket.SHUT_RDWR)
             wire.close()

@@ -16,7 +16,7 @@ from ...errors import ImageFailed
 from .engine import LAST_CHARACTERS, Engine
 
 REGISTRY_SECONDS = 8.0
-"""Longest time until a registry answers; after that a pull takes as long as it takes."""
+"""Timeout until a registry answers; after that, a pull has no timeout."""
 _LAST_LINES = 12
 _LINE = 1 << 20
 
@@ -25,25 +25,25 @@ OnLine = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """What an image is made of."""
+    """The inputs of an image build."""
 
     dockerfile: Path
-    """Its folder is what the build can copy from."""
+    """The build can copy files from its folder."""
     arguments: Mapping[str, str] = field(default_factory=dict)
     network: str = ""
-    """Of the build's commands, such as "host"; empty for the engine's default."""
+    """The network of the build's commands, such as "host"; empty for the engine's default."""
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
 def pull(engine: Engine, connection: http.client.HTTPConnection, image: str, on_line: OnLine) -> None:
-    """Fetches an image; `ImageFailed` with the reason when it cannot be had, soon when nobody answers."""
+    """Pulls an image; raises `ImageFailed` with the reason if that fails, soon if the registry does not answer."""
     deadline = time.monotonic() + REGISTRY_SECONDS
-    # Its own, for the connection lets go of it where the engine says that it will close.
+    # Kept here, since the connection drops its socket if the engine announces that it will close.
     wire = connection.sock
     patience: list[float | None] = [REGISTRY_SECONDS]
 
     def watch(line: str) -> None:
-        # Podman says this before it has asked anyone.
+        # Podman prints this before it has contacted any registry.
         if not line.startswith("Trying to pull"):
             patience[0] = None
         elif patience[0] is not None:
@@ -59,7 +59,7 @@ def pull(engine: Engine, connection: http.client.HTTPConnection, image: str, on_
 
 
 def build(engine: Engine, connection: http.client.HTTPConnection, image: str, what: Build, on_line: OnLine) -> None:
-    """Makes an image; `ImageFailed` with the last lines when that fails."""
+    """Builds an image; raises `ImageFailed` with the last lines if that fails."""
     parameters = {
         "dockerfile": what.dockerfile.name,
         "t": image,
@@ -105,7 +105,7 @@ def _follow(
         for step in _steps(answer):
             if error := step.get("error") or step.get("errorDetail"):
                 raise _failed(engine, doing, image, " | ".join([*last, str(error).strip()]))
-            for line in _told(step):
+            for line in _lines(step):
                 last.append(line)
                 on_line(line)
     except TimeoutError:
@@ -122,8 +122,8 @@ def _steps(answer: http.client.HTTPResponse) -> Iterator[Mapping[str, Any]]:
                 yield step
 
 
-def _told(step: Mapping[str, Any]) -> list[str]:
-    """The lines of a step that are worth a line; how far a download has come is not."""
+def _lines(step: Mapping[str, Any]) -> list[str]:
+    """The lines of a step to show, without the progress of downloads."""
     if step.get("progressDetail"):
         return []
     text = str(step.get("stream") or step.get("status") or "")

@@ -1,4 +1,4 @@
-"""What can be seen of a container from its own machine, without asking inside: its counters and its folders."""
+"""The view of a container from its own machine, without running anything inside: its counters and its folders."""
 
 import errno
 import os
@@ -17,9 +17,9 @@ from ..listening import port_refused
 from ..scanning import Folders
 
 _ANSWER = 16
-"""Bytes of an answer: a number."""
+"""Maximum bytes of an answer, which is a number."""
 _BUFFERS = "memory.kmem.tcp.limit_in_bytes"
-"""Of all sockets, not of TCP alone; version 2 counts them as memory."""
+"""The limit for the buffers of all sockets, not only TCP; cgroup v2 counts them as memory."""
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -33,17 +33,17 @@ class Outside:
     """A descriptor of its network namespace."""
 
     def usage(self) -> Usage:
-        """The limits that were hit, and the processor time that was used; OSError when the container is gone."""
+        """The limits that were hit, and the processor time that was used; raises OSError if the container is gone."""
         return Usage(self.counters.oom_kills(), self.counters.pids_refused(), self.counters.cpu())
 
     async def listen(self, port: int) -> socket.socket | None:
-        """A socket that listens on the container's own loopback; None where this process may not enter its network.
+        """A socket that listens on the container's own loopback; None if this process cannot enter its network.
 
-        At this port, or at any that is free; `ListeningFailed` where another does already.
+        It listens on this port, or on any free port for 0; raises `ListeningFailed` if the port is in use.
         """
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with ours:
-            with theirs, suppress(OSError):  # the machine has no process left
+            with theirs, suppress(OSError):  # if the machine cannot start another process
                 passed = (self.network, theirs.fileno())
                 await anyio.run_process(
                     own_programs.command(f"{__package__}.entering", *passed, port),
@@ -62,7 +62,7 @@ class Outside:
         return None
 
     async def close(self) -> None:
-        """Lets go of it, or the engine could not unmount the folders."""
+        """Closes the view; otherwise the engine could not unmount the folders."""
         self.counters.close()
         os.close(self.network)
         await self.folders.close()
@@ -71,10 +71,10 @@ class Outside:
 def look(
     pid: int, container: str, folders: Iterable[str], memory: int, closing: anyio.CapacityLimiter
 ) -> Outside | None:
-    """The view of a container by its first process; nothing where that is another machine's, or not ours to look into.
+    """The view of a container by its first process; None if it runs on another machine, or may not be inspected.
 
-    Called before any code runs: later a link could stand where a folder was. Also bounds to its memory what sockets
-    hold, where that is counted apart and engines leave it unbounded.
+    Call it before any code runs: later, a folder could have been replaced by a link. With cgroup v1, it also limits
+    socket buffers to the container's memory, since they are counted separately and engines do not limit them.
     """
     opened: list[int] = []
     try:
@@ -89,19 +89,19 @@ def look(
         if version == 1:
             _bound_buffers(places["memory"], memory)
         return Outside(Counters(version, places), Folders(opened[1:], closing), network)
-    except (OSError, KeyError):  # gone, not ours to read, or in control groups that are not mounted here
+    except (OSError, KeyError):  # gone, not readable, or in cgroups that are not mounted here
         for descriptor in opened:
             os.close(descriptor)
         return None
 
 
 def _bound_buffers(place: str, memory: int) -> None:
-    with suppress(OSError), open(f"{place}/{_BUFFERS}", "wb", buffering=0) as file:  # not ours to write
+    with suppress(OSError), open(f"{place}/{_BUFFERS}", "wb", buffering=0) as file:  # if it is not writable
         file.write(b"%d" % memory)
 
 
 def _places(groups: list[list[str]]) -> tuple[int, dict[str, str]]:
-    """Where the container's controllers are mounted here."""
+    """The cgroup version, and the folders of the container's controllers as mounted here."""
     mounts: dict[str, str] = {}
     with open("/proc/self/mountinfo", encoding="utf-8") as file:
         for line in file:

@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from .sandbox import ContainerSandbox
 
 _ARGUMENT_BYTES = 128 << 10
-"""Of one word; the kernel takes no longer one."""
+"""Maximum bytes of one argument; the kernel accepts no longer ones."""
 _ALL_BYTES = 1 << 20
 
 _COMPLAINT = 4096
-"""Bytes of what a command says before it ends, after which nobody listens any more."""
+"""Bytes of a failed command's output after which reading stops."""
 
 _ID = 8
-"""Digits of the id of a process."""
+"""Maximum digits of a process id."""
 
 _NO_PATH = "/nonexistent"
-"""Without a search path a program has to be named by its own."""
+"""The search path if PATH is not set: then a program must be named by its full path."""
 
 _WRITABLE = (f"{WORKDIR}/", f"{HOME}/", "/tmp/")
 
@@ -42,8 +42,8 @@ exec /usr/bin/env "$@"
 
 
 def search_path(image: str) -> str:
-    """Where programs are looked for: where an image says, and in the usual places."""
-    # What code can write, as it can below a relative one, must not take the place of a program.
+    """The search path for programs: the folders that an image sets, and the usual ones."""
+    # Folders that code can write, including relative ones, are left out, so that code cannot replace a program.
     folders = [
         folder for folder in image.split(":") if folder.startswith("/") and not f"{folder}/".startswith(_WRITABLE)
     ]
@@ -51,20 +51,20 @@ def search_path(image: str) -> str:
 
 
 def environment(env: Mapping[str, str], prefix: Sequence[str]) -> list[str]:
-    """How `env` is told what there is: no more than this, or for a prefix what it needs to find and keep things, too.
+    """Arguments for `env` that set exactly these variables; with a prefix, other variables are kept.
 
-    That is what the image has set, and a home that can be written.
+    A prefix also gets the variables that the image sets, and a writable home, so that it can find and store its files.
     """
     words = [f"{key}={value}" for key, value in env.items()]
     return [f"HOME={HOME}", *words] if prefix else ["-i", *words]
 
 
 def starter(argv: Sequence[str], env: Mapping[str, str], cwd: str, prefix: Sequence[str] = ()) -> list[str]:
-    """The command that becomes this process, behind the words of a prefix; the first line that it prints is its id.
+    """The command that turns into this process, after the words of a prefix; the first line that it prints is its id.
 
-    That is a dash instead where there is no such program, and `!` where what is wrong is told on standard error.
+    It prints a dash instead if the program does not exist, and `!` if the reason is on standard error.
 
-    Raises `StartFailed` for words that no process can be given.
+    Raises `StartFailed` for arguments that no process can take.
     """
     argv = [*prefix, *argv]
     words = [cwd, env.get("PATH", _NO_PATH), argv[0], *environment(env, prefix), *argv]
@@ -75,7 +75,7 @@ def starter(argv: Sequence[str], env: Mapping[str, str], cwd: str, prefix: Seque
 
 
 class ContainerProcess(Process):
-    """A process that the engine started in a container, on a connection of its own."""
+    """A process that the engine started in a container, with its own connection."""
 
     def __init__(self, sandbox: "ContainerSandbox", streams: Streams) -> None:
         self._sandbox = sandbox
@@ -89,7 +89,7 @@ class ContainerProcess(Process):
     async def started(self, program: str) -> None:
         """Waits for the first line of `starter`'s command.
 
-        Raises `StartFailed` when the program cannot be started; where nothing runs then, this is closed already.
+        Raises `StartFailed` if the program cannot be started; if nothing runs then, this process is closed already.
         """
         line = bytearray()
         try:
@@ -111,7 +111,7 @@ class ContainerProcess(Process):
             if await self._sandbox.ending():
                 raise lost_sandbox()
             raise StartFailed(
-                f"cannot start {program} in the sandbox: code that runs there wrote in its name; reset it"
+                f"cannot start {program} in the sandbox: code in the sandbox wrote in its name; reset the session"
             )
         self._group = int(line)
 
@@ -120,8 +120,8 @@ class ContainerProcess(Process):
             while not self._streams.ended.is_set():
                 await self._streams.take_in()
             code = await self._streams.exit_code()
-            # What ended it may have ended everything; with a kernel of its own, such as gVisor, a limit does that, and
-            # the code is then the runtime's.
+            # The cause of its end may have ended the whole container. If that has its own kernel, as with gVisor, a
+            # limit does this, and the exit code is then the runtime's.
             if code is None or not self._sandbox.alive or (code and not await self._sandbox.answers()):
                 raise SandboxLost("the sandbox ended while its code ran; run again in a new session")
             self._exit_code = code
@@ -136,7 +136,7 @@ class ContainerProcess(Process):
             await self._sandbox.signal(self._group, number)
 
     async def settle(self) -> None:
-        # The agent does one thing after the other.
+        # The agent handles requests in order: once it answers, it has sent the signals.
         await self._sandbox.answers()
 
     async def aclose(self) -> None:
@@ -145,19 +145,19 @@ class ContainerProcess(Process):
         self.close()
 
     def close(self) -> None:
-        """Lets go of its streams, whether or not it has ended."""
+        """Closes its streams, whether or not it has ended."""
         self._streams.close()
         self._sandbox.processes.discard(self)
 
     async def _refused(self, program: str) -> StartFailed:
-        """What its command said before it ended."""
+        """The error with the output of its command."""
         await self.stdin.aclose()
-        said = bytearray()
+        output = bytearray()
         for stream in (self._streams.stdout, self._streams.stderr):
             async for part in stream:
-                said += part
-                if len(said) > _COMPLAINT:
-                    break  # no shell says so much: it is code that runs there, and may go on for ever
+                output += part
+                if len(output) > _COMPLAINT:
+                    break  # no shell prints this much: it is code, which may go on forever
         self.close()
-        reason = said.decode(errors="replace").strip()[-300:]
+        reason = output.decode(errors="replace").strip()[-300:]
         return StartFailed(f"cannot start {program} in the sandbox: {reason or 'no reason given'}")

@@ -1,5 +1,5 @@
 # Listens on loopback in a container and carries the connections over its standard input and output, in the frames of
-# frames.py. It needs no more than Debian's perl-base, which is in every image of that family.
+# frames.py. It needs only Debian's perl-base, which every image of the Debian family has.
 use strict;
 use warnings;
 use Errno 'EAGAIN';

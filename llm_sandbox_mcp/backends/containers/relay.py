@@ -1,7 +1,7 @@
 """Listening in a container that has no network: a relay inside carries connections over its standard streams.
 
-The relay runs beside code that can kill it or take its place, so nothing that it sends is trusted: every connection,
-every byte of one and every frame that waits is counted here, and one that breaks the rules ends the listening.
+The relay runs next to code that can kill or replace it, so nothing that it sends is trusted: this module counts every
+connection, every byte and every waiting frame, and ends the listening if the relay breaks the rules.
 """
 
 import contextlib
@@ -39,19 +39,19 @@ from .frames import (
 _PROGRAM = (Path(__file__).parent / "relay.pl").read_text(encoding="utf-8")
 _START_SECONDS = 30.0
 _FRAMES = 1024
-"""That wait to be sent; of a relay that reads there are far fewer."""
+"""Maximum frames that wait to be sent; if the relay reads, far fewer wait."""
 _DATA_FRAMES = 8
-"""Of these, with data: what they are taken from stays with its owner until the others have gone."""
+"""Maximum of these frames with data; further data stays with its sender until one of them is sent."""
 _COMPLAINT_SECONDS = 10.0
 _COMPLAINT = 300
-"""Characters of what the relay said when it failed."""
+"""Maximum characters of the error output of a relay that failed."""
 
 
 @asynccontextmanager
 async def open_relay(sandbox: Sandbox, port: int = 0) -> AsyncIterator[Listener]:
-    """A listener in a sandbox for as long as the scope lasts, its body cancelled when the relay fails.
+    """A listener in a sandbox for as long as the scope lasts; the body is cancelled when the relay fails.
 
-    Raises `ListeningFailed` for an image without Perl and for a relay that fails, `SandboxLost` with the sandbox.
+    Raises `ListeningFailed` for an image without Perl and for a relay that fails, `SandboxLost` if the sandbox is lost.
     """
     async with await _start(sandbox, port) as process:
         with _Relay(process) as relay:
@@ -69,7 +69,7 @@ async def open_relay(sandbox: Sandbox, port: int = 0) -> AsyncIterator[Listener]
     if relay.failure and not sandbox.alive:
         raise lost_sandbox()
     if relay.failure:
-        raise ListeningFailed(f"the relay out of the sandbox broke: {relay.failure}; use a new session")
+        raise ListeningFailed(f"the relay in the sandbox failed: {relay.failure}; open a new session")
 
 
 async def _start(sandbox: Sandbox, port: int) -> Process:
@@ -78,8 +78,8 @@ async def _start(sandbox: Sandbox, port: int) -> Process:
         return await sandbox.spawn(("perl", "-e", _PROGRAM, *limits), {"PATH": PATH}, "/")
     except StartFailed as error:
         raise ListeningFailed(
-            f"{sandbox.origin} takes no libraries while it runs, and no network by name: {error}; "
-            "add Perl (perl-base is enough), or the libraries themselves"
+            f"{sandbox.origin} supports neither libraries at run time nor network by name: {error}; "
+            "add Perl to the image (perl-base is enough), or the libraries themselves"
         ) from error
 
 
@@ -89,9 +89,9 @@ class _Relay(Listener):
     def __init__(self, process: Process) -> None:
         self.port = 0
         self.scope = anyio.CancelScope()
-        """Of whoever uses it."""
+        """The scope of the code that uses the listener."""
         self.slots = anyio.Semaphore(_DATA_FRAMES)
-        """One for each frame with data that waits."""
+        """One slot for each waiting frame with data."""
         self.listening = anyio.Event()
         self.failure = ""
         self.connections: dict[int, _Connection] = {}
@@ -114,12 +114,12 @@ class _Relay(Listener):
         return await self._accepted.receive()
 
     def fail(self, reason: str) -> None:
-        """Ends the listening, for the first reason that is given."""
+        """Ends the listening; the first reason given is kept."""
         self.failure = self.failure or reason
         self.scope.cancel()
 
     def tell(self, frame: Frame) -> None:
-        """Sends a frame as soon as may be; one with data has a slot."""
+        """Sends a frame as soon as possible; a frame with data has a slot."""
         with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             try:
                 self._waiting.send_nowait(frame)
@@ -127,7 +127,7 @@ class _Relay(Listener):
                 self.fail("it does not read what it is sent")
 
     async def write(self) -> None:
-        """Sends the frames; the only one that writes, so that a caller who is cancelled never leaves half a frame."""
+        """Sends the frames; it is the only writer, so that a cancelled caller never leaves half a frame."""
         with contextlib.suppress(anyio.BrokenResourceError):
             async for frame in self._outgoing:
                 await self._process.stdin.send(frame.encode())
@@ -135,7 +135,7 @@ class _Relay(Listener):
                     self.slots.release()
 
     async def read(self) -> None:
-        """Takes what the relay sends until it ends; waits for nobody, or the relay could not read either."""
+        """Reads what the relay sends until it ends; never waits for anything else, or the relay would stop reading."""
         frames = FrameReader()
         try:
             async for data in self._process.stdout:
@@ -148,7 +148,7 @@ class _Relay(Listener):
             self.fail(str(error))
 
     async def hear_complaints(self) -> None:
-        """Keeps the last that the relay says of itself, on one line."""
+        """Keeps the end of the relay's error output, on one line."""
         async for data in self._process.stderr:
             said = self._complaint + data.decode(errors="replace")
             self._complaint = " ".join(said.split())[-_COMPLAINT:]
@@ -156,15 +156,15 @@ class _Relay(Listener):
 
     def _take(self, frame: Frame) -> None:
         if self.listening.is_set() == (frame.kind == LISTENING):
-            raise Malformed("it did not say once where it listens")
+            raise Malformed("it did not report its port exactly once")
         if frame.kind == LISTENING:
             if not 0 < frame.number < 1 << 16:
-                raise Malformed("it named no port")
+                raise Malformed("it reported a port that is not valid")
             self.port = frame.number
             self.listening.set()
         elif frame.kind == OPEN:
             if frame.connection in self.connections or len(self.connections) == CONNECTIONS:
-                raise Malformed(f"it opened a connection twice, or more than {CONNECTIONS}")
+                raise Malformed(f"it opened a connection twice, or more than {CONNECTIONS} connections")
             connection = self.connections[frame.connection] = _Connection(self, frame.connection)
             self._opened.send_nowait(connection)
         elif frame.connection in self.connections:
@@ -174,7 +174,7 @@ class _Relay(Listener):
 
 
 class _Connection(ByteStream):
-    """One connection; a cancelled `receive` loses nothing, a cancelled `send` has sent a part."""
+    """One connection; a cancelled `receive` loses nothing, a cancelled `send` may have sent a part."""
 
     def __init__(self, relay: _Relay, number: int) -> None:
         self._relay = relay
@@ -188,7 +188,7 @@ class _Connection(ByteStream):
         self._moved = anyio.Event()
 
     def take(self, frame: Frame) -> None:
-        """What came for it; `Malformed` for more than was agreed."""
+        """Takes in a frame for this connection; raises `Malformed` if it breaks the rules."""
         if self._gone or (self._ended and frame.kind == DATA):
             raise Malformed("it sent more on a connection that had ended")
         if frame.kind == DATA:
@@ -197,13 +197,13 @@ class _Connection(ByteStream):
         elif frame.kind == TAKEN:
             self._room += frame.number
         if max(self._untaken, self._room) > WINDOW:
-            raise Malformed(f"it sent, or says it was sent, more than {WINDOW} bytes at once")
+            raise Malformed(f"it sent, or reported as taken, more than {WINDOW} bytes at once")
         self._ended |= frame.kind in (END, CLOSE)
         self._gone |= frame.kind == CLOSE
         self._forget()
 
     def lose(self) -> None:
-        """The relay is gone."""
+        """Ends the connection, since the relay is gone."""
         self._ended = self._gone = True
         self._moved.set()
 
@@ -247,7 +247,7 @@ class _Connection(ByteStream):
         await anyio.lowlevel.checkpoint()
 
     def _forget(self) -> None:
-        """Makes room for another connection once both sides are done with it, and wakes who waits for news."""
+        """Makes room for another connection once both sides are done with it, and wakes the tasks that wait on it."""
         if self._gone and self._closed:
             self._relay.connections.pop(self._number, None)
         self._moved.set()

@@ -1,4 +1,4 @@
-"""The end of a container's sandbox: with its scope, or later where its engine does not let go of it then."""
+"""The removal of a sandbox's container: when its scope ends, or later if the engine does not remove it then."""
 
 import logging
 from collections.abc import AsyncIterator
@@ -13,26 +13,26 @@ from .sandbox import ContainerSandbox
 _log = logging.getLogger(__name__)
 
 _END = 10.0
-"""Seconds for its removal; after that it is tried again."""
+"""Timeout of a removal, in seconds; after that it is tried again."""
 _AGAIN = 5.0
-"""Seconds between two tries to remove what its engine did not let go of."""
+"""Seconds between two attempts to remove a container that its engine did not remove."""
 
 
 @asynccontextmanager
 async def owned(sandbox: ContainerSandbox, tasks: TaskGroup) -> AsyncIterator[None]:
-    """Removes the sandbox's container with the scope; one that its engine does not let go of then, in `tasks` later."""
+    """Removes the sandbox's container when the scope ends; if that fails, `tasks` try again in the background."""
     try:
         yield
     finally:
         with anyio.CancelScope(shield=True):
-            obstacle = await _removed(sandbox)
-        if obstacle:
-            _log.warning("%s is not removed yet: %s", sandbox.id, obstacle)
+            reason = await _removed(sandbox)
+        if reason:
+            _log.warning("%s is not removed yet: %s", sandbox.id, reason)
             tasks.start_soon(_remove_later, sandbox)
 
 
 async def _removed(sandbox: ContainerSandbox) -> str:
-    """Removes it; why that did not work, empty where it did."""
+    """Removes the container; returns why that failed, empty if it did not."""
     with anyio.move_on_after(_END):
         try:
             await sandbox.end()
@@ -43,7 +43,7 @@ async def _removed(sandbox: ContainerSandbox) -> str:
 
 
 async def _remove_later(sandbox: ContainerSandbox) -> None:
-    """For as long as the server lives; what is there then is left to the next server's sweep."""
+    """Tries again for as long as the server lives; after that, the next server's sweep removes the container."""
     while True:
         await anyio.sleep(_AGAIN)
         if not await _removed(sandbox):

@@ -1,4 +1,4 @@
-"""A living container: processes are started in it by the engine, and its agent does the rest."""
+"""A running container: the engine starts processes in it, and its agent does the rest."""
 
 import contextlib
 import re
@@ -23,29 +23,29 @@ from .process import ContainerProcess, environment, search_path, starter
 from .relay import open_relay
 
 FOLDERS = (WORKDIR, HOME, "/tmp")
-"""What code can write, in every container."""
+"""The folders that code can write, in every container."""
 
 _START = 60.0
-"""Seconds from the container's start to its agent's first word."""
+"""Seconds from the container's start to its agent's first line."""
 _STARTED = 30.0
-"""Seconds for a process to say its id; code of the same user can stop it before it does."""
+"""Seconds for a process to print its id; code of the same user can stop it before it does."""
 _LISTING = 30.0
-"""Seconds for what takes longer: a list of all files, or looking for programs in an image's own environment."""
+"""Seconds for slower commands: listing all files, or searching for programs in an image's own environment."""
 _ABANDONED = 5.0
-"""Seconds to find out the id of a process whose start was given up, so that it can be killed."""
+"""Seconds to find out the id of a process whose start was abandoned, so that it can be killed."""
 _ENDING = 2.5
-"""Seconds in which a container ends whose processes were all killed."""
+"""Seconds within which a container ends after all its processes were killed."""
 
 
 _FULL = f"stat -f -c '%a %c %d' {' '.join(FOLDERS)}; find {' '.join(FOLDERS)} -type f -size +{{}}c -print -quit"
-"""Blocks left, then all inodes and those left, a line for each folder; and the path of a file that has more bytes."""
+"""Prints a line for each folder: free blocks, all inodes, free inodes; then the path of a file that is too large."""
 _STATE = re.compile(rb"^(\d{1,20}) (\d{1,20}) (\d{1,20})$", re.MULTILINE)
 
 
 def read_fullness(said: bytes) -> Fullness:
-    """What `_FULL` printed. Only lines in its form count: code of the same user can speak in the agent's place."""
+    """Reads the output of `_FULL`. Only lines in its form count: code of the same user can write to the output too."""
     counts = [[int(word) for word in found] for found in _STATE.findall(said)]
-    # Where there are no inodes at all, as in gVisor, they are not counted.
+    # If a file system has no inodes at all, as in gVisor, entries are not counted.
     return Fullness(
         disk=any(left == 0 for left, _, _ in counts),
         entries=max((all_ - left - OWN_ENTRIES for _, all_, left in counts), default=0),
@@ -54,7 +54,7 @@ def read_fullness(said: bytes) -> Fullness:
 
 
 class ContainerSandbox(Sandbox):
-    """One container, from its agent's first word to its end."""
+    """One container, from its agent's first line to its removal."""
 
     def __init__(
         self,
@@ -74,31 +74,33 @@ class ContainerSandbox(Sandbox):
         self._prefix = prefix
         self._joined = joined
         self.outside: Outside | None = None
-        """The view from this machine, where there is one; set before any code runs."""
+        """The view from this machine, if there is one; set before any code runs."""
         self.leaving = False
         """Whether its user has left it, so that it will be gone soon."""
         self.begun = False
-        """Whether its agent takes requests; before that it takes what is sent for the handlers."""
+        """Whether its agent accepts requests; before that, it reads all input as the handlers."""
         self._last = Usage()
         self._killed = False
         self.processes: set[ContainerProcess] = set()
-        """Those that have not been closed."""
+        """The processes that have not been closed."""
 
     @property
     def origin(self) -> str:
         return f"{'' if self._joined else 'image '}{self.image} on {self._container.engine}"
 
     async def begin(self, handlers: bytes) -> None:
-        """Gives the agent the handlers and waits until the container can be used; `StartFailed` with what it lacks."""
+        """Sends the agent the handlers and waits until the container is ready; raises `StartFailed` with the cause."""
         said = ""
         with anyio.move_on_after(_START) as deadline:
             said = await self._agent.introduce(handlers)
         if deadline.cancelled_caught:
-            raise StartFailed(f"a container of {self.origin} did not start in {_START:g} s; is its machine overloaded?")
+            raise StartFailed(
+                f"a container of {self.origin} did not start in {_START:g} s; check whether its machine is overloaded"
+            )
         if said == "stuck":
             raise StartFailed(
-                f"what template {self.image} brings cannot be unpacked on {self._container.engine}: its folders "
-                "have too little room, or it is damaged; raise limits.disk in the profile, and limits.memory with it"
+                f"template {self.image} cannot be unpacked on {self._container.engine}: it does not fit into the "
+                "sandbox's folders, or is damaged; raise limits.disk and limits.memory in the profile"
             )
         if said.startswith("missing "):
             raise self._unfit(f"has no {said.removeprefix('missing ')}")
@@ -109,13 +111,13 @@ class ContainerSandbox(Sandbox):
         self.begun = True
 
     async def ended_at_once(self) -> Unavailable:
-        """The error for one that ended before it could be used."""
+        """The error for a container that ended before it could be used."""
         return self._unfit("ended at once")
 
     def _unfit(self, why: str) -> StartFailed:
         return StartFailed(
-            f"a container of {self.origin} {why}; an image needs sh, tar, gzip and GNU find: "
-            "llm-sandbox-mcp images build makes one"
+            f"a container of {self.origin} {why}; use an image with sh, tar, gzip and GNU find, "
+            "or make one: llm-sandbox-mcp images build"
         )
 
     @property
@@ -130,10 +132,10 @@ class ContainerSandbox(Sandbox):
         if not self.alive:
             raise lost_sandbox()
         with anyio.CancelScope(shield=True):
-            # Shielded: a start that is given up half way would leave a process that nobody knows.
+            # Shielded: a start that is cancelled half way would leave an unknown process.
             process = ContainerProcess(self, await self._container.start(command, fed=fed))
         if self._killed:
-            # It came too late to be let go with the others.
+            # The process came too late to be closed with the others.
             process.close()
             raise lost_sandbox()
         self.processes.add(process)
@@ -142,10 +144,11 @@ class ContainerSandbox(Sandbox):
                 await process.started(program)
             if deadline.cancelled_caught:
                 raise StartFailed(
-                    f"{program} did not start within {_STARTED:g} s; stop what runs in the session, or reset it"
+                    f"{program} did not start within {_STARTED:g} s; "
+                    "stop the code that runs in the session, or reset the session"
                 )
         except BaseException:
-            if process in self.processes:  # it may run, and be known only now
+            if process in self.processes:  # it may run, although its id is not known yet
                 with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _ABANDONED):
                     with contextlib.suppress(Exception):
                         await process.started(program)
@@ -163,7 +166,7 @@ class ContainerSandbox(Sandbox):
         if not self.alive:
             return self._last
         if self.outside is not None:
-            with contextlib.suppress(OSError):  # gone: what was counted last holds
+            with contextlib.suppress(OSError):  # the container is gone: the last counts stay
                 self._last = self.outside.usage()
             return self._last
         self._last = await self._agent.usage() or self._last
@@ -171,7 +174,7 @@ class ContainerSandbox(Sandbox):
 
     async def fullness(self, *, thorough: bool) -> Fullness:
         found = await self._fullness(thorough=thorough) if self.alive else Fullness()
-        # One that was joined has folders of its own, and in them more than the code's files.
+        # A joined container has its own folders, with more than the code's files in them.
         return Fullness(disk=found.disk) if self._joined else found
 
     async def _fullness(self, *, thorough: bool) -> Fullness:
@@ -194,18 +197,18 @@ class ContainerSandbox(Sandbox):
                 process.close()
             self._agent.close()
             return
-        # An engine that cannot get rid of what was printed does not get rid of the container either, for ten seconds.
+        # An engine that cannot pass on the output does not remove the container either, for ten seconds.
         for process in [*self.processes]:
             process.close()
         async with open_tasks() as tasks:
             tasks.start_soon(self._agent.forget_all)
-            # Before the agent hears of it: a container that ends by itself may be in the way of its own removal.
+            # Before the agent is closed: a container that is ending by itself can block its own removal.
             await self._container.remove()
             tasks.cancel_scope.cancel()
         self._agent.close()
 
     async def lacking(self, programs: Sequence[str], env: Mapping[str, str]) -> Sequence[str]:
-        # Asked each time: code that runs here can answer, and must not do so for other sandboxes of the image.
+        # Checked each time: code that runs here can forge the answer, and must not affect the image's other sandboxes.
         command = [
             "env",
             *environment(env, self._prefix),
@@ -219,26 +222,26 @@ class ContainerSandbox(Sandbox):
         return (await self._agent.look(shlex.join(command), _LISTING)).decode(errors="replace").split()
 
     async def ending(self) -> bool:
-        """Whether it has ended or does so in a moment, as it does when all processes were killed at once."""
+        """Whether it has ended, or will in a moment, as when all its processes were killed at once."""
         await self._agent.ending(_ENDING)
         return not self.alive
 
     async def answers(self) -> bool:
-        """Whether its agent still answers, or may do so once code lets it; false when the container has ended."""
+        """Waits for its agent to answer; false if the container has ended, true even if code stops the agent."""
         with anyio.move_on_after(ANSWER):
             await self._agent.usage()
         return self.alive
 
     async def signal(self, group: int, number: signal.Signals) -> None:
-        """Sends a signal to a process group inside; nothing happens when the container is gone."""
+        """Sends a signal to a process group in the container; does nothing if the container is gone."""
         await self._agent.signal(group, number)
 
     async def beat(self) -> None:
-        """Tells the agent that the server lives."""
+        """Signals the agent that the server is alive."""
         await self._agent.tell("beat")
 
     async def end(self) -> None:
-        """Removes the container and lets go of all that leads to it."""
+        """Removes the container and closes everything that is connected to it."""
         outside, self.outside = self.outside, None
         try:
             if outside is not None:

@@ -1,7 +1,7 @@
-"""The system calls that code in a container may make, as the JSON of a seccomp profile that Docker and Podman take.
+"""The system calls that code in a container can make, as a seccomp profile in JSON for Docker and Podman.
 
-What ordinary programs need, by name; all else is refused. Engines' own profiles allow more: keyrings, io_uring, every
-family of sockets, and on Podman user namespaces. The profile's format:
+It allows by name what ordinary programs need, and refuses everything else. The engines' own profiles allow more:
+keyrings, io_uring, every socket family, and on Podman user namespaces. The profile's format:
 https://github.com/opencontainers/runtime-spec/blob/main/config-linux.md#seccomp.
 """
 
@@ -61,14 +61,14 @@ unlinkat utime utimensat utimes vfork vmsplice wait4 waitid write writev
 """.split()  # noqa: SIM905  # a table of words
 
 _LOW_HALF = 0xFFFFFFFF
-"""What the kernel looks at of most arguments: one compared as a whole would get past by a bit set above."""
+"""The bits of most arguments that the kernel reads: a rule on all bits could be evaded by setting a higher one."""
 
 _Rule = dict[str, Any]
 
 
 @cache
 def profile() -> str:
-    """The profile, for either machine."""
+    """The profile, for both architectures."""
     rules = [
         {"names": _ALLOWED, "action": "SCMP_ACT_ALLOW"},
         {"names": [*UNKNOWN], "action": "SCMP_ACT_ERRNO", "errnoRet": errno.ENOSYS},
@@ -85,10 +85,10 @@ def profile() -> str:
 
 
 def _inspected() -> Iterator[_Rule]:
-    """Calls that are allowed by their arguments; each rule is one way to be allowed."""
+    """Calls that are allowed depending on their arguments; each rule allows one case."""
     yield _allow("clone", (0, NEW_NAMESPACES, 0))
     for value in (0, 0xFFFFFFFF):
-        # 0 is Linux as it comes, all ones only asks. The others switch address randomisation off, or emulate.
+        # 0 is plain Linux, all ones only queries. Others turn off address randomisation, or emulate other systems.
         yield _allow("personality", (0, _LOW_HALF, value))
     yield _allow("prlimit64", (0, _LOW_HALF, 0))
     for mask, value in _all_but((FIRST_PROCESS,)):
@@ -114,7 +114,7 @@ def _inspected() -> Iterator[_Rule]:
 
 
 def _allow(call: str, *conditions: tuple[int, int, int]) -> _Rule:
-    """Allows a call where each argument, its mask applied, has the value."""
+    """Allows a call if each argument, with its mask applied, has the value."""
     arguments = [
         {"index": index, "value": mask, "valueTwo": value, "op": "SCMP_CMP_MASKED_EQ"}
         for index, mask, value in conditions
@@ -123,7 +123,7 @@ def _allow(call: str, *conditions: tuple[int, int, int]) -> _Rule:
 
 
 def _all_but(refused: Iterable[int], prefix: int = 0, bits: int = 32) -> Iterator[tuple[int, int]]:
-    """Masks and values that together fit every number of 32 bits but those refused: conditions cannot say "not"."""
+    """Masks and values that together match every 32-bit number except the refused ones: a condition cannot negate."""
     within = [value for value in refused if value >> bits == prefix]
     if not within:
         yield _LOW_HALF & ~((1 << bits) - 1), prefix << bits

@@ -1,4 +1,4 @@
-"""What containers are made of and how, on Docker and Podman alike."""
+"""The settings of containers, the same for Docker and Podman."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal
@@ -18,7 +18,7 @@ class Mount(Section):
 
 
 class Containers(Section):
-    """The table of the profile."""
+    """The table [containers] of the profile."""
 
     image: Annotated[str, Field(min_length=1)]
     images: Mapping[str, str]
@@ -35,18 +35,18 @@ class Containers(Section):
     mounts: Many[Mount]
 
     def name(self, language: str) -> str:
-        """The image of a language, with the registry where the name has none."""
+        """The image of a language, with the registry added if its name has none."""
         return self.full(self.images.get(language) or self.image.replace("{language}", language))
 
     def full(self, name: str) -> str:
-        """A name, with the registry where it has none."""
+        """The name of an image, with the registry added if it has none."""
         first, slash, _ = name.partition("/")
         elsewhere = slash and (first == "localhost" or "." in first or ":" in first)
         return name if elsewhere or not self.registry else f"{self.registry.rstrip('/')}/{name}"
 
 
 class ContainerSettings(Settings):
-    """What every engine of containers reads of the profile."""
+    """The part of the profile that every container engine reads."""
 
     containers: Containers
 

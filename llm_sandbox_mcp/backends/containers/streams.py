@@ -1,4 +1,4 @@
-"""The raw streams of an engine: one connection for each attached process, both its outputs in frames on it."""
+"""The raw streams of an engine: one connection for each attached process, with both its outputs in frames."""
 
 import json
 import socket
@@ -17,21 +17,21 @@ from .tls import SecureSocket
 
 _READ = 1 << 18
 _AHEAD = 1 << 20
-"""Bytes kept of one stream while the other is read; past that its reader has to take some."""
+"""Bytes of one stream that are buffered while the other is read; beyond that, its reader must take some."""
 _HEAD = 8
 """Bytes before each frame: its stream, three zeros, and its length."""
 _RESPONSE = 64 << 10
 
 
 class Connection:
-    """A connected socket, TLS or not, as bytes in both directions; nothing runs while nothing moves."""
+    """A connected socket, with or without TLS, as bytes in both directions; no code runs while no data moves."""
 
     def __init__(self, connected: socket.socket | SecureSocket) -> None:
         connected.setblocking(False)
         self._socket = connected
 
     async def receive(self, into: bytearray) -> int:
-        """Takes the next bytes and gives their number, 0 at the end; cancelled, it loses nothing."""
+        """Reads the next bytes and returns their number, 0 at EOF; if cancelled, it loses nothing."""
         await anyio.lowlevel.checkpoint_if_cancelled()
         waited = False
         while (size := self.receive_nowait(into)) is None:
@@ -41,21 +41,21 @@ class Connection:
                 return 0
             waited = True
         if not waited:
-            # Others get their turn, deadlines too, however much there is; shielded, or what was taken would be lost.
+            # Lets other tasks and deadlines run, however much data there is; shielded, or the data would be lost.
             await anyio.lowlevel.cancel_shielded_checkpoint()
         return size
 
     def receive_nowait(self, into: bytearray) -> int | None:
-        """Takes what is there already and gives its number, 0 at the end, None where there is nothing yet."""
+        """Reads the bytes that have arrived and returns their number, 0 at EOF, None if none have arrived yet."""
         try:
             return self._socket.recv_into(into)
         except BlockingIOError:
             return None
         except (OSError, ValueError):
-            return 0  # cut off, which is an end too
+            return 0  # the connection was cut, which is an end too
 
     async def send(self, data: bytes) -> None:
-        """Sends all; `anyio.BrokenResourceError` when nobody takes it any more."""
+        """Sends all; raises `anyio.BrokenResourceError` if the other side no longer reads."""
         await anyio.lowlevel.checkpoint_if_cancelled()
         rest = memoryview(data)
         while rest or (isinstance(self._socket, SecureSocket) and self._socket.unsent):
@@ -68,7 +68,7 @@ class Connection:
                 raise anyio.BrokenResourceError from None
 
     def end(self) -> None:
-        """Says that nothing more will be sent."""
+        """Signals that nothing more will be sent."""
         try:
             if isinstance(self._socket, SecureSocket):
                 self._socket.end()
@@ -78,14 +78,14 @@ class Connection:
             pass  # gone
 
     def close(self) -> None:
-        """Closes it; whoever waits on it is woken."""
+        """Closes the socket, and wakes the tasks that wait on it."""
         if self._socket.fileno() >= 0:
             anyio.notify_closing(self._socket)
             self._socket.close()
 
 
 class Refused(Exception):
-    """An engine's answer to `upgrade` that is no stream."""
+    """An engine's answer to `upgrade` that is not a stream."""
 
     def __init__(self, status: int, content: bytes) -> None:
         try:
@@ -94,13 +94,13 @@ class Refused(Exception):
             said = content.decode(errors="replace").strip()
         super().__init__(said[-LAST_CHARACTERS:] or f"status {status}")
         self.gone = status in (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
-        """Whether there is no such container, or it does not run."""
+        """Whether the container does not exist, or does not run."""
 
 
 def upgrade(connected: socket.socket | SecureSocket, path: str, body: Mapping[str, object] | None = None) -> Connection:
-    """Asks an engine over a fresh blocking socket to make it a raw stream; runs in a worker thread.
+    """Asks an engine, over a new blocking socket, to turn the socket into a raw stream; runs in a worker thread.
 
-    Raises `Refused` with the engine's reason, `EngineUnavailable` when it has none.
+    Raises `Refused` with the engine's reason, `EngineUnavailable` if the engine does not answer.
     """
     content = b"" if body is None else json.dumps(body).encode()
     lines = (
@@ -117,10 +117,10 @@ def upgrade(connected: socket.socket | SecureSocket, path: str, body: Mapping[st
         connected.sendall("\r\n".join(lines).encode("ascii") + content)
         head = bytearray()
         while not head.endswith(b"\r\n\r\n"):
-            # One at a time: what follows the head is the stream's.
+            # One byte at a time: everything after the head belongs to the stream.
             byte = connected.recv(1)
             if not byte or len(head) > _RESPONSE:
-                raise EngineUnavailable("the engine closed the connection; is it running?")
+                raise EngineUnavailable("the engine closed the connection; check whether it is running")
             head += byte
         status = bytes(head).split(b" ", 2)[1]
         if status not in (b"101", b"200"):
@@ -128,13 +128,13 @@ def upgrade(connected: socket.socket | SecureSocket, path: str, body: Mapping[st
     except BaseException as error:
         connected.close()
         if isinstance(error, OSError):
-            raise EngineUnavailable(f"the engine does not attach: {error}; is it running?") from error
+            raise EngineUnavailable(f"the engine opened no stream: {error}; check whether it is running") from error
         raise
     return Connection(connected)
 
 
 class Attached(Streams):
-    """The three streams of a process on one connection. Whoever reads one of them takes in both."""
+    """The three streams of a process on one connection. Reading one output reads in data for both."""
 
     def __init__(
         self, connection: Connection, ask_exit_code: Callable[[], Awaitable[int | None]] | None = None
@@ -145,7 +145,7 @@ class Attached(Streams):
         self.stdout = Output(self)
         self.stderr = Output(self)
         self.ended = anyio.Event()
-        """Set once both outputs have been taken in to their end."""
+        """Set once both outputs have been read in to their end."""
         self._arrived = bytearray(_READ)
         self._head = bytearray()
         self._into = self.stdout
@@ -155,7 +155,7 @@ class Attached(Streams):
         self._moved = anyio.Event()
 
     async def take_in(self) -> None:
-        """Waits until something came, for whichever stream. One waiter reads for all; cancelled, another takes over."""
+        """Waits until data has arrived for either output. One task reads for all; if cancelled, another takes over."""
         if self._reading:
             await self._moved.wait()
             return
@@ -171,9 +171,9 @@ class Attached(Streams):
             self._moved = anyio.Event()
 
     def look(self) -> bool:
-        """Takes in what is there already, within bounds and without waiting; whether more can come.
+        """Reads in data that has arrived, within bounds and without waiting; returns whether more can come.
 
-        Only what was sent before an end tells of that end.
+        An end is noticed only after all data that was sent before it.
         """
         while not self._reading and not self.ended.is_set():
             if max(len(self.stdout.buffer), len(self.stderr.buffer)) > _AHEAD:
@@ -186,7 +186,7 @@ class Attached(Streams):
 
     def _took(self, size: int) -> None:
         if not size:
-            # Closed, so that whoever still writes is told.
+            # Closed, so that a task that still writes gets an error.
             self.close()
             return
         with memoryview(self._arrived) as view:
@@ -209,7 +209,7 @@ class Attached(Streams):
         return await self._ask_exit_code() if self._ask_exit_code else None
 
     def close(self) -> None:
-        """Ends the connection, and all three streams."""
+        """Closes the connection, and all three streams."""
         self.connection.close()
         self.ended.set()
 

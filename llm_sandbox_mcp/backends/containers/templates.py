@@ -1,7 +1,7 @@
-"""Templates: images with what a session had in its folders, made on request and never otherwise.
+"""Templates: images with the content of a session's folders, made only on request.
 
-These folders are in memory, where an engine's own commit sees nothing. So they are packed inside, the archive is put
-into an image, and the agent of each container made of it unpacks it before any code runs.
+These folders are in memory, so an engine's own commit does not include them. Instead they are packed inside, the
+archive is put into an image, and the agent of each container made from that image unpacks it before any code runs.
 """
 
 import re
@@ -16,9 +16,9 @@ from ..layout import FIGURES, HOME, PATH, WORKDIR
 from .engine import Stored
 
 LABEL = "llm-sandbox-mcp.template"
-"""The name that a template was made under. A label is inherited: what has it and another name is no template."""
+"""The name under which a template was made. Labels are inherited: under another name, an image is not a template."""
 BASE = "llm-sandbox-mcp.template-base"
-"""The image that a template was made of. One of a session in it is made of that too: else it would hold both."""
+"""The base image of a template. If a session in a template is committed, the new one gets this base, not both."""
 
 ARCHIVE = "template.tar"
 DOCKERFILE = f"""\
@@ -33,10 +33,10 @@ _NAME = re.compile(
 _LONGEST = 255
 
 _SECONDS = 120.0
-"""Longest time for packing a session's folders; code of the same user can stop it."""
+"""Timeout for packing a session's folders; code of the same user can stop it."""
 _SAID = 300
 
-# Of holes only where they are. Figures are artifacts already, and what was built is known to the session only.
+# Holes take no space (--sparse). Figures are artifacts already, and only the session knows what was built.
 _PACK = (
     *("tar", "-c", "-f", "-", "--format=gnu", "--sparse", "--anchored"),
     *(f"--exclude={folder.strip('/')}/*" for folder in (FIGURES, f"{HOME}/build")),
@@ -45,27 +45,27 @@ _PACK = (
 
 
 def checked(name: str) -> str:
-    """The name with its tag; `InvalidArgument` for what no image can be called."""
+    """The name with its tag; raises `InvalidArgument` for a name that no image can have."""
     if len(name) > _LONGEST or not _NAME.fullmatch(name):
         raise InvalidArgument(
-            f"image {quoted(name)} is not a name of an image; use lower-case letters, digits and . _ - such as geo:1"
+            f"image name {quoted(name)} is not valid; use lower-case letters, digits and . _ - such as geo:1"
         )
     return name if ":" in name.rpartition("/")[2] else f"{name}:latest"
 
 
 def name_of(image: Stored) -> str:
-    """The name of a template, with its tag; empty for an image that is none."""
+    """The name of a template, with its tag; empty for an image that is not a template."""
     own = image.labels.get(LABEL, "")
     return own if any(name == own or name.endswith(f"/{own}") for name in image.names) else ""
 
 
 async def pack(sandbox: Sandbox, archive: Path) -> None:
-    """Writes what a sandbox has in its working directory and its home into an archive.
+    """Packs a sandbox's working directory and home into an archive.
 
-    Raises `StartFailed` when that cannot be read, and `Unavailable` when it takes too long.
+    Raises `StartFailed` if they cannot be read, and `Unavailable` if it takes too long.
     """
     said = bytearray()
-    # Both folders are full at most, and the headers of small files are less than the pages that these take.
+    # At most, both folders are full, and the headers of small files take less than the pages of these files.
     left = 4 * sandbox.policy.disk
     with anyio.move_on_after(_SECONDS) as deadline:
         async with (
@@ -77,17 +77,17 @@ async def pack(sandbox: Sandbox, archive: Path) -> None:
             async for part in process.stdout:
                 left -= len(part)
                 if left < 0:
-                    raise StartFailed("the session's folders give more than they can hold; reset the session")
+                    raise StartFailed("the session's folders give more data than fits into them; reset the session")
                 await file.write(part)
             code = await process.wait()
     if deadline.cancelled_caught:
         raise Unavailable(
-            f"packing the session's folders took longer than {_SECONDS:g} s; stop what runs in the session"
+            f"packing the session's folders took longer than {_SECONDS:g} s; stop the code that runs in the session"
         )
-    if code > 1:  # 1 is what changed meanwhile, which it may
+    if code > 1:  # 1: files changed meanwhile, which is allowed
         reason = " ".join(said.decode(errors="replace").split())
         raise StartFailed(
-            f"the session's folders cannot be packed: {reason or 'no reason given'}; remove what is named"
+            f"the session's folders cannot be packed: {reason or 'no reason given'}; remove the files named here"
         )
 
 

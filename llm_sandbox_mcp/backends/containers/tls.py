@@ -1,4 +1,4 @@
-"""TLS on a connected socket, of which one direction can end before the other."""
+"""TLS on a connected socket whose two directions can end separately."""
 
 import contextlib
 import socket
@@ -10,14 +10,14 @@ _PORTION = 64 << 10
 
 
 class SecureSocket:
-    """What `Connection` needs of a socket, with TLS.
+    """A socket with TLS, with the methods that `Connection` needs.
 
-    The one of Python's `ssl` will not do: its `unwrap` gives up all that the other side sends after our end, and that
-    is what a program prints once its input is closed.
+    The socket of Python's `ssl` cannot be used: its `unwrap` drops everything that the other side sends after our end,
+    which is the output of a program once its input is closed.
     """
 
     def __init__(self, connected: socket.socket, context: ssl.SSLContext, host: str) -> None:
-        """Shakes hands over a blocking socket; raises `OSError`, as `ssl.SSLError` is one."""
+        """Does the TLS handshake over a blocking socket; raises `OSError`, which includes `ssl.SSLError`."""
         self._socket = connected
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
@@ -35,7 +35,7 @@ class SecureSocket:
         self._flush()
 
     def recv(self, size: int) -> bytes:
-        """As a socket's: the next bytes, none at the end, `BlockingIOError` when there are none yet."""
+        """Like `socket.recv`: the next bytes, empty at EOF; raises `BlockingIOError` if none have arrived yet."""
         while not self._ahead and not self._closed:
             self._decrypt()
             if not self._ahead and not self._closed:
@@ -45,13 +45,13 @@ class SecureSocket:
         return data
 
     def recv_into(self, into: bytearray) -> int:
-        """As a socket's: the number of bytes taken, 0 at the end."""
+        """Like `socket.recv_into`: the number of bytes read, 0 at EOF."""
         data = self.recv(len(into))
         into[: len(data)] = data
         return len(data)
 
     def send(self, data: bytes | memoryview) -> int:
-        """As a socket's; what it took may stay here until `unsent` is false, which takes further calls."""
+        """Like `socket.send`, but accepted data can stay here; call it again until `unsent` is false."""
         self._flush()
         portion = data[:_PORTION]
         if len(portion):
@@ -62,7 +62,7 @@ class SecureSocket:
 
     @property
     def unsent(self) -> bool:
-        """Whether something that was taken has not been sent."""
+        """Whether accepted data has not been sent yet."""
         return bool(self._unsent)
 
     def sendall(self, data: bytes) -> None:
@@ -71,8 +71,8 @@ class SecureSocket:
             data = data[self.send(data) :]
 
     def end(self) -> None:
-        """Sends the note of closure; the other side may go on sending."""
-        # What is here of its data must not be seen by `unwrap`, which would take it for an error.
+        """Sends the TLS closure alert; the other side can go on sending."""
+        # Decrypts the data that has arrived first: `unwrap` would treat it as an error.
         self._decrypt()
         with contextlib.suppress(ssl.SSLWantReadError):
             self._tls.unwrap()
@@ -102,7 +102,7 @@ class SecureSocket:
         self._socket.close()
 
     def _decrypt(self) -> None:
-        """Takes all whole records that are here."""
+        """Decrypts all complete records that have arrived."""
         try:
             while not self._closed:
                 data = self._tls.read(_READ)

@@ -1,4 +1,4 @@
-"""The API of a cluster: plain requests and answers as JSON, on the sockets and the credentials of its own package."""
+"""The API of a cluster: plain JSON requests and answers, with the credentials that the package `kubernetes` reads."""
 
 import json
 import time
@@ -17,29 +17,29 @@ from ...errors import EngineUnavailable
 from .connector import Connector
 
 FIRST_SECONDS = 4.0
-"""Longest time for the cluster's first answer, so that its absence is told within five."""
+"""Timeout for the cluster's first answer, so that a missing cluster is reported within five seconds."""
 SECONDS = 20.0
-"""Longest time for it to answer, once it is known to."""
+"""Timeout for an answer, once the cluster has answered before."""
 _CONNECT_SECONDS = 30.0
-"""Longest time for a process to start, once it is known that the cluster answers; nodes are slow with many at once."""
+"""Timeout for a process to start, once the cluster has answered; nodes are slow when many start at once."""
 _REQUESTS = 16
-"""Asked at a time."""
+"""Maximum requests at a time."""
 _HANDSHAKES = 16
-"""Processes attached to at a time: a node that is asked for many at once answers none of them in time."""
+"""Maximum connections opened to processes at a time: a node that opens many at once opens none in time."""
 _EVENT = 16 << 20
-"""Bytes of one event at most; etcd keeps no object of more than 1.5 MiB."""
+"""Maximum bytes of one event; etcd stores no object larger than 1.5 MiB."""
 _WATCH_SECONDS = 60
-"""After which a watch is asked for anew."""
+"""Seconds after which a watch is started again."""
 _UNAUTHORIZED = 401
 _MESSAGE = 300
-"""Characters of what a cluster says when it refuses."""
+"""Maximum characters of a cluster's message when it refuses a request."""
 
 Json = dict[str, Any]
 Query = Sequence[tuple[str, str]]
 
 
 class Refused(Exception):
-    """The cluster's own answer to what it does not do; every caller turns it into an error of ours."""
+    """The cluster's refusal of a request; every caller turns it into an error of this package."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:
         super().__init__(message)
@@ -49,38 +49,38 @@ class Refused(Exception):
 
 
 class Api:
-    """One cluster, as one user, and the connections to it, which live until `aclose`."""
+    """One cluster, accessed as one user, and the connections to it, which stay open until `aclose`."""
 
     def __init__(self, configuration: Configuration, namespace: str, renew: Callable[[], Awaitable[None]]) -> None:
-        """`renew` reads the credentials anew into the configuration, for those that last a while only."""
+        """`renew` reads the credentials into the configuration again, since some expire."""
         self._requests = anyio.CapacityLimiter(_REQUESTS)
         self._handshakes = anyio.CapacityLimiter(_HANDSHAKES)
         self.namespace = namespace
         self.address = str(configuration.host)
         self.calls = 0
-        """Requests made so far, those that became streams among them."""
+        """Requests made so far, including those that became streams."""
         self._patience = FIRST_SECONDS
         self._client = ApiClient(configuration)
-        # Each attached process keeps a connection as long as it lives, so their number is no limit; what is asked is.
+        # Each attached process keeps a connection as long as it lives: connections are not limited, requests are.
         self._connector = Connector(limit=0, ssl=self._client.rest_client.ssl_context)
-        # Who asks bounds the time; aiohttp's own five minutes would be a timer for each connection that stays open.
+        # Callers set the timeouts; aiohttp's default of five minutes would be a timer for each open connection.
         no_timeout = aiohttp.ClientTimeout(total=None)
         self._session = aiohttp.ClientSession(connector=self._connector, timeout=no_timeout, trust_env=True)
         self._renew = renew
         self._ahead = time.time() - time.monotonic()
-        """Of the machine's time since it started, the cluster's clock, as it told last."""
+        """How far the cluster's clock, as last reported, is ahead of this machine's monotonic clock, in seconds."""
 
     def now(self) -> datetime:
-        """The cluster's time, to the second: the clocks of the machines that ask differ, and jump."""
+        """The cluster's time, to the second: the clocks of the servers' machines differ, and jump."""
         return datetime.fromtimestamp(time.monotonic() + self._ahead, UTC)
 
     async def aclose(self) -> None:
-        """Lets go of its connections, whether or not the other side still answers."""
+        """Closes its connections, whether or not the other side still answers."""
         await self._session.close()
         await self._connector.abort()
 
     async def call(self, method: str, path: str, query: Query = (), body: Json | list[Json] | None = None) -> Json:
-        """The answer to one request; raises `Refused`, and `EngineUnavailable` where there is none."""
+        """The answer to one request; raises `Refused`, and `EngineUnavailable` if there is no answer."""
         async with self._requests:
             with self._answering(), anyio.fail_after(self._patience):
                 async with await self._request(method, path, query, body) as answer:
@@ -90,7 +90,7 @@ class Api:
 
     @asynccontextmanager
     async def watch(self, path: str, query: Query) -> AsyncIterator[AsyncIterator[Json]]:
-        """Events of what is at a path, each with `type` and `object`, until the cluster ends the stream."""
+        """Events of the objects at a path, each with `type` and `object`, until the cluster ends the stream."""
         with self._answering():
             with anyio.fail_after(SECONDS):
                 query = [*query, ("watch", "1"), ("timeoutSeconds", str(_WATCH_SECONDS))]
@@ -101,7 +101,7 @@ class Api:
                 yield _events(answer)
 
     async def connect(self, path: str, query: Query, protocols: Sequence[str]) -> aiohttp.ClientWebSocketResponse:
-        """A path's websocket; whoever asked for it closes it."""
+        """Opens the websocket at a path; the caller closes it."""
         async with self._handshakes:
             with self._answering(), anyio.fail_after(_CONNECT_SECONDS):
                 try:
@@ -125,7 +125,7 @@ class Api:
     async def _handshake_refused(
         self, url: str, headers: Mapping[str, str], error: aiohttp.WSServerHandshakeError
     ) -> Refused:
-        """What the cluster says of it; the package drops the answer's text, so the same is asked as a plain request."""
+        """The refusal with the cluster's message: aiohttp drops it, so this sends the same as a plain request."""
         async with self._session.get(url, headers=headers, **self._options()) as answer:
             said = await answer.read()
         try:
@@ -146,7 +146,7 @@ class Api:
         url, headers = await self._prepared(method, path, query)
         if body is not None:
             headers["Content-Type"] = "application/json-patch+json" if isinstance(body, list) else "application/json"
-        # A watch is ended by the cluster in time; one that is not has lost its other side.
+        # The cluster ends every watch in time; a watch that lasts longer has lost its connection.
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=SECONDS, sock_read=_WATCH_SECONDS + SECONDS)
         data = None if body is None else json.dumps(body).encode()
         answer = await self._session.request(
@@ -157,7 +157,7 @@ class Api:
         return answer
 
     async def _prepared(self, method: str, path: str, query: Query) -> tuple[str, dict[str, str]]:
-        """The whole address, and headers with credentials, made anew where they have expired."""
+        """The full URL, and headers with credentials, which are renewed if they have expired."""
         self.calls += 1
         _, url, headers, _, _ = await self._client.param_serialize(
             method, path, header_params={"Accept": "application/json, */*"}, auth_settings=["BearerToken"]

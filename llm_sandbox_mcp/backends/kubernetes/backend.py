@@ -33,16 +33,16 @@ from .watching import Watched
 _log = logging.getLogger(__name__)
 
 _START = 60.0
-"""Seconds for a pod to run; what will never run is told at once."""
+"""Seconds for a pod to start; a pod that can never start is reported at once."""
 _REMOVE = 5.0
 _OWN_PROCESSES = 8
-"""The agent, feeders, and what both start."""
+"""The agent, feeders, and the programs that both start."""
 _USERS = range(100_000, 1 << 30)
-"""Of pods, where the cluster does not choose them; each has its own, for limits that are counted by user."""
+"""Uids of pods, if the cluster does not choose them; each pod has its own, for limits that are counted per user."""
 
 
 class PodBackend(Backend):
-    """The backend on one namespace of one cluster; leaving it deletes every pod that is still there."""
+    """The backend on one namespace of one cluster; leaving it deletes every pod that still exists."""
 
     name = "kubernetes"
 
@@ -66,8 +66,8 @@ class PodBackend(Backend):
         self._cluster = Connection(
             settings.kubeconfig, settings.context, settings.namespace, self._environ, self._server, self._tasks
         )
-        for said in self._loosened():
-            _log.warning("kubernetes.pod_manifest of the profile loosens every sandbox: %s", said)
+        for change in self._loosened():
+            _log.warning("kubernetes.pod_manifest of the profile loosens every sandbox: %s", change)
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
@@ -76,7 +76,7 @@ class PodBackend(Backend):
         await self._cluster.aclose()
 
     async def connected(self) -> Api:
-        """The cluster as this server sees it; raises `EngineUnavailable` while it does not answer."""
+        """The API of the cluster; raises `EngineUnavailable` while the cluster does not answer."""
         return await self._cluster.api()
 
     def image_of(self, language: str) -> str:
@@ -89,14 +89,14 @@ class PodBackend(Backend):
 
     def _limits(self) -> Check:
         if joined := self._settings.join:
-            fix = "leave kubernetes.join out of the profile"
-            return Check("limits", "degraded", f"pod {joined} has the limits that it was given", fix)
+            fix = "remove kubernetes.join from the profile"
+            return Check("limits", "degraded", f"pod {joined} has its own limits, not those of the profile", fix)
         recipe = self._recipe(_EXAMPLE, "image", "sandbox")
-        if said := unlimited(manifest(recipe), self._manifest("sandbox", recipe)):
-            fix = "leave that out of kubernetes.pod_manifest in the profile"
-            return Check("limits", "degraded", ", ".join(said), fix)
-        who = "memory and processors by the node's control groups, processes by a user of its own"
-        return Check("limits", "ok", who)
+        if changes := unlimited(manifest(recipe), self._manifest("sandbox", recipe)):
+            fix = "remove this from kubernetes.pod_manifest in the profile"
+            return Check("limits", "degraded", ", ".join(changes), fix)
+        how = "memory and processors by cgroups of the node, processes by the pod's own user id"
+        return Check("limits", "ok", how)
 
     async def probe(self) -> list[Check]:
         try:
@@ -104,7 +104,7 @@ class PodBackend(Backend):
             try:
                 version = await api.call("GET", "/version")
             except Refused as refused:
-                raise as_error(refused, "tell its version", api) from refused
+                raise as_error(refused, "report its version", api) from refused
         except SandboxError as error:
             return [Check(self.name, "missing", *halves(str(error)))]
         where = f"{version['gitVersion']} at {api.address}, namespace {api.namespace}"
@@ -124,7 +124,7 @@ class PodBackend(Backend):
     async def sweep(self) -> int:
         api = await self.connected()
         try:
-            # In this order: a server has its lease before its first pod.
+            # Pods before leases: a server has its lease before its first pod.
             listed = await api.call("GET", f"/api/v1/namespaces/{api.namespace}/pods", [("labelSelector", SERVER)])
             alive = await self._cluster.leases.living()
             removed = 0
@@ -150,9 +150,9 @@ class PodBackend(Backend):
             yield sandbox
 
     async def _checked(self, api: Api, policy: Policy, image: str) -> None:
-        """Finds out once whether pods are without a network, before any code runs; raises where they are not.
+        """Checks once, before any code runs, that pods have no network; raises if they have one.
 
-        Those that may reach what is outside of the cluster are let out by a label, which these pods do not have.
+        A label allows pods to reach hosts outside of the cluster; the pods of this check do not have it.
         """
         policy = policy.model_copy(update={"network": Network()})
         async with self._checking:
@@ -174,7 +174,7 @@ class PodBackend(Backend):
         try:
             try:
                 async with self._starting:
-                    # Shielded: one that is made while its caller goes away would be nobody's for a while.
+                    # Shielded: a pod made while its caller is cancelled would have no owner for a while.
                     with anyio.CancelScope(shield=True):
                         await self._create(api, self._manifest(name, recipe))
                     await self._started(watched, image)
@@ -204,7 +204,8 @@ class PodBackend(Backend):
             await watched.started()
         if deadline.cancelled_caught:
             raise StartFailed(
-                f"pod {watched.name} of image {image} did not start in {_START:g} s; is the cluster overloaded?"
+                f"pod {watched.name} of image {image} did not start in {_START:g} s; "
+                "check whether the cluster is overloaded"
             )
 
     def _recipe(self, policy: Policy, image: str, name: str) -> PodRecipe:
@@ -230,7 +231,7 @@ class PodBackend(Backend):
 
     def _manifest(self, name: str, recipe: PodRecipe) -> Json:
         pod: Json = merged(manifest(recipe), self._settings.pod_manifest)
-        # Ours whatever the profile says, or nobody would find it again.
+        # Set here whatever the profile says: otherwise the pod could not be found again.
         pod["metadata"] = {**pod["metadata"], "name": name, "labels": {**pod["metadata"]["labels"], **recipe.labels}}
         return pod
 

@@ -13,63 +13,63 @@ from ..containers.container import Output, Streams
 from ..system_calls import PRCTL, program
 
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
-"""What is spoken, the newer first."""
+"""The websocket protocols that are supported, the newer first."""
 
 _FILTERS = [word for name, prctl in PRCTL.items() for word in (name, str(prctl), program(name).hex())]
 
 PERL = "perl"
-"""What the feeder is written in; every image has to have it."""
+"""The interpreter of the feeder; every image must have it."""
 _FEEDER = (Path(__file__).parent / "feeder.pl").read_text(encoding="utf-8")
 
 _STDIN, _STDOUT, _STDERR, _STATUS = 0, 1, 2, 3
 _AHEAD = 1 << 20
-"""Bytes kept of one stream; past that its reader has to take some before more is read."""
+"""Bytes of one stream that are buffered; beyond that, its reader must take some before more is read."""
 _RATE = 30e6
-"""Bytes a second taken from one process: what it prints goes through the cluster's own programs, beside all others'."""
+"""Bytes per second read from one process: its output passes through programs of the cluster, which all share."""
 _PORTION = 1 << 17
-"""Bytes taken at once before a pause."""
+"""Bytes read at once before a pause."""
 _LEAST = 1 << 12
-"""Bytes that a message counts for at least: one of a single byte costs all that pass it on as much."""
+"""Bytes that a message counts as at least: even one byte costs each program that passes it on this much."""
 _MESSAGE = 1 << 16
 _CLOSING = 1.0
 _LINGER = 2.0
-"""Seconds in which it is still told how a process ended that was just killed, or of the end of all after that."""
+"""Seconds that a connection stays open to report the exit code of a process that was just killed."""
 _SIZE = struct.Struct(">I")
 
 
 def feeder(fed: bool) -> tuple[str, ...]:
-    """What comes before the words of every process, and starts it.
+    """The words before those of every process: they start the feeder, which starts the process.
 
-    The older protocol cannot tell a process the end of its input, and neither tells us its end while anything that it
-    has started holds its streams. It also filters system calls, beside the profile of the cluster's own, which allows
-    more. `fed`: an end of the input will come, and it stays until then: what is sent to a process that has ended breaks
-    the connection, and how it ended is lost with that.
+    The older protocol cannot signal the end of the input to a process, and neither protocol reports the end of a
+    process while any program that it started keeps its streams open. The feeder also filters system calls, in addition
+    to the cluster's own seccomp profile, which allows more. `fed`: an end of the input will come, and the feeder stays
+    until then: data that is sent to a process that has ended breaks the connection, and its exit code is lost with it.
     """
     return (PERL, "-e", _FEEDER, "fed" if fed else "open", *_FILTERS, "--")
 
 
 class Channels(Streams):
-    """Three streams and an exit code. What comes is taken in by `pump`, a task of whoever owns the pod."""
+    """Three streams and an exit code. `pump` reads in the data; the owner of the pod runs it as a task."""
 
     def __init__(
         self, socket: aiohttp.ClientWebSocketResponse, *, framed: bool = False, linger: float = _LINGER
     ) -> None:
-        """`framed`: the process is one of `feeder`'s. `linger`: seconds that the connection outlives its streams."""
+        """`framed`: the feeder runs the process. `linger`: seconds that the connection outlives its streams."""
         self._socket = socket
         self._linger = linger
         self._scope = anyio.CancelScope()
         self._moved = anyio.Event()
         self._over = anyio.Event()
-        """Set once the connection has ended too, and with it all that could be said of the process."""
+        """Set once the connection has ended too: nothing more will be reported about the process."""
         self._status = b""
         self.stdin: Input = Input(socket, framed=framed)
         self.stdout = Output(self)
         self.stderr = Output(self)
         self.ended = anyio.Event()
-        """Set once nothing more can come."""
+        """Set once no more data can come."""
 
     async def pump(self) -> None:
-        """Takes in what comes until the end, or until it is closed."""
+        """Reads in data until the end, or until the streams are closed."""
         try:
             with self._scope:
                 await self._take_in()
@@ -88,7 +88,7 @@ class Channels(Streams):
             kind = message.data[0]
             if kind == _STATUS:
                 self._status += message.data[1:]
-                self._leave()  # nothing follows; a connection that is not closed after it must not keep its run open
+                self._leave()  # nothing follows; if the cluster does not close the connection, the run must still end
             elif kind in (_STDOUT, _STDERR) and not self.ended.is_set():
                 output = self.stdout if kind == _STDOUT else self.stderr
                 output.buffer += memoryview(message.data)[1:]
@@ -101,7 +101,7 @@ class Channels(Streams):
                     await output.taken.wait()
 
     async def take_in(self) -> None:
-        """Waits until something came, for whichever stream."""
+        """Waits until data has arrived for either output."""
         if not self.ended.is_set():
             await self._moved.wait()
 
@@ -124,7 +124,7 @@ class Channels(Streams):
         return self._exit_code()
 
     def _exit_code(self) -> int | None:
-        """None when the pod, or the way to it, ended before the process."""
+        """None if the pod, or the connection to it, ended before the process."""
         try:
             status = json.loads(self._status)
         except ValueError:
@@ -159,8 +159,8 @@ class Input(ByteSendStream):
     async def aclose(self) -> None:
         if not self._closed:
             self._closed = True
-            if self._framed:  # the agent's ends with its connection
-                with contextlib.suppress(anyio.BrokenResourceError):  # it has ended itself
+            if self._framed:  # the agent's input ends with its connection
+                with contextlib.suppress(anyio.BrokenResourceError):  # the process has ended
                     await self._send(bytes([_STDIN]) + _SIZE.pack(0))
 
     async def _send(self, message: bytes) -> None:

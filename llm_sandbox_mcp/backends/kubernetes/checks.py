@@ -1,4 +1,4 @@
-"""What `doctor` tells of a cluster that answers."""
+"""The rows that `doctor` shows for a cluster that answers."""
 
 from collections.abc import Sequence
 
@@ -13,26 +13,27 @@ from .watching import of_name
 
 
 def pods_check(loosened_by_profile: Sequence[str]) -> Check:
-    """Whether pods are as restricted as they are by themselves."""
+    """Whether pods are as restricted as they are without changes by the profile."""
     if loosened_by_profile:
-        said = ", ".join(loosened_by_profile)
-        return Check("pods", "degraded", said, "see kubernetes.pod_manifest in the profile")
-    return Check("pods", "ok", 'restricted by the Pod Security Standard "restricted"')
+        changes = ", ".join(loosened_by_profile)
+        return Check("pods", "degraded", changes, "check kubernetes.pod_manifest in the profile")
+    return Check("pods", "ok", 'they meet the Pod Security Standard "restricted"')
 
 
 async def network_check(api: Api, network: str) -> Check:
-    """Whether pods are denied the network, as far as the cluster's objects tell."""
+    """Whether pods are denied the network, as far as the cluster's objects show."""
     if network == "unchecked":
-        return Check("network", "degraded", "pods may have one", 'set kubernetes.network = "enforced" in the profile')
+        fix = 'set kubernetes.network = "enforced" in the profile'
+        return Check("network", "degraded", "pods may have network access", fix)
     try:
         await denied_by_policy(api)
     except EngineUnavailable as error:
         return Check("network", "missing", *halves(str(error)))
-    return Check("network", "ok", "denied by policy; that it is enforced is found out before the first sandbox")
+    return Check("network", "ok", "denied by a NetworkPolicy, whose effect is checked before the first sandbox")
 
 
 async def joined_checks(api: Api, name: str) -> list[Check]:
-    """The same of a pod of somebody else's that is joined, which is as it is."""
+    """The same checks for a pod that is joined, which somebody else made."""
     try:
         found = await api.call("GET", f"/api/v1/namespaces/{api.namespace}/pods", [of_name(name)])
     except Refused as refused:
@@ -45,10 +46,11 @@ async def joined_checks(api: Api, name: str) -> list[Check]:
     if ended := failure(pod):
         return [Check("pods", "missing", *halves(ended.message))]
     if "running" not in code_state(pod):
-        return [Check("pods", "missing", f"pod {name} does not run in namespace {api.namespace}", "start it")]
-    said = [*loosened(pod)]
-    of_pod = Check("pods", "ok", f'pod {name} is what the Pod Security Standard "restricted" asks for')
-    if said:
-        of_pod = Check("pods", "degraded", f"pod {name}: {', '.join(said)}", "change its manifest, or join another")
-    fix = "have a NetworkPolicy deny it everything, as that of configs/kubernetes does for pods of ours"
-    return [of_pod, Check("network", "degraded", f"pod {name} has the network that it was given", fix)]
+        return [Check("pods", "missing", f"pod {name} is not running in namespace {api.namespace}", "start it")]
+    differences = [*loosened(pod)]
+    of_pod = Check("pods", "ok", f'pod {name} meets the Pod Security Standard "restricted"')
+    if differences:
+        detail = f"pod {name}: {', '.join(differences)}"
+        of_pod = Check("pods", "degraded", detail, "change its manifest, or join another pod")
+    fix = "add a NetworkPolicy that denies the pod all traffic, like the one in configs/kubernetes"
+    return [of_pod, Check("network", "degraded", f"the network access of pod {name} is not checked", fix)]

@@ -1,4 +1,4 @@
-"""The connection to a cluster: found and opened when it is first needed, with a lease and a watch that last as long."""
+"""The connection to a cluster, found and opened when it is first needed, with a lease and a watch for its lifetime."""
 
 import contextlib
 from collections.abc import Mapping
@@ -17,11 +17,11 @@ from .refusals import as_error
 from .watching import Watch
 
 _GIVE_UP = 5.0
-"""Seconds for the lease to be given up; after that it runs out."""
+"""Seconds for giving up the lease; if that takes longer, the lease expires."""
 
 
 class Connection:
-    """One cluster, once it answers; `leases` and `watch` are there as soon as `api()` has returned."""
+    """One cluster, once it answers; `leases` and `watch` are set once `api()` has returned."""
 
     leases: Leases
     watch: Watch
@@ -29,7 +29,7 @@ class Connection:
     def __init__(
         self, kubeconfig: str, context: str, namespace: str, environ: Mapping[str, str], server: str, tasks: TaskGroup
     ) -> None:
-        """`tasks` runs what keeps it: the lease's heartbeat and the watch."""
+        """`tasks` runs the lease's heartbeat and the watch."""
         self._find = partial(find_cluster, kubeconfig, context, environ)
         self._namespace = namespace
         self._server = server
@@ -40,11 +40,11 @@ class Connection:
         self._api: Api | None = None
 
     async def api(self) -> Api:
-        """The cluster; looked for anew as long as it does not answer, for it may be started later."""
+        """The API of the cluster; every call tries to connect until it answers, since it may be started later."""
         if self._api is None:
             asked_at = anyio.current_time()
             async with self._connecting:
-                # What another found out meanwhile holds for all who waited for it.
+                # A failure of another task meanwhile applies to all tasks that waited for it.
                 if self._failure and self._failed_at > asked_at:
                     raise self._failure
                 if self._api is None:
@@ -52,7 +52,7 @@ class Connection:
         return self._api
 
     async def aclose(self) -> None:
-        """Gives up the lease, within 5 s, and lets go of the cluster."""
+        """Gives up the lease, within 5 s, and closes the connections to the cluster."""
         if self._api is not None:
             with anyio.move_on_after(_GIVE_UP, shield=True), contextlib.suppress(SandboxError, Refused):
                 await self.leases.give_up()
@@ -83,7 +83,7 @@ class Connection:
         self.leases = Leases(api, self._server)
         self.watch = Watch(api, ("labelSelector", f"{SERVER}={self._server}"), partial(self._remove_stranger, api))
         try:
-            # Tells the cluster's time, which is what a lease says.
+            # The answer contains the cluster's time, which the lease needs.
             await api.call("GET", "/version")
             await self.leases.take()
             await self.watch.begin()

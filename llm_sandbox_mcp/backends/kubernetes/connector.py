@@ -1,4 +1,4 @@
-"""The sockets to a cluster, all of which are closed when their owner lets go of them."""
+"""The sockets to a cluster, all of which are closed when their owner closes the connector."""
 
 import socket
 from typing import Any
@@ -9,7 +9,7 @@ from aiohttp.client_proto import ResponseHandler
 from anyio.lowlevel import cancel_shielded_checkpoint
 
 _UNREAD = 256 << 10
-"""Bytes that wait to be read from one connection: left to itself, a kernel keeps many MiB of what a flood prints."""
+"""The receive buffer of one connection, in bytes: by default, the kernel buffers many MiB of an output flood."""
 
 
 def _open(address: tuple[Any, ...]) -> socket.socket:
@@ -20,10 +20,10 @@ def _open(address: tuple[Any, ...]) -> socket.socket:
 
 
 class Connector(aiohttp.TCPConnector):
-    """aiohttp's own, that outlives no connection.
+    """aiohttp's connector, with a way to close every connection that it made.
 
-    aiohttp forgets a connection whose answer was not read to its end, and says goodbye to the other side first; a busy
-    one leaves it open for half a minute after all else is closed.
+    aiohttp forgets a connection whose answer was not read to its end, and first waits for a TLS shutdown by the other
+    side; if that is busy, the connection stays open for half a minute after everything else is closed.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -31,10 +31,10 @@ class Connector(aiohttp.TCPConnector):
         self._made: WeakSet[Any] = WeakSet()
 
     async def abort(self) -> None:
-        """Ends what is left of every connection, whether or not the other side still answers."""
+        """Closes every connection that is still open, whether or not the other side still answers."""
         for transport in list(self._made):
             transport.abort()
-        # The event loop closes the sockets of what was aborted in its next turn.
+        # The event loop closes the sockets of aborted connections in its next iteration.
         await cancel_shielded_checkpoint()
 
     async def _create_connection(self, *args: Any) -> ResponseHandler:

@@ -1,4 +1,4 @@
-"""Why a pod will never run, or runs no more: what the cluster says of it, as errors of ours."""
+"""Why a pod will never run, or no longer runs: the cluster's reports as errors of this package."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from ...errors import (
 from .manifest import CONTAINER
 
 _REASON = 300
-"""Characters of what a cluster says of one pod."""
+"""Maximum characters of a cluster's message about one pod."""
 
 # https://github.com/kubernetes/kubernetes/blob/master/pkg/kubelet/images/types.go
 _IMAGE: Mapping[str, type[StartFailed]] = {
@@ -31,7 +31,7 @@ _IMAGE: Mapping[str, type[StartFailed]] = {
     "RegistryUnavailable": ImageFailed,
     "SignatureValidationFailed": ImageFailed,
 }
-"""Why a container waits whose image will not come."""
+"""Reasons of a container that waits because its image is not available."""
 # https://github.com/kubernetes/kubernetes/blob/master/pkg/kubelet/kuberuntime/kuberuntime_container.go
 _HOPELESS = {
     *_IMAGE,
@@ -41,7 +41,7 @@ _HOPELESS = {
     "StartError",
     "CrashLoopBackOff",
 }
-"""Why one waits that will not start by waiting."""
+"""Reasons of a container that waits but will never start."""
 _OF_NODE = {
     "NodeLost",
     "NodeShutdown",
@@ -52,10 +52,10 @@ _OF_NODE = {
     "DeletionByDeviceTaintManager",
     "DeletionByPodGC",
 }
-"""Why one ends whose node is no longer there for it."""
+"""Reasons of a pod that ends because its node is no longer available."""
 # https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions
 _DISRUPTED = {"EvictionByEvictionAPI", "PreemptionByScheduler", "TerminationByKubelet", "Preempting", "Evicted"}
-"""Why one ends that gives its room to others."""
+"""Reasons of a pod that ends because others need its resources."""
 
 _OOM = "OOMKilled"
 _UNSCHEDULABLE = "Unschedulable"
@@ -76,16 +76,16 @@ _LATER: Mapping[str, type[SandboxLost]] = {
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What became of a pod."""
+    """How a pod failed."""
 
     reason: str
-    """The cluster's own word, such as `OOMKilled`."""
+    """The cluster's name for it, such as `OOMKilled`."""
     message: str
-    """The cause, with what the cluster says; the next step."""
+    """The cause, with the cluster's message, and the next step: "cause; next step"."""
 
     @property
     def out_of_memory(self) -> bool:
-        """Whether all of it was ended at its memory limit."""
+        """Whether the whole pod was ended at its memory limit."""
         return self.reason == _OOM
 
     @property
@@ -94,11 +94,11 @@ class Failure:
         return self.reason in {*_AT_START, *_LATER, _DELETED}
 
     def at_start(self) -> Unavailable:
-        """The error while no code has run in it."""
+        """The error if no code has run in the pod yet."""
         return _AT_START.get(self.reason, StartFailed)(self.message)
 
     def later(self) -> SandboxLost:
-        """The error from then on."""
+        """The error once code has run in the pod."""
         return _LATER.get(self.reason, SandboxLost)(self.message)
 
 
@@ -109,7 +109,7 @@ def code_container(pod: Mapping[str, Any]) -> str:
 
 
 def code_state(pod: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The state of that container: one of waiting, running, terminated; empty before there is any."""
+    """The state of that container: one of waiting, running, terminated; empty if it has none yet."""
     name = code_container(pod)
     for container in (pod.get("status") or {}).get("containerStatuses") or ():
         if container.get("name") == name:
@@ -119,41 +119,41 @@ def code_state(pod: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def failure(pod: Mapping[str, Any]) -> Failure | None:
-    """Why a pod will not run, or runs no more, with what the cluster says of it; None while it may."""
+    """Why a pod will never run, or no longer runs, with the cluster's message; None if it runs or still can."""
     name, status = pod["metadata"]["name"], pod.get("status") or {}
     state = code_state(pod)
     waiting, ended = state.get("waiting") or {}, state.get("terminated") or {}
     if status.get("reason") and (status.get("phase") == "Failed" or status["reason"] == "NodeLost"):
-        return _said(f"pod {name} was ended", status["reason"], status.get("message"))
+        return _made(f"pod {name} was ended", status["reason"], status.get("message"))
     if waiting.get("reason") in _HOPELESS:
         return _never_starts(pod, waiting)
     if ended:
         reason = ended.get("reason") or f"exit code {ended.get('exitCode')}"
         message = ended.get("message")
         if ended.get("exitCode") == 0 and code_container(pod) == CONTAINER:
-            message = "its connection to the server broke"  # our agent comes to its end with its input alone
-        return _said(f"pod {name} ended", reason, message)
+            message = "its connection to the server broke"  # our agent exits with 0 only at the end of its input
+        return _made(f"pod {name} ended", reason, message)
     conditions = {condition.get("type"): condition for condition in status.get("conditions") or ()}
     scheduled = conditions.get("PodScheduled") or {}
     if scheduled.get("reason") == _UNSCHEDULABLE:
         advice = "add nodes, or lower limits.memory and limits.cpus in the profile"
-        return _said(f"no node takes pod {name}", _UNSCHEDULABLE, scheduled.get("message"), advice)
+        return _made(f"no node takes pod {name}", _UNSCHEDULABLE, scheduled.get("message"), advice)
     disrupted = conditions.get("DisruptionTarget") or {}
     if disrupted.get("status") == "True":
-        return _said(f"pod {name} was ended", str(disrupted.get("reason")), disrupted.get("message"))
+        return _made(f"pod {name} was ended", str(disrupted.get("reason")), disrupted.get("message"))
     if _lost(pod, conditions):
         node = pod["spec"].get("nodeName", "its node")
-        return _said(f"pod {name} was lost", "NodeLost", f"{node} is silent")
+        return _made(f"pod {name} was lost", "NodeLost", f"{node} does not answer")
     return deleted(name) if pod["metadata"].get("deletionTimestamp") else None
 
 
 def deleted(name: str) -> Failure:
-    """Of a pod that somebody deleted."""
+    """The failure of a pod that somebody deleted."""
     return Failure(_DELETED, f"pod {name} was deleted; open a new session")
 
 
 def forbidden(why: str) -> Failure:
-    """Of a pod whose becoming is not told, since that is not allowed."""
+    """The failure of a pod that this server is not allowed to watch."""
     return Failure(_FORBIDDEN, why)
 
 
@@ -163,29 +163,29 @@ def _never_starts(pod: Mapping[str, Any], waiting: Mapping[str, Any]) -> Failure
     image = next(one.get("image", "") for one in pod["spec"]["containers"] if one["name"] == container)
     if reason in _IMAGE:
         advice = "check kubernetes.image, kubernetes.pull and kubernetes.pull_secrets in the profile"
-        return _said(f"image {image} of pod {name} cannot be had", reason, waiting.get("message"), advice)
+        return _made(f"image {image} of pod {name} is not available", reason, waiting.get("message"), advice)
     advice = "check kubernetes.pod_manifest in the profile, and the image"
-    return _said(f"pod {name} of image {image} cannot start", reason, waiting.get("message"), advice)
+    return _made(f"pod {name} of image {image} cannot start", reason, waiting.get("message"), advice)
 
 
 def _lost(pod: Mapping[str, Any], conditions: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Whether its node is silent: then the pod is not ready by what the cluster says, but its containers still are."""
+    """Whether its node does not answer: then the cluster reports the pod as not ready, but its containers as ready."""
     if pod["spec"].get("readinessGates"):
         return False
     of_pod, of_containers = (conditions.get(kind, {}).get("status") for kind in ("Ready", "ContainersReady"))
     return of_containers == "True" and of_pod in ("False", "Unknown")
 
 
-def _said(what: str, reason: str, message: str | None, advice: str = "") -> Failure:
-    told = " ".join(str(message or "").replace(";", ",").split())[:_REASON]
-    return Failure(reason, f"{what}: {reason}{', ' + told if told else ''}; {advice or _advice(reason)}")
+def _made(what: str, reason: str, message: str | None, advice: str = "") -> Failure:
+    detail = " ".join(str(message or "").replace(";", ",").split())[:_REASON]
+    return Failure(reason, f"{what}: {reason}{', ' + detail if detail else ''}; {advice or _advice(reason)}")
 
 
 def _advice(reason: str) -> str:
     if reason == _OOM:
-        return "raise limits.memory in the profile, or have the code use less"
+        return "raise limits.memory in the profile, or make the code use less memory"
     if reason in _DISRUPTED:
-        return "give its node more room, or lower limits.memory and limits.disk in the profile"
+        return "give its node more resources, or lower limits.memory and limits.disk in the profile"
     if reason in _OF_NODE:
-        return "see to the node, and open a new session"
+        return "check the node, and open a new session"
     return "open a new session"

@@ -1,22 +1,22 @@
-# Starts a program, feeds it from frames on standard input (four bytes of length, then as many bytes), and passes on what
-# it prints. A frame of no bytes is the end of the program's input, which the websockets of older clusters cannot tell;
-# the end of the frames is the end of the program. It ends as the program does, 128 and the number after a signal, whoever
-# else holds the program's streams open: a cluster's runtime tells of no end while anyone does.
+# Starts a program, feeds it from frames on standard input (four bytes of length, then as many bytes), and passes on its
+# output. An empty frame is the end of the program's input, which the websockets of older clusters cannot signal; the end of
+# the frames ends the program. The feeder ends with the program's exit code, or 128 plus the number of a signal, even if other
+# processes keep the program's streams open: a cluster's runtime reports no end while any process does.
 use strict;
 use warnings;
 use Config;
 
 my $ROOM     = 1 << 16;
-my $ALL      = 1 << 20;    # what a pipe holds at most
-my $ATOM     = 4096;       # bytes that a pipe takes without waiting, if it takes any
-my $UNTOLD   = 1;          # seconds after which it looks by itself whether the program has ended
-my $NOTHING  = 0.5;        # seconds after which nothing comes for a program that ended before anything had
-my $SILENCE  = 5;          # and nothing more for one that ended in the middle of it, or whose end of input is to come
-my $PATIENCE = 30;         # seconds that what was printed last waits for who takes it
+my $ALL      = 1 << 20;    # maximum bytes in a pipe
+my $ATOM     = 4096;       # bytes that a pipe takes without blocking, if it takes any
+my $POLL     = 1;          # seconds after which it checks without a signal whether the program has ended
+my $NOTHING  = 0.5;        # seconds to wait for input if the program ended before any input came
+my $SILENCE  = 5;          # the same if it ended in the middle of its input, or the end of its input will come
+my $PATIENCE = 30;         # seconds that the last output waits until it is read
 $0 = 'feeder';
 
-# The first argument: "fed" where an end of the input will come. Then, for each machine, its name, its number of prctl, and
-# its filter of system calls.
+# The first argument: "fed" if an end of the input will come. Then, for each machine, its name, its number of prctl, and its
+# system call filter.
 my $fed = shift eq 'fed';
 my %filters;
 while (@ARGV && $ARGV[0] ne '--') {
@@ -25,10 +25,10 @@ while (@ARGV && $ARGV[0] ne '--') {
 }
 shift;
 
-# Nobody sets a filter but its own process; without privileges it may, once it can gain none.
+# Only a process itself can set its filter; without privileges it can do so once it cannot gain any.
 sub filter_calls {
     my ($machine) = $Config{archname} =~ /^([^-]+)/;
-    my ($prctl, $filter) = @{ $filters{$machine} // die "no filter of system calls for $machine\n" };
+    my ($prctl, $filter) = @{ $filters{$machine} // die "no system call filter for $machine\n" };
     my $program = pack 'S x![P] P', length($filter) / 8, $filter;
     syscall($prctl, 38, 1, 0, 0, 0) == 0 && syscall($prctl, 22, 2, $program) == 0
         or die "cannot filter system calls: $!\n";    # PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP with SECCOMP_MODE_FILTER
@@ -36,7 +36,7 @@ sub filter_calls {
 
 pipe(my $woken, my $wake) && pipe(my $input, my $feed) && pipe(my $printed, my $out) && pipe(my $complained, my $err)
     or die "no pipe: $!\n";
-# Like the agent, it does not end by what the program can do to all processes and live.
+# Like the agent, it ignores signals that the program can send to all processes without ending itself.
 my @ignored = grep { !/^(KILL|STOP|CL?H?LD|NUM3[23]|ZERO)$/ } keys %SIG;
 @SIG{@ignored} = ('IGNORE') x @ignored;
 $SIG{CHLD} = sub { syswrite $wake, '.' };
@@ -49,7 +49,7 @@ unless ($child) {
     exec { $ARGV[0] } @ARGV or die "cannot start: $!\n";
 }
 close $_ for $input, $out, $err;
-setpgrp $child, $child;    # as it does itself, whichever comes first
+setpgrp $child, $child;    # the child does the same; whichever comes first
 
 my $frames = '';
 my $to     = { to => $feed, data => '' };
@@ -77,7 +77,7 @@ sub give {
 
 sub drop {
     my ($way) = @_;
-    $way->{data} = '' unless $way->{to};    # nobody takes it any more
+    $way->{data} = '' unless $way->{to};    # no longer read by anyone
 }
 
 sub take {
@@ -93,7 +93,7 @@ sub bits {
     return $bits;
 }
 
-# Gives what can be given, and tells which of the others can be read; waits for either.
+# Writes what can be written, and returns which of the other streams can be read; waits for either.
 sub wait_for {
     my ($seconds, @reading) = @_;
     my @giving = grep { length $_->{data} } $to, @from;
@@ -108,7 +108,7 @@ until ($over) {
     unpack_frames();
     my @open  = grep { $_->{from} && length $_->{data} < $ROOM } @from;
     my @input = $left || length $to->{data} >= $ROOM ? () : \*STDIN;
-    for my $ready (wait_for($UNTOLD, $woken, @input, map { $_->{from} } @open)) {
+    for my $ready (wait_for($POLL, $woken, @input, map { $_->{from} } @open)) {
         if ($ready == $woken) {
             sysread $woken, my ($signals), $ROOM;
         } elsif ($ready == \*STDIN) {
@@ -120,7 +120,7 @@ until ($over) {
             take($_, $ROOM) for grep { $_->{from} && $_->{from} == $ready } @open;
         }
     }
-    # Not only where a signal tells of it: Perl hears none that comes in the moment before it waits.
+    # Not only after a signal: Perl misses a signal that comes in the moment before it waits.
     $over = waitpid($child, 1) == $child;
 }
 $status = $? & 127 ? 128 + ($? & 127) : $? >> 8;
@@ -129,8 +129,8 @@ $to->{data} = '';
 for my $way (grep { $_->{from} } @from) {
     take($way, $ALL) if wait_for(0, $way->{from});
 }
-# What is still on its way to the program is taken, to its end or for as long as it comes: a connection that is closed
-# before would be reset, and what became of the program be lost with it. One that was waiting for input has none.
+# Input that is still in transit to the program is read to its end, or as long as it comes: if the connection were closed
+# before, it would be reset, and the exit code lost with it. A program that was waiting for input has none in transit.
 delete $to->{to};
 while ($coming && !$left) {
     my $held = length $frames;

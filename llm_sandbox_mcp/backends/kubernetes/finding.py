@@ -1,4 +1,4 @@
-"""The cluster and the user that its own tools would take."""
+"""The cluster and the user that Kubernetes' own tools would use."""
 
 import os
 from collections.abc import Mapping
@@ -19,13 +19,13 @@ from ...errors import EngineUnavailable
 
 _NAMESPACE = Path(SERVICE_TOKEN_FILENAME).with_name("namespace")
 _PLUGIN_SECONDS = 20.0
-"""For the program that a user's credentials come from, where there is one; some take seconds on an idle machine."""
+"""Timeout for a program that provides the user's credentials; some take seconds even on an idle machine."""
 
 
 async def find_cluster(kubeconfig: str, context: str, environ: Mapping[str, str], configuration: Configuration) -> str:
-    """Sets its address and credentials, and gives the namespace that goes with them, empty where none does.
+    """Sets the cluster's address and credentials, and returns the namespace given with them, empty if none is.
 
-    From the file that is named, KUBECONFIG or the usual file; without any, from the pod that this runs in.
+    They come from the file that is named, KUBECONFIG or the usual file; without any, from the pod that this runs in.
     Raises `EngineUnavailable`.
     """
     usual = anyio.Path(environ.get("HOME") or "/", ".kube", "config")

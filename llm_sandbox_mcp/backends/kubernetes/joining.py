@@ -1,4 +1,4 @@
-"""A pod of somebody else's as a sandbox: used as it is by one session at a time, and never removed."""
+"""A pod that somebody else made, as a sandbox: used as it is by one session at a time, and never removed."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -20,11 +20,11 @@ from .sandbox import PodSandbox
 from .watching import Watch, Watched, of_name
 
 _LEAVING = 1.0
-"""Seconds in which a session that lets go of a pod begins to do so."""
+"""Seconds within which a session that ends starts to release its pod."""
 
 
 class Joining:
-    """One pod by its name."""
+    """One pod, given by its name."""
 
     def __init__(self, name: str, prefix: Sequence[str], handlers: bytes) -> None:
         self._name = name
@@ -32,14 +32,14 @@ class Joining:
         self._handlers = handlers
         self._used = False
         self._leaving = False
-        """Whether the session that has it is about to let go of it."""
+        """Whether the session that uses the pod is about to release it."""
         self._left = anyio.Event()
 
     @asynccontextmanager
     async def sandbox(self, api: Api, policy: Policy, image: str, tasks: TaskGroup) -> AsyncIterator[Sandbox]:
-        """It, for as long as the scope lasts; `tasks` take in what its processes print.
+        """The pod as a sandbox, for as long as the scope lasts; `tasks` read the output of its processes.
 
-        Raises `CapacityReached` while another session has it, and `StartFailed` where it does not run.
+        Raises `CapacityReached` while another session uses the pod, and `StartFailed` if it is not running.
         """
         async with self._turn(), open_tasks() as watching:
             watched = await self._watched(api, watching)
@@ -59,13 +59,13 @@ class Joining:
 
     @asynccontextmanager
     async def _turn(self) -> AsyncIterator[None]:
-        # One whose lease has ended may not have come to leaving yet.
+        # A session whose lease has ended may not have set `_leaving` yet.
         with anyio.move_on_after(_LEAVING):
             while self._used:
                 await self._left.wait()
         while self._used:
             if not self._leaving:
-                raise CapacityReached(f"pod {self._name} serves one session at a time; close the other one")
+                raise CapacityReached(f"pod {self._name} serves one session at a time; close the other session")
             await self._left.wait()
         self._used, self._leaving = True, False
         try:
@@ -76,7 +76,7 @@ class Joining:
             self._left = anyio.Event()
 
     async def _watched(self, api: Api, tasks: TaskGroup) -> Watched:
-        """What is known of it, for as long as the tasks run."""
+        """The watched state of the pod, for as long as the tasks run."""
         watch = Watch(api, of_name(self._name))
         watched = watch.expect(self._name)
         try:
@@ -86,6 +86,6 @@ class Joining:
         if watched.failure:
             raise watched.failure.at_start()
         if not watched.ready.is_set():
-            raise StartFailed(f"pod {self._name} does not run in namespace {api.namespace}; start it")
+            raise StartFailed(f"pod {self._name} is not running in namespace {api.namespace}; start it")
         tasks.start_soon(watch.run)
         return watched

@@ -1,4 +1,4 @@
-"""Who lives: each server renews a lease in its namespace, and pods whose server has none are nobody's."""
+"""Which servers are alive: each renews a lease in its namespace, and pods of a server without a lease have no owner."""
 
 import contextlib
 from collections.abc import Set
@@ -13,7 +13,7 @@ SERVER = "llm-sandbox-mcp.server"
 """The label that names the server of a pod, and of a lease."""
 
 _SECONDS = 120
-"""Without being renewed a lease lasts so long; what is the server's is anyone's to remove then."""
+"""How long a lease lasts without being renewed; after that, any server can remove its server's pods."""
 _BEAT = 15.0
 _FORMAT = "%Y-%m-%dT%H:%M:%S.%fZ"
 
@@ -26,7 +26,7 @@ class Leases:
         self._server = server
 
     async def take(self) -> None:
-        """Makes this server's; raises `Refused`."""
+        """Makes this server's lease; raises `Refused`."""
         lease: Json = {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
@@ -36,7 +36,7 @@ class Leases:
         await self._api.call("POST", self._path, body=lease)
 
     async def keep(self) -> None:
-        """Renews it for ever; where that fails it is tried again, for a cluster may be away for a moment."""
+        """Renews the lease forever; if that fails, tries again, since a cluster can be unreachable for a moment."""
         while True:
             await anyio.sleep(_BEAT)
             try:
@@ -53,11 +53,11 @@ class Leases:
             await self.take()
 
     async def give_up(self) -> None:
-        """Removes it; raises `Refused`."""
+        """Removes this server's lease; raises `Refused`."""
         await self._api.call("DELETE", f"{self._path}/{self._server}")
 
     async def living(self) -> Set[str]:
-        """The servers whose lease lasts. One that has run out is removed, with nobody left to do so."""
+        """The servers with a valid lease. Expired leases are removed, since their servers no longer can."""
         listed = await self._api.call("GET", self._path, [("labelSelector", SERVER)])
         alive = {lease["metadata"]["name"] for lease in listed["items"] if not self._over(lease["spec"])}
         for lease in listed["items"]:
@@ -66,7 +66,7 @@ class Leases:
         return alive
 
     async def _remove(self, metadata: Json) -> None:
-        # Not the one that its server renewed after all since it was read.
+        # Not if its server has renewed the lease since it was read.
         only = {"preconditions": {"resourceVersion": metadata["resourceVersion"]}}
         try:
             await self._api.call("DELETE", f"{self._path}/{metadata['name']}", body=only)

@@ -1,4 +1,4 @@
-"""What a pod is made of: restricted in everything, and what the profile merges into that."""
+"""The manifest of a pod: restricted in every way, with the profile's manifest merged in."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,34 +8,34 @@ from typing import Any
 from ..layout import HANDLERS
 
 CONTAINER = "sandbox"
-"""The container in a pod that runs the code; a pod of the profile's may have others."""
+"""The container in a pod that runs the code; the profile's manifest can add others."""
 
 OPEN = {"llm-sandbox-mcp.network": "open"}
-"""The label of pods that a policy of configs/kubernetes/network-policy.yaml lets out."""
+"""The label of pods that a policy in configs/kubernetes/network-policy.yaml allows to use the network."""
 _DAY = 86_400
 _HANDLERS_BYTES = 16 << 20
 _KEYS = ("name", "mountPath", "key", "ip")
-"""By what entries of two lists are the same, in the order in which they are looked for."""
+"""The keys that identify the same entry in two lists, in the order in which they are tried."""
 
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class PodRecipe:
-    """One pod to be made; what is not here is denied."""
+    """One pod to make; everything else is denied."""
 
     name: str
     image: str
     command: Sequence[str]
     labels: Mapping[str, str]
     folders: Mapping[str, int]
-    """Writable folders in memory, and the bytes that each may hold."""
+    """Writable folders in memory, and the maximum bytes in each."""
     memory: int
     cpus: float
     reserved: float
-    """The share of its processors that its node sets aside for it."""
+    """The share of its processors that its node reserves for it."""
     user: int
-    """Of the pod alone, for limits that are counted by user."""
+    """The user id, which no other pod has, for limits that are counted per user."""
     pull: str
     runtime_class: str = ""
     node_selector: Mapping[str, str] = field(default_factory=dict)
@@ -43,15 +43,15 @@ class PodRecipe:
     pull_secrets: Sequence[str] = ()
     annotations: Mapping[str, str] = field(default_factory=dict)
     network: bool = False
-    """Whether it may reach what is outside of the cluster."""
+    """Whether it can reach hosts outside of the cluster."""
 
 
 def manifest(recipe: PodRecipe) -> Json:
-    """The pod, by the Pod Security Standard "restricted" and somewhat stricter."""
+    """The pod's manifest, which meets the Pod Security Standard "restricted" and is somewhat stricter."""
     folders = {**recipe.folders, HANDLERS: _HANDLERS_BYTES}
     names = {place: place.strip("/").replace("/", "-") for place in folders}
     limits = {"cpu": _cpu(recipe.cpus), "memory": str(recipe.memory)}
-    # Its node has all of the memory for it, which cannot be taken back, and of the processors a share.
+    # Its node reserves all of the memory, which cannot be taken back, and a share of the processors.
     requests = {**limits, "cpu": _cpu(recipe.cpus * recipe.reserved)}
     spec: Json = {
         "restartPolicy": "Never",
@@ -60,7 +60,7 @@ def manifest(recipe: PodRecipe) -> Json:
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "hostname": "sandbox",
-        "dnsPolicy": "None",  # of no use without a network, and it tells the names of the cluster's services
+        "dnsPolicy": "None",  # useless without a network, and it would show the names of the cluster's services
         "dnsConfig": {"nameservers": ["127.0.0.1"]},
         "securityContext": {
             "runAsNonRoot": True,
@@ -76,10 +76,10 @@ def manifest(recipe: PodRecipe) -> Json:
                 "imagePullPolicy": recipe.pull,
                 "command": [*recipe.command],
                 "workingDir": "/",
-                # A file on its node's disk, without bounds: where code cannot reach it, for this folder is root's.
+                # A file on the node's disk, without a size limit: in a folder of root's, so code cannot reach it.
                 "terminationMessagePath": "/root/end",
                 "stdin": True,
-                "stdinOnce": True,  # so that the end of its server is the end of its input
+                "stdinOnce": True,  # so that its input ends when its server ends
                 "resources": {"limits": limits, "requests": requests},
                 "securityContext": {
                     "allowPrivilegeEscalation": False,
@@ -118,7 +118,7 @@ def _cpu(processors: float) -> str:
 
 
 def merged(ours: Any, theirs: Any) -> Any:
-    """The operator's own over ours: objects key by key, lists by the names of their entries, null takes away."""
+    """Merges the operator's manifest over ours: objects by key, lists by the names of their entries; null removes."""
     if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
         both = {key: merged(ours.get(key), value) for key, value in theirs.items() if value is not None}
         return {key: value for key, value in ours.items() if key not in theirs} | both

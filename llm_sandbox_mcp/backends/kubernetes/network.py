@@ -1,4 +1,4 @@
-"""Whether pods are without a network, which is for the cluster to see to and for us to find out."""
+"""Checks that pods have no network: the cluster enforces this, and we verify it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,13 +11,13 @@ from ..layout import PATH
 from .api import Api, Refused
 from .leases import SERVER
 
-_APPLY = "kubectl apply -k configs/kubernetes"
-_ANYWAY = 'or set kubernetes.network = "unchecked" in the profile'
+_APPLY = "run kubectl apply -k configs/kubernetes"
+_ALTERNATIVE = 'or set kubernetes.network = "unchecked" in the profile'
 _SECONDS = 3
-"""Until a connection counts as denied."""
+"""Seconds after which a connection counts as denied."""
 _LISTENING = 30
 _KUBELET = 10250
-"""Where every node listens."""
+"""The port on which every node listens."""
 
 _LISTEN = r"""
 use IO::Socket::INET;
@@ -40,22 +40,23 @@ print "end";
 
 
 async def denied_by_policy(api: Api) -> None:
-    """Returns where a NetworkPolicy denies everything to pods of ours; `EngineUnavailable` with what is to be done."""
+    """Returns if a NetworkPolicy denies our pods all traffic; else raises `EngineUnavailable` with the next step."""
     try:
         path = f"/apis/networking.k8s.io/v1/namespaces/{api.namespace}/networkpolicies"
         listed = await api.call("GET", path)
     except Refused as refused:
         raise EngineUnavailable(
-            f"kubernetes does not allow to list network policies: {refused}; {_APPLY}, {_ANYWAY}"
+            f"kubernetes does not allow this server to list network policies: {refused}; {_APPLY}, {_ALTERNATIVE}"
         ) from refused
     if not any(_denies_all(policy["spec"]) for policy in listed["items"]):
         raise EngineUnavailable(
-            f"namespace {api.namespace} has no NetworkPolicy that denies sandboxes everything; {_APPLY}, {_ANYWAY}"
+            f"namespace {api.namespace} has no NetworkPolicy that denies sandboxes all traffic; "
+            f"{_APPLY}, {_ALTERNATIVE}"
         )
 
 
 async def denied_in_fact(target: Sandbox, address: str, node: str, other: Sandbox) -> None:
-    """Returns where pods reach neither each other nor a node; `EngineUnavailable` where they do, whatever is denied."""
+    """Returns if pods reach neither each other nor a node; else raises `EngineUnavailable`, whatever a policy says."""
     async with await target.spawn(("perl", "-e", _LISTEN), {"PATH": PATH}) as listener:
         port = bytearray()
         with anyio.fail_after(_LISTENING):
@@ -66,8 +67,8 @@ async def denied_in_fact(target: Sandbox, address: str, node: str, other: Sandbo
     *reached, end = done.stdout.decode().split(" ")
     if reached or end != "end":
         raise EngineUnavailable(
-            f"pods reach {' and '.join(reached) or 'what cannot be told'}: the cluster does not enforce NetworkPolicy; "
-            f"install a network plugin that does, {_ANYWAY}"
+            f"pods reach {' and '.join(reached) or 'unknown addresses'}: the cluster does not enforce NetworkPolicy; "
+            f"install a network plugin that does, {_ALTERNATIVE}"
         )
 
 

@@ -1,4 +1,4 @@
-"""One pod: processes are started in it over websockets, and it is deleted."""
+"""One pod: starts processes in it over websockets, and deletes it."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -15,8 +15,8 @@ from .refusals import as_error
 
 _STREAMS = [("stdin", "true"), ("stdout", "true"), ("stderr", "true")]
 
-# What a pod may have altogether is for its node to say. The letter of the first differs between shells. Files are
-# counted in blocks of 512 bytes; what remains of a process that dies is none.
+# Only the node could limit the processes of a whole pod; this limits those of its user, with -p or -u, depending on the
+# shell. File sizes are counted in blocks of 512 bytes. Core dumps are turned off.
 _LIMITED = """\
 ulimit -p "$1" 2>/dev/null || ulimit -u "$1" || exit
 ulimit -f "$2" && ulimit -c 0 || exit
@@ -27,16 +27,16 @@ _BLOCK = 512
 
 
 class Pod(Container):
-    """A pod by its name; what comes of its processes is taken in by tasks of the group."""
+    """A pod, given by its name; tasks of the group read the output of its processes."""
 
     engine = "kubernetes"
 
     def __init__(
         self, api: Api, name: str, tasks: TaskGroup, pids: int = 0, file_size: int = 0, *, container: str = CONTAINER
     ) -> None:
-        """`pids`: how many processes its user may have, where that is its own; `file_size`: bytes of one file then.
+        """`pids`: maximum processes of its user, if only this pod has it; `file_size`: maximum bytes of a file then.
 
-        `container`: the one of its containers that processes are started in.
+        `container`: the name of the container in which processes are started.
         """
         self.id = name
         self._api = api
@@ -45,11 +45,11 @@ class Pod(Container):
         self._streams = [("container", container), *_STREAMS]
 
     async def attach(self) -> Channels:
-        """The streams of its main process, the agent; whoever asked closes them."""
+        """The streams of its main process, the agent; the caller closes them."""
         return self._of_agent(await self._connect("attach", self._streams))
 
     async def join(self, argv: Sequence[str]) -> Channels:
-        """The streams of an agent that is started beside what it runs already; whoever asked closes them."""
+        """Starts an agent next to the pod's own processes and returns its streams; the caller closes them."""
         return self._of_agent(await self._exec(argv))
 
     async def start(self, argv: Sequence[str], *, fed: bool) -> Channels:
@@ -59,7 +59,7 @@ class Pod(Container):
         return self._pumped(Channels(await self._exec(command), framed=True))
 
     def _of_agent(self, socket: aiohttp.ClientWebSocketResponse) -> Channels:
-        # Gone at once where they are closed: the end of its input ends the pod, long before its node sees to that.
+        # No linger: closing the connection ends the pod at once, by the end of its input, long before its node would.
         return self._pumped(Channels(socket, linger=0))
 
     async def _exec(self, argv: Sequence[str]) -> aiohttp.ClientWebSocketResponse:
@@ -74,7 +74,7 @@ class Pod(Container):
                 raise StartFailed(f"pod {self.id} cannot be deleted: {refused}; delete it yourself") from refused
 
     def remove_soon(self) -> None:
-        """Removes it beside all else; one that the cluster does not let go of is left to whoever owns it."""
+        """Removes the pod in the background; if that fails, its owner has to remove it."""
         self._tasks.start_soon(self._try_to_remove)
 
     async def _try_to_remove(self) -> None:
@@ -89,7 +89,7 @@ class Pod(Container):
                 raise lost_sandbox() from refused
             if refused.status in (401, 403):
                 raise as_error(refused, f"{verb} in pod {self.id}", self._api) from refused
-            raise SandboxLost(f"pod {self.id} takes no {verb}: {refused}; open a new session") from refused
+            raise SandboxLost(f"{verb} in pod {self.id} failed: {refused}; open a new session") from refused
 
     def _pumped(self, channels: Channels) -> Channels:
         self._tasks.start_soon(channels.pump)

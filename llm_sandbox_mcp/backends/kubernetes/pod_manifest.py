@@ -1,4 +1,4 @@
-"""The shape that a pod's manifest has in a profile, as far as it is looked at here; the cluster checks the rest."""
+"""The shape of a pod's manifest in a profile, as far as it is checked here; the cluster checks the rest."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, Field, ValidationError
 from ...mistakes import first_mistake
 
 OWN = "llm-sandbox-mcp."
-"""What the names of the server's own labels begin with."""
+"""The prefix of the server's own labels."""
 
 _T = TypeVar("_T")
 _Name = Annotated[str, Field(min_length=1)]
@@ -18,12 +18,12 @@ _Name = Annotated[str, Field(min_length=1)]
 def _not_own(labels: Mapping[str, str]) -> Mapping[str, str]:
     for name in labels:
         if name.startswith(OWN):
-            raise ValueError(f"labels that begin with {OWN} are the server's own; {name} is one")
+            raise ValueError(f"labels that begin with {OWN} are the server's own; remove {name}")
     return labels
 
 
 Labels = Annotated[Mapping[str, str], AfterValidator(_not_own)]
-"""Labels of the operator's: ours say whose a pod is, and whether policies let it out."""
+"""Labels that the operator sets. Our own labels name a pod's server, and whether policies allow it the network."""
 
 
 class _Named(BaseModel):
@@ -35,7 +35,7 @@ class _Variable(_Named):
 
 
 class _Mount(BaseModel):
-    """Of ours by its name, or another by its place."""
+    """One of our own mounts, given by its name, or another, given by its path."""
 
     name: _Name | None = None
     mountPath: _Name | None = None
@@ -88,7 +88,7 @@ def _plain(value: _T) -> _T:
     try:
         json.dumps(value)
     except TypeError:
-        raise ValueError("must be of texts, numbers, lists and tables only; dates are written as texts") from None
+        raise ValueError("must contain only strings, numbers, lists and tables; write dates as strings") from None
     return value
 
 
@@ -103,7 +103,7 @@ def _shaped(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 Toleration = Annotated[Mapping[str, Any], AfterValidator(_plain)]
-"""What has a pod put on nodes that others are kept from."""
+"""Allows a pod on nodes that have a taint against other pods."""
 
 PodManifest = Annotated[Mapping[str, Any], AfterValidator(_shaped)]
-"""A manifest, or a part of one, that can be merged into those of sandboxes."""
+"""A manifest, or a part of one, that can be merged into the manifests of sandboxes."""

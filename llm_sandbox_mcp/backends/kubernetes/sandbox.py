@@ -1,4 +1,4 @@
-"""A living pod as a sandbox."""
+"""A running pod as a sandbox."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,7 +16,7 @@ from .watching import TOLD, Watched
 
 
 class PodSandbox(ContainerSandbox):
-    """A living pod; the cluster tells when it ends, and why."""
+    """A running pod; the cluster reports when it ends, and why."""
 
     def __init__(
         self,
@@ -32,8 +32,8 @@ class PodSandbox(ContainerSandbox):
         super().__init__(pod, agent, policy, image, prefix=prefix, joined=joined)
         self._pod = pod
         self._watched = watched
-        self._told_by = 0.0
-        """When it is no longer waited for; 0 until it is."""
+        self._deadline = 0.0
+        """When waiting for the cluster's report ends; 0 until the wait begins."""
         watched.on_over = self._lose
         if watched.over.is_set():
             self._lose()
@@ -43,13 +43,13 @@ class PodSandbox(ContainerSandbox):
             process.close()
         self._agent.close()
         if not self._joined and not self._killed:
-            # Its session, which would see to that, may be idle for long.
+            # Its session would remove it, but may be idle for long.
             self._pod.remove_soon()
 
     async def _failure(self) -> Failure | None:
-        """What became of one that is not alive; None where that is not told in time."""
-        self._told_by = self._told_by or anyio.current_time() + TOLD
-        return await self._watched.told(self._told_by)
+        """How the pod failed if it is not alive; None if the cluster does not report it in time."""
+        self._deadline = self._deadline or anyio.current_time() + TOLD
+        return await self._watched.told(self._deadline)
 
     async def ended_at_once(self) -> Unavailable:
         found = await self._failure()
@@ -67,13 +67,13 @@ class PodSandbox(ContainerSandbox):
         used = await super().usage()
         if not self._ended_by_itself:
             return used
-        # Nobody counts in a pod that has ended.
+        # In a pod that has ended, the agent no longer counts.
         found = await self._failure()
         return replace(used, oom_kills=used.oom_kills + 1) if found and found.out_of_memory else used
 
     async def kill(self) -> None:
         if self._ended_by_itself and self.begun and not self._joined:
-            # With the pod goes what the cluster would say of its end.
+            # Removing the pod removes the cluster's report of its end too, so wait for the report first.
             await self._failure()
         await super().kill()
 

@@ -1,4 +1,4 @@
-"""What the backend on Kubernetes reads of the profile."""
+"""The settings of the backend on Kubernetes, as the profile has them."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal
@@ -14,7 +14,7 @@ NAMESPACE = "[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 
 
 class Kubernetes(Section):
-    """Which cluster, and what pods are made of and how."""
+    """The table [kubernetes] of the profile: which cluster to use, and how to make pods."""
 
     kubeconfig: str
     context: str
@@ -38,7 +38,7 @@ class Kubernetes(Section):
 
 
 class Settings(EngineSettings):
-    """What it reads of the profile."""
+    """The part of the profile that the backend reads."""
 
     kubernetes: Kubernetes
 

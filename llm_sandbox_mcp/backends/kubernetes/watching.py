@@ -1,4 +1,4 @@
-"""The pods of one server, as the cluster tells of them over one watch: no poll, and nothing per pod."""
+"""The pods of one server, as the cluster reports them over one watch: without polling, and without requests per pod."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -9,11 +9,11 @@ from ...errors import EngineUnavailable, SandboxLost, StartFailed, Unavailable
 from .api import Api, Refused
 from .failures import Failure, code_container, code_state, deleted, failure, forbidden
 
-GRANT = "grant what configs/kubernetes/role.yaml lists: kubectl apply -k configs/kubernetes"
-"""What an operator does who lacks a permission."""
+GRANT = "grant the permissions in configs/kubernetes/role.yaml: kubectl apply -k configs/kubernetes"
+"""The next step for an operator if a permission is missing."""
 
 TOLD = 4.0
-"""Seconds for the cluster to tell why a pod ended, whose connections end first, or to be back where it is away."""
+"""Seconds for the cluster to report why a pod ended, after its connections ended, or to answer again."""
 
 _PAUSE = 0.5
 """Seconds between two attempts to watch a cluster that does not answer."""
@@ -21,33 +21,33 @@ _TOO_OLD = 410
 
 
 def of_name(name: str) -> tuple[str, str]:
-    """What selects one pod alone."""
+    """The selector of a single pod."""
     return ("fieldSelector", f"metadata.name={name}")
 
 
 class Watched:
-    """What is known of one pod."""
+    """The known state of one pod."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.ready = anyio.Event()
         """Set when its container runs, or when it is certain that it never will."""
         self.over = anyio.Event()
-        """Set when it runs no more."""
+        """Set when it no longer runs."""
         self.on_over: Callable[[], None] = lambda: None
-        """Called then; for what else would find out from the ends of its connections, some seconds later."""
+        """Called then; otherwise its user would notice only seconds later, when its connections end."""
         self.failure: Failure | None = None
-        """Why; None as long as nothing is wrong."""
+        """Why it ended or never runs; None as long as nothing is wrong."""
         self.unheard = ""
-        """Why nothing is heard of it for now, "cause; next step"; empty while the cluster tells."""
+        """Why the cluster reports nothing about it for now, as "cause; next step"; empty while the cluster reports."""
         self._changed = anyio.Event()
         self.container = ""
-        """The one of its containers that runs code, once it is known."""
+        """The name of its container that runs code, once it is known."""
         self.address = self.node = ""
-        """Where it and its node are in the cluster's network."""
+        """The addresses of the pod and its node in the cluster's network."""
 
     def take(self, pod: Mapping[str, Any]) -> None:
-        """What the cluster says of it now."""
+        """Takes in what the cluster reports about it now."""
         status = pod.get("status") or {}
         self.address = status.get("podIP") or self.address
         self.node = status.get("hostIP") or self.node
@@ -59,7 +59,7 @@ class Watched:
             self._change()
 
     def fail(self, found: Failure) -> None:
-        """It has ended, or will never start."""
+        """Records that it has ended, or will never start."""
         if not self.over.is_set():
             self.failure = found
             self.over.set()
@@ -68,12 +68,12 @@ class Watched:
             self.on_over()
 
     def hear(self, unheard: str = "") -> None:
-        """The cluster tells again; or it does not, and why."""
+        """Records that the cluster reports again or, with the reason, that it does not."""
         self.unheard = unheard
         self._change()
 
     async def started(self) -> None:
-        """Returns once it runs; raises what keeps it from that."""
+        """Returns once it runs; raises an error if it cannot run."""
         while not self.ready.is_set():
             if self.unheard:
                 with anyio.move_on_after(TOLD) as away:
@@ -85,13 +85,13 @@ class Watched:
             raise self.failure.at_start()
 
     async def told(self, deadline: float) -> Failure | None:
-        """What became of it; None where that is not told until then, or will not be for now."""
+        """How it failed; None if the cluster does not report this by then, or reports nothing for now."""
         with anyio.CancelScope(deadline=deadline):
             await self._until(lambda: self.failure is not None or bool(self.unheard))
         return self.failure
 
     async def never_used(self, lost: SandboxLost) -> Unavailable:
-        """The error for one that was lost before any code ran in it."""
+        """The error for a pod that was lost before any code ran in it."""
         if found := await self.told(anyio.current_time() + TOLD):
             return found.at_start()
         return EngineUnavailable(self.unheard) if self.unheard else StartFailed(str(lost))
@@ -106,14 +106,14 @@ class Watched:
 
 
 class Watch:
-    """The watch of some pods; `run` is a task of whoever owns them."""
+    """The watch of some pods; their owner runs `run` as a task."""
 
     def __init__(
         self, api: Api, selector: tuple[str, str], on_stranger: Callable[[str], None] = lambda _: None
     ) -> None:
         """`selector` is a parameter of the cluster's interface, such as `labelSelector`, and its value.
 
-        `on_stranger` is told of pods that nobody expects: made by the cluster after all, once they were given up.
+        `on_stranger` is called with pods that nobody expects: the cluster made them after the attempt was abandoned.
         """
         self._api = api
         self._on_stranger = on_stranger
@@ -122,31 +122,31 @@ class Watch:
         self._version = ""
 
     def expect(self, name: str) -> Watched:
-        """A pod that is going to be made; to be called before it is."""
+        """Adds a pod that is going to be made; call it before that."""
         watched = self._pods[name] = Watched(name)
         return watched
 
     def forget(self, name: str) -> None:
-        """A pod that is of no interest any more."""
+        """Drops a pod that is no longer of interest."""
         self._pods.pop(name, None)
 
     async def begin(self) -> None:
-        """Finds out from when on to watch, and what became of pods meanwhile; raises what the cluster refuses."""
+        """Lists the pods: finds the version to watch from, and the current state of each pod; raises `Refused`."""
         listed = await self._api.call("GET", self._path, [self._selector])
         self._version = listed["metadata"]["resourceVersion"]
-        there = {pod["metadata"]["name"]: pod for pod in listed["items"]}
+        found = {pod["metadata"]["name"]: pod for pod in listed["items"]}
         for name, watched in [*self._pods.items()]:
             watched.hear()
-            if name in there:
-                watched.take(there[name])
+            if name in found:
+                watched.take(found[name])
             elif watched.ready.is_set():
-                # Not one that is being made: it went while nobody watched.
+                # Not a pod that is being made: it was deleted while there was no watch.
                 watched.fail(deleted(name))
-        for name in {*there} - {*self._pods}:
+        for name in {*found} - {*self._pods}:
             self._on_stranger(name)
 
     async def run(self) -> None:
-        """Takes in events for ever; where the cluster ends the stream it is asked anew."""
+        """Takes in events forever; when the cluster ends the stream, it starts a new watch."""
         while True:
             try:
                 query = [self._selector, ("resourceVersion", self._version)]
@@ -168,18 +168,18 @@ class Watch:
 
     def _lose_touch(self, error: Refused | Unavailable) -> None:
         status = error.status if isinstance(error, Refused) else 0
-        if status == _TOO_OLD:  # what it was to begin with; there is a newer one
+        if status == _TOO_OLD:  # the version to watch from is too old; there is a newer one
             return
         denied = status in (401, 403)
         why = str(error)
         if denied:
-            why = f"kubernetes does not allow to watch pods: {error}; {GRANT}"
+            why = f"kubernetes does not allow this server to watch pods: {error}; {GRANT}"
         elif status:
-            why = f"kubernetes does not tell of pods: {error}; see to the cluster"
+            why = f"kubernetes does not report on pods: {error}; check the cluster"
         for watched in self._pods.values():
             watched.hear(unheard=why)
             if denied and not watched.ready.is_set():
-                watched.fail(forbidden(why))  # those that run already may go on
+                watched.fail(forbidden(why))  # pods that already run can go on
 
     @property
     def _path(self) -> str:

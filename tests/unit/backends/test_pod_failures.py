@@ -67,19 +67,19 @@ FAILURES = {
     ),
     "a node that is lost": (
         pod({"running": {}}, phase="Running", reason="NodeLost", message="unresponsive", deleted=True),
-        ("NodeLost, unresponsive", "see to the node"),
+        ("NodeLost, unresponsive", "check the node"),
     ),
     "a node that is silent": (
         pod({"running": {}}, phase="Running", conditions=[*SILENT, {"type": "PodScheduled", "status": "True"}]),
-        ("pod sandbox-1 was lost: NodeLost, its node is silent", "see to the node"),
+        ("pod sandbox-1 was lost: NodeLost, its node does not answer", "check the node"),
     ),
     "a node that is tainted": (
         pod({"running": {}}, deleted=True, conditions=[disrupted("DeletionByTaintManager", "deleting")]),
-        ("pod sandbox-1 was ended: DeletionByTaintManager, deleting", "see to the node"),
+        ("pod sandbox-1 was ended: DeletionByTaintManager, deleting", "check the node"),
     ),
     "made room for another": (
         pod({"running": {}}, deleted=True, conditions=[disrupted("PreemptionByScheduler", "preempted")]),
-        ("pod sandbox-1 was ended: PreemptionByScheduler, preempted", "more room"),
+        ("pod sandbox-1 was ended: PreemptionByScheduler, preempted", "more resources"),
     ),
     "too old": (
         pod(phase="Failed", reason="DeadlineExceeded"),
@@ -152,7 +152,7 @@ def test_a_pod_of_somebody_elses_is_judged_by_its_first_container() -> None:
     watched.take(theirs)
     assert watched.container == "main"
     assert watched.failure
-    assert watched.failure.message.startswith("image image:2 of pod sandbox-1 cannot be had")
+    assert watched.failure.message.startswith("image image:2 of pod sandbox-1 is not available")
 
 
 @pytest.mark.parametrize("what", HOPEFUL)

@@ -19,7 +19,7 @@ from tests.unit.policies import POLICY
 pytestmark = pytest.mark.anyio
 
 OOM = Failure("OOMKilled", "pod one ended: OOMKilled; raise limits.memory")
-SILENT = Failure("NodeLost", "pod one was lost: NodeLost, node-1 is silent; see to the node")
+SILENT = Failure("NodeLost", "pod one was lost: NodeLost, node-1 does not answer; check the node")
 EXITED = Failure("Error", "pod one ended: Error; open a new session")
 
 
@@ -81,7 +81,7 @@ def bounded(monkeypatch: pytest.MonkeyPatch) -> Any:
 async def test_one_that_the_cluster_ends_before_it_is_ready_says_why() -> None:
     sandbox, agent, watched, pod = made(said=b"")
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(expect_no_start, sandbox, "NodeLost, node-1 is silent")
+        tasks.start_soon(expect_no_start, sandbox, "NodeLost, node-1 does not answer")
         await anyio.wait_all_tasks_blocked()
         agent.close()
         await anyio.wait_all_tasks_blocked()
@@ -93,7 +93,7 @@ async def test_one_whose_own_program_ends_says_what_an_image_needs() -> None:
     sandbox, agent, watched, _ = made(said=b"")
     agent.close()
     watched.fail(EXITED)
-    await expect_no_start(sandbox, "an image needs sh, tar, gzip")
+    await expect_no_start(sandbox, "use an image with sh, tar, gzip")
 
 
 async def test_one_that_lacks_a_program_waits_for_nothing_to_be_told(monkeypatch: pytest.MonkeyPatch) -> None:

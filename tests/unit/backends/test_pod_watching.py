@@ -138,7 +138,7 @@ async def test_a_start_goes_on_where_the_cluster_is_back_in_time(monkeypatch: py
 
 async def test_a_start_that_may_not_be_watched_is_forbidden() -> None:
     async with watched([DENIED], [DENIED]) as one:
-        with pytest.raises(EngineUnavailable, match=r"does not allow to watch pods: .*; grant"):
+        with pytest.raises(EngineUnavailable, match=r"does not allow this server to watch pods: .*; grant"):
             await one.started()
 
 
