@@ -26,7 +26,7 @@ def anyio_backend() -> tuple[str, Mapping[str, object]]:
 
 @pytest.fixture
 def changes() -> dict[str, Mapping[str, object]]:
-    """Tables of the profile that a test overrides."""
+    """The tables of the profile that a test overrides."""
     return {}
 
 

@@ -1,4 +1,4 @@
-"""A call that is given up at any moment: its session goes on, and nothing of it stays."""
+"""A call that is cancelled at any moment: its session goes on, and the call leaves nothing behind."""
 
 import contextlib
 
@@ -15,12 +15,12 @@ from .conftest import run
 pytestmark = pytest.mark.anyio
 
 STEPS = 80
-"""Turns of the loop; the longest run here takes fewer before it only waits for time."""
+"""Turns of the event loop; even the longest run here needs fewer until it only waits for time to pass."""
 ENDED = 60.0
-"""Seconds, on a clock that jumps, in which all that a call began has ended."""
+"""Seconds, on a clock that jumps, after which everything that a call started has ended."""
 
 
-async def given_up(service: Service, steps: int, code: str, session_id: str = "") -> None:
+async def cancelled_run(service: Service, steps: int, code: str, session_id: str = "") -> None:
     async def call() -> None:
         with contextlib.suppress(SandboxError):
             await run(service, code, session_id=session_id, timeout=5)
@@ -35,11 +35,11 @@ async def given_up(service: Service, steps: int, code: str, session_id: str = ""
 @pytest.mark.parametrize(
     "code", ["set x 1", "print x\nsleep 1000", "deaf\nsleep 1000", "exit 0", "die", "hide", "outgrow", "flood"]
 )
-async def test_a_session_goes_on(service: Service, engine: MemoryBackend, code: str) -> None:
+async def test_a_session_goes_on_after_a_cancelled_call(service: Service, engine: MemoryBackend, code: str) -> None:
     engine.delay = 0.01
     session = service.sessions.open("script")
     for steps in range(STEPS):
-        await given_up(service, steps, code, session)
+        await cancelled_run(service, steps, code, session)
         again = await run(service, "set y 1\nget y", session_id=session)
         assert (again.status, again.result) == ("ok", "1"), (steps, again)
         assert [(info.id, info.running) for info in service.sessions.list()] == [(session, False)], steps
@@ -52,7 +52,7 @@ async def test_a_session_goes_on(service: Service, engine: MemoryBackend, code: 
 async def test_a_session_that_has_run_nothing_is_closed(service: Service, engine: MemoryBackend, code: str) -> None:
     engine.delay = 0.01
     for steps in range(STEPS):
-        await given_up(service, steps, code)
+        await cancelled_run(service, steps, code)
         assert not any(info.running for info in service.sessions.list()), steps
         assert all(info.runs for info in service.sessions.list()), steps
     await anyio.sleep(ENDED)

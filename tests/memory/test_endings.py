@@ -1,4 +1,4 @@
-"""Every way in which a run ends: what it is called, what is said, and what is left of its session."""
+"""Every way in which a run ends: its status, its notes, and what is left of its session."""
 
 import anyio
 import pytest
@@ -18,11 +18,11 @@ ENDINGS: dict[str, tuple[str, Status, int, SessionState, str]] = {
     "answers": ("set x 1", "ok", 0, "kept", ""),
     "fails": ("fail 3", "error", 3, "kept", ""),
     "takes too long": ("sleep 1000", "timeout", 130, "kept", "stopped after 5s"),
-    "takes too long and is deaf": ("deaf\nsleep 1000", "timeout", 137, "fresh", KILLED),
+    "takes too long and ignores the interrupt": ("deaf\nsleep 1000", "timeout", 137, "fresh", KILLED),
     "floods": ("flood", "output_limit", 130, "kept", "stopped after printing 1MiB"),
-    "floods and is deaf": ("deaf\nflood", "output_limit", 137, "fresh", KILLED),
+    "floods and ignores the interrupt": ("deaf\nflood", "output_limit", 137, "fresh", KILLED),
     "ends its interpreter": ("exit 7", "error", 7, "fresh", "the interpreter ended with exit code 7"),
-    "ends its interpreter well": ("exit 0", "ok", 0, "fresh", "the interpreter ended with exit code 0"),
+    "ends its interpreter with success": ("exit 0", "ok", 0, "fresh", "the interpreter ended with exit code 0"),
     "ends its interpreter by a signal": ("exit 139", "error", 139, "fresh", "ended with signal SIGSEGV"),
     "forges its report": ("garble", "error", 1, "kept", "the runner's report was not readable"),
     "fills the disk": ("fill", "disk_limit", 1, "kept", "the disk limit of 16MiB was reached"),
@@ -42,17 +42,17 @@ ENDINGS: dict[str, tuple[str, Status, int, SessionState, str]] = {
         "fresh",
         "there were more files and folders than allowed",
     ),
-    "tells nobody what it used": ("hide", "ok", 0, "fresh", ""),
+    "hides what it used": ("hide", "ok", 0, "fresh", ""),
 }
 
 
-@pytest.mark.parametrize(("code", "status", "exit_code", "state", "said"), ENDINGS.values(), ids=ENDINGS)
-async def test_a_run_ends(
-    service: Service, code: str, status: Status, exit_code: int, state: SessionState, said: str
+@pytest.mark.parametrize(("code", "status", "exit_code", "state", "message"), ENDINGS.values(), ids=ENDINGS)
+async def test_a_run_ends_with_its_status_notes_and_session_state(
+    service: Service, code: str, status: Status, exit_code: int, state: SessionState, message: str
 ) -> None:
     result = await run(service, code, timeout=5)
     assert (result.status, result.exit_code, result.session_state) == (status, exit_code, state), result
-    assert any(said in note for note in result.notes) if said else not result.notes, result.notes
+    assert any(message in note for note in result.notes) if message else not result.notes, result.notes
     again = await run(service, "get x", session_id=result.session_id)
     assert (again.status, again.result) == ("ok", "1" if code == "set x 1" else None), again
 
@@ -66,7 +66,7 @@ async def test_a_sandbox_that_is_gone_is_an_error_and_the_next_run_starts_fresh(
     assert any("started fresh" in note for note in again.notes), again.notes
 
 
-async def test_a_sandbox_that_answers_no_more_costs_its_session_and_holds_up_nobody(service: Service) -> None:
+async def test_a_sandbox_that_stops_answering_costs_its_session_and_blocks_nothing(service: Service) -> None:
     before = anyio.current_time()
     result = await run(service, "hide\nset x 1", timeout=5)
     assert (result.status, result.session_state) == ("ok", "fresh"), result
@@ -75,7 +75,7 @@ async def test_a_sandbox_that_answers_no_more_costs_its_session_and_holds_up_nob
     assert any("the sandbox did not answer any more" in note for note in again.notes), again.notes
 
 
-async def test_a_timeout_that_is_answered_keeps_variables(service: Service) -> None:
+async def test_code_that_stops_at_the_timeout_keeps_its_variables(service: Service) -> None:
     first = await run(service, "set x 1\nsleep 1000", timeout=0.5)
     assert first.status == "timeout"
     assert first.duration == pytest.approx(0.5, abs=0.2)

@@ -1,4 +1,4 @@
-"""Sessions and pool, whatever is asked of them in whatever order."""
+"""Sessions and pool, under any calls in any order."""
 
 import asyncio
 import tempfile
@@ -34,21 +34,21 @@ TABLES: Mapping[str, Mapping[str, object]] = {
 }
 
 KEEP = ("fail", "sleep 1000", "flood", "garble", "fill", "fork", "print x")
-"""What keeps variables."""
+"""Code after which variables are kept."""
 LOSE = ("deaf\nsleep 1000", "exit 0", "exit 7", "outgrow", "crowd 1000000", "hide")
-"""What loses them."""
+"""Code after which variables are lost."""
 
 
 @dataclass
 class Known:
-    """What is known of a session."""
+    """What the test knows about a session."""
 
     x: str | None
     used: float
 
 
 class Sessions(RuleBasedStateMachine):
-    """One service; `known` is what it has to know."""
+    """One service; `known` is the state that its sessions must have."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -74,29 +74,29 @@ class Sessions(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         self.closing.set()
-        self.ask(lambda: self.serving)
+        self.call(lambda: self.serving)
         self.runner.close()
         assert not self.engine.live
 
-    def ask(self, act: Callable[[], Awaitable[T]]) -> T:
-        """What comes of it; the service's tasks, and its clock, go on as long as that takes."""
+    def call(self, act: Callable[[], Awaitable[T]]) -> T:
+        """The result of a call; meanwhile the service's tasks and its clock go on."""
 
-        async def asked() -> T:
+        async def called() -> T:
             return await act()
 
-        return self.runner.run(asked())
+        return self.runner.run(called())
 
     def now(self) -> float:
         return self.runner.get_loop().time()
 
     def run(self, code: str, session: str) -> Execution:
-        return self.ask(lambda: run(self.service, code, session_id=session, timeout=5))
+        return self.call(lambda: run(self.service, code, session_id=session, timeout=5))
 
     def listed(self) -> set[str]:
         async def ids() -> set[str]:
             return {info.id for info in self.service.sessions.list()}
 
-        return self.ask(ids)
+        return self.call(ids)
 
     def forget_expired(self) -> None:
         live = self.listed()
@@ -134,7 +134,7 @@ class Sessions(RuleBasedStateMachine):
             assert self.engine.failure is not None
             return
         else:
-            # What ended with a full disk is told as that.
+            # A sandbox that ended with a full disk is reported as a disk limit.
             lost = code in LOSE or (code == "die" and result.status == "disk_limit")
             known.x = "again" if code == "set x again" else None if lost else known.x
             assert result.session_state == ("fresh" if lost else "kept"), result
@@ -156,19 +156,19 @@ class Sessions(RuleBasedStateMachine):
     @rule(data=st.data())
     def reset(self, data: st.DataObject) -> None:
         session = data.draw(st.sampled_from([*self.known]))
-        self.ask(lambda: self.service.sessions.reset(session))
+        self.call(lambda: self.service.sessions.reset(session))
         self.known[session] = Known(None, self.now())
 
     @precondition(lambda self: self.known)
     @rule(data=st.data())
     def close(self, data: st.DataObject) -> None:
         session = data.draw(st.sampled_from([*self.known]))
-        self.ask(lambda: self.service.sessions.close(session))
+        self.call(lambda: self.service.sessions.close(session))
         del self.known[session]
 
     @rule(seconds=st.sampled_from([1.0, 0.4 * IDLE, 2 * IDLE]))
     def wait(self, seconds: float) -> None:
-        self.ask(lambda: anyio.sleep(seconds))
+        self.call(lambda: anyio.sleep(seconds))
         self.forget_expired()
 
     @rule()
@@ -176,7 +176,7 @@ class Sessions(RuleBasedStateMachine):
         self.engine.failure = None if self.engine.failure else EngineUnavailable("it is off; switch it on")
 
     @invariant()
-    def no_more_than_may_be(self) -> None:
+    def nothing_exceeds_its_limit(self) -> None:
         self.forget_expired()
         assert self.listed() == self.known.keys()
         assert len(self.engine.live) <= MOST + 1

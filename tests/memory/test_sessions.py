@@ -1,4 +1,4 @@
-"""Sessions: their number and age, and limits that callers may not have."""
+"""Sessions: their number and age, and the limits that callers cannot raise."""
 
 import anyio
 import pytest
@@ -15,7 +15,7 @@ from .conftest import run
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_run_without_a_session_kept_leaves_none(service: Service) -> None:
+async def test_a_run_that_does_not_keep_its_session_leaves_none(service: Service) -> None:
     result = await run(service, "set x 1", keep_session=False)
     assert result.session_state == "ended"
     assert service.sessions.list() == ()
@@ -61,11 +61,11 @@ async def test_when_all_are_busy_none_is_evicted(service: Service) -> None:
     results: list[Execution] = []
     printed = anyio.Event()
 
-    async def begun(stream: str, text: str) -> None:
+    async def on_output(stream: str, text: str) -> None:
         printed.set()
 
     async def busy() -> None:
-        results.append(await run(service, "print x\nsleep 100", on_output=begun))
+        results.append(await run(service, "print x\nsleep 100", on_output=on_output))
 
     with anyio.fail_after(30):
         async with anyio.create_task_group() as tasks:
@@ -77,21 +77,21 @@ async def test_when_all_are_busy_none_is_evicted(service: Service) -> None:
     assert results[0].status == "cancelled"
 
 
-async def test_an_error_in_the_scope_of_the_service_comes_out_as_it_is(profile: Profile) -> None:
-    with pytest.raises(ZeroDivisionError):  # noqa: PT012 - the scope's end is the matter
+async def test_an_error_in_the_scope_of_the_service_is_raised_unchanged(profile: Profile) -> None:
+    with pytest.raises(ZeroDivisionError):  # noqa: PT012 - the test is about the end of the scope
         async with open_service(profile, make=lambda *_: MemoryBackend()) as service:
             await run(service, "set x 1")
             raise ZeroDivisionError
 
 
 @pytest.mark.parametrize("changes", [{"sessions": {"starts_per_second": 0.02}}])
-async def test_sandboxes_that_are_started_too_often_are_refused_with_the_time_to_wait(service: Service) -> None:
+async def test_starting_sandboxes_too_often_is_refused_with_the_time_to_wait(service: Service) -> None:
     session = (await run(service, "set x 1")).session_id
     refusal = r"at most 0\.02 times a second; try again in \d.*, or raise sessions\.starts_per_second in the profile"
     with pytest.raises(CapacityReached, match=refusal):
         await run(service, "set x 1")
     assert (await run(service, "set x 2\nget x", session_id=session)).result == "2"
-    # A session that lost its sandbox, or was reset, needs one more.
+    # A session that lost its sandbox, or was reset, needs another one.
     await service.sessions.reset(session)
     with pytest.raises(CapacityReached, match=refusal):
         await run(service, "set x 1", session_id=session)
@@ -99,7 +99,7 @@ async def test_sandboxes_that_are_started_too_often_are_refused_with_the_time_to
 
 
 @pytest.mark.parametrize(
-    ("limits", "error", "said"),
+    ("limits", "error", "message"),
     [
         ({"memory": 1 << 50}, PolicyDenied, "memory must be at least 8388608 and at most"),
         ({"memory": 1}, PolicyDenied, "memory must be at least 8388608"),
@@ -117,15 +117,15 @@ async def test_sandboxes_that_are_started_too_often_are_refused_with_the_time_to
         ({"narrow\n": 1}, InvalidArgument, r"unknown limit 'narrow\\n'; available: memory, "),
     ],
 )
-async def test_limits_that_would_be_raised_or_are_none_are_refused(
-    service: Service, limits: dict[str, float], error: type[Exception], said: str
+async def test_raised_limits_and_unknown_limits_are_refused(
+    service: Service, limits: dict[str, float], error: type[Exception], message: str
 ) -> None:
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=message):
         await run(service, "set x 1", limits=limits)
     assert service.sessions.list() == ()
 
 
-async def test_limits_of_a_sandbox_that_is_there_stay_as_they_are(service: Service) -> None:
+async def test_limits_of_a_running_sandbox_cannot_be_changed(service: Service) -> None:
     session = (await run(service, "set x 1")).session_id
     with pytest.raises(InvalidArgument, match="disk, pids can be lowered for a new session only; open another session"):
         await run(service, "set x 1", session_id=session, limits={"pids": 1, "disk": 1, "cpu_time": 1})

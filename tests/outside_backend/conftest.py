@@ -1,4 +1,4 @@
-"""The fixtures that the package ships, as the author of a backend has them."""
+"""The fixtures that the package ships, used as the author of a backend uses them."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from llm_sandbox_mcp.testing.profiles import host_folder
 
 from .installed import install
 
-_NAMES = "its folders have other names outside"
+_NAMES = "its folders have other paths on the host"
 _LIMITS = "it limits nothing"
 NOT_KEPT = {
     "test_it_starts_where_it_is_told": _NAMES,
@@ -18,7 +18,7 @@ NOT_KEPT = {
     "test_what_does_not_fit_is_an_error_that_says_why": _LIMITS,
     "test_a_caller_lowers_limits_of_a_new_session_and_of_one_run": _LIMITS,
 }
-"""What a folder cannot promise."""
+"""The tests that fail when a sandbox is only a folder, and why."""
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -29,7 +29,7 @@ def installed() -> Iterator[None]:
         yield
 
 
-@pytest.fixture  # type: ignore[no-redef]  # as authors do
+@pytest.fixture  # type: ignore[no-redef]  # as authors write it
 def backend_name() -> str:
     return "plain"
 
@@ -38,6 +38,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         name = getattr(item, "originalname", "")
         if item.path.parent.name == "outside_backend" and (reason := NOT_KEPT.get(name)):
-            # What is there to reach a limit would take the machine's own.
+            # A test that tries to reach a limit would use up the machine itself.
             limits = reason is _LIMITS
             item.add_marker(pytest.mark.skip(reason) if limits else pytest.mark.xfail(reason=reason, strict=True))

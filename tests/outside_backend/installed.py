@@ -1,4 +1,4 @@
-"""The backend as a package that is installed beside ours."""
+"""The backend as a package that is installed next to ours."""
 
 import shutil
 from pathlib import Path
@@ -9,7 +9,7 @@ _METADATA = "Metadata-Version: 2.1\nName: {name}-backend\nVersion: 1.0\n"
 
 
 def install(folder: Path, name: str = "plain", module: str = "plain_backend") -> None:
-    """Puts it there as pip would, under that name; the folder has to be where Python looks for packages."""
+    """Installs it into a folder as pip would, under a name; the folder must be where Python looks for packages."""
     file = folder / f"{module.replace('.', '/')}.py"
     file.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(Path(__file__).with_name("plain_backend.py"), file)

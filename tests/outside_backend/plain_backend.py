@@ -1,6 +1,6 @@
-"""A backend of another package, as small as one can be: each sandbox is a folder, its processes are this machine's own.
+"""A backend from another package, as small as possible: each sandbox is a folder, its processes run on this machine.
 
-It isolates nothing and limits nothing; it shows what an engine has to do, and is there for tests alone.
+It isolates nothing and limits nothing; it shows what an engine has to do, and is only for tests.
 """
 
 import os
@@ -28,24 +28,24 @@ from llm_sandbox_mcp.toml_model import Section
 
 
 class Plain(Section):
-    """Its table of a profile."""
+    """Its table in a profile."""
 
     umask: int = 0o022
 
 
 class Settings(settings.Settings):
-    """What it reads of the profile."""
+    """The settings that it reads from the profile."""
 
     plain: Plain = Plain()
 
 
 def create(settings: Settings, surroundings: Surroundings) -> "PlainBackend":
-    """The backend."""
+    """Makes the backend."""
     return PlainBackend(settings.plain, surroundings)
 
 
 class PlainBackend(base.Backend):
-    """Makes folders."""
+    """Makes a folder for each sandbox."""
 
     name = "plain"
 
@@ -155,7 +155,7 @@ class PlainSandbox(base.Sandbox):
 
 
 class PlainProcess(base.Process):
-    """One process, in a session of its own."""
+    """One process, in its own process session."""
 
     def __init__(self, sandbox: PlainSandbox, process: anyio.abc.Process) -> None:
         assert process.stdin is not None and process.stdout is not None and process.stderr is not None
@@ -171,7 +171,7 @@ class PlainProcess(base.Process):
         return code
 
     async def ended(self) -> int:
-        """How it ended, whatever became of its sandbox."""
+        """Waits for the exit code, even if the sandbox has ended."""
         code = await self._process.wait()
         return code if code >= 0 else 128 - code
 
@@ -194,7 +194,7 @@ class PlainProcess(base.Process):
 
 
 class _Output(ByteReceiveStream):
-    """Takes nothing for a caller that is cancelled, who would lose it."""
+    """Reads nothing for a caller that is cancelled, because the data would be lost."""
 
     def __init__(self, stream: ByteReceiveStream) -> None:
         self._stream = stream
@@ -208,7 +208,7 @@ class _Output(ByteReceiveStream):
 
 
 class _Input(ByteSendStream):
-    """Says in one way that nobody reads any more."""
+    """Raises the same error whenever the process does not read any more."""
 
     def __init__(self, stream: ByteSendStream) -> None:
         self._stream = stream

@@ -1,4 +1,4 @@
-"""How a backend of another package is named, and what is said where it is not right."""
+"""How a profile names a backend from another package, and the errors when something is wrong with it."""
 
 import os
 import subprocess
@@ -20,26 +20,28 @@ def test_its_own_settings_are_read_and_checked(tmp_path: Path) -> None:
     assert [*profile.engines] == ["plain"]
     assert open_backend(profile, surroundings(tmp_path)).name == "plain"
     file = tmp_path / "own.toml"
-    for text, said in (
+    for text, message in (
         ("mask = 1", r"plain\.mask: unknown key"),
         ('umask = "x"', r"plain\.umask: must be a valid int"),
     ):
         file.write_text(f'[backend]\nname = "plain"\n[plain]\n{text}\n')
-        with pytest.raises(ProfileError, match=rf"own\.toml: {said}"):
+        with pytest.raises(ProfileError, match=rf"own\.toml: {message}"):
             load_profile(str(file))
 
 
-def test_a_name_that_no_backend_has_is_refused_with_those_that_there_are() -> None:
+def test_an_unknown_name_is_refused_with_the_list_of_backends() -> None:
     with pytest.raises(ProfileError, match=r"backend\.name: .*'plane'; available: auto, embedded, .*, plain$"):
         load_profile(over={"backend": {"name": "plane"}})
 
 
-def test_a_table_of_no_backend_is_refused() -> None:
+def test_a_table_that_belongs_to_no_backend_is_refused() -> None:
     with pytest.raises(ProfileError, match="plane: unknown key"):
         load_profile(over={"backend": {"name": "plain"}, "plane": {}})
 
 
-def test_it_cannot_take_a_table_that_is_about_no_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_backend_cannot_use_a_table_that_is_not_about_an_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     install(tmp_path, "greedy", "greedy_backend")
     module = tmp_path / "greedy_backend.py"
     module.write_text(module.read_text().replace("plain: Plain", "limits: Plain"))
@@ -48,7 +50,9 @@ def test_it_cannot_take_a_table_that_is_about_no_engine(tmp_path: Path, monkeypa
         load_profile(over={"backend": {"name": "greedy"}})
 
 
-def test_one_that_lacks_a_package_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_backend_whose_package_is_missing_is_refused_with_the_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     information = tmp_path / "other-1.0.dist-info"
     information.mkdir()
     (information / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 1.0\n")
@@ -60,7 +64,7 @@ def test_one_that_lacks_a_package_says_so(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (
             "raise RuntimeError('no\\nluck')",
@@ -71,14 +75,14 @@ def test_one_that_lacks_a_package_says_so(tmp_path: Path, monkeypatch: pytest.Mo
         ("Settings = int\ndef create(): ...", "odd_backend has no valid Settings or create; update its package"),
     ],
 )
-def test_a_module_that_is_no_backend_is_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, said: str
+def test_a_module_that_is_not_a_backend_is_an_error_of_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, message: str
 ) -> None:
     install(tmp_path, "odd", "odd_backend")
     (tmp_path / "odd_backend.py").write_text(text)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "odd_backend", raising=False)
-    with pytest.raises(ProfileError, match=f"backend.name: {said}") as raised:
+    with pytest.raises(ProfileError, match=f"backend.name: {message}") as raised:
         load_profile(over={"backend": {"name": "odd"}})
     assert "\n" not in str(raised.value)
 

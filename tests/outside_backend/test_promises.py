@@ -1,4 +1,4 @@
-"""A backend that another package brings is found by its entry point, and held to what ours are."""
+"""A backend from another package is found by its entry point, and has to pass the same tests as ours."""
 
 from llm_sandbox_mcp.testing.copies import *
 from llm_sandbox_mcp.testing.listening import *

@@ -1,4 +1,4 @@
-"""What the README says to the author of a backend."""
+"""The README's instructions for the author of a backend."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""A package index on loopback, and tiny packages to fill it with."""
+"""A package index on loopback, and tiny packages to put into it."""
 
 import base64
 import hashlib
@@ -22,11 +22,11 @@ class Page:
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
     gate: threading.Event | None = None
-    """The answer waits for it."""
+    """If given, the answer is sent only after it is set."""
 
 
 class LocalIndex:
-    """Serves `pages` by path and remembers what was asked."""
+    """Serves `pages` by path and records the requests."""
 
     def __init__(self, port: int, address: str = "127.0.0.1") -> None:
         self.port = port
@@ -36,7 +36,7 @@ class LocalIndex:
         self.asked = threading.Event()
 
     def add_project(self, name: str, files: dict[str, bytes], host: "LocalIndex", *, html: bool = False) -> None:
-        """A page of Python's simple API whose files, and their metadata, another server has."""
+        """Adds a page of Python's simple API; its files and their metadata are on another server."""
         entries = []
         for file, content in files.items():
             host.pages[f"/packages/{file}"] = Page(content)
@@ -62,7 +62,7 @@ class LocalIndex:
         self.pages[f"/simple/{name}/"] = page
 
     def add_npm(self, name: str, host: "LocalIndex", *needed: str, below: str = "", postinstall: str = "") -> None:
-        """Package metadata whose tarball a server has, both below a path; it may have code that runs when it is installed."""
+        """Adds package metadata here and its tarball to `host`, both below a path; `postinstall` runs on install."""
         manifest = {"name": name, "version": "1.0.0", "main": "index.js", "dependencies": dict.fromkeys(needed, "*")}
         files = {"index.js": "module.exports = 42\n"}
         if postinstall:
@@ -94,7 +94,7 @@ def local_index(address: str = "127.0.0.1") -> Iterator[LocalIndex]:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    # Keeps closing short: no connection outlives its answer.
+    # Makes closing fast: no connection stays open after its answer.
     close_connection = True
 
     def do_GET(self) -> None:
@@ -134,7 +134,7 @@ def metadata(name: str, version: str = "1.0") -> bytes:
 
 
 def wheel(name: str, version: str = "1.0") -> dict[str, bytes]:
-    """A wheel of one module that holds `ANSWER`."""
+    """A wheel with one module that defines `ANSWER`."""
     buffer = io.BytesIO()
     files = {
         f"{name}.py": b"ANSWER = 42\n",
@@ -150,7 +150,7 @@ def wheel(name: str, version: str = "1.0") -> dict[str, bytes]:
 
 
 def sdist(name: str, code: str = "") -> dict[str, bytes]:
-    """A source archive that builds its wheel with nothing but itself, and runs code before that."""
+    """A source archive that builds its wheel without any other package, and runs `code` before that."""
     (built, content), *_ = wheel(name).items()
     backend = (
         f"{code}\nimport base64, pathlib\n"

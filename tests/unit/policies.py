@@ -1,4 +1,4 @@
-"""A policy where what it says does not matter."""
+"""A policy for tests in which its values do not matter."""
 
 from llm_sandbox_mcp.policy import Policy
 

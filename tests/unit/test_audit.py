@@ -1,4 +1,4 @@
-"""The audit log: whole lines in order, nothing forged, nothing blocked, and one word where the disk fails."""
+"""The audit log: whole lines in order, nothing forged, nothing blocked, and one error when the disk fails."""
 
 import json
 import logging
@@ -32,7 +32,7 @@ async def test_lines_are_written_in_order_and_all_of_them_at_the_end(tmp_path: P
     assert file.stat().st_mode & 0o777 == 0o600
 
 
-async def test_what_code_chose_stays_in_its_place(tmp_path: Path) -> None:
+async def test_text_that_code_chose_cannot_forge_a_line(tmp_path: Path) -> None:
     file = tmp_path / "audit.log"
     async with Audit(str(file)) as audit:
         audit.note("network.refused", target='x"}\n{"event": "forged"}\n\x1b[2J\u2028\ud800' + "y" * 5000)
@@ -42,14 +42,14 @@ async def test_what_code_chose_stays_in_its_place(tmp_path: Path) -> None:
     assert len(line) < 2000
 
 
-async def test_a_disk_that_fails_is_told_of_once_and_used_again_when_it_works(
+async def test_a_failing_disk_is_reported_once_and_used_again_when_it_works(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = tmp_path / "missing" / "audit.log"
     async with Audit(str(file)) as audit:
         for _ in range(3):
             audit.note("network.refused", target="lost")
-        # Nothing but the disk's thread has anything to do, and each time it is heard of.
+        # Only the thread that writes to the disk has work to do; its error arrives at one of these checkpoints.
         with anyio.fail_after(30):
             while not caplog.records:
                 await anyio.lowlevel.checkpoint()
@@ -60,7 +60,7 @@ async def test_a_disk_that_fails_is_told_of_once_and_used_again_when_it_works(
     assert f"audit.file: {file} cannot be written: No such file or directory" in record.getMessage()
 
 
-async def test_a_disk_that_fills_in_the_middle_of_a_line_costs_no_later_line(
+async def test_a_disk_that_is_full_in_the_middle_of_a_line_damages_no_later_line(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with small_disk(tmp_path / "disk", "64k") as disk:
@@ -79,7 +79,7 @@ async def test_a_disk_that_fills_in_the_middle_of_a_line_costs_no_later_line(
     assert f"audit.file: {file} cannot be written: No space left on device" in record.getMessage()
 
 
-async def test_more_than_the_disk_takes_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_lines_that_the_disk_is_too_slow_for_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audits, "_WAITING", 5)
     file = tmp_path / "audit.log"
     async with Audit(str(file)) as audit:
@@ -90,7 +90,7 @@ async def test_more_than_the_disk_takes_is_counted(tmp_path: Path, monkeypatch: 
     assert (lines[-1]["event"], lines[-1]["lines"]) == ("audit.omitted", 7)
 
 
-async def test_without_a_file_lines_are_warnings(caplog: pytest.LogCaptureFixture) -> None:
+async def test_without_a_file_lines_are_logged_as_warnings(caplog: pytest.LogCaptureFixture) -> None:
     async with Audit() as audit:
         audit.note("network.refused", target="x")
     [record] = caplog.records
@@ -98,7 +98,7 @@ async def test_without_a_file_lines_are_warnings(caplog: pytest.LogCaptureFixtur
     assert json.loads(record.getMessage())["target"] == "x"
 
 
-async def test_the_file_has_a_bound_and_what_was_before_is_beside_it(tmp_path: Path) -> None:
+async def test_the_file_has_a_size_limit_and_the_previous_file_is_next_to_it(tmp_path: Path) -> None:
     file = tmp_path / "audit.log"
     for opening in range(4):
         async with Audit(str(file), 1000) as audit:
@@ -111,13 +111,13 @@ async def test_the_file_has_a_bound_and_what_was_before_is_beside_it(tmp_path: P
     assert sorted(path.name for path in tmp_path.iterdir()) == ["audit.log", "audit.log.1"]
 
 
-async def test_of_two_servers_with_one_file_only_one_puts_it_aside(
+async def test_only_one_of_two_servers_with_the_same_file_rotates_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     meeting, replace = threading.Barrier(2), os.replace
 
     def slowly(*paths: str) -> None:
-        # If the other comes this far too, it is let go first.
+        # If the other server gets here too, both go on together.
         with suppress(threading.BrokenBarrierError):
             meeting.wait(0.2)
         replace(*paths)

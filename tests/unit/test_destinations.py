@@ -1,4 +1,4 @@
-"""What an operator's words grant, what code may ask for, and which addresses are anybody's."""
+"""What an operator's destinations grant, which targets code can request, and which addresses are public."""
 
 import ipaddress
 
@@ -12,7 +12,7 @@ PUBLIC, PRIVATE = "93.184.216.34", "10.0.0.5"
 
 
 def granted(domains: list[str], target: str, *addresses: str) -> bool:
-    """Whether code may connect to a target that resolves to these addresses."""
+    """Whether code is allowed to connect to a target that resolves to these addresses."""
     destinations = [Destination.parse(text) for text in domains]
     try:
         host, port = read_authority(target)
@@ -77,7 +77,7 @@ def granted(domains: list[str], target: str, *addresses: str) -> bool:
         ("[fe80::1]:443", "[fe80::1%eth0]:443", False),
     ],
 )
-def test_exactly_what_is_named_is_granted(domain: str, target: str, allowed: bool) -> None:
+def test_only_what_is_named_is_granted(domain: str, target: str, allowed: bool) -> None:
     assert granted([domain], target) is allowed
 
 
@@ -99,7 +99,7 @@ def test_exactly_what_is_named_is_granted(domain: str, target: str, allowed: boo
         (["*.localhost:8000"], "a.localhost:8000", ("127.0.0.1",), False),
     ],
 )
-def test_all_that_a_name_resolves_to_has_to_be_public_or_named(
+def test_every_address_of_a_name_has_to_be_public_or_named(
     domains: list[str], target: str, addresses: tuple[str, ...], allowed: bool
 ) -> None:
     assert granted(domains, target, *addresses) is allowed
@@ -131,13 +131,13 @@ def test_nothing_is_granted_where_nothing_is_named() -> None:
         "-.example",
     ],
 )
-def test_what_cannot_be_meant_is_an_error(text: str) -> None:
+def test_text_that_is_not_a_destination_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
         Destination.parse(text)
 
 
 @pytest.mark.parametrize("text", ["api.example:443", "*.example:8443", "10.0.0.0/8:5432", "[fd00::/8]:443", "[::1]:80"])
-def test_a_destination_reads_as_it_is_written(text: str) -> None:
+def test_a_destination_is_printed_as_it_was_written(text: str) -> None:
     assert str(Destination.parse(text)) == text
 
 
@@ -172,7 +172,7 @@ def test_a_destination_reads_as_it_is_written(text: str) -> None:
         ("ff02::1", False),
     ],
 )
-def test_public_addresses_are_told_from_all_others(address: str, public: bool) -> None:
+def test_public_addresses_are_distinguished_from_all_others(address: str, public: bool) -> None:
     assert is_public(address) is public
 
 
@@ -184,7 +184,7 @@ SPECIAL = [
     *("2001::/32", "2001:2::/48", "2001:10::/28", "2001:db8::/32", "2002::/16", "3fff::/20", "5f00::/16", "fc00::/7"),
     *("fe80::/10", "fec0::/10", "ff00::/8", "::/8", "4000::/2", "8000::/1"),
 ]
-"""All that IANA's registries of special addresses know as not reachable everywhere, and what nobody was given."""
+"""All ranges that IANA's registries of special addresses list as not globally reachable, and unassigned ranges."""
 
 
 @pytest.mark.parametrize("network", SPECIAL)
@@ -200,13 +200,13 @@ def test_no_address_of_a_special_range_is_public(network: str, data: st.DataObje
 
 
 @given(st.ip_addresses(v=4), st.sampled_from([0x5EFE, 0x200_5EFE]))
-def test_an_address_of_ipv4_at_the_end_of_one_of_ipv6_is_never_public(ip: ipaddress.IPv4Address, mark: int) -> None:
+def test_an_ipv4_address_at_the_end_of_an_ipv6_address_is_never_public(ip: ipaddress.IPv4Address, mark: int) -> None:
     isatap = ipaddress.IPv6Address((0x2606_4700 << 96) + (mark << 32) + int(ip))
     assert not is_public(str(isatap))
 
 
 @given(st.ip_addresses(v=4))
-def test_an_address_of_ipv4_is_never_public_in_a_form_of_ipv6(ip: ipaddress.IPv4Address) -> None:
+def test_an_ipv4_address_in_an_ipv6_form_is_never_public(ip: ipaddress.IPv4Address) -> None:
     number = int(ip)
     for base, shift in (("::ffff:0:0", 0), ("::", 0), ("64:ff9b::", 0), ("2002::", 80), ("2001::", 0)):
         carried = ipaddress.IPv6Address(int(ipaddress.IPv6Address(base)) + (number << shift))
@@ -214,7 +214,7 @@ def test_an_address_of_ipv4_is_never_public_in_a_form_of_ipv6(ip: ipaddress.IPv4
 
 
 @given(st.text(max_size=30), st.sampled_from(["", ":443", ":80"]))
-def test_a_host_that_is_read_holds_no_sign_that_something_else_could_take_otherwise(text: str, port: str) -> None:
+def test_an_accepted_host_has_no_character_that_other_software_could_read_differently(text: str, port: str) -> None:
     try:
         host = read_host(text + port)
     except ValueError:
@@ -227,7 +227,7 @@ def test_a_host_that_is_read_holds_no_sign_that_something_else_could_take_otherw
 @given(
     st.lists(st.sampled_from(["a", "example", ".", "*.", "10.0.0.0/8", ":", "443", "[", "]", "::1", "é"]), max_size=6)
 )
-def test_a_destination_that_is_accepted_is_read_again_as_the_same(parts: list[str]) -> None:
+def test_an_accepted_destination_is_the_same_when_it_is_printed_and_parsed_again(parts: list[str]) -> None:
     try:
         found = Destination.parse("".join(parts))
     except ValueError:

@@ -1,4 +1,4 @@
-"""Which files of an index each language has kept for later installations: those that never change under their names."""
+"""Which files of an index each language keeps for later installations: those that never change under their names."""
 
 import re
 
@@ -16,7 +16,7 @@ KEPT = {
     "go": ["example.com/tiny/@v/v1.0.0.mod", "example.com/!tiny/v2/@v/v2.0.1-0.20240101000000-abcdef012345.zip"],
     "cpp": ["pool/main/t/tiny/libtiny-dev_1.0-1+b1_amd64.deb"],
 }
-ASKED_AGAIN = {
+REQUESTED_AGAIN = {
     "python": ["tiny/", "simple/tiny/", "tiny/json"],
     "javascript": ["tiny", "@scope%2ftiny", "-/v1/search"],
     "ruby": ["specs.4.8.gz", "latest_specs.4.8.gz", "versions", "info/tiny", "names"],
@@ -28,26 +28,26 @@ ASKED_AGAIN = {
 
 
 def kept(language: str, path: str) -> bool:
-    """As the gateway asks: of a path, after the part that is the index's own."""
+    """Whether a path is kept; matched as the gateway does, after the prefix that belongs to the index."""
     manager = LANGUAGES[language].handler.libraries
     assert manager is not None
     return re.compile(manager.files_pattern).fullmatch(f"/mirror/{path}", len("/mirror/")) is not None
 
 
-def test_every_package_manager_is_here() -> None:
+def test_every_package_manager_is_covered() -> None:
     managers = {name for name, language in LANGUAGES.items() if language.handler.libraries}
-    assert KEPT.keys() == ASKED_AGAIN.keys() == managers
+    assert KEPT.keys() == REQUESTED_AGAIN.keys() == managers
 
 
 @pytest.mark.parametrize("language", KEPT)
-def test_files_of_a_version_are_kept_and_lists_are_asked_for_again(language: str) -> None:
+def test_files_of_a_version_are_kept_and_lists_are_requested_again(language: str) -> None:
     assert [path for path in KEPT[language] if not kept(language, path)] == []
-    assert [path for path in ASKED_AGAIN[language] if kept(language, path)] == []
+    assert [path for path in REQUESTED_AGAIN[language] if kept(language, path)] == []
 
 
 @pytest.mark.parametrize("language", KEPT)
-def test_a_path_made_for_the_pattern_is_read_in_linear_time(language: str) -> None:
-    # Far more than the gateway lets through: quadratic time would be more than a test may take.
+def test_a_path_that_attacks_the_pattern_is_matched_in_linear_time(language: str) -> None:
+    # Far longer than the gateway lets through: quadratic time would exceed the time limit of a test.
     for path in KEPT[language]:
         for part in {path, *re.findall(r"[^/]+/|\W\w*|.", path)}:
             long = part * (1_000_000 // len(part)) + "?"

@@ -1,4 +1,4 @@
-"""What a folder of handlers must hold to; a mistake stops the start and names the file and the key."""
+"""The rules for a folder of handlers; a mistake stops the start, and the error names the file and the key."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +26,7 @@ installed_pattern = '(?P<name>.+) (?P<version>.+)'
 
 
 def write(root: Path, name: str = "lua", head: str = "", body: str = RUNNER, folder: str = "") -> Path:
-    """A handler that is right but for what is given."""
+    """Writes a handler that is valid except for the given parts."""
     path = root / (folder or name) / "handler.toml"
     path.parent.mkdir(parents=True)
     keys = {
@@ -44,12 +44,12 @@ def write(root: Path, name: str = "lua", head: str = "", body: str = RUNNER, fol
 def refusal(*roots: Path) -> str:
     with pytest.raises(ProfileError) as caught:
         load_languages(map(str, roots))
-    said = str(caught.value)
-    assert "\n" not in said
-    return said
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
 
 
-def test_a_folder_adds_a_language_to_those_that_come_along(tmp_path: Path) -> None:
+def test_a_folder_adds_a_language_to_the_included_ones(tmp_path: Path) -> None:
     write(tmp_path, head='aliases = ["luajit", "l++"]', body=RUNNER + LIBRARIES)
     languages = load_languages([str(tmp_path)])
     assert {"lua", "python", "bash"} <= set(languages)
@@ -82,11 +82,11 @@ def test_a_folder_adds_a_language_to_those_that_come_along(tmp_path: Path) -> No
         ("", RUNNER + "[[examples]]\ntitle = 'x'\n", "examples.0.code", "missing"),
     ],
 )
-def test_a_mistake_stops_with_file_and_key(tmp_path: Path, head: str, body: str, key: str, reason: str) -> None:
+def test_a_mistake_is_an_error_with_file_and_key(tmp_path: Path, head: str, body: str, key: str, reason: str) -> None:
     path = write(tmp_path, head=head, body=body)
-    said = refusal(tmp_path)
-    assert said.startswith(f"{path}: {key}: ")
-    assert reason in said
+    message = refusal(tmp_path)
+    assert message.startswith(f"{path}: {key}: ")
+    assert reason in message
 
 
 @pytest.mark.parametrize("content", [b"name = ", b"\xff", b""])
@@ -96,10 +96,10 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes) -> 
     assert refusal(tmp_path).startswith(f"{path}: ")
 
 
-def test_a_folder_that_holds_no_language_is_refused(tmp_path: Path) -> None:
+def test_a_folder_without_a_language_is_refused(tmp_path: Path) -> None:
     assert "handlers.folders" in refusal(tmp_path / "absent")
     path = write(tmp_path)
-    # The folder of the language itself in the place of the one around it.
+    # The folder of the language itself instead of its parent.
     assert refusal(path.parent).startswith(f"{path.parent}: contains no folder with a handler.toml")
 
 
@@ -118,7 +118,7 @@ def test_the_page_explains_every_key() -> None:
     assert missing == set()
 
 
-def test_a_later_folder_takes_the_place_of_a_language_and_of_its_aliases(tmp_path: Path) -> None:
+def test_a_later_folder_replaces_a_language_and_its_aliases(tmp_path: Path) -> None:
     write(tmp_path / "mine", "python", head='aliases = ["snake"]')
     languages = load_languages([str(tmp_path / "mine")])
     assert languages["snake"].folder == tmp_path / "mine/python"
@@ -126,7 +126,7 @@ def test_a_later_folder_takes_the_place_of_a_language_and_of_its_aliases(tmp_pat
         languages["py"]
 
 
-def test_languages_are_a_mapping_that_can_be_asked_for_what_is_not_there() -> None:
+def test_a_mapping_of_languages_handles_unknown_names() -> None:
     languages = included_languages()
     assert "cobol" not in languages
     assert "py" in languages
@@ -135,7 +135,7 @@ def test_languages_are_a_mapping_that_can_be_asked_for_what_is_not_there() -> No
         languages["cobol"]
 
 
-def test_one_name_in_two_folders_beside_each_other_is_a_mistake(tmp_path: Path) -> None:
+def test_the_same_name_in_two_folders_is_a_mistake(tmp_path: Path) -> None:
     first = write(tmp_path, "lua", folder="a")
     second = write(tmp_path, "lua", folder="b")
     assert refusal(tmp_path) == f"{second}: name: 'lua' is also the name in {first}; change one of them"

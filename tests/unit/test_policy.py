@@ -31,7 +31,7 @@ VALUES = st.none() | st.integers() | st.floats() | st.sampled_from(HUGE)
 
 
 @given(POLICIES, st.dictionaries(st.sampled_from(LIMITS), VALUES))
-def test_narrowing_never_loosens_and_refuses_by_name(policy: Policy, lower: dict[str, float | None]) -> None:
+def test_narrowing_never_raises_a_limit_and_a_refusal_names_it(policy: Policy, lower: dict[str, float | None]) -> None:
     try:
         narrowed = narrow(policy, lower)
     except PolicyDenied as denied:
@@ -49,16 +49,18 @@ def test_narrowing_never_loosens_and_refuses_by_name(policy: Policy, lower: dict
 
 
 @pytest.mark.parametrize("value", [0, -1, math.nan, math.inf, -math.inf, 30.001])
-def test_a_value_outside_is_refused_with_name_and_limit(value: float) -> None:
+def test_a_value_out_of_range_is_refused_with_name_and_limit(value: float) -> None:
     with pytest.raises(PolicyDenied, match=r"timeout .*30"):
         narrow(POLICY, {"timeout": value})
 
 
 @pytest.mark.parametrize("name", LIMITS)
 @pytest.mark.parametrize(
-    "value", [*HUGE, math.inf, math.nan, 0, -1], ids=["huge", "less", "no text", "inf", "nan", "0", "-1"]
+    "value",
+    [*HUGE, math.inf, math.nan, 0, -1],
+    ids=["huge", "huge negative", "too long to print", "inf", "nan", "0", "-1"],
 )
-def test_no_limit_takes_a_number_out_of_its_bounds(name: str, value: float) -> None:
+def test_no_limit_accepts_a_number_out_of_range(name: str, value: float) -> None:
     with pytest.raises(
         PolicyDenied, match=rf"^{name} must be .* and at most \S+, the profile's limit; got "
     ) as refused:
@@ -70,19 +72,19 @@ def test_no_limit_takes_a_number_out_of_its_bounds(name: str, value: float) -> N
 @pytest.mark.parametrize(
     "value", [True, False, "5", "5s", "1MiB", b"5", 5j, [], {}, Decimal(5), Fraction(1, 2), object]
 )
-def test_what_is_no_number_is_refused_with_the_unit_that_it_should_have(name: str, value: object) -> None:
+def test_a_value_that_is_not_a_number_is_refused_with_the_expected_unit(name: str, value: object) -> None:
     unit = "bytes|seconds|processors|processes and threads|files and folders"
     with pytest.raises(InvalidArgument, match=rf"^{name} must be a number of ({unit}); got "):
         narrow(POLICY, {name: value})
 
 
 @pytest.mark.parametrize("name", ["policy", "lower", "network", "model_config", "", "a b", 5, None, "x" * 1000])
-def test_what_is_no_limit_is_refused_with_those_that_there_are(name: str) -> None:
+def test_an_unknown_limit_is_refused_with_the_list_of_limits(name: str) -> None:
     with pytest.raises(InvalidArgument, match=r"^unknown limit .*; available: memory, cpus, pids, .*output$"):
         narrow(POLICY, {name: 1})
 
 
-def test_the_limits_that_are_shown_are_exact() -> None:
+def test_the_limits_in_a_message_are_exact() -> None:
     policy = POLICY.model_copy(update={"memory": 123_456_789})
     with pytest.raises(PolicyDenied, match="at most 123456789, the session's limit; got 123456790"):
         narrow(policy, {"memory": 123_456_790}, "the session's")

@@ -1,4 +1,4 @@
-"""Every mistake in a profile names file and key; the default holds every key."""
+"""Every mistake in a profile is reported with file and key; the default profile contains every key."""
 
 import re
 import tomllib
@@ -39,7 +39,7 @@ def flat(table: dict[str, Any], prefix: str = "") -> set[str]:
     return found
 
 
-def test_the_default_holds_every_key() -> None:
+def test_the_default_contains_every_key() -> None:
     written = flat({name: value for name, value in DEFAULT.items() if name != "languages"})
     engines = [keys(engine(name).Settings) for name in BACKENDS]
     assert written == (keys(Profile) - {"engines"}).union(*engines)
@@ -48,18 +48,18 @@ def test_the_default_holds_every_key() -> None:
         assert set(section) == set(LanguageSection.model_fields)
 
 
-def test_every_key_of_the_default_says_what_it_means() -> None:
+def test_every_key_of_the_default_is_explained() -> None:
     section = ""
     for line in (CONFIGS / "default.toml").read_text().splitlines():
         if line.startswith("["):
             section = line
-        # The keys of a language are explained at the first one.
+        # The keys of a language are explained only at the first language.
         elif re.match(r"\w+ = ", line) and ("languages" not in section or section == "[languages.python]"):
             assert "#" in line, line
 
 
 @pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.toml")), ids=lambda path: path.stem)
-def test_every_profile_that_comes_along_is_right(path: Path) -> None:
+def test_every_included_profile_is_valid(path: Path) -> None:
     assert load_profile(path.stem) == load_profile(str(path))
 
 
@@ -105,7 +105,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize(("key", "value"), [(key, value) for key, values in MISTAKES.items() for value in values])
-def test_a_mistake_names_file_and_key(tmp_path: Path, key: str, value: str) -> None:
+def test_a_mistake_is_reported_with_file_and_key(tmp_path: Path, key: str, value: str) -> None:
     section, name = key.rsplit(".", 1)
     file = tmp_path / "own.toml"
     file.write_text(f"[{section}]\n{name} = {value}\n")
@@ -118,21 +118,21 @@ def test_a_mistake_names_file_and_key(tmp_path: Path, key: str, value: str) -> N
 
 
 @pytest.mark.parametrize("text", ["[limits", "x = ", "\ufeff[[", "a = 1\na = 2"])
-def test_what_is_not_toml_names_the_file(tmp_path: Path, text: str) -> None:
+def test_text_that_is_not_toml_is_reported_with_the_file(tmp_path: Path, text: str) -> None:
     file = tmp_path / "own.toml"
     file.write_text(text)
     with pytest.raises(ProfileError, match=r"own\.toml.*not valid TOML"):
         load_profile(str(file))
 
 
-def test_a_file_that_is_not_there_and_a_name_that_nobody_has_are_told(tmp_path: Path) -> None:
+def test_a_missing_file_and_an_unknown_name_are_reported(tmp_path: Path) -> None:
     with pytest.raises(ProfileError, match=r"missing\.toml: cannot be read: No such file"):
         load_profile(str(tmp_path / "missing.toml"))
     with pytest.raises(ProfileError, match=r"unknown profile 'bogus'; available: .*default"):
         load_profile("bogus")
 
 
-def test_a_profile_needs_only_what_differs(tmp_path: Path) -> None:
+def test_a_profile_needs_only_the_keys_that_differ(tmp_path: Path) -> None:
     file = tmp_path / "own.toml"
     file.write_text('[limits]\nmemory = "1.5GiB"\n')
     profile, default = load_profile(str(file)), load_profile()

@@ -1,4 +1,4 @@
-"""Which servers are taken for gone."""
+"""Which servers are treated as gone."""
 
 import subprocess
 import sys
@@ -16,7 +16,7 @@ def test_a_server_is_alive_as_long_as_its_scope(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_server_with_another_root_is_never_taken_for_gone(tmp_path: Path) -> None:
+def test_a_server_with_another_root_is_never_treated_as_gone(tmp_path: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     with open_runtime(here), open_runtime(there) as other:
         assert is_alive(here, other.server_id)
@@ -40,7 +40,7 @@ def test_a_server_that_was_killed_is_gone_and_swept(tmp_path: Path) -> None:
 
 def test_a_server_that_is_just_starting_is_left_alone(tmp_path: Path) -> None:
     with open_runtime(tmp_path) as runtime:
-        unborn = tmp_path / f".{runtime.server_id}"
-        unborn.mkdir()
+        starting = tmp_path / f".{runtime.server_id}"
+        starting.mkdir()
         assert sweep(tmp_path) == 0
-        assert unborn.is_dir()
+        assert starting.is_dir()

@@ -1,4 +1,4 @@
-"""Whatever code prints, returns, raises and calls its files, what callers get is JSON that a strict parser reads."""
+"""Whatever code prints, returns, raises or names its files, callers get JSON that a strict parser accepts."""
 
 import json
 from collections.abc import Sequence
@@ -35,12 +35,12 @@ JSON_TEXT = st.sampled_from(
     )
 ).map(json.dumps)
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40)
-"""Of files: those that are kept are valid text."""
+"""Names of files: a file is kept only if its name is valid text."""
 STATUSES: Sequence[Status] = ("ok", "error", "timeout")
 
 
 def strict(text: str | bytes) -> Any:
-    """What a strict parser makes of it."""
+    """The result of a strict parser."""
 
     def refuse(constant: str) -> None:
         raise AssertionError(f"{constant} is no JSON")
@@ -48,8 +48,8 @@ def strict(text: str | bytes) -> Any:
     return json.loads(text if isinstance(text, str) else text.decode("utf-8", "strict"), parse_constant=refuse)
 
 
-def said(answer: BaseModel) -> Any:
-    """What is sent of an answer over MCP."""
+def over_mcp(answer: BaseModel) -> Any:
+    """An answer as it is sent over MCP."""
     return strict(answer.model_dump_json(by_alias=True))
 
 
@@ -64,7 +64,7 @@ def said(answer: BaseModel) -> Any:
     st.lists(ANY_TEXT, max_size=3),
     st.integers(1, 300),
 )
-def test_a_run_is_told_in_valid_json_over_every_way(
+def test_a_run_is_reported_in_valid_json_over_every_interface(
     status: Status,
     stdout: bytes,
     stderr: bytes,
@@ -94,7 +94,7 @@ def test_a_run_is_told_in_valid_json_over_every_way(
         told_of(outcome),
     )
     answer = structured(execution)
-    sent = said(success(describe_run(answer), answer))
+    sent = over_mcp(success(describe_run(answer), answer))
     assert sent["structuredContent"]["status"] == status
     assert sent["structuredContent"]["stdout"] == execution.stdout.text
     over_http = strict(bytes(answered(ran("name", execution, ())).body))
@@ -106,22 +106,22 @@ def test_a_run_is_told_in_valid_json_over_every_way(
 
 @given(ANY_TEXT)
 def test_a_refusal_is_one_valid_line(text: str) -> None:
-    (content,) = said(failure(text))["content"]
+    (content,) = over_mcp(failure(text))["content"]
     assert len(content["text"].splitlines()) <= 1
 
 
 @given(NAMES, BYTES)
 def test_an_artifact_is_read_as_valid_json(name: str, data: bytes) -> None:
-    (content,) = said(ReadResourceResult(contents=[contents("0" * 32, describe(name, data), data)]))["contents"]
+    (content,) = over_mcp(ReadResourceResult(contents=[contents("0" * 32, describe(name, data), data)]))["contents"]
     assert ("text" in content) != ("blob" in content)
 
 
 @given(st.text(st.sampled_from(["\ud800", "\udfff", "a", "\U0001f600", "\0"]), min_size=1))
-def test_a_report_says_nothing_that_no_json_can_say(text: str) -> None:
+def test_a_report_contains_nothing_that_json_cannot_express(text: str) -> None:
     error = {"type": text, "message": text, "traceback": text}
     told = {"values": {text: "1"}, "left_out": [text], "error": error}
     found = {"status": "ok", "exit_code": 0, "result": text, "files": [text], "figures": [text], "told": told}
     report = decode_report(json.dumps(found).encode())
     assert report is not None and strict(report.model_dump_json())
-    # Of a pair JSON makes one character.
+    # JSON turns a surrogate pair into one character.
     assert report.result == json.loads(json.dumps(text)).encode("utf-8", "replace").decode()

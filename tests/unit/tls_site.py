@@ -1,4 +1,4 @@
-"""A server on loopback that speaks TLS, and remembers what it was asked."""
+"""A server on loopback that speaks TLS and records its requests."""
 
 import ssl
 import threading
@@ -14,7 +14,7 @@ from tests.engines.certificates import ensure
 
 @dataclass
 class Site:
-    """A server that speaks TLS, and what it was asked."""
+    """A server that speaks TLS, and the requests that it received."""
 
     port: int
     asked: list[tuple[str, str, dict[str, str], bytes]] = field(default_factory=list)
@@ -49,7 +49,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def tls_site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
-    """Serves while the scope lasts; what opens a client by then trusts its certificate."""
+    """Serves inside the `with` block; clients that are opened there trust its certificate."""
     authority = ensure("proxy")
     monkeypatch.setenv("SSL_CERT_FILE", str(authority.server.ca))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -1,4 +1,4 @@
-"""Tar streams from inside sandboxes: files come out whole under any splits, and no bytes do harm."""
+"""Tar streams from inside sandboxes: files arrive complete however the data is split, and no input does harm."""
 
 import io
 import itertools
@@ -27,7 +27,7 @@ def read(data: bytes, limit: int, cuts: Iterable[int] = ()) -> tuple[list[Member
 
 
 @given(FILES, st.lists(DROPPED, max_size=3), st.lists(st.integers(0), max_size=20))
-def test_regular_files_come_out_as_they_went_in_and_nothing_else(
+def test_regular_files_come_out_unchanged_and_nothing_else_does(
     files: dict[str, int], others: list[bytes], cuts: list[int]
 ) -> None:
     stream = io.BytesIO()
@@ -48,7 +48,7 @@ def test_regular_files_come_out_as_they_went_in_and_nothing_else(
 
 
 @given(st.binary(max_size=2000), st.lists(st.integers(0), max_size=20))
-def test_no_bytes_make_it_fail_or_keep_more_than_the_limit(data: bytes, cuts: list[int]) -> None:
+def test_no_input_makes_it_fail_or_keep_more_than_the_limit(data: bytes, cuts: list[int]) -> None:
     members, _ = read(data, 600, cuts)
     assert all(len(member.content) <= 600 for member in members)
 
@@ -66,7 +66,7 @@ def test_damaged_archives_neither_fail_nor_exceed_the_limit(data: st.DataObject)
     assert len(reader._held) < 512
 
 
-def test_a_file_over_the_limit_gives_name_and_size_at_once_and_no_content() -> None:
+def test_a_file_over_the_limit_gives_its_name_and_size_at_once_but_no_content() -> None:
     reader = ArchiveReader(100)
     (member,) = list(reader.feed(header("big", 1 << 40)))
     assert (member.name, member.size, bytes(member.content)) == ("big", 1 << 40, b"")
@@ -75,7 +75,7 @@ def test_a_file_over_the_limit_gives_name_and_size_at_once_and_no_content() -> N
     assert len(reader._held) == 0
 
 
-def test_a_file_follows_one_over_the_limit() -> None:
+def test_a_file_after_a_file_over_the_limit_is_read() -> None:
     data = header("big", 700) + b"x" * 700 + padding(700) + header("small", 2) + b"ok" + padding(2) + END
     members, _ = read(data, 100, range(0, len(data), 7))
     assert [(member.name, bytes(member.content)) for member in members] == [("big", b""), ("small", b"ok")]
@@ -88,7 +88,7 @@ def test_a_name_over_4096_bytes_ends_the_reading() -> None:
 
 
 @given(st.lists(NAMES, min_size=1, max_size=3).map("/".join), st.sampled_from([0, 1, 511, 512, 513]))
-def test_a_written_archive_holds_the_file_and_its_folders(path: str, size: int) -> None:
+def test_a_written_archive_contains_the_file_and_its_folders(path: str, size: int) -> None:
     data = header(path, size) + b"x" * size + padding(size) + END
     with tarfile.open(fileobj=io.BytesIO(data)) as archive:
         *folders, file = archive.getmembers()

@@ -1,4 +1,4 @@
-"""Control groups over a tree of plain files that answers as the kernel does."""
+"""Control groups on a tree of plain files that behaves as the kernel does."""
 
 import errno
 import os
@@ -27,12 +27,12 @@ V1_FILES = {
 
 
 class Kernel:
-    """Version 2 and version 1 trees below `root`: the files appear with their directory and go with it."""
+    """Version 2 and version 1 trees below `root`: the files are created and removed with their directory."""
 
     def __init__(self, root: Path, patch: pytest.MonkeyPatch) -> None:
         self.root = root
         self.refused: dict[str, int] = {}
-        """errno by file name, for every write of such a file."""
+        """The errno with which each write to a file fails, by file name."""
         self.absent: set[str] = set()
         self._mkdir, self._rmdir, self._write = os.mkdir, os.rmdir, cgroup_files.write
         patch.setattr(os, "mkdir", self.mkdir)
@@ -122,7 +122,7 @@ def found(kernel: Kernel, path: str = "/user.scope", family: tuple[int, ...] = (
 # Version 2
 
 
-def test_the_server_moves_to_a_leaf_so_that_its_group_can_hand_controllers_on(kernel: Kernel) -> None:
+def test_the_server_moves_to_a_leaf_so_that_its_group_can_delegate_controllers(kernel: Kernel) -> None:
     own = scope(kernel, OWN, 77)
     hierarchy = found(kernel, family=(77,)).claim("s1")
     assert (hierarchy.version, hierarchy.reason) == (2, "")
@@ -132,7 +132,7 @@ def test_the_server_moves_to_a_leaf_so_that_its_group_can_hand_controllers_on(ke
         assert set((group / "cgroup.subtree_control").read_text().split()) == {"memory", "pids", "cpu"}
 
 
-def test_a_server_that_is_in_its_leaf_already_uses_the_group_above(kernel: Kernel) -> None:
+def test_a_server_that_is_already_in_its_leaf_uses_the_group_above(kernel: Kernel) -> None:
     scope(kernel, OWN)
     assert found(kernel).claim("s1").version == 2
     again = found(kernel, "/user.scope/llm-sandbox-mcp:server").claim("s2")
@@ -157,20 +157,20 @@ def test_limits_are_written_and_nothing_is_degraded(kernel: Kernel) -> None:
     assert (group.oom_kills(), group.pids_refused(), group.cpu_usage()) == (3, 7, 1.5)
 
 
-def test_a_limit_that_was_not_asked_for_is_not_written(kernel: Kernel) -> None:
+def test_a_limit_that_was_not_requested_is_not_written(kernel: Kernel) -> None:
     scope(kernel, OWN)
     group = found(kernel).claim("s1").create("b1", Limits(pids=5))
     directory = Path(group.join_paths[0]).parent
     assert [(directory / name).read_text() for name in ("memory.max", "memory.swap.max", "cpu.max")] == ["", "", ""]
 
 
-def test_a_tiny_share_of_cpu_is_the_smallest_that_the_kernel_takes(kernel: Kernel) -> None:
+def test_a_tiny_share_of_cpu_becomes_the_smallest_that_the_kernel_accepts(kernel: Kernel) -> None:
     scope(kernel, OWN)
     group = found(kernel).claim("s1").create("b1", Limits(cpus=0.001))
     assert Path(group.join_paths[0]).with_name("cpu.max").read_text() == "1000 100000"
 
 
-def test_a_limit_that_could_not_be_set_is_reported_and_the_others_hold(kernel: Kernel) -> None:
+def test_a_limit_that_could_not_be_set_is_reported_and_the_others_apply(kernel: Kernel) -> None:
     scope(kernel, OWN)
     kernel.refused["cpu.max"] = errno.EINVAL
     group = found(kernel).claim("s1").create("b1", Limits(memory=2**20, pids=5, cpus=1))
@@ -189,13 +189,13 @@ def test_missing_swap_accounting_matters_only_where_there_is_swap(
     assert len(group.degraded) == degraded
 
 
-def test_a_controller_that_is_not_there_is_reported_for_each_group(kernel: Kernel) -> None:
+def test_a_missing_controller_is_reported_for_each_group(kernel: Kernel) -> None:
     scope(kernel, OWN, controllers="memory pids io")
     group = found(kernel).claim("s1").create("b1", Limits(memory=2**20, cpus=1))
     assert group.degraded == {"cpus": "there is no cpu controller"}
 
 
-def test_a_controller_that_the_kernel_does_not_hand_on_is_reported_for_each_group(kernel: Kernel) -> None:
+def test_a_controller_that_the_kernel_does_not_delegate_is_reported_for_each_group(kernel: Kernel) -> None:
     scope(kernel, OWN)
     kernel.refused["+cpu"] = errno.EOPNOTSUPP
     group = found(kernel).claim("s1").create("b1", Limits(memory=2**20, pids=4, cpus=1))
@@ -212,7 +212,7 @@ def test_a_group_with_foreign_processes_is_left_alone_with_the_next_step(kernel:
     assert (own / "cgroup.procs").read_text() == f"{OWN}\n{FOREIGN}\n"
 
 
-def test_a_foreign_process_that_came_after_detection_makes_the_claim_fail_with_the_reason(kernel: Kernel) -> None:
+def test_a_foreign_process_that_arrives_after_detection_makes_the_claim_fail_with_the_reason(kernel: Kernel) -> None:
     own = scope(kernel, OWN)
     hierarchy = found(kernel)
     (own / "cgroup.procs").write_text(f"{OWN}\n{FOREIGN}\n")
@@ -222,13 +222,13 @@ def test_a_foreign_process_that_came_after_detection_makes_the_claim_fail_with_t
     assert (own / "cgroup.procs").read_text() == f"{FOREIGN}\n"
 
 
-def test_the_root_of_all_groups_may_keep_its_processes(kernel: Kernel) -> None:
+def test_the_root_group_can_keep_its_processes(kernel: Kernel) -> None:
     root = kernel.unified(".", OWN, FOREIGN, kind=False)
     assert found(kernel, "/").claim("s1").version == 2
     assert (root / "cgroup.procs").read_text() == f"{OWN}\n{FOREIGN}\n"
 
 
-def test_kill_empties_the_group_and_remove_says_whether_it_could(kernel: Kernel) -> None:
+def test_kill_empties_the_group_and_remove_returns_whether_it_succeeded(kernel: Kernel) -> None:
     scope(kernel, OWN)
     hierarchy = found(kernel).claim("s1")
     group = hierarchy.create("b1", Limits(pids=4))
@@ -257,7 +257,7 @@ def test_sweep_ends_the_groups_of_servers_that_are_gone_and_no_others(kernel: Ke
     assert (own / "llm-sandbox-mcp:server/cgroup.procs").read_text().split() == [str(OWN)]
 
 
-def test_sweep_names_the_servers_whose_processes_have_yet_to_end(kernel: Kernel) -> None:
+def test_sweep_returns_the_servers_whose_processes_have_not_ended_yet(kernel: Kernel) -> None:
     scope(kernel, OWN)
     hierarchy = found(kernel).claim("s1")
     (kernel.unified("user.scope/llm-sandbox-mcp-gone/b1") / "cgroup.procs").write_text(f"{FOREIGN}\n")
@@ -283,7 +283,7 @@ def test_a_name_is_one_path_component(kernel: Kernel, name: str) -> None:
         hierarchy.claim("s1").create(name, Limits())
 
 
-# Version 1, and which of the two
+# Version 1, and the choice between the versions
 
 
 def version1(kernel: Kernel, *controllers: str) -> Hierarchy:
@@ -294,7 +294,7 @@ def version1(kernel: Kernel, *controllers: str) -> Hierarchy:
     return detect("".join([*lines, "0::/\n"]), kernel.mounts(*controllers, "unified"))
 
 
-def test_version_1_is_taken_where_the_unified_tree_has_no_controllers(kernel: Kernel) -> None:
+def test_version_1_is_used_where_the_unified_tree_has_no_controllers(kernel: Kernel) -> None:
     kernel.unified(".", OWN, controllers="hugetlb", kind=False)
     hierarchy = version1(kernel, "memory", "pids", "cpu").claim("s1")
     assert isinstance(hierarchy, Version1)
@@ -315,17 +315,17 @@ def test_a_tree_that_is_not_mounted_degrades_its_limit_only(kernel: Kernel) -> N
     assert group.degraded == {"memory": "there is no memory controller"}
 
 
-def test_which_limits_do_not_hold_is_known_of_a_group_that_is_made_for_trial(kernel: Kernel) -> None:
+def test_a_trial_group_shows_which_limits_cannot_be_set(kernel: Kernel) -> None:
     kernel.refused["cpu.cfs_quota_us"] = errno.EINVAL
     hierarchy = version1(kernel, "memory", "cpu").claim("s1")
-    lacking = hierarchy.try_limits(Limits(memory=2**29, pids=64, cpus=2))
-    assert set(lacking) == {"pids", "cpus", "cpu_time"}
-    assert lacking["pids"] == "there is no pids controller"
-    assert lacking["cpus"].endswith("cpu.cfs_quota_us: Invalid argument")
-    assert hierarchy.close(), "the group for trial is still there"
+    not_set = hierarchy.try_limits(Limits(memory=2**29, pids=64, cpus=2))
+    assert set(not_set) == {"pids", "cpus", "cpu_time"}
+    assert not_set["pids"] == "there is no pids controller"
+    assert not_set["cpus"].endswith("cpu.cfs_quota_us: Invalid argument")
+    assert hierarchy.close(), "the trial group still exists"
 
 
-def test_no_group_is_made_that_lacks_a_limit_which_held_at_first(kernel: Kernel) -> None:
+def test_a_group_is_refused_if_a_limit_that_worked_in_the_trial_cannot_be_set(kernel: Kernel) -> None:
     hierarchy = version1(kernel, "memory", "pids").claim("s1")
     limits = Limits(memory=2**29, pids=64, cpus=2)
     assert "memory" not in hierarchy.try_limits(limits)
@@ -333,10 +333,10 @@ def test_no_group_is_made_that_lacks_a_limit_which_held_at_first(kernel: Kernel)
     kernel.refused["memory.limit_in_bytes"] = errno.EINVAL
     with pytest.raises(OSError, match=r"its limit on memory cannot be set: .*: Invalid argument"):
         hierarchy.create("b2", limits)
-    assert hierarchy.close(), "the group is still there"
+    assert hierarchy.close(), "the group still exists"
 
 
-def test_a_half_made_group_is_taken_back(kernel: Kernel) -> None:
+def test_a_half_made_group_is_removed_again(kernel: Kernel) -> None:
     hierarchy = version1(kernel, "memory", "pids").claim("s1")
     kernel.mkdir(str(kernel.root / "pids/app/llm-sandbox-mcp-s1/b1"))
     with pytest.raises(FileExistsError):
@@ -344,7 +344,7 @@ def test_a_half_made_group_is_taken_back(kernel: Kernel) -> None:
     assert not (kernel.root / "memory/app/llm-sandbox-mcp-s1/b1").exists()
 
 
-def test_a_mount_that_shows_a_part_of_the_tree_is_entered_below_that_part(tmp_path: Path) -> None:
+def test_the_path_of_a_group_is_found_in_a_mount_of_a_part_of_the_tree(tmp_path: Path) -> None:
     (tmp_path / "my groups" / "inner").mkdir(parents=True)
     place = str(tmp_path / "my groups").replace(" ", "\\040")
     mount = f"32 31 0:29 /docker/abc {place} rw - cgroup cgroup rw,pids\n"
@@ -354,7 +354,7 @@ def test_a_mount_that_shows_a_part_of_the_tree_is_entered_below_that_part(tmp_pa
         assert isinstance(detect(f"1:pids:{outside}\n", mount), Unlimited)
 
 
-def test_without_any_tree_every_limit_that_was_asked_for_is_degraded_with_the_reason() -> None:
+def test_without_any_tree_every_requested_limit_is_degraded_with_the_reason() -> None:
     hierarchy = detect("", "").claim("s1")
     assert isinstance(hierarchy, Unlimited)
     group = hierarchy.create("b1", Limits(memory=1, cpus=1))

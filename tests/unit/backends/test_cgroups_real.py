@@ -1,4 +1,4 @@
-"""Control groups in the kernel: what is over its limit is stopped and counted, and nothing is left behind."""
+"""Control groups in the kernel: a process over a limit is stopped and counted, and nothing is left behind."""
 
 import ctypes
 import json
@@ -37,26 +37,26 @@ PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER = 36, 37
 
 @pytest.fixture(autouse=True)
 def reaped() -> Iterator[None]:
-    """Orphans of killed processes come to the test runner, and not as zombies to a process 1 that may not reap."""
+    """Makes the test runner the parent of orphans; process 1 here may not reap them and would keep zombies."""
     libc = ctypes.CDLL(None)
     others = children()
     before = ctypes.c_int()
     libc.prctl(PR_GET_CHILD_SUBREAPER, ctypes.byref(before), 0, 0, 0)
     libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     yield
-    # As it was: other files go by what comes to the test runner, and may be run after this one.
+    # Restored, because other test files, which may run later, check the children of the test runner.
     libc.prctl(PR_SET_CHILD_SUBREAPER, before.value, 0, 0, 0)
     for pid in children() - others:
         eventually(partial(has_ended, pid))
 
 
 def children() -> set[int]:
-    """Of the test runner: what other tests have left to it is among them, and may go on for ever."""
+    """The children of the test runner, including those that other tests have left to it, which may run forever."""
     return {int(pid) for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()}
 
 
 def has_ended(pid: int) -> bool:
-    """Whether a child has, which then is gone."""
+    """Whether a child has ended; reaps it."""
     try:
         return os.waitpid(pid, os.WNOHANG)[0] == pid
     except ChildProcessError:
@@ -76,13 +76,13 @@ def ended(group: Group) -> bool:
 
 
 def unclaimed(version: int) -> Hierarchy:
-    """Skips where it cannot run. A version 2 that would move the test runner is left to the tests over plain files."""
+    """An unclaimed hierarchy; skips where there is none. Moving the test runner is left to the tests on plain files."""
     if os.getuid() != 0:
-        pytest.skip("only root may write the tree of control groups here")
+        pytest.skip("only root is allowed to write the tree of control groups here")
     if version == 1:
         hierarchy = detect()
         if hierarchy.version != 1:
-            pytest.skip(f"version 1 is not what is used here: {hierarchy.reason or 'version 2 is'}")
+            pytest.skip(f"version 1 is not used here: {hierarchy.reason or 'version 2 is'}")
         return hierarchy
     mounts = [line.split(" ") for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     places = [fields[4] for fields in mounts if fields[fields.index("-") + 1] == "cgroup2"]
@@ -127,7 +127,7 @@ def test_a_memory_bomb_is_killed_and_counted(version1: Hierarchy) -> None:
     eventually(group.remove)
 
 
-def test_open_counters_follow_the_kernel_and_say_when_the_group_is_gone(version1: Hierarchy) -> None:
+def test_open_counters_follow_the_kernel_and_raise_when_the_group_is_gone(version1: Hierarchy) -> None:
     group = version1.create("followed", Limits(memory=64 * 2**20, pids=1))
     counters = Counters(group.version, group.by_controller)
     assert (counters.oom_kills(), counters.pids_refused()) == (0, 0)
@@ -176,7 +176,7 @@ def test_a_fork_over_the_limit_is_refused_and_counted_and_the_children_are_kille
     assert group.processes() == []
 
 
-def test_processes_that_fork_all_the_time_are_ended(version1: Hierarchy) -> None:
+def test_processes_that_fork_constantly_are_ended(version1: Hierarchy) -> None:
     group = version1.create("storm", Limits(pids=40))
     code = """
         print("started", flush=True)
@@ -225,24 +225,24 @@ def test_a_busy_group_is_not_removed(hierarchy: Hierarchy) -> None:
     assert child.returncode == -9
 
 
-def test_sweep_ends_what_a_server_that_is_gone_left(hierarchy: Hierarchy) -> None:
+def test_sweep_ends_the_processes_of_a_server_that_is_gone(hierarchy: Hierarchy) -> None:
     gone = type(hierarchy)(dict(hierarchy.bases)) if hierarchy.version == 1 else unclaimed(2)
     server = f"gone-{os.getpid()}"
     group = gone.claim(server).create("left", Limits())
     with start(group, "print('in', flush=True)\nsys.stdin.read()") as child:
         assert child.stdout is not None
         child.stdout.readline()
-        # Others that run on this machine have groups of their own.
+        # Other servers on this machine have their own groups.
         eventually(lambda: hierarchy.sweep(lambda other: other != server) == [])
         child.wait(5)
     assert child.returncode == -9
     assert not any(Path(path).parent.parent.exists() for path in group.join_paths)
 
 
-def test_a_launcher_removes_what_an_earlier_one_left_once_that_has_ended(tmp_path: Path) -> None:
+def test_a_launcher_removes_the_group_of_an_earlier_server_once_its_processes_have_ended(tmp_path: Path) -> None:
     server = f"left-{os.getpid()}"
     group = unclaimed(1).claim(server).create("one", Limits())
-    # With so much memory it takes a while to end.
+    # A process with this much memory takes a while to end.
     with start(group, "held = bytearray(b'x') * (400 << 20)\nprint('in', flush=True)\nsys.stdin.read()") as child:
         assert child.stdout is not None
         child.stdout.readline()
@@ -270,12 +270,12 @@ print(type(detect()).__name__, detect().reason)
     assert ";" in answer.stdout
 
 
-def test_the_test_runner_itself_was_never_moved(hierarchy: Hierarchy) -> None:
+def test_the_test_runner_itself_is_never_moved(hierarchy: Hierarchy) -> None:
     for base in set(hierarchy.bases.values()):
         assert os.getpid() in processes(base)
 
 
-def test_the_launcher_reports_an_end_though_only_a_part_of_the_group_could_be_removed_at_first(
+def test_the_launcher_reports_an_exit_even_if_only_a_part_of_the_group_could_be_removed_at_first(
     version1: Hierarchy, tmp_path: Path
 ) -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

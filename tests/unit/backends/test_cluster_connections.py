@@ -1,4 +1,4 @@
-"""What is left of the connections to a cluster that is silent, once their owner has let go of them."""
+"""Connections to a cluster that stops answering are closed when their owner closes."""
 
 import socket
 import ssl
@@ -15,7 +15,7 @@ from tests.engines.certificates import ensure
 
 pytestmark = pytest.mark.anyio
 
-SAID = {
+ANSWERS = {
     "nothing": b"",
     "half an answer": b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{",
     "a whole answer": b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}",
@@ -29,23 +29,23 @@ def listener() -> Iterator[socket.socket]:
         yield listener
 
 
-@pytest.mark.parametrize("said", SAID)
-async def test_no_connection_outlives_its_owner(listener: socket.socket, said: str) -> None:
+@pytest.mark.parametrize("answer", ANSWERS)
+async def test_no_connection_outlives_its_owner(listener: socket.socket, answer: str) -> None:
     authority = ensure("proxy")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(authority.server.cert, authority.server.key)
-    asked = anyio.Event()
+    answered = anyio.Event()
     accepted: list[socket.socket] = []
 
     async def be_the_cluster() -> None:
-        """Answers one request, and from then on nothing, not even that the connection is to end."""
+        """Answers one request, and after that nothing, not even the end of the connection."""
         plain, _ = await anyio.to_thread.run_sync(listener.accept)
         plain.settimeout(5)
         wrapped = await anyio.to_thread.run_sync(lambda: context.wrap_socket(plain, server_side=True))
         await anyio.to_thread.run_sync(wrapped.recv, 1 << 16)
-        wrapped.sendall(SAID[said])
+        wrapped.sendall(ANSWERS[answer])
         accepted.append(socket.socket(fileno=wrapped.detach()))
-        asked.set()
+        answered.set()
 
     async def renew() -> None:
         pass
@@ -56,10 +56,10 @@ async def test_no_connection_outlives_its_owner(listener: socket.socket, said: s
     api = Api(configuration, "default", renew)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(be_the_cluster)
-        async with anyio.create_task_group() as asking:
-            asking.start_soon(api.call, "GET", "/version")
-            await asked.wait()
-            asking.cancel_scope.cancel()
+        async with anyio.create_task_group() as calling:
+            calling.start_soon(api.call, "GET", "/version")
+            await answered.wait()
+            calling.cancel_scope.cancel()
     await api.aclose()
 
     with accepted[0] as connection:
@@ -68,15 +68,15 @@ async def test_no_connection_outlives_its_owner(listener: socket.socket, said: s
 
 
 def read_to_the_end(connection: socket.socket) -> None:
-    """Fails with a timeout where the other side keeps it open."""
+    """Reads until the other side closes; fails with a timeout if it stays open."""
     try:
         while connection.recv(1 << 16):
             pass
     except ConnectionResetError:
-        pass  # It was ended with something still to be read, which is an end as well.
+        pass  # It was closed while data was still unread; it is closed all the same.
 
 
-def test_little_waits_to_be_read_from_a_connection() -> None:
+def test_the_receive_buffer_of_a_connection_is_small() -> None:
     with connector._open((socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", 0))) as opened:
-        # The kernel counts what it needs itself as much again.
+        # The kernel doubles the value, for its own needs.
         assert opened.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == 2 * connector._UNREAD

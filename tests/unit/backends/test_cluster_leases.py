@@ -1,4 +1,4 @@
-"""Who lives is told by the cluster's clock, not by those of the machines that servers run on."""
+"""Which servers are alive is decided by the cluster's clock, not by the clocks of the servers' machines."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -26,52 +26,52 @@ def anyio_backend() -> str:
 
 
 class Cluster:
-    """Keeps leases, on a clock of its own."""
+    """Stores leases, and has its own clock."""
 
     def __init__(self, off: timedelta) -> None:
         self.off = off
         self.leases: dict[str, Any] = {}
         self.away = False
-        """Whether it refuses whatever is asked."""
+        """Whether it refuses every request."""
         self.changed_meanwhile = False
-        """Whether a lease is always another by the time that it is to be removed."""
+        """Whether every lease has changed by the time that it is to be removed."""
         self.renewed = 0
         self._news = anyio.Event()
 
     async def answer(self, request: web.Request) -> web.Response:
         name = request.path.rpartition("/")[2]
         if self.away:
-            self._tell()
-            return self._said(500, reason="InternalError")
+            self._notify()
+            return self._response(500, reason="InternalError")
         if request.method == "POST":
             lease = await request.json()
             lease["metadata"]["resourceVersion"] = "1"
             self.leases[lease["metadata"]["name"]] = lease
         elif request.method == "PATCH":
             if name not in self.leases:
-                return self._said(404, reason="NotFound")
+                return self._response(404, reason="NotFound")
             (change,) = await request.json()
             assert (change["op"], change["path"]) == ("replace", "/spec/renewTime")
             self.leases[name]["spec"]["renewTime"] = change["value"]
             self.renewed += 1
         elif request.method == "DELETE" and self.changed_meanwhile:
             assert (await request.json())["preconditions"] == {"resourceVersion": "1"}
-            return self._said(409, reason="Conflict")
+            return self._response(409, reason="Conflict")
         elif request.method == "DELETE":
             del self.leases[name]
-        self._tell()
-        return self._said(200, items=[*self.leases.values()])
+        self._notify()
+        return self._response(200, items=[*self.leases.values()])
 
-    def _said(self, status: int, **words: object) -> web.Response:
+    def _response(self, status: int, **words: object) -> web.Response:
         date = format_datetime(self.now(), usegmt=True)
         return web.json_response(words, status=status, headers={"Date": date})
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self._news.set()
         self._news = anyio.Event()
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Returns once that is so, looked at with each request."""
+        """Returns once the condition is true; it is checked at each request."""
         with anyio.fail_after(30):
             while not condition():
                 await self._news.wait()
@@ -85,7 +85,7 @@ class Cluster:
 
 
 @asynccontextmanager
-async def asking(cluster: Cluster) -> AsyncIterator[Api]:
+async def connected(cluster: Cluster) -> AsyncIterator[Api]:
     application = web.Application()
     application.router.add_route("*", "/{path:.*}", cluster.answer)
     runner = web.AppRunner(application)
@@ -96,7 +96,7 @@ async def asking(cluster: Cluster) -> AsyncIterator[Api]:
     configuration.host = "http://{}:{}".format(*runner.addresses[0][:2])
 
     async def renew() -> None:
-        raise AssertionError("nobody asked for credentials")
+        raise AssertionError("the cluster did not require credentials")
 
     api = Api(configuration, NAMESPACE, renew)
     try:
@@ -107,9 +107,9 @@ async def asking(cluster: Cluster) -> AsyncIterator[Api]:
 
 
 @pytest.mark.parametrize("hours", [-5, 0, 5])
-async def test_a_server_lives_whatever_the_clock_of_who_asks(hours: int) -> None:
+async def test_a_server_is_alive_whatever_the_clock_of_the_server_that_asks(hours: int) -> None:
     cluster = Cluster(timedelta(hours=hours))
-    async with asking(cluster) as api, asking(cluster) as other:
+    async with connected(cluster) as api, connected(cluster) as other:
         assert await Leases(api, "asks").living() == set()
         await other.call("GET", "/version")
         await Leases(other, "lives").take()
@@ -123,7 +123,7 @@ async def test_a_server_lives_whatever_the_clock_of_who_asks(hours: int) -> None
 
 @asynccontextmanager
 async def kept(cluster: Cluster, api: Api) -> AsyncIterator[None]:
-    """A server whose lease is taken and renewed."""
+    """A server that takes its lease and renews it."""
     mine = Leases(api, "mine")
     await mine.take()
     async with anyio.create_task_group() as tasks:
@@ -138,13 +138,13 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("quick")
-async def test_a_lease_is_renewed_for_as_long_as_its_server_lives() -> None:
+async def test_a_lease_is_renewed_as_long_as_its_server_is_alive() -> None:
     cluster = Cluster(timedelta())
-    async with asking(cluster) as api, kept(cluster, api):
+    async with connected(cluster) as api, kept(cluster, api):
         for _ in range(3):
-            # Longer than a lease lasts by itself.
+            # Longer than a lease lasts without renewal.
             cluster.off += timedelta(minutes=3)
-            # The first may have been on its way with the time before, whose answer tells the new one.
+            # The first renewal may still carry the old time; its answer gives the server the new one.
             await cluster.until_renewed(2)
             assert await Leases(api, "asks").living() == {"mine"}
 
@@ -152,7 +152,7 @@ async def test_a_lease_is_renewed_for_as_long_as_its_server_lives() -> None:
 @pytest.mark.usefixtures("quick")
 async def test_a_lease_that_was_removed_is_taken_again() -> None:
     cluster = Cluster(timedelta())
-    async with asking(cluster) as api, kept(cluster, api):
+    async with connected(cluster) as api, kept(cluster, api):
         for _ in range(2):
             cluster.leases.clear()
             await cluster.until(lambda: "mine" in cluster.leases)
@@ -160,9 +160,9 @@ async def test_a_lease_that_was_removed_is_taken_again() -> None:
 
 
 @pytest.mark.usefixtures("quick")
-async def test_a_cluster_that_is_away_for_a_while_is_asked_again() -> None:
+async def test_a_cluster_that_is_away_for_a_while_is_called_again() -> None:
     cluster = Cluster(timedelta())
-    async with asking(cluster) as api, kept(cluster, api):
+    async with connected(cluster) as api, kept(cluster, api):
         cluster.away = True
         refusals = 0
 
@@ -179,7 +179,7 @@ async def test_a_cluster_that_is_away_for_a_while_is_asked_again() -> None:
 
 async def test_a_lease_that_was_renewed_since_it_was_read_is_not_removed() -> None:
     cluster = Cluster(timedelta())
-    async with asking(cluster) as api:
+    async with connected(cluster) as api:
         await Leases(api, "slow").take()
         cluster.off += timedelta(minutes=3)
         cluster.changed_meanwhile = True

@@ -1,4 +1,4 @@
-"""Whose addresses a sandbox with an open network must not reach."""
+"""The machine's own addresses, which a sandbox with an open network must not reach."""
 
 import socket
 
@@ -29,11 +29,11 @@ Local:
 """
 
 
-def test_they_are_found_once_each_without_loopback_and_the_network_of_slirp4netns() -> None:
+def test_each_address_is_found_once_without_loopback_and_the_network_of_slirp4netns() -> None:
     assert own_addresses(TABLE.splitlines()) == ["198.51.100.7"]
 
 
-def test_those_of_this_machine_can_be_listened_at() -> None:
+def test_a_server_can_listen_on_each_address_of_this_machine() -> None:
     for address in own_addresses():
         with socket.create_server((address, 0)):
             pass

@@ -1,4 +1,4 @@
-"""The seccomp profile of containers: what embedded sandboxes are refused is refused there too."""
+"""The seccomp profile of containers: system calls that embedded sandboxes refuse are refused there too."""
 
 import json
 
@@ -17,7 +17,7 @@ WORDS = st.integers(0, 2**64 - 1)
 
 
 def allows(call: str, *arguments: int) -> bool:
-    """Whether a call is let through, as an engine reads the profile."""
+    """Whether the profile allows a call, as an engine reads it."""
     for rule in RULES:
         if call in rule["names"] and rule["action"] == "SCMP_ACT_ALLOW":
             conditions = rule.get("args", [])
@@ -27,7 +27,7 @@ def allows(call: str, *arguments: int) -> bool:
     return False
 
 
-def test_all_is_refused_but_what_is_named() -> None:
+def test_every_call_that_is_not_named_is_refused() -> None:
     assert json.loads(profile())["defaultAction"] == "SCMP_ACT_ERRNO"
     assert not ALLOWED & (DENIED.keys() | UNKNOWN.keys() | INSPECTED.keys())
     assert {"read", "execve", "futex", "mmap", "exit_group"} <= ALLOWED
@@ -39,7 +39,7 @@ def test_no_call_is_allowed_both_by_name_and_by_its_arguments() -> None:
 
 
 @pytest.mark.parametrize("machine", ["SCMP_ARCH_X86_64", "SCMP_ARCH_AARCH64"])
-def test_both_machines_are_known(machine: str) -> None:
+def test_both_architectures_are_covered(machine: str) -> None:
     assert machine in json.loads(profile())["architectures"]
 
 
@@ -49,37 +49,37 @@ def test_clone_makes_no_namespace(flags: int) -> None:
 
 
 @given(st.one_of(st.sampled_from(REFUSED_REQUESTS), st.integers(0, 2**32 - 1)), st.integers(0, 2**32 - 1))
-def test_requests_to_terminals_are_refused_whatever_the_high_half_says(request: int, high: int) -> None:
+def test_requests_to_terminals_are_refused_whatever_the_high_half_is(request: int, high: int) -> None:
     assert allows("ioctl", 0, high << 32 | request) == (request not in REFUSED_REQUESTS)
 
 
 @given(st.one_of(st.just(6), WORDS), st.one_of(st.just(31), WORDS))
-def test_a_connection_cannot_be_turned_over_to_a_module(level: int, option: int) -> None:
+def test_a_connection_cannot_be_handed_to_a_kernel_module(level: int, option: int) -> None:
     refused = level & 0xFFFFFFFF == 6 and option & 0xFFFFFFFF == 31
     assert allows("setsockopt", 0, level, option) == (not refused)
 
 
 @given(st.integers(0, 45), st.integers(0, 12), st.integers(0, 300))
-def test_sockets_are_local_or_tcp_or_udp(family: int, kind: int, protocol: int) -> None:
+def test_only_local_tcp_and_udp_sockets_are_allowed(family: int, kind: int, protocol: int) -> None:
     internet = family in (2, 10) and kind in (1, 2) and protocol in (0, 6, 17)
     assert allows("socket", family, kind, protocol) == allows("socketpair", family, kind, protocol)
     assert allows("socket", family, kind, protocol) == (family == 1 or internet)
 
 
 @given(st.integers(0, 0o177777))
-def test_devices_are_not_made(mode: int) -> None:
+def test_devices_cannot_be_made(mode: int) -> None:
     allowed = mode & 0o170000 not in (0o020000, 0o060000)
     assert allows("mknod", 0, mode) == allows("mknodat", 0, 0, mode) == allowed
 
 
 @given(WORDS)
-def test_only_the_own_limits_are_changed_and_no_system_is_emulated(value: int) -> None:
+def test_a_process_can_change_only_its_own_limits_and_emulate_no_other_system(value: int) -> None:
     assert allows("prlimit64", value) == (not value & 0xFFFFFFFF)
     assert allows("personality", value) == (value & 0xFFFFFFFF in (0, 0xFFFFFFFF))
 
 
 @given(st.integers(0, 3), st.one_of(st.sampled_from((0, 1, 2, 1 << 32 | 1)), WORDS))
-def test_the_first_process_is_not_made_to_wait_for_others(which: int, process: int) -> None:
+def test_the_priority_of_the_first_process_cannot_be_changed(which: int, process: int) -> None:
     another = process & 0xFFFFFFFF != 1
     assert allows("setpriority", which, process) == (which in (0, 1) and another)
     assert allows("sched_setattr", process) == allows("sched_setscheduler", process) == another

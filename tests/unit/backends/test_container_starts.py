@@ -1,4 +1,4 @@
-"""What a process in a container says before it runs, where the code beside it may say anything in its name."""
+"""The output of a process in a container before it runs; other code in the container can forge this output."""
 
 from collections.abc import Iterator
 from typing import Any, cast
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Endless:
-    """A stream that begins with some bytes and goes on for ever."""
+    """A stream that begins with some bytes and then goes on forever."""
 
     def __init__(self, first: bytes) -> None:
         self.first: Iterator[int] = iter(first)
@@ -55,7 +55,7 @@ class Sandbox:
         self.processes: set[ContainerProcess] = set()
 
 
-async def test_a_complaint_without_end_is_not_listened_to_for_ever() -> None:
+async def test_an_endless_error_message_is_not_read_forever() -> None:
     sandbox, streams = Sandbox(), Streams()
     process = ContainerProcess(cast(Any, sandbox), cast(Any, streams))
     sandbox.processes.add(process)
@@ -70,9 +70,9 @@ async def test_a_complaint_without_end_is_not_listened_to_for_ever() -> None:
     [
         ("", "/usr/local/bin:/usr/bin:/bin"),
         ("/opt/conda/bin:/bin", "/opt/conda/bin:/bin:/usr/local/bin:/usr/bin"),
-        # What code can write is not searched.
+        # Folders that code can write to are not searched.
         ("bin:.::/sandbox/bin:/home:/tmp/x", "/usr/local/bin:/usr/bin:/bin"),
     ],
 )
-def test_programs_are_looked_for_where_the_image_says(image: str, searched: str) -> None:
+def test_programs_are_searched_on_the_path_of_the_image(image: str, searched: str) -> None:
     assert search_path(image) == searched

@@ -10,7 +10,7 @@ from llm_sandbox_mcp.backends.containers.streams import Connection
 pytestmark = pytest.mark.anyio
 
 
-async def test_reading_what_never_ceases_leaves_others_their_turn() -> None:
+async def test_reading_an_endless_stream_lets_other_tasks_run() -> None:
     here, there = socket.socketpair()
     turns = 0
 

@@ -1,4 +1,4 @@
-"""What the server's side of an embedded sandbox does, with the test in the place of PID 1."""
+"""The server's side of an embedded sandbox; the test plays the part of PID 1."""
 
 import socket
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def _nothing() -> None:
-    """Nobody is there to be ended."""
+    """Ends the sandbox: there is no process to end."""
 
 
 async def _no_usage() -> Usage:
@@ -22,7 +22,7 @@ async def _no_usage() -> Usage:
 
 
 @pytest.mark.parametrize("turns", range(6))
-async def test_a_listener_that_comes_as_its_scope_is_cancelled_is_closed(turns: int) -> None:
+async def test_a_listener_that_arrives_while_its_scope_is_cancelled_is_closed(turns: int) -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     sandbox = EmbeddedSandbox("name", POLICY, ours, _no_usage, _nothing, anyio.CapacityLimiter(1))
 
@@ -43,7 +43,7 @@ async def test_a_listener_that_comes_as_its_scope_is_cancelled_is_closed(turns: 
                 for _ in range(turns):
                     await anyio.lowlevel.checkpoint()
                 listening.cancel_scope.cancel()
-            # Whatever had not been read by then has been once the sandbox is seen to be gone.
+            # The sandbox reads everything that is left before it notices that the other side is closed.
             theirs.close()
         await sandbox.close()
     with pytest.raises(ConnectionRefusedError):

@@ -1,4 +1,4 @@
-"""The `/etc` of sandboxes: complete, readable by any user, and nothing of the host's but what is listed."""
+"""The `/etc` of sandboxes: complete, readable by every user, and with nothing from the host except the listed files."""
 
 import os
 import shutil
@@ -37,7 +37,7 @@ def target(tmp_path: Path) -> Path:
     return tmp_path / "etc"
 
 
-def test_an_empty_host_gives_what_is_written_and_no_more(source: Path, target: Path) -> None:
+def test_an_empty_host_gives_only_the_generated_files(source: Path, target: Path) -> None:
     write_etc(target, source)
     assert names(target) == {"passwd", "group", "hostname", "hosts", "nsswitch.conf", "resolv.conf"}
     assert "sandbox:x:1000:1000:sandbox:/home:/bin/sh" in (target / "passwd").read_text().splitlines()
@@ -49,7 +49,7 @@ def test_an_empty_host_gives_what_is_written_and_no_more(source: Path, target: P
     assert (target / "resolv.conf").read_text() == ""
 
 
-def test_any_user_may_read_it_whatever_the_umask_and_the_modes_of_the_host(source: Path, target: Path) -> None:
+def test_every_user_can_read_it_whatever_the_umask_and_the_modes_on_the_host(source: Path, target: Path) -> None:
     put(source, "services", mode=0o604)
     put(source, "fonts/conf.avail/10.conf", mode=0o777)
     (source / "fonts").chmod(0o700)
@@ -62,7 +62,7 @@ def test_any_user_may_read_it_whatever_the_umask_and_the_modes_of_the_host(sourc
         assert stat.S_IMODE(path.stat().st_mode) == (0o755 if path.is_dir() else 0o644), path
 
 
-def test_a_file_that_not_every_user_of_the_host_may_read_is_left_out(source: Path, target: Path) -> None:
+def test_a_file_that_is_not_readable_by_every_user_of_the_host_is_left_out(source: Path, target: Path) -> None:
     put(source, "services", mode=0o640)
     put(source, "R/Renviron.site", "TOKEN=canary", mode=0o600)
     put(source, "R/Renviron")
@@ -72,7 +72,7 @@ def test_a_file_that_not_every_user_of_the_host_may_read_is_left_out(source: Pat
     assert names(target) & {"services", "protocols", "R/Renviron.site", "R/Renviron"} == {"R/Renviron"}
 
 
-def test_what_is_not_a_file_is_left_out(source: Path, target: Path) -> None:
+def test_an_entry_that_is_not_a_file_is_left_out(source: Path, target: Path) -> None:
     os.mkfifo(source / "services")
     (source / "fonts").mkdir()
     os.mkfifo(source / "fonts/pipe")
@@ -96,7 +96,7 @@ def test_certificates_are_where_openssl_looks_wherever_the_host_has_them(
             assert not os.readlink(target / name).startswith("/")
 
 
-def test_links_that_a_name_is_are_copied_as_files(source: Path, target: Path, tmp_path: Path) -> None:
+def test_a_listed_name_that_is_a_link_is_copied_as_a_file(source: Path, target: Path, tmp_path: Path) -> None:
     (source / "localtime").symlink_to(put(tmp_path, "zone", "TZif"))
     (source / "os-release").symlink_to("nowhere")
     write_etc(target, source)
@@ -105,7 +105,7 @@ def test_links_that_a_name_is_are_copied_as_files(source: Path, target: Path, tm
     assert "os-release" not in names(target)
 
 
-def test_links_inside_a_tree_stay_only_where_the_sandbox_sees_their_end(source: Path, target: Path) -> None:
+def test_links_inside_a_tree_stay_only_if_the_sandbox_has_their_target(source: Path, target: Path) -> None:
     put(source, "fonts/conf.avail/10.conf")
     links = {
         "alternatives/awk": "/usr/bin/mawk",
@@ -149,7 +149,7 @@ def test_a_planted_link_is_not_written_through(source: Path, target: Path, tmp_p
     assert outside.read_text() == "kept"
 
 
-def test_the_real_host_gives_no_account_and_no_key_of_its_own(target: Path) -> None:
+def test_no_account_and_no_key_of_the_real_host_is_copied(target: Path) -> None:
     write_etc(target)
     assert {path.name for path in target.iterdir()} <= {
         *("passwd", "group", "hostname", "hosts", "nsswitch.conf", "resolv.conf", "ld.so.cache", "ld.so.conf", "ssl"),

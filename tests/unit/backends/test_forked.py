@@ -1,4 +1,4 @@
-"""Nothing that a copy of the launcher does comes back to the frames in which it was forked."""
+"""A forked copy of the launcher never returns to the frames in which it was forked."""
 
 import subprocess
 import sys
@@ -21,7 +21,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 
 
 @pytest.mark.parametrize(
-    ("arguments", "body", "status", "said"),
+    ("arguments", "body", "status", "message"),
     [
         ("'cannot start'", "pass", "0", ""),
         ("'cannot start'", "raise OSError('no room')", "1", "cannot start: no room"),
@@ -31,7 +31,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
         ("quiet=True", "raise KeyboardInterrupt", "1", ""),
     ],
 )
-def test_a_forked_process_ends_where_its_block_does(arguments: str, body: str, status: str, said: str) -> None:
+def test_a_forked_process_ends_at_the_end_of_its_block(arguments: str, body: str, status: str, message: str) -> None:
     program = PROGRAM.format(arguments=arguments, body=body)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
-    assert (done.stdout, done.stderr) == (f"{status}\n", said)
+    assert (done.stdout, done.stderr) == (f"{status}\n", message)

@@ -1,4 +1,4 @@
-"""Landlock by itself: what PID 1 is told for each kernel, and what is left where nothing but that confines a process."""
+"""Landlock by itself: the rules for PID 1 on each kernel, and what a process can do if only Landlock confines it."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from llm_sandbox_mcp.backends.embedded import init, landlock
 
 PYTHON = "/usr/bin/python3"
 FILES = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16, 6: 16, 7: 16, 8: 16}
-"""How many kinds of access to files each version of the kernel's interface knows."""
+"""The number of kinds of file access that each version of the kernel's interface has."""
 VERSIONS = sorted(FILES)
 HOST = """
 import ctypes, errno, json, os, socket, sys
@@ -38,12 +38,12 @@ def trace():
         raise OSError(ctypes.get_errno(), '')
 private = sys.argv[3]
 attempt('read a file of the host', open, private)
-attempt('read it by a folder held open', lambda: os.open(private[1:], os.O_RDONLY, dir_fd=kept))
+attempt('read it through an open folder', lambda: os.open(private[1:], os.O_RDONLY, dir_fd=kept))
 attempt('write it', open, private, 'r+')
-attempt('make a file beside it', open, private + '2', 'w')
+attempt('make a file next to it', open, private + '2', 'w')
 attempt('remove it', os.unlink, private)
-attempt('run a program of its folder', os.execv, private, [private])
-attempt('cut it', os.truncate, private, 0)
+attempt('run it as a program', os.execv, private, [private])
+attempt('truncate it', os.truncate, private, 0)
 attempt('write a program', open, '/usr/bin/env', 'r+')
 attempt('make a device', os.mknod, f'/tmp/{os.getpid()}', 0o020666, os.makedev(1, 3))
 attempt('mount', mount)
@@ -59,7 +59,7 @@ def write_and_run():
         assert os.spawnv(os.P_WAIT, place, [place]) == 7
     finally:
         os.unlink(place)
-attempt('write a program of its own and run it', write_and_run)
+attempt('write its own program and run it', write_and_run)
 attempt('signal itself', os.kill, os.getpid(), 0)
 attempt('read a program', open, '/usr/bin/env', 'rb')
 attempt('write to /dev/null', open, '/dev/null', 'w')
@@ -68,25 +68,25 @@ print(json.dumps(found))
 
 
 def words(rules: str) -> list[int]:
-    """The structure that the kernel is given."""
+    """The words of the structure that is passed to the kernel."""
     given = bytes.fromhex(rules.partition(",")[0])
     return [int.from_bytes(given[at : at + 8], "little") for at in range(0, len(given), 8)]
 
 
-def test_without_landlock_pid_1_is_told_nothing() -> None:
+def test_without_landlock_pid_1_gets_no_rules() -> None:
     assert landlock.rules(0) == ""
 
 
 @pytest.mark.parametrize("abi", VERSIONS)
-def test_all_that_a_kernel_knows_of_files_is_handled_and_no_more(abi: int) -> None:
+def test_exactly_the_file_accesses_that_a_kernel_supports_are_handled(abi: int) -> None:
     files, *others = words(landlock.rules(abi))
     assert files == 2 ** FILES[abi] - 1
-    # Networks stay unhandled: a rule names a port, and not whose; the sandbox's own loopback would go with the rest.
+    # Networks stay unhandled: a rule names a port but no address, so it would also block the sandbox's own loopback.
     assert others == ([0, 0b11] if abi >= 6 else [])
 
 
 @pytest.mark.parametrize("abi", VERSIONS)
-def test_no_place_is_given_what_the_kernel_does_not_handle(abi: int) -> None:
+def test_no_path_gets_a_right_that_the_kernel_does_not_handle(abi: int) -> None:
     _, _, *places = landlock.rules(abi).split(",")
     rights = {path: int(right) for path, _, right in (place.partition("=") for place in places)}
     assert all(right & ~(2 ** FILES[abi] - 1) == 0 for right in rights.values())
@@ -96,13 +96,13 @@ def test_no_place_is_given_what_the_kernel_does_not_handle(abi: int) -> None:
 
 
 @pytest.mark.parametrize("abi", VERSIONS)
-def test_what_code_forbids_itself_fills_no_log_of_the_machine(abi: int) -> None:
+def test_restrictions_that_code_puts_on_itself_are_not_logged(abi: int) -> None:
     """LANDLOCK_RESTRICT_SELF_LOG_SUBDOMAINS_OFF, where the kernel has it."""
     assert landlock.rules(abi).split(",")[1] == ("4" if abi >= 7 else "0")
 
 
 @pytest.mark.skipif(not landlock.version(), reason="this kernel has no Landlock")
-def test_alone_it_leaves_a_process_its_own_places_and_itself() -> None:
+def test_landlock_alone_leaves_a_process_only_its_own_folders_and_itself() -> None:
     private = Path("/var/tmp") / f"llm-sandbox-{secrets.token_hex(8)}"
     private.write_text("#!/bin/sh\n")
     private.chmod(0o755)
@@ -119,7 +119,7 @@ def test_alone_it_leaves_a_process_its_own_places_and_itself() -> None:
         private.unlink()
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    own = {"write a program of its own and run it", "signal itself", "read a program", "write to /dev/null"}
+    own = {"write its own program and run it", "signal itself", "read a program", "write to /dev/null"}
     scoped = {"signal a process outside", "connect to an abstract socket"}
     assert {name for name, how in found.items() if how == "done"} == own | (
         set() if landlock.version() >= 6 else scoped

@@ -1,4 +1,4 @@
-"""The launcher starts nothing with the rights of root, whatever it is asked for."""
+"""The launcher never starts a sandbox with the rights of root."""
 
 import os
 import secrets
@@ -18,10 +18,10 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root has rights to refuse")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only a launcher of root has such rights")
 @pytest.mark.parametrize("uid", [None, 0])
-async def test_a_sandbox_that_would_be_roots_does_not_start(tmp_path: Path, uid: int | None) -> None:
-    """To bubblewrap of root, root of the sandbox is root of the machine, by way of core_pattern."""
+async def test_a_sandbox_with_the_rights_of_root_does_not_start(tmp_path: Path, uid: int | None) -> None:
+    """If root starts bubblewrap, root in the sandbox can become root on the machine, through core_pattern."""
     made = tmp_path / "made"
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs, anyio.fail_after(60):

@@ -1,4 +1,4 @@
-"""What is lent to an ordinary user, and why nothing is."""
+"""The uids that are lent to an ordinary user, and the errors when there are none."""
 
 import os
 import pwd
@@ -29,17 +29,17 @@ def of(folder: Path, uids: str, gids: str) -> Lent:
     return lent(tuple(map(str, lists)))
 
 
-def test_it_is_the_first_range_of_the_user_by_name_or_number(tmp_path: Path) -> None:
+def test_the_first_range_of_the_user_counts_by_name_or_number(tmp_path: Path) -> None:
     uids = f"# lent\nsomebody-else:1:5\n{NAME}:100000:70000\n{NAME}:300000:9\n"
     assert of(tmp_path, uids, f"{NUMBER}:200000:70000\n") == Lent(100_000, 200_000, MOST)
 
 
-def test_as_many_are_used_as_there_are_of_both(tmp_path: Path) -> None:
+def test_the_smaller_range_of_uids_and_gids_gives_the_count(tmp_path: Path) -> None:
     assert of(tmp_path, f"{NAME}:100000:7", f"{NAME}:100000:5").count == 5
 
 
 @pytest.mark.parametrize("line", ["", "nobody-such:1:5", "{}:x:5", "{}:1", "{}", "{}:1:2:3", "{}:-1:5", "{}:100000:0"])
-def test_where_nothing_is_the_step_is_told(tmp_path: Path, line: str) -> None:
+def test_if_nothing_is_lent_the_error_gives_the_next_step(tmp_path: Path, line: str) -> None:
     line = line.format(NAME)
     with pytest.raises(NotLent, match=rf"subuid lends nothing to {NAME}; sudo usermod --add-subuids .* {NAME}$"):
         of(tmp_path, line, f"{NAME}:1:5")
@@ -47,13 +47,13 @@ def test_where_nothing_is_the_step_is_told(tmp_path: Path, line: str) -> None:
         of(tmp_path, f"{NAME}:1:5", line)
 
 
-def test_where_there_is_no_list_the_step_is_told(tmp_path: Path) -> None:
+def test_a_missing_list_lends_nothing(tmp_path: Path) -> None:
     with pytest.raises(NotLent, match="none lends nothing"):
         lent((str(tmp_path / "none"), str(tmp_path / "none")))
 
 
 @pytest.mark.parametrize("name", ["newuidmap", "newgidmap"])
-def test_without_the_programs_the_package_is_told(tmp_path: Path, programs: Path, name: str) -> None:
+def test_if_a_program_is_missing_the_error_names_its_package(tmp_path: Path, programs: Path, name: str) -> None:
     (programs / name).unlink()
     with pytest.raises(NotLent, match=f"^{name} is not on PATH; install it, on Debian with: .* uidmap$"):
         of(tmp_path, f"{NAME}:1:5", f"{NAME}:1:5")

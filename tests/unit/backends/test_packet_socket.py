@@ -12,7 +12,7 @@ from llm_sandbox_mcp.backends.embedded.descriptors import PacketSocket
 pytestmark = pytest.mark.anyio
 
 
-async def test_closing_ends_a_receive_that_waits() -> None:
+async def test_closing_ends_a_waiting_receive() -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     packets = PacketSocket(ours)
     ended = anyio.Event()
@@ -30,17 +30,17 @@ async def test_closing_ends_a_receive_that_waits() -> None:
             await ended.wait()
 
 
-async def test_closing_ends_a_send_that_waits() -> None:
+async def test_closing_ends_a_waiting_send() -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     packets = PacketSocket(ours)
 
-    async def send_for_ever() -> None:
+    async def send_forever() -> None:
         while True:
             await packets.send(bytes(4096))
 
     async def fill() -> None:
         with pytest.raises(anyio.BrokenResourceError):
-            await send_for_ever()
+            await send_forever()
 
     with theirs, anyio.fail_after(30):
         async with anyio.create_task_group() as tasks:
@@ -55,7 +55,7 @@ from llm_sandbox_mcp.backends.embedded.descriptors import PacketSocket
 from llm_sandbox_mcp.errors import Unavailable
 
 async def main():
-    # Here, since an ordinary user may not read what this program has yet to import.
+    # Only here, after all imports: an ordinary user may not be able to read the modules.
     resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
     if os.getuid() == 0:
         os.setgroups([])
@@ -68,7 +68,7 @@ async def main():
             await packets.send(b"x", (0, 0, 0, 0))
     except Unavailable as error:
         print(error)
-    # What arrives makes room again.
+    # Descriptors that are received make room for others.
     theirs.setblocking(False)
     taken = socket.recv_fds(theirs, 1, 4)[1] + socket.recv_fds(theirs, 1, 4)[1]
     await packets.send(b"x", (0, 0, 0, 0))
@@ -77,8 +77,8 @@ anyio.run(main)
 """
 
 
-def test_too_many_descriptors_on_their_way_are_no_end() -> None:
-    """The kernel bounds them for ordinary users alone, by their limit of open files."""
+def test_sending_works_again_after_too_many_descriptors_were_in_flight() -> None:
+    """The kernel limits descriptors in flight only for ordinary users, by their limit of open files."""
     done = subprocess.run([sys.executable, "-c", FILL], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, ""), done
     assert done.stdout.startswith(

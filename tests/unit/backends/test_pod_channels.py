@@ -1,4 +1,4 @@
-"""Both protocols in which a cluster carries the streams of a process, spoken by the other side of a real websocket."""
+"""Both protocols in which a cluster carries the streams of a process, over a real websocket to a fake cluster."""
 
 import contextlib
 import json
@@ -70,7 +70,7 @@ def exited(code: int) -> bytes:
 
 
 async def echo(socket: web.WebSocketResponse) -> None:
-    """What a cluster does for two messages to a `cat` that complains at its end."""
+    """Does what a cluster does for two messages to a `cat` that prints an error when it ends."""
     for _ in range(2):
         message = await socket.receive()
         assert message.data[:1] == b"\x00"
@@ -89,7 +89,7 @@ async def test_both_protocols_carry_streams_and_the_exit_code(protocol: str) -> 
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-async def test_the_end_of_the_input_is_a_frame_of_no_bytes(protocol: str) -> None:
+async def test_the_end_of_the_input_is_an_empty_frame(protocol: str) -> None:
     got = bytearray()
 
     async def take(socket: web.WebSocketResponse) -> None:
@@ -107,32 +107,32 @@ async def test_the_end_of_the_input_is_a_frame_of_no_bytes(protocol: str) -> Non
     assert bytes(got) == struct.pack(">I", 5) + b"hello" + struct.pack(">I", 0)
 
 
-async def test_a_cluster_that_goes_leaves_no_exit_code() -> None:
-    async def vanish(socket: web.WebSocketResponse) -> None:
+async def test_a_cluster_that_disconnects_leaves_no_exit_code() -> None:
+    async def disconnect(socket: web.WebSocketResponse) -> None:
         await socket.send_bytes(b"\x01half")
 
-    async with connected(vanish) as channels:
+    async with connected(disconnect) as channels:
         assert await read(channels) == (b"half", b"")
         assert await channels.exit_code() is None
         with pytest.raises(anyio.BrokenResourceError):
             await channels.stdin.send(bytes(1 << 24))
 
 
-async def test_a_connection_that_is_not_closed_after_the_exit_code_keeps_nobody_waiting() -> None:
-    heard = anyio.Event()
+async def test_a_connection_that_stays_open_after_the_exit_code_blocks_nothing() -> None:
+    received = anyio.Event()
 
     async def stay(socket: web.WebSocketResponse) -> None:
         await socket.send_bytes(b"\x01all")
         await socket.send_bytes(exited(3))
-        await heard.wait()
+        await received.wait()
 
     async with connected(stay) as channels:
         assert await read(channels) == (b"all", b"")
         assert await channels.exit_code() == 3
-        heard.set()
+        received.set()
 
 
-async def test_an_exit_code_is_still_heard_after_the_streams_were_closed() -> None:
+async def test_an_exit_code_is_still_received_after_the_streams_were_closed() -> None:
     closed = anyio.Event()
 
     async def late(socket: web.WebSocketResponse) -> None:
@@ -147,7 +147,7 @@ async def test_an_exit_code_is_still_heard_after_the_streams_were_closed() -> No
         assert await channels.exit_code() == 137
 
 
-async def test_a_flood_is_taken_in_portions_with_a_pause_after_each(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_flood_is_read_in_portions_with_a_pause_after_each(monkeypatch: pytest.MonkeyPatch) -> None:
     message = b"\x01" + bytes(1000)
 
     async def flood(socket: web.WebSocketResponse) -> None:
@@ -155,18 +155,18 @@ async def test_a_flood_is_taken_in_portions_with_a_pause_after_each(monkeypatch:
             await socket.send_bytes(message)
         await socket.receive()
 
-    # The first pause lasts for longer than this test does.
+    # The first pause is longer than this test.
     monkeypatch.setattr(channels, "_RATE", 1.0)
     taken = 0
     async with connected(flood) as flooded:
         with anyio.move_on_after(0.5):
             while True:
                 taken += len(await flooded.stdout.receive())
-    # Short messages count for more than they hold.
+    # Short messages count as longer than they are.
     assert taken == (channels._PORTION // channels._LEAST + 1) * 1000
 
 
-async def test_what_nobody_reads_is_not_kept_without_bounds() -> None:
+async def test_unread_output_is_not_buffered_without_limit() -> None:
     sent = 0
 
     async def flood(socket: web.WebSocketResponse) -> None:
@@ -186,7 +186,7 @@ async def test_what_nobody_reads_is_not_kept_without_bounds() -> None:
 
 
 async def fed(program: str, *frames: bytes, open_end: bool = True) -> tuple[int, bytes]:
-    """How the feeder ends and what its program prints, given frames and, without an open end, the end of them."""
+    """The feeder's exit code and its program's output for some frames; unless `open_end`, the input is closed."""
     data = b"".join(struct.pack(">I", len(frame)) + frame for frame in frames)
     with anyio.fail_after(30):
         async with await anyio.open_process([*feeder(not frames[-1]), "sh", "-c", program], stderr=None) as process:
@@ -205,19 +205,19 @@ async def test_a_feeder_passes_on_frames_and_their_end(frames: tuple[bytes, ...]
     assert await fed("wc -c; exit 3", *frames) == (3, b"%d\n" % sum(map(len, frames)))
 
 
-async def test_a_feeder_ends_with_its_program_though_more_is_sent() -> None:
+async def test_a_feeder_ends_with_its_program_even_if_more_is_sent() -> None:
     assert await fed("exit 5", *[bytes(1 << 16)] * 64) == (5, b"")
 
 
-async def test_a_feeder_tells_the_signal_that_ended_its_program() -> None:
+async def test_a_feeder_reports_the_signal_that_ended_its_program() -> None:
     assert await fed("kill -9 $$", b"") == (137, b"")
 
 
-async def test_a_program_is_ended_with_its_frames() -> None:
-    assert await fed("exec sleep 1000", b"no end of input comes", open_end=False) == (137, b"")
+async def test_a_program_is_killed_when_the_frames_break_off() -> None:
+    assert await fed("exec sleep 1000", b"without an end of input", open_end=False) == (137, b"")
 
 
-async def test_a_feeder_ends_with_its_program_though_another_holds_its_streams() -> None:
+async def test_a_feeder_ends_with_its_program_even_if_another_process_has_its_streams_open() -> None:
     code, printed = await fed("sleep 1000 & echo $!; exit 7", b"")
     assert code == 7
     os.kill(int(printed), signal.SIGKILL)
@@ -227,7 +227,7 @@ async def test_a_feeder_passes_on_all_that_its_program_printed() -> None:
     assert await fed("head -c 3000000 /dev/zero | tr '\\0' x", b"") == (0, b"x" * 3_000_000)
 
 
-async def test_a_feeder_does_not_wait_where_nobody_takes_what_its_program_prints() -> None:
+async def test_a_feeder_does_not_wait_if_nobody_reads_the_output_of_its_program() -> None:
     command = [*feeder(False), "sh", "-c", "trap '' PIPE; yes | head -c 1000000; exit 9"]
     nobody, out = os.pipe()
     os.close(nobody)
@@ -239,7 +239,7 @@ async def test_a_feeder_does_not_wait_where_nobody_takes_what_its_program_prints
         os.close(out)
 
 
-async def test_a_program_that_is_stopped_and_goes_on_is_not_taken_for_ended() -> None:
+async def test_a_program_that_is_stopped_and_continued_is_not_treated_as_ended() -> None:
     assert await fed("(sleep 0.1; kill -CONT $$) & kill -STOP $$; echo on; exit 4", b"") == (4, b"on\n")
 
 
@@ -249,7 +249,7 @@ async def test_signals_end_the_program_and_not_its_feeder() -> None:
     assert await fed("kill -HUP $$", b"") == (129, b"")
 
 
-async def test_an_end_that_no_signal_tells_of_is_found_out() -> None:
+async def test_the_end_of_a_program_is_noticed_even_without_a_signal() -> None:
     deaf = "import os, signal, sys; signal.pthread_sigmask(0, {signal.SIGCHLD}); os.execvp(sys.argv[1], sys.argv[1:])"
     command = [sys.executable, "-c", deaf, *feeder(False), "sh", "-c", "sleep 1000 & echo $!; exit 8"]
     with anyio.fail_after(30):
@@ -261,7 +261,7 @@ async def test_an_end_that_no_signal_tells_of_is_found_out() -> None:
 
 
 async def ended(process: Process) -> None:
-    """Waits until a feeder has seen the end of its program, which prints "over" before; earlier there is no child."""
+    """Waits until a feeder has noticed the end of its program, which prints "over" first to show that it started."""
     assert process.stdout
     assert await process.stdout.receive() == b"over\n"
     children = anyio.Path(f"/proc/{process.pid}/task/{process.pid}/children")
@@ -269,14 +269,14 @@ async def ended(process: Process) -> None:
         await anyio.lowlevel.checkpoint()
 
 
-async def test_what_comes_after_the_end_of_a_program_is_taken_to_its_end() -> None:
+async def test_input_that_arrives_after_the_end_of_a_program_is_read_to_its_end() -> None:
     frame = struct.pack(">I", 1 << 16) + bytes(1 << 16)
     with anyio.fail_after(60):
         async with await anyio.open_process(
             [*feeder(False), "sh", "-c", "exec <&-; echo over; exit 6"], stderr=None
         ) as process:
             assert process.stdin
-            # It ends in the middle of a frame: of more to come nothing else tells.
+            # The program ends in the middle of a frame: only this shows that there is more input.
             await process.stdin.send(frame[:1000])
             await ended(process)
             await process.stdin.send(frame[1000:])
@@ -286,7 +286,7 @@ async def test_what_comes_after_the_end_of_a_program_is_taken_to_its_end() -> No
             assert await process.wait() == 6
 
 
-async def test_input_that_begins_to_come_after_the_end_of_a_program_may_pause() -> None:
+async def test_input_that_starts_after_the_end_of_a_program_can_pause() -> None:
     frame = struct.pack(">I", 1 << 16) + bytes(1 << 16)
     command = [*feeder(False), "echo", "over"]
     command[2] = command[2].replace("$NOTHING  = 0.5;", "$NOTHING  = 1;").replace("$SILENCE  = 5;", "$SILENCE  = 60;")
@@ -296,7 +296,7 @@ async def test_input_that_begins_to_come_after_the_end_of_a_program_may_pause() 
             assert process.stdin
             await ended(process)
             await process.stdin.send(frame[:1000])
-            # Longer than where nothing had come.
+            # Longer than the feeder waits if no input has arrived.
             with anyio.move_on_after(1.5):
                 await process.wait()
             await process.stdin.send(frame[1000:] + struct.pack(">I", 0))
@@ -304,8 +304,8 @@ async def test_input_that_begins_to_come_after_the_end_of_a_program_may_pause() 
 
 
 @pytest.mark.parametrize("taken", [0, 1000])
-async def test_the_end_of_its_input_is_waited_for_after_the_end_of_a_program(taken: int) -> None:
-    """Whether it had some of it or nothing yet."""
+async def test_after_the_end_of_a_program_the_feeder_waits_for_the_end_of_the_input(taken: int) -> None:
+    """Both if the program has read some input, and if none has arrived yet."""
     with anyio.fail_after(60):
         async with await anyio.open_process(
             [*feeder(True), "sh", "-c", f"head -c {taken} >/dev/null; exit 6"], stderr=None
@@ -313,7 +313,7 @@ async def test_the_end_of_its_input_is_waited_for_after_the_end_of_a_program(tak
             assert process.stdin
             if taken:
                 await process.stdin.send(struct.pack(">I", taken) + bytes(taken))
-            # As long as the next may take to come through a cluster under load; the program has ended by then.
+            # As long as the next input may take on a cluster under load; the program has ended by then.
             with anyio.move_on_after(1.5):
                 await process.wait()
             await process.stdin.send(struct.pack(">I", 1 << 16) + bytes(1 << 16) + struct.pack(">I", 0))

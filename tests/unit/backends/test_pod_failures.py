@@ -1,4 +1,4 @@
-"""What a cluster says of a pod, and what that means."""
+"""How the status of a pod, as a cluster reports it, becomes an error."""
 
 from typing import Any
 
@@ -42,7 +42,7 @@ FAILURES = {
         pod({"waiting": {"reason": "ImagePullBackOff", "message": "Back-off; pulling"}}, phase="Pending"),
         ("image image:1 of pod sandbox-1", "ImagePullBackOff, Back-off, pulling", "kubernetes.pull_secrets"),
     ),
-    "an image that is not there": (
+    "a missing image": (
         pod({"waiting": {"reason": "ErrImageNeverPull", "message": "not present"}}, phase="Pending"),
         ("image image:1 of pod sandbox-1", "ErrImageNeverPull, not present", "kubernetes.pull"),
     ),
@@ -77,7 +77,7 @@ FAILURES = {
         pod({"running": {}}, deleted=True, conditions=[disrupted("DeletionByTaintManager", "deleting")]),
         ("pod sandbox-1 was ended: DeletionByTaintManager, deleting", "check the node"),
     ),
-    "made room for another": (
+    "preempted by another pod": (
         pod({"running": {}}, deleted=True, conditions=[disrupted("PreemptionByScheduler", "preempted")]),
         ("pod sandbox-1 was ended: PreemptionByScheduler, preempted", "more resources"),
     ),
@@ -86,34 +86,34 @@ FAILURES = {
         ("pod sandbox-1 was ended: DeadlineExceeded", "new session"),
     ),
     "deleted": (pod({"running": {}}, phase="Running", deleted=True), ("pod sandbox-1 was deleted", "new session")),
-    "left alone": (
+    "cut off from the server": (
         pod({"terminated": {"reason": "Completed", "exitCode": 0}}, phase="Succeeded"),
         ("pod sandbox-1 ended: Completed, its connection to the server broke; open a new session",),
     ),
     "ended": (pod({"terminated": {"exitCode": 1}}, phase="Failed"), ("pod sandbox-1 ended: exit code 1",)),
 }
 
-HOPEFUL = {
+NOT_FAILED = {
     "just made": pod(phase="Pending"),
     "being made": pod({"waiting": {"reason": "ContainerCreating"}}, phase="Pending"),
     "scheduled": pod(phase="Pending", conditions=[{"type": "PodScheduled", "status": "True"}]),
     "running": pod({"running": {}}, phase="Running"),
-    "not ready by its own account": pod(
+    "not ready by its own readiness": pod(
         {"running": {}},
         conditions=[{"type": "Ready", "status": "False"}, {"type": "ContainersReady", "status": "False"}],
     ),
 }
 
 
-RUNNING = {"running", "not ready by its own account"}
+RUNNING = {"running", "not ready by its own readiness"}
 
 
 @pytest.mark.parametrize("what", FAILURES)
-def test_a_failure_is_told_with_its_cause_and_the_next_step(what: str) -> None:
-    seen, says = FAILURES[what]
+def test_a_failure_is_reported_with_its_cause_and_the_next_step(what: str) -> None:
+    seen, expected = FAILURES[what]
     found = failure(seen)
     assert found
-    assert all(words in found.message for words in says), found
+    assert all(words in found.message for words in expected), found
     assert found.message.count("; ") == 1
     watched = Watched("sandbox-1")
     watched.take(seen)
@@ -124,11 +124,11 @@ def test_a_failure_is_told_with_its_cause_and_the_next_step(what: str) -> None:
 
 TYPES: dict[str, tuple[type[Unavailable], type[SandboxLost]]] = {
     "an image that cannot be pulled": (ImageFailed, SandboxLost),
-    "an image that is not there": (ImageMissing, SandboxLost),
+    "a missing image": (ImageMissing, SandboxLost),
     "no node": (Unschedulable, SandboxLost),
     "out of memory": (StartFailed, OutOfMemory),
     "evicted": (StartFailed, Evicted),
-    "made room for another": (StartFailed, Evicted),
+    "preempted by another pod": (StartFailed, Evicted),
     "a node that is lost": (StartFailed, NodeLost),
     "a node that is silent": (StartFailed, NodeLost),
     "a node that is tainted": (StartFailed, NodeLost),
@@ -137,13 +137,13 @@ TYPES: dict[str, tuple[type[Unavailable], type[SandboxLost]]] = {
 
 
 @pytest.mark.parametrize("what", TYPES)
-def test_each_cause_has_an_error_of_its_own(what: str) -> None:
+def test_each_cause_has_its_own_error(what: str) -> None:
     found = failure(FAILURES[what][0])
     assert found
     assert (type(found.at_start()), type(found.later())) == TYPES[what]
 
 
-def test_a_pod_of_somebody_elses_is_judged_by_its_first_container() -> None:
+def test_a_pod_of_another_user_is_judged_by_its_first_container() -> None:
     theirs = pod(phase="Running")
     theirs["spec"]["containers"] = [{"name": "main", "image": "image:2"}, {"name": "side", "image": "image:3"}]
     states = {"side": {"running": {}}, "main": {"waiting": {"reason": "ErrImagePull"}}}
@@ -155,10 +155,10 @@ def test_a_pod_of_somebody_elses_is_judged_by_its_first_container() -> None:
     assert watched.failure.message.startswith("image image:2 of pod sandbox-1 is not available")
 
 
-@pytest.mark.parametrize("what", HOPEFUL)
-def test_what_may_still_become_ready_is_no_failure(what: str) -> None:
+@pytest.mark.parametrize("what", NOT_FAILED)
+def test_a_pod_that_may_still_become_ready_is_not_a_failure(what: str) -> None:
     watched = Watched("sandbox-1")
-    watched.take(HOPEFUL[what])
+    watched.take(NOT_FAILED[what])
     assert not watched.over.is_set()
     assert watched.ready.is_set() == (what in RUNNING)
 

@@ -1,4 +1,4 @@
-"""What a pod is made of, and how the operator's own manifest is merged into it."""
+"""The manifest of a pod, and how the operator's own manifest is merged into it."""
 
 from dataclasses import replace
 from datetime import date
@@ -35,11 +35,11 @@ def profile_with(manifest: Any) -> Profile:
     return load_profile("kubernetes", {"kubernetes": {"pod_manifest": manifest}})
 
 
-def test_a_pod_of_ours_loosens_nothing() -> None:
+def test_a_pod_of_ours_has_no_weaker_restrictions() -> None:
     assert [*loosened(manifest(RECIPE))] == []
 
 
-def test_it_has_its_limits_and_reserves_a_share_of_the_processors_only() -> None:
+def test_a_pod_has_its_limits_and_reserves_only_a_share_of_the_processors() -> None:
     container = manifest(RECIPE)["spec"]["containers"][0]
     assert container["resources"] == {
         "limits": {"cpu": "500m", "memory": str(1 << 27)},
@@ -47,7 +47,7 @@ def test_it_has_its_limits_and_reserves_a_share_of_the_processors_only() -> None
     }
 
 
-def test_a_pod_with_a_network_has_the_label_that_lets_it_out_and_a_name_server() -> None:
+def test_a_pod_with_a_network_has_the_label_for_it_and_a_name_server() -> None:
     closed, opened = manifest(RECIPE), manifest(replace(RECIPE, network=True))
     assert opened["metadata"]["labels"] == {"llm-sandbox-mcp.server": "1", "llm-sandbox-mcp.network": "open"}
     assert closed["metadata"]["labels"] == {"llm-sandbox-mcp.server": "1"}
@@ -55,7 +55,7 @@ def test_a_pod_with_a_network_has_the_label_that_lets_it_out_and_a_name_server()
     assert [*loosened(opened)] == []
 
 
-def test_what_the_profile_says_of_pods_is_in_them() -> None:
+def test_the_pod_settings_of_the_profile_are_in_the_manifest() -> None:
     recipe = replace(
         RECIPE,
         runtime_class="gvisor",
@@ -102,7 +102,7 @@ def test_lists_are_merged_by_the_names_of_their_entries() -> None:
     assert volumes["data"]["configMap"] == {"name": "data"}
 
 
-def test_what_is_ours_is_not_changed_by_a_merge() -> None:
+def test_a_merge_does_not_change_our_manifest_in_place() -> None:
     ours = manifest(RECIPE)
     before = repr(ours)
     merged(ours, {"spec": {"containers": [{"name": "sandbox", "image": "other"}], "hostname": None}})
@@ -163,7 +163,7 @@ def of_container(**own: object) -> dict[str, Any]:
         ),
         ({"spec": {"containers": [{"name": "other", "image": "x"}]}}, "container other: may gain privileges"),
         ({"spec": {"hostAliases": [{"ip": "10.0.0.1", "hostnames": ["db"]}]}}, "spec.hostAliases is set"),
-        ({"spec": {"what comes one day": 1}}, "spec.what comes one day is set"),
+        ({"spec": {"a future field": 1}}, "spec.a future field is set"),
         (
             {"spec": {"securityContext": {"sysctls": [{"name": "a", "value": "1"}]}}},
             "spec.securityContext.sysctls is set",
@@ -194,7 +194,7 @@ def of_container(**own: object) -> dict[str, Any]:
     ],
     ids=str,
 )
-def test_what_the_operator_loosens_is_told(own: dict[str, Any], says: str) -> None:
+def test_a_restriction_that_the_operator_weakens_is_reported(own: dict[str, Any], says: str) -> None:
     assert says in [*loosened(with_own(own))]
 
 
@@ -209,7 +209,7 @@ def test_what_the_operator_loosens_is_told(own: dict[str, Any], says: str) -> No
     ],
     ids=str,
 )
-def test_what_loosens_nothing_is_not_told(own: dict[str, Any]) -> None:
+def test_a_change_that_weakens_no_restriction_is_not_reported(own: dict[str, Any]) -> None:
     merged_pod = with_own(own)
     assert [*loosened(merged_pod), *rebound(manifest(RECIPE), merged_pod)] == []
 
@@ -231,9 +231,9 @@ def test_what_loosens_nothing_is_not_told(own: dict[str, Any]) -> None:
     ],
     ids=str,
 )
-def test_bounds_that_the_operator_changes_are_told(own: dict[str, Any], says: str) -> None:
-    (said,) = rebound(manifest(RECIPE), with_own(own))
-    assert said == f"{says}, whatever else the profile says"
+def test_bounds_that_the_operator_changes_are_reported(own: dict[str, Any], says: str) -> None:
+    (line,) = rebound(manifest(RECIPE), with_own(own))
+    assert line == f"{says}, whatever else the profile says"
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ def test_bounds_that_the_operator_changes_are_told(own: dict[str, Any], says: st
     ],
     ids=str,
 )
-def test_limits_that_do_not_hold_any_more_are_told(own: dict[str, Any], says: list[str]) -> None:
+def test_limits_that_no_longer_apply_are_reported(own: dict[str, Any], says: list[str]) -> None:
     assert unlimited(manifest(RECIPE), with_own(own)) == says
 
 
@@ -268,7 +268,7 @@ def test_limits_that_do_not_hold_any_more_are_told(own: dict[str, Any], says: li
     ],
     ids=str,
 )
-def test_a_mistake_in_what_is_merged_is_told_when_the_profile_is_read(section: dict[str, Any], says: str) -> None:
+def test_a_mistake_in_the_pod_settings_is_reported_when_the_profile_is_read(section: dict[str, Any], says: str) -> None:
     with pytest.raises(ProfileError) as raised:
         load_profile("kubernetes", {"kubernetes": section})
     assert says in str(raised.value)
@@ -283,7 +283,7 @@ def test_a_mistake_in_what_is_merged_is_told_when_the_profile_is_read(section: d
     ],
     ids=str,
 )
-def test_names_that_are_none_do_not_break_a_merge(own: dict[str, Any]) -> None:
+def test_names_that_are_not_text_do_not_break_a_merge(own: dict[str, Any]) -> None:
     recipe = replace(RECIPE, tolerations=({"key": "sandboxes"},))
     assert merged(manifest(recipe), own)["spec"]
 
@@ -295,6 +295,6 @@ def test_a_mount_of_ours_is_changed_by_its_name() -> None:
     assert mounts["tmp"] == {"name": "tmp", "mountPath": "/tmp", "readOnly": True}
 
 
-def test_what_is_merged_may_have_anything_else() -> None:
+def test_the_operators_manifest_can_have_any_other_fields() -> None:
     own = {"spec": {"containers": [{"name": "sandbox", "lifecycle": {}}], "new": {"field": [1]}}}
     assert table(profile_with(own), "kubernetes").pod_manifest == own

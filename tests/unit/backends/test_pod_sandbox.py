@@ -1,4 +1,4 @@
-"""What a pod's end means for its sandbox, whenever it comes: before the agent answers, while idle, while it is removed."""
+"""What the end of a pod means for its sandbox: before the agent answers, while it is idle, and while it is removed."""
 
 from collections.abc import Sequence
 from typing import Any, cast
@@ -32,12 +32,12 @@ class Discarding(ByteSendStream):
 
 
 class Agent(Streams):
-    """One that has said what it says; once it ends, nothing more comes."""
+    """An agent that has already printed its output; nothing more comes until it ends."""
 
-    def __init__(self, said: bytes) -> None:
+    def __init__(self, printed: bytes) -> None:
         self.stdin = Discarding()
         self.stdout, self.stderr = Output(self), Output(self)
-        self.stdout.buffer += said
+        self.stdout.buffer += printed
         self.ended = anyio.Event()
 
     async def take_in(self) -> None:
@@ -54,22 +54,22 @@ class Agent(Streams):
 
 
 class Recorded:
-    """A pod that notes what is asked of it."""
+    """A pod that records the calls to it."""
 
     id, engine = "one", "kubernetes"
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
+        self.calls: list[str] = []
 
     def remove_soon(self) -> None:
-        self.asked.append("remove soon")
+        self.calls.append("remove soon")
 
     async def remove(self) -> None:
-        self.asked.append("remove")
+        self.calls.append("remove")
 
 
-def made(said: bytes = b"ready\n", prefix: Sequence[str] = ()) -> tuple[PodSandbox, Agent, Watched, Recorded]:
-    agent, watched, pod = Agent(said), Watched("one"), Recorded()
+def made(printed: bytes = b"ready\n", prefix: Sequence[str] = ()) -> tuple[PodSandbox, Agent, Watched, Recorded]:
+    agent, watched, pod = Agent(printed), Watched("one"), Recorded()
     return PodSandbox(cast(Pod, pod), agent, POLICY, "image", prefix, watched), agent, watched, pod
 
 
@@ -78,85 +78,87 @@ def bounded(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(pod_sandbox, "TOLD", 20.0)
 
 
-async def test_one_that_the_cluster_ends_before_it_is_ready_says_why() -> None:
-    sandbox, agent, watched, pod = made(said=b"")
+async def test_a_pod_that_the_cluster_ends_before_it_is_ready_is_a_failed_start_with_the_reason() -> None:
+    sandbox, agent, watched, pod = made(printed=b"")
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(expect_no_start, sandbox, "NodeLost, node-1 does not answer")
         await anyio.wait_all_tasks_blocked()
         agent.close()
         await anyio.wait_all_tasks_blocked()
         watched.fail(SILENT)
-    assert pod.asked == ["remove soon"]
+    assert pod.calls == ["remove soon"]
 
 
-async def test_one_whose_own_program_ends_says_what_an_image_needs() -> None:
-    sandbox, agent, watched, _ = made(said=b"")
+async def test_if_the_agent_ends_by_itself_the_error_lists_what_an_image_needs() -> None:
+    sandbox, agent, watched, _ = made(printed=b"")
     agent.close()
     watched.fail(EXITED)
     await expect_no_start(sandbox, "use an image with sh, tar, gzip")
 
 
-async def test_one_that_lacks_a_program_waits_for_nothing_to_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_image_with_a_missing_program_is_an_error_without_waiting_for_the_cluster(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(pod_sandbox, "TOLD", float("inf"))
-    sandbox, agent, _, pod = made(said=b"missing tar\n")
+    sandbox, agent, _, pod = made(printed=b"missing tar\n")
     agent.close()
     with anyio.fail_after(20):
         await expect_no_start(sandbox, "has no tar")
         await sandbox.kill()
-    assert pod.asked == ["remove"]
+    assert pod.calls == ["remove"]
 
 
-async def expect_no_start(sandbox: PodSandbox, says: str) -> None:
-    with pytest.raises(StartFailed, match=says):
+async def expect_no_start(sandbox: PodSandbox, expected: str) -> None:
+    with pytest.raises(StartFailed, match=expected):
         await sandbox.begin(b"")
 
 
-async def test_one_that_is_over_by_the_time_that_it_is_attached_to_is_let_go() -> None:
+async def test_a_pod_that_ended_before_it_was_attached_to_is_removed() -> None:
     agent, watched, pod = Agent(b"ready\n"), Watched("one"), Recorded()
     watched.fail(OOM)
     sandbox = PodSandbox(cast(Pod, pod), agent, POLICY, "image", (), watched)
     assert not sandbox.alive
     assert agent.ended.is_set()
-    assert pod.asked == ["remove soon"]
+    assert pod.calls == ["remove soon"]
 
 
-async def test_an_end_of_its_own_is_told_before_it_is_removed() -> None:
+async def test_a_pod_that_ended_by_itself_is_removed_only_after_the_reason_is_known() -> None:
     sandbox, agent, watched, pod = made()
     await sandbox.begin(b"")
     agent.close()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(sandbox.kill)
         await anyio.wait_all_tasks_blocked()
-        assert pod.asked == []
+        assert pod.calls == []
         watched.fail(OOM)
     assert type(await sandbox.loss()) is OutOfMemory
-    assert pod.asked == ["remove soon", "remove"]
+    assert pod.calls == ["remove soon", "remove"]
 
 
-async def test_one_that_is_removed_at_will_is_removed_at_once_and_only_so() -> None:
+async def test_a_pod_that_the_server_kills_is_removed_at_once_and_only_once() -> None:
     sandbox, _, watched, pod = made()
     await sandbox.begin(b"")
     await sandbox.kill()
     watched.fail(Failure("Deleted", "pod one was deleted; open a new session"))
-    assert pod.asked == ["remove"]
+    assert pod.calls == ["remove"]
 
 
-async def test_what_an_attempt_on_a_living_one_comes_to_takes_no_time_from_its_end() -> None:
+async def test_a_check_of_a_live_pod_does_not_shorten_the_wait_for_the_reason_of_its_end() -> None:
     sandbox, agent, watched, _ = made()
     await sandbox.begin(b"")
     assert await sandbox.loss() is None
     agent.close()
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(lost_to_its_node, sandbox)
+        tasks.start_soon(expect_lost_node, sandbox)
         await anyio.wait_all_tasks_blocked()
         watched.fail(SILENT)
 
 
-async def lost_to_its_node(sandbox: PodSandbox) -> None:
+async def expect_lost_node(sandbox: PodSandbox) -> None:
     assert type(await sandbox.loss()) is NodeLost
 
 
-async def test_one_that_was_killed_at_its_memory_limit_counts_as_such() -> None:
+async def test_a_pod_that_was_killed_at_its_memory_limit_counts_as_out_of_memory() -> None:
     sandbox, agent, watched, _ = made()
     await sandbox.begin(b"")
     agent.close()

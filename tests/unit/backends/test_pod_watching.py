@@ -1,4 +1,4 @@
-"""What a watch makes of a cluster that goes away and comes back, of one that refuses, and of pods that nobody expects."""
+"""How a watch handles a cluster that goes away and comes back, a cluster that refuses, and unexpected pods."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -41,17 +41,17 @@ def pod(name: str = "one", state: str = "running", **status: Any) -> dict[str, A
 EVICTED = pod(phase="Failed", reason="Evicted", message="low on memory")
 
 
-class Told:
-    """Answers in the place of a cluster: what each list and each watch comes to, in their order.
+class FakeApi:
+    """Answers instead of a cluster: with the given results of lists and of watches, in order.
 
-    The last list is what every other one is, and after the last watch nothing more is told.
+    The last list is repeated for every further call; after the last watch no more events come.
     """
 
     namespace = "sandboxes"
 
     def __init__(self, lists: list[Any], watches: list[Any]) -> None:
         self.lists, self.watches = lists, watches
-        self.asked = 0
+        self.watches_begun = 0
 
     async def call(self, method: str, path: str, query: object) -> dict[str, Any]:
         await anyio.lowlevel.checkpoint()
@@ -63,7 +63,7 @@ class Told:
     @asynccontextmanager
     async def watch(self, path: str, query: object) -> AsyncIterator[AsyncIterator[Any]]:
         await anyio.lowlevel.checkpoint()
-        self.asked += 1
+        self.watches_begun += 1
         if not self.watches:
             await anyio.sleep_forever()
         answer = self.watches.pop(0)
@@ -83,8 +83,8 @@ class Told:
 async def watched(
     lists: list[Any], watches: list[Any], on_stranger: Callable[[str], None] = lambda _: None
 ) -> AsyncIterator[Watched]:
-    """The pod `one`, watched in a cluster that answers so."""
-    watch = Watch(cast(Api, Told(lists, watches)), ("labelSelector", "a=b"), on_stranger)
+    """The pod `one`, watched in a cluster that gives these answers."""
+    watch = Watch(cast(Api, FakeApi(lists, watches)), ("labelSelector", "a=b"), on_stranger)
     one = watch.expect("one")
     with anyio.fail_after(30):
         async with anyio.create_task_group() as tasks:
@@ -94,11 +94,11 @@ async def watched(
 
 
 async def soon() -> float:
-    """A bound that is never reached."""
+    """A deadline that is never reached."""
     return anyio.current_time() + 20
 
 
-async def test_what_is_told_after_the_cluster_was_away_is_what_became_of_the_pod() -> None:
+async def test_a_pod_that_ends_after_the_cluster_was_away_is_reported_with_its_reason() -> None:
     again = [("MODIFIED", EVICTED)]
     async with watched([BUSY, AWAY, [pod()]], [AWAY, [("MODIFIED", pod())], again]) as one:
         await one.over.wait()
@@ -108,14 +108,14 @@ async def test_what_is_told_after_the_cluster_was_away_is_what_became_of_the_pod
         assert type(found.later()) is Evicted
 
 
-async def test_a_pod_that_went_while_nobody_watched_was_deleted() -> None:
+async def test_a_pod_that_disappeared_between_two_watches_counts_as_deleted() -> None:
     async with watched([[]], [[("ADDED", pod())], AWAY]) as one:
         await one.over.wait()
         assert one.failure
         assert "was deleted" in one.failure.message
 
 
-async def test_a_watch_that_is_too_old_is_no_reason_to_believe_the_cluster_away() -> None:
+async def test_a_watch_that_is_too_old_does_not_mean_that_the_cluster_is_away() -> None:
     heard: list[str] = []
     async with watched([[pod()]], [[("ADDED", pod())], OLD, [("MODIFIED", EVICTED)]]) as one:
         one.hear = lambda unheard="": heard.append(unheard)  # type: ignore[method-assign]
@@ -124,31 +124,31 @@ async def test_a_watch_that_is_too_old_is_no_reason_to_believe_the_cluster_away(
 
 
 @pytest.mark.parametrize("ends", [AWAY, BUSY], ids=["away", "busy"])
-async def test_a_start_is_given_up_soon_after_the_cluster_went_away(ends: Exception) -> None:
+async def test_a_start_fails_soon_after_the_cluster_went_away(ends: Exception) -> None:
     async with watched([ends], [ends]) as one:
         with pytest.raises(EngineUnavailable, match=r"; (check|see)"):
             await one.started()
 
 
-async def test_a_start_goes_on_where_the_cluster_is_back_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_start_goes_on_if_the_cluster_is_back_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "TOLD", 20.0)
     async with watched([BUSY, [pod(state="waiting")]], [AWAY, [("MODIFIED", pod())]]) as one:
         await one.started()
 
 
-async def test_a_start_that_may_not_be_watched_is_forbidden() -> None:
+async def test_a_start_fails_if_watching_pods_is_forbidden() -> None:
     async with watched([DENIED], [DENIED]) as one:
         with pytest.raises(EngineUnavailable, match=r"does not allow this server to watch pods: .*; grant"):
             await one.started()
 
 
-async def test_one_that_runs_goes_on_where_the_watch_is_forbidden() -> None:
+async def test_a_running_pod_goes_on_if_the_watch_is_forbidden() -> None:
     async with watched([DENIED, [pod()]], [[("ADDED", pod())], DENIED, []]) as one:
         await one.started()
         assert not one.over.is_set()
 
 
-async def test_one_that_is_lost_before_it_was_used_is_a_start_that_failed() -> None:
+async def test_a_pod_that_is_lost_before_it_was_used_is_a_failed_start() -> None:
     lost = SandboxLost("the sandbox is gone; open a new session")
     one = Watched("one")
     assert type(await one.never_used(lost)) is StartFailed
@@ -163,7 +163,7 @@ async def test_one_that_is_lost_before_it_was_used_is_a_start_that_failed() -> N
     assert type(await one.never_used(lost)) is ImageFailed
 
 
-async def test_pods_that_nobody_expects_are_told_of_whenever_the_watch_begins() -> None:
+async def test_unexpected_pods_are_reported_each_time_the_watch_begins() -> None:
     strangers: list[str] = []
     async with watched(
         [[pod(), pod("two")]], [[("ADDED", pod("three"))], AWAY, [("MODIFIED", EVICTED)]], strangers.append

@@ -1,4 +1,4 @@
-"""Where sandboxes cannot be made, the probe says why and what fixes it, and nothing runs without one."""
+"""Where sandboxes cannot be made, the probe reports the cause and the fix, and no code runs without a sandbox."""
 
 import os
 import subprocess
@@ -20,25 +20,25 @@ SWITCHES = {
 
 @pytest.mark.parametrize("switch", SWITCHES)
 def test_the_switch_that_forbids_namespaces_is_named_with_its_remedy(tmp_path: Path, switch: str) -> None:
-    content, said = SWITCHES[switch]
+    content, expected = SWITCHES[switch]
     path = tmp_path / switch
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(content)
-    assert said in probe.remedy(tmp_path)
+    assert expected in probe.remedy(tmp_path)
 
 
 def test_without_a_known_cause_the_remedy_is_a_command_to_try(tmp_path: Path) -> None:
     assert "bwrap --unshare-all" in probe.remedy(tmp_path)
 
 
-def test_a_missing_bubblewrap_is_said_with_the_package_that_has_it() -> None:
+def test_a_missing_bubblewrap_is_reported_with_its_package() -> None:
     obstacle = probe.obstacle("bwrap-that-is-not-there")
     assert obstacle is not None
     assert "not on PATH" in obstacle
     assert "bubblewrap" in obstacle
 
 
-def test_another_system_than_linux_is_told_what_to_do() -> None:
+def test_on_a_system_other_than_linux_the_row_gives_the_next_step() -> None:
     check = probe.platform_check("darwin")
     assert check.state == "missing"
     assert "Linux virtual machine" in check.fix
@@ -47,7 +47,7 @@ def test_another_system_than_linux_is_told_what_to_do() -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to take away the right to make namespaces")
 @pytest.mark.parametrize(("command", "status"), [(("run", "-c", "print('unsandboxed')"), 2), (("doctor",), 1)])
 def test_nothing_runs_where_namespaces_are_forbidden(tmp_path: Path, command: tuple[str, ...], status: int) -> None:
-    """In a user namespace of its own, of which the kernel allows no further ones: what a locked-down container is like."""
+    """Runs in a new user namespace in which the kernel allows no further ones, as in a locked-down container."""
     profile = tmp_path / "profile.toml"
     profile.write_text(f'[server]\nruntime = "{tmp_path}/runtime"\n')
     forbid = 'echo 0 > /proc/sys/user/max_user_namespaces && exec "$@"'

@@ -1,4 +1,4 @@
-"""The frames of a relay, under any splits and any bytes."""
+"""The frames of a relay, for any way to split the data and any bytes."""
 
 import itertools
 from collections.abc import Iterable
@@ -36,14 +36,14 @@ def portions(data: bytes, cuts: Iterable[int]) -> list[bytes]:
 
 
 @given(st.lists(FRAMES, max_size=6), st.lists(st.integers(0), max_size=8))
-def test_frames_come_out_as_they_went_in_however_they_are_cut(frames: list[Frame], cuts: list[int]) -> None:
+def test_frames_arrive_unchanged_however_they_are_split(frames: list[Frame], cuts: list[int]) -> None:
     reader = FrameReader()
     sent = b"".join(frame.encode() for frame in frames)
     assert [frame for part in portions(sent, cuts) for frame in reader.feed(part)] == frames
 
 
 @given(st.binary(max_size=200), st.lists(st.integers(0), max_size=4))
-def test_any_bytes_are_frames_or_are_refused(data: bytes, cuts: list[int]) -> None:
+def test_any_bytes_are_either_frames_or_refused(data: bytes, cuts: list[int]) -> None:
     reader = FrameReader()
     read: list[Frame] = []
     with suppress(Malformed):
@@ -53,7 +53,7 @@ def test_any_bytes_are_frames_or_are_refused(data: bytes, cuts: list[int]) -> No
 
 
 @pytest.mark.parametrize("head", [b"X" + bytes(8), b"D" + bytes(4) + (PAYLOAD + 1).to_bytes(4, "big")])
-def test_a_frame_of_no_kind_or_too_long_is_refused_before_the_rest_of_it_comes(head: bytes) -> None:
+def test_a_frame_of_unknown_kind_or_too_long_is_refused_before_the_rest_of_it_arrives(head: bytes) -> None:
     with pytest.raises(Malformed):
         list(FrameReader().feed(head))
 

@@ -1,4 +1,4 @@
-"""The folders of a sandbox, seen from outside: what code can make long is done beside the loop."""
+"""The folders of a sandbox, read from outside: work that code can make slow is done outside of the event loop."""
 
 import os
 import threading
@@ -20,8 +20,8 @@ POLICY_OF_FILES = POLICY.model_copy(update={"disk": 8 * LARGE, "file_size": LARG
 
 
 @contextmanager
-def here() -> Iterator[list[str]]:
-    """What is closed or listed meanwhile in this thread."""
+def calls_in_this_thread() -> Iterator[list[str]]:
+    """Records the calls of `close` and `scandir` that this thread makes in the `with` block."""
     done: list[str] = []
     loop = threading.get_ident()
 
@@ -47,10 +47,10 @@ async def test_files_are_listed_and_folders_closed(tmp_path: Path, at_once: int)
     for name in ("one", "in/two", ".hidden"):
         (tmp_path / name).write_text("x")
     folders = opened(tmp_path)
-    with here() as done:
+    with calls_in_this_thread() as done:
         assert set(await folders.list_files(at_once=at_once)) == {"one", "in/two"}
     assert bool(done) is bool(at_once)
-    with here() as done:
+    with calls_in_this_thread() as done:
         await folders.close()
     assert not done
     assert await folders.list_files(at_once=at_once) == {}
@@ -58,19 +58,19 @@ async def test_files_are_listed_and_folders_closed(tmp_path: Path, at_once: int)
 
 
 @pytest.mark.parametrize("at_once", [0, 100])
-async def test_many_folders_are_looked_into_in_other_threads(tmp_path: Path, at_once: int) -> None:
+async def test_many_folders_are_read_in_other_threads(tmp_path: Path, at_once: int) -> None:
     for number in range(1000):
         (tmp_path / str(number)).mkdir()
         (tmp_path / f"{number}/file").touch()
     folders = opened(tmp_path)
-    with here() as done:
+    with calls_in_this_thread() as done:
         assert len(await folders.list_files(at_once=at_once)) == 1000
         await folders.close()
     assert done.count("scandir") <= at_once
 
 
 @pytest.mark.parametrize(("size", "large"), [(LARGE, True), (LARGE - 1, False)])
-async def test_a_file_of_all_the_bytes_that_one_may_have_is_found_in_other_threads(
+async def test_a_file_of_the_largest_allowed_size_is_found_in_other_threads(
     tmp_path: Path, size: int, large: bool
 ) -> None:
     places = [tmp_path / name for name in ("first", "second")]
@@ -79,33 +79,33 @@ async def test_a_file_of_all_the_bytes_that_one_may_have_is_found_in_other_threa
     (places[1] / ".file").touch()
     os.truncate(places[1] / ".file", size)
     folders = opened(*places)
-    with here() as done:
+    with calls_in_this_thread() as done:
         assert (await folders.fullness(POLICY_OF_FILES, thorough=True)).large == large
         assert not (await folders.fullness(POLICY_OF_FILES, thorough=False)).large
         await folders.close()
     assert not done
 
 
-async def test_a_look_goes_on_where_the_folders_are_closed_meanwhile(tmp_path: Path) -> None:
+async def test_a_listing_goes_on_while_the_folders_are_closed(tmp_path: Path) -> None:
     for number in range(2000):
         (tmp_path / str(number)).touch()
     folders = opened(tmp_path)
     found: list[int] = []
 
-    async def look() -> None:
+    async def list_slowly() -> None:
         found.append(len(await folders.list_files()))
 
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(look)
+        tasks.start_soon(list_slowly)
         await anyio.lowlevel.checkpoint()
         await folders.close()
-        # Where the look had a number of the folder's, it would see what that is now.
+        # If the listing still used the number of the closed descriptor, it would now read this folder.
         other = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
     os.close(other)
     assert found == [2000]
 
 
-async def test_one_that_is_cancelled_before_it_begins_leaves_nothing_open(tmp_path: Path) -> None:
+async def test_a_call_that_is_cancelled_before_it_begins_leaves_nothing_open(tmp_path: Path) -> None:
     folders = opened(tmp_path)
     before = len(os.listdir("/proc/self/fd"))
     with anyio.CancelScope() as scope:

@@ -1,4 +1,4 @@
-"""What is copied to where every sandbox sees it."""
+"""The files that are copied to a folder which every sandbox sees."""
 
 import marshal
 from importlib.util import cache_from_source
@@ -8,10 +8,10 @@ from llm_sandbox_mcp.backends.embedded.staging import write_stage
 from llm_sandbox_mcp.folders import HANDLERS
 
 UNCHECKED = 1
-"""Flag of a compiled file that its source is not compared with."""
+"""The flag of a compiled file that is not compared with its source."""
 
 
-def test_modules_are_compiled_and_say_where_a_sandbox_has_them(tmp_path: Path) -> None:
+def test_modules_are_compiled_with_their_path_in_a_sandbox(tmp_path: Path) -> None:
     stage = write_stage(tmp_path / "stage", {"python": HANDLERS / "python"})
     modules = sorted(stage.handlers.rglob("lib/*.py"))
     assert modules
@@ -21,7 +21,7 @@ def test_modules_are_compiled_and_say_where_a_sandbox_has_them(tmp_path: Path) -
         assert marshal.loads(compiled[16:]).co_filename == f"/opt/handlers/{module.relative_to(stage.handlers)}"
 
 
-def test_a_file_that_is_no_python_is_left_as_it_is(tmp_path: Path) -> None:
+def test_a_file_that_is_not_valid_python_is_copied_unchanged(tmp_path: Path) -> None:
     handler = tmp_path / "handler"
     handler.mkdir()
     handler.joinpath("old.py").write_text("print 'of another version'\n")

@@ -1,4 +1,4 @@
-"""The system-call filter as a program, interpreted."""
+"""The system-call filter as a program, run by an interpreter in the test."""
 
 import errno
 import re
@@ -34,7 +34,7 @@ def number(name: str, machine: str) -> int | None:
 
 
 def judge(machine: str, call: int | str, *arguments: int, architecture: int | None = None) -> str:
-    """What the program answers: kill, allow, or the name of an errno."""
+    """The filter's verdict on a call: kill, allow, or the name of an errno."""
     if isinstance(call, str):
         found = number(call, machine)
         assert found is not None
@@ -62,13 +62,13 @@ def judge(machine: str, call: int | str, *arguments: int, architecture: int | No
             return {0x80000000: KILL, 0x7FFF0000: ALLOW}[value]
 
 
-def test_another_machine_is_refused_with_the_next_step() -> None:
+def test_another_architecture_is_refused_with_the_next_step() -> None:
     with pytest.raises(ValueError, match=r"'riscv64'.*use a container backend"):
         system_calls.program("riscv64")
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_every_jump_lands_inside_and_the_last_instruction_answers(machine: str) -> None:
+def test_every_jump_lands_inside_and_the_last_instruction_returns(machine: str) -> None:
     program = instructions(machine)
     assert len(program) < 4096
     assert program[-1][0] == 0x06
@@ -80,7 +80,7 @@ def test_every_jump_lands_inside_and_the_last_instruction_answers(machine: str) 
 
 
 @pytest.mark.parametrize("column", [0, 1])
-def test_no_call_has_two_answers(column: int) -> None:
+def test_no_call_has_two_verdicts(column: int) -> None:
     tables = (system_calls.UNKNOWN, system_calls.DENIED, system_calls.INSPECTED)
     numbers = [pair[column] for table in tables for pair in table.values() if pair[column] is not None]
     assert len(numbers) == len(set(numbers))
@@ -90,7 +90,7 @@ def test_no_call_has_two_answers(column: int) -> None:
     ("column", "header"),
     [(0, "/usr/include/x86_64-linux-gnu/asm/unistd_64.h"), (1, "/usr/include/asm-generic/unistd.h")],
 )
-def test_numbers_are_those_of_the_kernel_headers(column: int, header: str) -> None:
+def test_the_numbers_match_the_kernel_headers(column: int, header: str) -> None:
     if not Path(header).exists():
         pytest.skip(f"{header} is not installed")
     found = re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)", Path(header).read_text())
@@ -165,9 +165,7 @@ def test_stream_and_datagram_sockets_are_allowed(machine: str, family: int, kind
     st.sampled_from([0x5412, 0x541C, 0x5423, 0x8940, 0x8941, 0x8982, 0x8983, *range(0x89A0, 0x89A4)]),
     high_halves,
 )
-def test_high_bits_do_not_hide_a_terminal_injection_or_the_loading_of_a_module(
-    machine: str, request_: int, high: int
-) -> None:
+def test_high_bits_do_not_hide_a_terminal_injection_or_a_module_load(machine: str, request_: int, high: int) -> None:
     assert judge(machine, "ioctl", 0, high | request_) == "EPERM"
 
 
@@ -192,25 +190,25 @@ def test_only_devices_cannot_be_made_by_mknod(machine: str, permissions: int, hi
 
 
 @given(machines, words)
-def test_personality_can_be_asked_and_not_changed(machine: str, persona: int) -> None:
+def test_personality_can_be_read_but_not_changed(machine: str, persona: int) -> None:
     assert judge(machine, "personality", persona) == (ALLOW if persona in (0, 0xFFFFFFFF) else "EPERM")
 
 
 @given(machines, words)
-def test_limits_can_be_set_of_the_caller_only(machine: str, process: int) -> None:
+def test_limits_can_be_set_only_for_the_caller(machine: str, process: int) -> None:
     assert judge(machine, "prlimit64", process) == ("EPERM" if process else ALLOW)
     assert judge(machine, "prlimit64", 0) == ALLOW
 
 
 @given(machines, st.one_of(st.integers(0, 3), words), st.one_of(st.integers(0, 2), words))
-def test_any_process_but_the_first_can_be_made_to_wait_for_others(machine: str, which: int, process: int) -> None:
+def test_the_priority_of_every_process_except_the_first_can_be_changed(machine: str, which: int, process: int) -> None:
     assert judge(machine, "setpriority", which, process) == ("EPERM" if which == 2 or process == 1 else ALLOW)
     for call in ("sched_setattr", "sched_setscheduler"):
         assert judge(machine, call, process) == ("EPERM" if process == 1 else ALLOW)
 
 
 @given(machines, words, words)
-def test_only_the_loading_of_a_protocol_above_tcp_is_denied_in_setsockopt(machine: str, level: int, name: int) -> None:
+def test_setsockopt_is_denied_only_for_loading_a_protocol_above_tcp(machine: str, level: int, name: int) -> None:
     expected = "EPERM" if (level, name) == (6, 31) else ALLOW
     assert judge(machine, "setsockopt", 3, level, name) == expected
     assert judge(machine, "setsockopt", 3, 6, 31) == "EPERM"

@@ -1,4 +1,4 @@
-"""The system-call filter in the kernel: a bubblewrap that makes the raw calls, and ordinary programs inside it."""
+"""The system-call filter in the kernel: raw calls and ordinary programs inside bubblewrap."""
 
 import json
 import os
@@ -19,7 +19,7 @@ PYTHON = "/usr/bin/python3"
 
 
 def inside(*command: str, filtered: bool = True) -> subprocess.CompletedProcess[str]:
-    """Runs a command in a bubblewrap, as an ordinary user: as host root bubblewrap would map uid 0 to 0."""
+    """Runs a command in bubblewrap, as an ordinary user: started by root, bubblewrap would map uid 0 to 0."""
     arguments = [str(BWRAP), "--unshare-all", "--die-with-parent", "--cap-drop", "ALL", "--ro-bind", "/usr", "/usr"]
     for name in ("bin", "lib", "lib64"):
         if Path("/", name).is_symlink():
@@ -56,7 +56,7 @@ def reason_not_to_run() -> str | None:
     if os.uname().machine not in ("x86_64", "aarch64"):
         return f"no table for {os.uname().machine}"
     if not Path(PYTHON).exists():
-        return f"there is no {PYTHON}"
+        return f"{PYTHON} is not installed"
     plain = inside(PYTHON, "-I", "-c", "import ctypes", filtered=False)
     return f"bubblewrap cannot run here: {plain.stderr.strip()[-300:]}" if plain.returncode else None
 
@@ -85,8 +85,8 @@ def errors_of(calls: list[list[int]], filtered: bool = True) -> list[str]:
     return answers
 
 
-def here(name: str) -> int:
-    """The number of a call on this machine, -1 where it never had the call."""
+def number_of(name: str) -> int:
+    """The number of a call on this machine, -1 if its architecture does not have the call."""
     pair = (system_calls.UNKNOWN | system_calls.DENIED | system_calls.INSPECTED)[name]
     number = pair[os.uname().machine == "aarch64"]
     return -1 if number is None else number
@@ -94,52 +94,58 @@ def here(name: str) -> int:
 
 @pytest.mark.usefixtures("real")
 def test_the_kernel_refuses_every_denied_call() -> None:
-    # reboot and vhangup too: a process without capabilities could not do them even where the filter is wrong.
+    # Also reboot and vhangup: without capabilities they do nothing, even if the filter is wrong.
     expected = {
         name: "ENOSYS" if name in system_calls.UNKNOWN else "EPERM"
         for name in system_calls.UNKNOWN | system_calls.DENIED
-        if here(name) >= 0
+        if number_of(name) >= 0
     }
-    answers = errors_of([[here(name)] for name in expected])
+    answers = errors_of([[number_of(name)] for name in expected])
     assert dict(zip(expected, answers, strict=True)) == expected
 
 
 @pytest.mark.usefixtures("real")
-def test_the_kernel_applies_the_checks_of_arguments() -> None:
+def test_the_kernel_checks_the_arguments() -> None:
     new_user, sigchld = 0x10000000, 17
     cases: list[tuple[str, list[int]]] = [
-        ("EPERM", [here("clone"), new_user | sigchld]),
-        ("EPERM", [here("clone"), 0xABCD << 32 | new_user | sigchld]),
-        ("EPERM", [here("unshare"), new_user]),
-        ("EPERM", [here("unshare"), 0]),
-        ("EPERM", [here("ioctl"), 0, 0x5412]),
-        ("EPERM", [here("ioctl"), 0, 1 << 32 | 0x5412]),
-        ("EPERM", [here("ioctl"), 0, 0x541C]),
-        ("EBADF", [here("ioctl"), 999, 0x5401]),
-        ("EPERM", [here("personality"), 0x40000]),
-        ("done", [here("personality"), 0xFFFFFFFF]),
-        ("EPERM", [here("mknodat"), 0, 0, stat.S_IFCHR | 0o666]),
-        ("EPERM", [here("mknodat"), 0, 0, stat.S_IFBLK | 0o666]),
-        ("EPERM", [here("setsockopt"), 0, 6, 31]),
-        ("done", [here("socket"), 1, 1, 0]),
-        ("done", [here("socket"), 2, 1, 6]),
-        ("done", [here("socket"), 10, 2, 17]),
-        ("EPERM", [here("socket"), 2, 3, 0]),
-        ("EPERM", [here("socket"), 2, 3 | 0o2000000, 17]),
-        ("EPROTONOSUPPORT", [here("socket"), 2, 1, 262]),
-        *[("EAFNOSUPPORT", [here(call), family, 3, 0]) for call in ("socket", "socketpair") for family in (16, 17, 38)],
-        ("EAFNOSUPPORT", [here("socket"), 40, 1, 0]),
+        ("EPERM", [number_of("clone"), new_user | sigchld]),
+        ("EPERM", [number_of("clone"), 0xABCD << 32 | new_user | sigchld]),
+        ("EPERM", [number_of("unshare"), new_user]),
+        ("EPERM", [number_of("unshare"), 0]),
+        ("EPERM", [number_of("ioctl"), 0, 0x5412]),
+        ("EPERM", [number_of("ioctl"), 0, 1 << 32 | 0x5412]),
+        ("EPERM", [number_of("ioctl"), 0, 0x541C]),
+        ("EBADF", [number_of("ioctl"), 999, 0x5401]),
+        ("EPERM", [number_of("personality"), 0x40000]),
+        ("done", [number_of("personality"), 0xFFFFFFFF]),
+        ("EPERM", [number_of("mknodat"), 0, 0, stat.S_IFCHR | 0o666]),
+        ("EPERM", [number_of("mknodat"), 0, 0, stat.S_IFBLK | 0o666]),
+        ("EPERM", [number_of("setsockopt"), 0, 6, 31]),
+        ("done", [number_of("socket"), 1, 1, 0]),
+        ("done", [number_of("socket"), 2, 1, 6]),
+        ("done", [number_of("socket"), 10, 2, 17]),
+        ("EPERM", [number_of("socket"), 2, 3, 0]),
+        ("EPERM", [number_of("socket"), 2, 3 | 0o2000000, 17]),
+        ("EPROTONOSUPPORT", [number_of("socket"), 2, 1, 262]),
+        *[
+            ("EAFNOSUPPORT", [number_of(call), family, 3, 0])
+            for call in ("socket", "socketpair")
+            for family in (16, 17, 38)
+        ],
+        ("EAFNOSUPPORT", [number_of("socket"), 40, 1, 0]),
         ("ENOSYS", [470]),
     ]
     if os.uname().machine == "x86_64":
-        cases += [("ENOSYS", [0x40000000 | 39]), ("EPERM", [here("mknod"), 0, stat.S_IFCHR])]
+        cases += [("ENOSYS", [0x40000000 | 39]), ("EPERM", [number_of("mknod"), 0, stat.S_IFCHR])]
     answers = errors_of([call for _, call in cases])
     assert list(zip(answers, [call for _, call in cases], strict=True)) == cases
 
 
 @pytest.mark.usefixtures("real")
-def test_it_is_the_filter_that_refuses() -> None:
-    without = errors_of([[here("unshare"), 0], [here("socket"), 16, 3, 0], [here("personality"), 0x40000]], False)
+def test_without_the_filter_the_calls_work() -> None:
+    without = errors_of(
+        [[number_of("unshare"), 0], [number_of("socket"), 16, 3, 0], [number_of("personality"), 0x40000]], False
+    )
     assert without == ["done", "done", "done"]
 
 

@@ -1,4 +1,4 @@
-"""What `doctor` says of a sandbox that it looked at, for each layer that is off."""
+"""The rows of `doctor` for a sandbox that it checked, with each layer turned off in turn."""
 
 from collections.abc import Mapping
 
@@ -29,7 +29,7 @@ OWN = "".join(f"{name}:[4026531836]\n" for name in ("mnt", "pid", "net", "ipc", 
 SERVER = {"PATH": "/usr/bin", "HOME": "/root", "TOKEN": "secret"}
 OFF = {
     "namespaces": ("namespaces", "net:[4026532402]", "net:[4026531836]", "network shared"),
-    "those of another machine": ("namespaces", "pid:[4026532401]", "pid:[4026531836]", "process shared"),
+    "namespaces of the machine": ("namespaces", "pid:[4026532401]", "pid:[4026531836]", "process shared"),
     "capabilities": ("status", f"CapBnd:\t{'0' * 16}", "CapBnd:\t00000000a80425fb", "some"),
     "gaining privileges": ("status", "NoNewPrivs:\t1", "NoNewPrivs:\t0", "nothing keeps"),
     "system calls": ("status", "Seccomp:\t2", "Seccomp:\t0", "no filter"),
@@ -53,10 +53,10 @@ OFF = {
     "memory": ("memory", "1024", "max", "max"),
     "network": ("interfaces", "    lo:", "  eth0: 0\n    lo:", "eth0"),
 }
-"""By the layer that is off: a part of what is seen, what it says where all is well, what it says instead, and what is told."""
+"""By the layer that is off: the part of the report, its text if all is well, its text now, part of the row."""
 
 
-def told(parts: Mapping[str, str], mode: str = "none") -> Mapping[str, tuple[str, str]]:
+def rows_of(parts: Mapping[str, str], mode: str = "none") -> Mapping[str, tuple[str, str]]:
     policy = load_profile().policy()
     if mode == "open":
         policy = policy.model_copy(update={"network": Network(mode="open")})
@@ -64,27 +64,27 @@ def told(parts: Mapping[str, str], mode: str = "none") -> Mapping[str, tuple[str
     return {row.name: (row.state, row.detail) for row in rows}
 
 
-def test_where_all_are_on_each_is_said_to_be() -> None:
-    assert {state for state, _ in told(PARTS).values()} == {"ok"}
+def test_if_every_layer_is_on_every_row_is_ok() -> None:
+    assert {state for state, _ in rows_of(PARTS).values()} == {"ok"}
 
 
 @pytest.mark.parametrize("off", OFF)
-def test_a_layer_that_is_off_is_said_to_be_and_no_other(off: str) -> None:
-    part, well, instead, said = OFF[off]
+def test_only_the_layer_that_is_off_is_reported_as_degraded(off: str) -> None:
+    part, well, instead, expected = OFF[off]
     assert well in PARTS[part]
-    found = told({**PARTS, part: PARTS[part].replace(well, instead)})
+    found = rows_of({**PARTS, part: PARTS[part].replace(well, instead)})
     degraded = {name: detail for name, (state, detail) in found.items() if state != "ok"}
     assert len(degraded) == 1
-    assert said in next(iter(degraded.values()))
+    assert expected in next(iter(degraded.values()))
 
 
-def test_what_is_not_to_be_seen_is_not_said_to_be_on() -> None:
-    """Such as in an image whose shell lacks what is asked of it."""
-    found = told({**dict.fromkeys(PARTS, ""), "environment": ""})
+def test_a_layer_that_cannot_be_checked_is_not_reported_as_on() -> None:
+    """For example in an image whose shell does not have the needed commands."""
+    found = rows_of({**dict.fromkeys(PARTS, ""), "environment": ""})
     assert {name for name, (state, _) in found.items() if state == "ok"} <= {"environment"}
 
 
-def test_a_network_that_the_profile_opens_is_no_fault() -> None:
+def test_a_network_that_the_profile_opens_is_not_a_problem() -> None:
     opened = {**PARTS, "interfaces": PARTS["interfaces"] + "  tap0: 0 0\n"}
-    assert told(opened, "open")["network"] == ("ok", "devices: lo, tap0")
-    assert told(opened)["network"][0] == "degraded"
+    assert rows_of(opened, "open")["network"] == ("ok", "devices: lo, tap0")
+    assert rows_of(opened)["network"][0] == "degraded"

@@ -1,4 +1,4 @@
-"""What each variable of LLM Sandbox's server, with each kind of value, comes to."""
+"""The settings and messages that result from each variable of LLM Sandbox's server, with each kind of value."""
 
 import re
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ NAMES = (
 )
 
 
-def sole(environ: Mapping[str, str], *, named: bool = False) -> OldVariable:
+def only_variable(environ: Mapping[str, str], *, named: bool = False) -> OldVariable:
     (variable,) = old_variables(environ, named=named)
     return variable
 
@@ -44,7 +44,7 @@ def at(profile: Profile, key: str) -> object:
     return found
 
 
-def laid_over(variables: tuple[OldVariable, ...]) -> Profile:
+def profile_with(variables: tuple[OldVariable, ...]) -> Profile:
     return load_profile(over=settings_of(variables))
 
 
@@ -69,12 +69,12 @@ def laid_over(variables: tuple[OldVariable, ...]) -> Profile:
         ("SANDBOX_CPU_COUNT", "1", "limits.cpus", 1.0, "= 1.0"),
     ],
 )
-def test_what_can_be_set_is_set_and_told_as_a_line_of_a_profile(
+def test_a_variable_with_a_setting_is_applied_and_reported_as_a_line_for_a_profile(
     name: str, text: str, key: str, value: object, written: str
 ) -> None:
-    variable = sole({name: text})
+    variable = only_variable({name: text})
     assert not variable.refused
-    assert at(laid_over((variable,)), key) == value
+    assert at(profile_with((variable,)), key) == value
     assert variable.line.startswith(f"{name} is deprecated: ")
     assert variable.line.endswith(f"; set {key} {written} in a profile")
 
@@ -96,10 +96,10 @@ def test_what_can_be_set_is_set_and_told_as_a_line_of_a_profile(
         ("SANDBOX_PRIVILEGED", "0", "never have privileges"),
     ],
 )
-def test_what_always_holds_changes_nothing_and_says_so(name: str, text: str, fact: str) -> None:
-    variable = sole({name: text})
+def test_a_variable_for_what_always_applies_changes_nothing_and_is_reported(name: str, text: str, fact: str) -> None:
+    variable = only_variable({name: text})
     assert not variable.refused
-    assert laid_over((variable,)) == DEFAULT
+    assert profile_with((variable,)) == DEFAULT
     assert variable.line.startswith(f"{name} is deprecated: ")
     assert fact in variable.cause
     assert variable.step == "unset it"
@@ -139,29 +139,29 @@ def test_what_always_holds_changes_nothing_and_says_so(name: str, text: str, fac
         ("SANDBOX_PRIVILEGED", "perhaps", "neither true nor false"),
     ],
 )
-def test_what_cannot_be_had_is_refused_with_variable_value_and_next_step(name: str, text: str, reason: str) -> None:
-    variable = sole({name: text})
+def test_an_unsupported_value_is_refused_with_variable_value_and_next_step(name: str, text: str, reason: str) -> None:
+    variable = only_variable({name: text})
     assert variable.refused
-    assert laid_over((variable,)) == DEFAULT
+    assert profile_with((variable,)) == DEFAULT
     assert variable.line.startswith(f"{name}: '")
     assert reason in variable.line
     assert "; " in variable.line
     assert len(variable.line) < 250
 
 
-def test_a_backend_that_another_program_named_is_told_of_without_its_value_and_not_looked_at() -> None:
-    variable = sole({"BACKEND": "https://me:hunter2@db.example"})
+def test_a_backend_set_for_another_program_is_ignored_and_reported_without_its_value() -> None:
+    variable = only_variable({"BACKEND": "https://me:hunter2@db.example"})
     assert not variable.refused
-    assert laid_over((variable,)) == DEFAULT
+    assert profile_with((variable,)) == DEFAULT
     assert "docker, podman, kubernetes, bubblewrap" in variable.line
     assert "hunter2" not in variable.line
 
 
-def test_a_namespace_is_of_a_cluster_and_nobody_elses() -> None:
+def test_a_namespace_counts_only_for_kubernetes() -> None:
     for backend in ({}, {"BACKEND": "docker"}, {"BACKEND": "rails"}):
         assert "NAMESPACE" not in {found.name for found in old_variables({**backend, "NAMESPACE": "a"}, named=False)}
     found = old_variables({"BACKEND": "kubernetes", "NAMESPACE": "models"}, named=False)
-    assert table(laid_over(found), "kubernetes").namespace == "models"
+    assert table(profile_with(found), "kubernetes").namespace == "models"
     _, refused = old_variables({"BACKEND": "kubernetes", "NAMESPACE": "My_Models"}, named=False)
     assert refused.refused
     assert refused.line.startswith("NAMESPACE: 'My_Models' is no namespace; ")
@@ -174,33 +174,33 @@ def test_a_namespace_is_of_a_cluster_and_nobody_elses() -> None:
         ("SANDBOX_CPU_COUNT", "SANDBOX_CPUS", "limits.cpus", 1.0),
     ],
 )
-def test_of_two_names_of_one_thing_the_first_is_looked_at(first: str, other: str, key: str, value: object) -> None:
+def test_if_two_variables_mean_the_same_the_first_is_used(first: str, other: str, key: str, value: object) -> None:
     environ = {first: "1" if "CPU" in first else "1g", other: "nonsense"}
     found = {variable.name: variable for variable in old_variables(environ, named=False)}
-    assert at(laid_over(tuple(found.values())), key) == value
+    assert at(profile_with(tuple(found.values())), key) == value
     assert found[other].line == f"{other} is deprecated: it is not looked at beside {first}; unset it"
 
 
-def test_podman_is_found_by_dockers_variable_too_but_not_in_the_place_of_its_own() -> None:
+def test_dockers_variable_also_names_podmans_host_unless_podmans_own_is_set() -> None:
     here = {"BACKEND": "podman", "DOCKER_HOST": "unix:///run/podman/podman.sock"}
     found = old_variables(here, named=False)
     assert [variable.name for variable in found] == ["BACKEND", "DOCKER_HOST"]
-    assert table(laid_over(found), "podman").host == "unix:///run/podman/podman.sock"
+    assert table(profile_with(found), "podman").host == "unix:///run/podman/podman.sock"
     for others in ({"CONTAINER_HOST": "unix:///other.sock"}, {"BACKEND": "docker"}):
         assert "podman" not in settings_of(old_variables(here | others, named=False))
 
 
-def test_what_is_empty_is_not_set() -> None:
+def test_an_empty_variable_counts_as_not_set() -> None:
     assert old_variables(dict.fromkeys(NAMES, " "), named=False) == ()
 
 
 REFUSED = {"BACKEND": "kubernetes", "SANDBOX_PRIVILEGED": "true", **dict.fromkeys(NAMES[1:-1], "-")}
 
 
-def test_beside_a_profile_that_is_named_none_is_looked_at_and_each_says_what_holds() -> None:
+def test_with_a_named_profile_all_variables_are_ignored_and_each_is_reported() -> None:
     found = old_variables(REFUSED, named=True)
     assert [variable.name for variable in found] == [*NAMES]
-    assert laid_over(found) == DEFAULT
+    assert profile_with(found) == DEFAULT
     for variable in found:
         assert not variable.refused
         assert "it is not looked at, " in variable.line
@@ -209,18 +209,16 @@ def test_beside_a_profile_that_is_named_none_is_looked_at_and_each_says_what_hol
 
 
 @given(st.dictionaries(st.sampled_from(NAMES), st.text(max_size=20)), st.booleans())
-def test_whatever_they_hold_each_comes_to_one_line_and_the_profile_stays_right(
-    environ: dict[str, str], named: bool
-) -> None:
+def test_any_value_results_in_one_line_and_a_valid_profile(environ: dict[str, str], named: bool) -> None:
     found = old_variables(environ, named=named)
     assert len({variable.name for variable in found}) == len(found)
     assert all("\n" not in variable.line for variable in found)
-    profile = laid_over(found)
+    profile = profile_with(found)
     assert profile.limits.memory >= 8 << 20
     assert profile.limits.cpus > 0
 
 
-def test_the_page_has_every_variable_and_a_profile_that_is_right(tmp_path: Path) -> None:
+def test_the_migration_page_has_every_variable_and_a_valid_profile(tmp_path: Path) -> None:
     page = (CONFIGS / "migration.md").read_text(encoding="utf-8")
     assert [name for name in NAMES if f"| `{name}`" not in page and f", `{name}` |" not in page] == []
     (written,) = re.findall(r"^```toml\n(.*?old_names.*?)^```$", page, re.MULTILINE | re.DOTALL)

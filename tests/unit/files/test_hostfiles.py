@@ -1,4 +1,4 @@
-"""Files of this machine: below the roots only, whatever whoever may write there does meanwhile."""
+"""Files of this machine: only below the roots, whatever others who can write there do at the same time."""
 
 import os
 import threading
@@ -28,7 +28,7 @@ async def write(path: str, root: Path) -> None:
 
 @contextmanager
 def swapping(folder: Path, outside: Path) -> Iterator[None]:
-    """Puts a link in the place of a folder, and the folder back, again and again."""
+    """Replaces a folder by a link and puts the folder back, again and again."""
     over = threading.Event()
     away = folder.with_name("away")
 
@@ -85,7 +85,7 @@ async def test_a_link_that_stays_below_the_root_is_followed(root: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [".bashrc", ".git/hooks/pre-commit", "folder/.profile", "link/pre-commit"])
-async def test_what_is_hidden_is_not_written(root: Path, name: str) -> None:
+async def test_a_hidden_file_is_not_written(root: Path, name: str) -> None:
     (root / ".git/hooks").mkdir(parents=True)
     (root / "link").symlink_to(".git/hooks")
     with pytest.raises(BadHostPath, match="is hidden; use a file and folders whose names do not begin with a dot"):
@@ -93,19 +93,19 @@ async def test_what_is_hidden_is_not_written(root: Path, name: str) -> None:
     assert not (root / name).exists()
 
 
-async def test_what_is_hidden_can_be_read(root: Path) -> None:
+async def test_a_hidden_file_can_be_read(root: Path) -> None:
     (root / ".settings").write_text("own")
     assert await read(f"{root}/.settings", root) == b"own"
 
 
 @pytest.mark.parametrize("name", ["folder/\ud800", "\udcff/file", "folder/" + "x" * 300, "x" * 5000, "a/../../file"])
-async def test_a_path_that_cannot_be_is_refused(root: Path, name: str) -> None:
+async def test_an_impossible_path_is_refused(root: Path, name: str) -> None:
     for use in (read, write):
         with pytest.raises(BadHostPath, match="on this machine"):
             await use(f"{root}/{name}", root)
 
 
-async def test_a_link_that_is_read_too_late_is_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_link_that_changed_before_it_was_read_is_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (root / "link").symlink_to("folder")
     monkeypatch.setattr(os, "readlink", _gone)
     with pytest.raises(BadHostPath, match="on this machine cannot be resolved"):
@@ -113,11 +113,11 @@ async def test_a_link_that_is_read_too_late_is_refused(root: Path, monkeypatch: 
 
 
 def _gone(path: str) -> str:
-    """What the kernel says of a link that became a file after it was looked at, a moment that no test can hit."""
+    """Fails as the kernel does if a link became a file after it was checked; no test can hit this moment."""
     raise OSError(22, "Invalid argument")
 
 
-async def test_a_target_that_is_not_written_leaves_nothing(root: Path) -> None:
+async def test_a_failed_write_leaves_nothing(root: Path) -> None:
     before = set(os.listdir("/proc/self/fd"))
     with pytest.raises(RuntimeError):
         async with open_target(f"{root}/folder/new", [str(root)]):

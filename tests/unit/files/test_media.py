@@ -26,11 +26,11 @@ from llm_sandbox_mcp.files.media import mime_type
         ("x.tar.bz2", "application/x-bzip2"),
         ("x.nothing", "application/octet-stream"),
         ("data:text/html,x.nothing", "application/octet-stream"),
-        ("x.cdr", "application/octet-stream"),  # image/x-coreldraw where there is Debian's /etc/mime.types
+        ("x.cdr", "application/octet-stream"),  # image/x-coreldraw with Debian's /etc/mime.types
         ("Makefile", "application/octet-stream"),
         (".png", "application/octet-stream"),
         ("a.b/c", "application/octet-stream"),
     ],
 )
-def test_the_ending_decides(name: str, expected: str) -> None:
+def test_the_file_name_extension_decides(name: str, expected: str) -> None:
     assert mime_type(name) == expected

@@ -1,4 +1,4 @@
-"""Paths that callers name stay below the working directory."""
+"""Paths that callers give stay below the working directory."""
 
 import posixpath
 

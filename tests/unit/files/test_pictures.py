@@ -1,4 +1,4 @@
-"""Only what is an image to its last byte, and of a size that models' APIs take, is shown to a model."""
+"""A model is shown only complete images, up to the last byte, of a size that the APIs of models accept."""
 
 import struct
 import zlib
@@ -17,7 +17,7 @@ HEADER = struct.pack(">IIBBBBB", 3, 2, 8, 0, 0, 0, 0)
 
 
 @pytest.mark.parametrize("data", WHOLE.values(), ids=WHOLE)
-def test_a_whole_image_is_shown_and_no_part_of_it(data: bytes) -> None:
+def test_a_whole_image_is_shown_but_not_a_part_of_it(data: bytes) -> None:
     assert identify(data) is not None
     assert can_be_shown(data)
     assert not any(can_be_shown(data[:size]) for size in range(len(data)))
@@ -33,7 +33,7 @@ def test_a_png_of_each_kind_is_shown(colour: int, depth: int, row: int) -> None:
 
 
 def test_an_interlaced_png_is_shown() -> None:
-    # Of 3 x 2 pixels: one in the first pass, none in the second and third, one in the fourth, none, one, three.
+    # Pixels in each of the seven passes of a 3 x 2 image: 1, 0, 0, 1, 0, 1, 3.
     assert can_be_shown(png(3, 2, interlace=1, rows=bytes(2 + 2 + 2 + 4)))
     assert can_be_shown(png(8, 8, interlace=1, rows=bytes(2 + 2 + 3 + 2 * 3 + 2 * 5 + 4 * 5 + 4 * 9)))
 
@@ -42,7 +42,7 @@ def test_an_interlaced_png_is_shown() -> None:
     ("width", "height", "shown"),
     [(LONGEST, 1, True), (LONGEST + 1, 1, False), (1, LONGEST + 1, False), (8000, 5000, True), (8000, 5001, False)],
 )
-def test_an_image_has_so_many_pixels_at_most(width: int, height: int, shown: bool) -> None:
+def test_the_size_of_an_image_is_limited(width: int, height: int, shown: bool) -> None:
     assert can_be_shown(png(width, height)) == shown
 
 
@@ -52,23 +52,23 @@ NOT_SHOWN = {
     + chunk(b"IHDR", struct.pack(">IIBBBBB", 2**31 - 1, 2**31 - 1, 8, 0, 0, 0, 0))
     + chunk(b"IDAT", zlib.compress(bytes(8)))
     + chunk(b"IEND", b""),
-    "no picture": SIGNATURE + chunk(b"IHDR", HEADER) + chunk(b"IEND", b""),
-    "garbage for a picture": SIGNATURE + chunk(b"IHDR", HEADER) + chunk(b"IDAT", b"x" * 50) + chunk(b"IEND", b""),
-    "a wrong sum": PNG[:-1] + b"x",
-    "a picture that unpacks to far more": png(3, 2, rows=bytes(50_000_000)),
+    "no image data": SIGNATURE + chunk(b"IHDR", HEADER) + chunk(b"IEND", b""),
+    "garbage as image data": SIGNATURE + chunk(b"IHDR", HEADER) + chunk(b"IDAT", b"x" * 50) + chunk(b"IEND", b""),
+    "a wrong checksum": PNG[:-1] + b"x",
+    "image data that unpacks to far more": png(3, 2, rows=bytes(50_000_000)),
     "an unknown kind": png(3, 2, colour=5),
-    "no such depth": png(3, 2, colour=2, depth=4),
-    "colours without a table": png(3, 2, colour=3),
-    "a gif without a picture": GIF[:19] + b";",
+    "an invalid bit depth": png(3, 2, colour=2, depth=4),
+    "colours without a palette": png(3, 2, colour=3),
+    "a gif without image data": GIF[:19] + b";",
     "a webp of another length": WEBP + b"xx",
-    "a webp without a picture": b"RIFF" + struct.pack("<I", 22) + b"WEBPVP8X" + struct.pack("<I", 10) + bytes(10),
+    "a webp without image data": b"RIFF" + struct.pack("<I", 22) + b"WEBPVP8X" + struct.pack("<I", 10) + bytes(10),
     "an svg": b'<svg width="30" height="20"/>',
     "text": b"text",
 }
 
 
 @pytest.mark.parametrize("data", NOT_SHOWN.values(), ids=NOT_SHOWN)
-def test_what_only_begins_like_an_image_is_not_shown(data: bytes) -> None:
+def test_data_that_only_begins_like_an_image_is_not_shown(data: bytes) -> None:
     assert not can_be_shown(data)
 
 

@@ -1,4 +1,4 @@
-"""What is kept for later installations: those in use, and of the others those used last."""
+"""What is kept for later installations: everything in use, and otherwise what was used most recently."""
 
 import os
 import time
@@ -11,7 +11,7 @@ from llm_sandbox_mcp.libraries.keeping import hold, kept, prune, use
 
 
 def make(folder: Path, name: str, days: float) -> Path:
-    """What was used so many days ago, with a file of ten bytes."""
+    """Makes a folder with a file of ten bytes that was last used a number of days ago."""
     path = folder / name
     path.mkdir(parents=True)
     (path / "file").write_bytes(bytes(10))
@@ -29,7 +29,7 @@ def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-def test_what_nobody_used_for_a_month_is_removed_with_its_mark(folder: Path) -> None:
+def test_a_folder_that_was_not_used_for_a_month_is_removed_with_its_mark(folder: Path) -> None:
     make(folder, "old", 31)
     make(folder, "new", 29)
     assert prune(folder, 20) == 1
@@ -38,7 +38,7 @@ def test_what_nobody_used_for_a_month_is_removed_with_its_mark(folder: Path) -> 
     assert prune(folder / "nowhere", 20) == 0
 
 
-def test_of_many_those_used_last_are_kept(folder: Path) -> None:
+def test_of_many_folders_the_most_recently_used_are_kept(folder: Path) -> None:
     for days in range(5):
         make(folder, f"{days}", days)
     use(folder / "4")
@@ -46,7 +46,7 @@ def test_of_many_those_used_last_are_kept(folder: Path) -> None:
     assert {path.name for path in kept(folder)} == {"0", "4"}
 
 
-def test_what_a_server_uses_is_kept_however_long_ago_it_began(folder: Path) -> None:
+def test_a_folder_in_use_is_kept_however_old_it_is(folder: Path) -> None:
     old = make(folder, "old", 100)
     descriptor = hold(old)
     assert descriptor is not None
@@ -60,20 +60,20 @@ def test_what_a_server_uses_is_kept_however_long_ago_it_began(folder: Path) -> N
         hold(old)
 
 
-def test_what_was_half_removed_when_its_remover_was_killed_is_removed_by_the_next(folder: Path) -> None:
+def test_a_folder_whose_removal_was_interrupted_is_removed_next_time(folder: Path) -> None:
     make(folder, "killed", 1).rename(folder / ".killed.old")
     prune(folder, 20)
     assert names(folder) == set()
 
 
-def test_what_has_no_mark_counts_as_oldest(folder: Path) -> None:
+def test_a_folder_without_a_mark_counts_as_the_oldest(folder: Path) -> None:
     make(folder, "marked", 5)
     (folder / "unmarked").mkdir()
     prune(folder, 1)
     assert {path.name for path in kept(folder)} == {"marked"}
 
 
-def test_use_is_told_beside_its_bounds(tmp_path: Path) -> None:
+def test_usage_is_reported_with_its_limits(tmp_path: Path) -> None:
     make(tmp_path / "environments", "one", 1)
     make(tmp_path / "environments", "two", 1)
     make(tmp_path / "tools", "uv-1", 1)

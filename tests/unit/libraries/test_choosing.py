@@ -1,4 +1,4 @@
-"""Which package manager installs: the first of its language's that a sandbox has."""
+"""Which package manager installs libraries: the first one of the language that the sandbox has."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
@@ -24,11 +24,11 @@ class Has:
         self.path = "/opt/ruby/bin:/usr/bin"
         self.origin = f"image {image}" if image else "/usr of this machine"
         self._programs = programs
-        self.asked = 0
+        self.searches = 0
 
     async def lacking(self, programs: Sequence[str], env: Mapping[str, str]) -> Sequence[str]:
         assert env["PATH"] == "/usr/local/bin:/opt/ruby/bin:/usr/bin"
-        self.asked += 1
+        self.searches += 1
         return [program for program in programs if program not in self._programs]
 
 
@@ -36,14 +36,14 @@ async def chosen(sandbox: Has, places: Places = PYTHON) -> Any:
     return await choose(cast(Sandbox, sandbox), places)
 
 
-async def test_uv_is_preferred_and_then_nothing_else_is_looked_for() -> None:
+async def test_uv_is_preferred_and_then_nothing_else_is_searched() -> None:
     image = Has("/usr/local/bin/uv", "/usr/local/bin/python", "python3", "pip3")
     assert await chosen(image) == PYTHON.language.handler.libraries
-    assert image.asked == 1
+    assert image.searches == 1
 
 
 @pytest.mark.parametrize("programs", [(), ("/usr/local/bin/uv",), ("/usr/local/bin/python",)])
-async def test_pip_takes_its_place_with_what_holds_for_both(programs: tuple[str, ...]) -> None:
+async def test_pip_is_used_instead_with_the_shared_settings(programs: tuple[str, ...]) -> None:
     pip = await chosen(Has("python3", "pip3", *programs))
     first = PYTHON.language.handler.libraries
     assert first is not None
@@ -53,7 +53,7 @@ async def test_pip_takes_its_place_with_what_holds_for_both(programs: tuple[str,
     assert pip.installed_pattern == first.installed_pattern
 
 
-async def test_where_neither_is_both_are_named() -> None:
+async def test_if_neither_is_available_the_error_names_both() -> None:
     with pytest.raises(InstallFailed) as raised:
         await chosen(Has("/usr/local/bin/python", "python3"))
     assert str(raised.value) == (
@@ -62,12 +62,12 @@ async def test_where_neither_is_both_are_named() -> None:
     )
 
 
-async def test_what_a_machine_lacks_is_installed_there() -> None:
+async def test_a_program_that_the_machine_lacks_is_to_be_installed_there() -> None:
     ruby = Places(included_languages()["ruby"], environment="/usr/local")
     with pytest.raises(InstallFailed, match="without gem, which /usr of this machine does not have; install gem there"):
         await chosen(Has(image=""), ruby)
 
 
-async def test_a_language_without_one_has_none() -> None:
+async def test_a_language_without_a_package_manager_is_refused() -> None:
     with pytest.raises(PolicyDenied, match="bash has no package manager"):
         await chosen(Has(), Places(included_languages()["bash"], environment="/usr/local"))

@@ -70,7 +70,7 @@ async def quiet(line: str) -> None:
 
 
 def left(cache: Path) -> set[str]:
-    """What is in the folder of environments."""
+    """The names in the folder of environments."""
     return {path.name for path in (cache / "environments").iterdir()}
 
 
@@ -82,19 +82,19 @@ async def test_an_environment_is_built_once_and_found_again(index: LocalIndex, c
 
     with anyio.fail_after(60):
         key = await prepare(language(), ["tiny", "other"], cache, collect, index=f"{index.url}/simple")
-        asked = len(index.requests)
+        requests = len(index.requests)
         again = await prepare(language(), ["other", "tiny", "tiny"], cache, collect, index=f"{index.url}/simple")
         python = environment_path(cache, key) / "bin" / "python"
         answer = await anyio.run_process([str(python), "-c", "import tiny; print(tiny.ANSWER)"])
     assert again == key
-    assert len(index.requests) == asked
+    assert len(index.requests) == requests
     assert answer.stdout == b"42\n"
     assert "+ tiny==1.0" in lines
     assert list(environment_path(cache, key).rglob("tiny.*.pyc"))
     assert left(cache) == {key}
 
 
-async def test_everyone_can_read_it_and_nobody_else_can_write_it_whatever_the_umask(
+async def test_an_environment_is_readable_by_all_and_writable_only_by_its_owner_whatever_the_umask(
     index: LocalIndex, cache: Path
 ) -> None:
     before = os.umask(0o077)
@@ -146,7 +146,7 @@ async def test_a_cancelled_build_leaves_nothing_and_the_next_one_succeeds(index:
         assert left(cache) | {await build()} == left(cache)
 
 
-async def test_what_a_killed_build_left_is_built_anew(index: LocalIndex, cache: Path) -> None:
+async def test_after_a_killed_build_the_environment_is_built_again(index: LocalIndex, cache: Path) -> None:
     with anyio.fail_after(60):
         key = await prepare(language(), ["tiny"], cache, quiet, index=f"{index.url}/simple")
         environment_path(cache, key).rename(cache / "environments" / f".{key}.new")
@@ -180,7 +180,7 @@ async def test_two_servers_share_one_build(index: LocalIndex, cache: Path) -> No
     assert [path for path, _ in index.requests].count("/simple/tiny/") == 1
 
 
-async def test_askers_of_one_server_share_a_build_and_one_that_gives_up_does_not_stop_it(
+async def test_callers_of_one_server_share_a_build_and_a_cancelled_caller_does_not_stop_it(
     index: LocalIndex, cache: Path
 ) -> None:
     gate = index.pages["/simple/tiny/"].gate = threading.Event()
@@ -211,7 +211,7 @@ async def test_askers_of_one_server_share_a_build_and_one_that_gives_up_does_not
     assert [path for path, _ in index.requests].count("/simple/tiny/") == 1
 
 
-async def test_every_asker_learns_of_a_failure_and_the_next_one_tries_again(index: LocalIndex, cache: Path) -> None:
+async def test_every_caller_gets_the_failure_and_the_next_caller_tries_again(index: LocalIndex, cache: Path) -> None:
     with anyio.fail_after(60):
         async with Environments(cache) as environments:
             ask = partial(environments.prepare, language(), ["late"], quiet, index=f"{index.url}/simple")
@@ -245,7 +245,9 @@ async def test_a_language_without_an_environment_is_refused(cache: Path) -> None
         await prepare(language(environment=False), [], cache, quiet)
 
 
-async def test_an_environment_that_is_removed_while_it_is_found_is_made_again(index: LocalIndex, cache: Path) -> None:
+async def test_an_environment_that_is_removed_while_it_is_looked_up_is_built_again(
+    index: LocalIndex, cache: Path
+) -> None:
     ask = partial(prepare, language(), ["tiny"], cache, quiet, index=f"{index.url}/simple")
     key = await ask()
     path = environment_path(cache, key)
@@ -271,7 +273,7 @@ async def test_uv_is_staged_once_and_runs(cache: Path) -> None:
     assert [path.name for path in staged.parent.iterdir()] == ["uv"]
 
 
-async def test_uv_is_staged_by_many_at_once(cache: Path) -> None:
+async def test_uv_can_be_staged_many_times_at_once(cache: Path) -> None:
     with anyio.fail_after(30):
         async with anyio.create_task_group() as tasks:
             for _ in range(40):
@@ -298,7 +300,7 @@ def profile() -> Profile:
     return load_profile()
 
 
-async def test_the_profile_names_the_index_before_the_handler_and_the_package_manager(
+async def test_the_index_of_the_profile_comes_before_that_of_the_handler_and_the_package_manager(
     profile: Profile, tmp_path: Path
 ) -> None:
     file = tmp_path / "own.toml"

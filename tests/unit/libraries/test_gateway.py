@@ -1,4 +1,4 @@
-"""The package index gateway: real package managers through it, and a sandbox that asks it for more."""
+"""The package index gateway: real package managers use it, and a hostile sandbox cannot get more from it."""
 
 import base64
 import json
@@ -61,7 +61,7 @@ class Gateway:
         return urlsplit(self.url).port or 80
 
     async def send(self, raw: bytes) -> bytes:
-        """The whole answer to raw bytes, up to the end of the connection."""
+        """Sends raw bytes; the whole answer, up to the end of the connection."""
         received = b""
         async with await anyio.connect_tcp("127.0.0.1", self.port) as stream:
             try:
@@ -72,7 +72,7 @@ class Gateway:
                 return received
 
     async def ask(self, target: str, method: str = "GET", **headers: str) -> httpx2.Response:
-        """The answer to one request whose target is sent as it is."""
+        """The answer to one request whose target is sent unchanged."""
         async with httpx2.AsyncClient(trust_env=False) as client:
             url = httpx2.URL(self.url).copy_with(raw_path=target.encode())
             return await client.request(
@@ -132,7 +132,7 @@ async def test_uv_builds_a_source_archive_from_the_index(index: LocalIndex, file
 
 @pytest.mark.skipif(shutil.which("npm") is None, reason="npm is not installed")
 @pytest.mark.parametrize("below", ["", "/api/npm/all"], ids=["root", "path"])
-@pytest.mark.parametrize("elsewhere", [False, True], ids=["own files", "files elsewhere"])
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["own files", "files on another server"])
 async def test_npm_installs_plain_and_scoped_packages(
     index: LocalIndex, files: LocalIndex, tmp_path: Path, below: str, elsewhere: bool
 ) -> None:
@@ -173,7 +173,7 @@ async def test_npm_installs_plain_and_scoped_packages(
         "simple/",
     ],
 )
-async def test_targets_outside_the_index_are_refused_and_reach_nobody(index: LocalIndex, target: str) -> None:
+async def test_targets_outside_the_index_are_refused_and_reach_no_server(index: LocalIndex, target: str) -> None:
     async with gateway(f"{index.url}/simple") as serving:
         head = f"GET {target} HTTP/1.1\r\nHost: 127.0.0.1:{serving.port}\r\nConnection: close\r\n\r\n"
         answer = await serving.send(head.encode())
@@ -181,7 +181,7 @@ async def test_targets_outside_the_index_are_refused_and_reach_nobody(index: Loc
     assert index.requests == []
 
 
-async def test_whatever_is_asked_for_is_looked_for_below_the_path_of_the_index(index: LocalIndex) -> None:
+async def test_every_request_stays_below_the_path_of_the_index(index: LocalIndex) -> None:
     async with gateway(f"{index.url}/simple") as serving:
         for target in ("/", "/private", "/simple/tiny/"):
             await serving.ask(target)
@@ -220,7 +220,7 @@ async def test_a_request_that_never_ends_loses_its_connection(
         assert await serving.send(b"GET / HTTP/1.1\r\nHost: ") == b""
 
 
-async def test_idle_connections_beyond_the_bound_wait_for_a_place(
+async def test_connections_beyond_the_limit_wait_for_a_free_place(
     index: LocalIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gateway_module, "CONNECTIONS", 1)
@@ -234,7 +234,7 @@ async def test_idle_connections_beyond_the_bound_wait_for_a_place(
         assert (await serving.ask("/tiny/")).status_code == 200
 
 
-async def test_an_index_that_is_down_is_said_to_be_so() -> None:
+async def test_an_index_that_is_down_is_reported() -> None:
     with socket.create_server(("127.0.0.1", 0)) as unused:
         port = unused.getsockname()[1]
     async with gateway(f"http://someone:hunter2@127.0.0.1:{port}/simple") as serving:
@@ -244,7 +244,7 @@ async def test_an_index_that_is_down_is_said_to_be_so() -> None:
     assert serving.problems == [answer.text.strip()]
 
 
-async def test_an_index_without_working_tls_is_said_to_be_so(index: LocalIndex) -> None:
+async def test_an_index_without_working_tls_is_reported(index: LocalIndex) -> None:
     async with gateway(f"https://127.0.0.1:{index.port}/simple") as serving:
         answer = await serving.ask("/tiny/")
     assert answer.status_code == 502
@@ -252,7 +252,7 @@ async def test_an_index_without_working_tls_is_said_to_be_so(index: LocalIndex) 
     assert answer.text.count("\n") == 1
 
 
-async def test_credentials_go_to_the_index_alone_and_never_to_the_sandbox(index: LocalIndex, files: LocalIndex) -> None:
+async def test_credentials_go_only_to_the_index_and_never_to_the_sandbox(index: LocalIndex, files: LocalIndex) -> None:
     index.add_project("tiny", wheel("tiny"), files)
     upstream = index.url.replace("://", "://someone:hunter2@") + "/simple/"
     async with gateway(upstream) as serving:
@@ -321,7 +321,7 @@ async def test_credentials_follow_a_redirect_within_the_index(index: LocalIndex)
 async def test_credentials_do_not_follow_a_redirect_out_of_the_index(
     index: LocalIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # No test goes to a public address; where one is allowed to go is shown by the tests before this.
+    # Tests never connect to public addresses; the tests above show which addresses a redirect can lead to.
     monkeypatch.setattr(index_client, "is_public", lambda address: True)
     index.pages["/simple/tiny/"] = Page(b"", status=302, headers={"Location": "/elsewhere"})
     index.pages["/elsewhere"] = Page(b"", status=302, headers={"Location": "/simple/other/"})
@@ -331,7 +331,7 @@ async def test_credentials_do_not_follow_a_redirect_out_of_the_index(
     assert ["authorization" in headers for _, headers in index.requests] == [True, False, False]
 
 
-async def test_links_of_a_redirected_page_are_relative_to_where_it_was_found(index: LocalIndex) -> None:
+async def test_links_of_a_redirected_page_are_relative_to_its_final_address(index: LocalIndex) -> None:
     index.pages["/simple/Tiny/"] = Page(b"", status=301, headers={"Location": "/simple/deep/tiny/"})
     index.pages["/simple/deep/tiny/"] = Page(b'<a href="../tiny.whl#sha256=00">x</a>', "text/html")
     index.pages["/simple/deep/tiny.whl"] = Page(b"content")
@@ -342,7 +342,7 @@ async def test_links_of_a_redirected_page_are_relative_to_where_it_was_found(ind
     assert file.content == b"content"
 
 
-async def test_ranges_and_validators_of_files_pass_and_pages_are_not_to_be_stored(index: LocalIndex) -> None:
+async def test_ranges_and_validators_of_files_are_passed_on_and_pages_are_never_stored(index: LocalIndex) -> None:
     index.pages["/simple/tiny.jar"] = Page(b"0123456789", headers={"ETag": '"v1"'})
     index.pages["/simple/tiny/"] = Page(b"{}", SIMPLE_JSON, headers={"ETag": '"v1"'})
     async with gateway(f"{index.url}/simple") as serving:
@@ -370,7 +370,7 @@ async def test_a_file_is_fetched_once_and_kept_for_later_installations(
     assert [path for path, _ in files.requests].count("/packages/tiny-1.0-py3-none-any.whl") == 1
 
 
-async def test_what_never_changes_below_the_index_is_kept_and_nothing_else(index: LocalIndex, tmp_path: Path) -> None:
+async def test_only_files_that_never_change_are_kept(index: LocalIndex, tmp_path: Path) -> None:
     index.pages |= {
         "/gems/tiny-1.0.gem": Page(b"first"),
         "/gems/tiny-1.0.gem?part=1": Page(b"a part"),
@@ -391,7 +391,9 @@ async def test_what_never_changes_below_the_index_is_kept_and_nothing_else(index
     assert [asked.count(target) for target in targets] == [1, 2, 2, 2, 2]
 
 
-async def test_a_file_that_took_credentials_is_kept_for_those_who_have_them(index: LocalIndex, tmp_path: Path) -> None:
+async def test_a_file_that_needed_credentials_is_kept_only_for_the_same_credentials(
+    index: LocalIndex, tmp_path: Path
+) -> None:
     index.pages["/tiny.whl"] = Page(b"private")
     downloads = Downloads(tmp_path)
     for upstream in ("ann:secret@", "", "ben:secret@", "ann:secret@", ""):
@@ -401,7 +403,7 @@ async def test_a_file_that_took_credentials_is_kept_for_those_who_have_them(inde
     assert sent == ["ann:secret", "", "ben:secret"]
 
 
-async def test_kept_files_make_room_for_later_ones_and_half_ones_are_not_kept(tmp_path: Path) -> None:
+async def test_kept_files_make_room_for_later_files_and_incomplete_files_are_not_kept(tmp_path: Path) -> None:
     downloads = Downloads(tmp_path, limit=10)
     for name, content, size in (("a", b"123456", 6), ("b", b"123456", 6), ("c", b"123", 6)):
         async with downloads.keep(name.encode(), size) as take:
@@ -413,7 +415,7 @@ async def test_kept_files_make_room_for_later_ones_and_half_ones_are_not_kept(tm
     assert len(list(tmp_path.iterdir())) == 1
 
 
-async def test_a_page_that_is_too_long_or_not_what_it_says_is_refused(
+async def test_a_page_that_is_too_long_or_does_not_match_its_type_is_refused(
     index: LocalIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gateway_module, "PAGE", 1 << 20)
@@ -424,7 +426,7 @@ async def test_a_page_that_is_too_long_or_not_what_it_says_is_refused(
         assert (await serving.ask("/wrong/")).text == "127.0.0.1 answered with a page that cannot be read\n"
 
 
-async def test_an_answer_that_breaks_off_does_not_look_whole(index: LocalIndex) -> None:
+async def test_an_answer_that_breaks_off_does_not_look_complete(index: LocalIndex) -> None:
     index.pages["/simple/tiny.jar"] = Page(b"0123456789", headers={"X": "y\r\nContent-Length: 99"})
     async with gateway(f"{index.url}/simple") as serving:
         with pytest.raises(httpx2.HTTPError):
@@ -440,7 +442,7 @@ async def test_an_answer_that_breaks_off_does_not_look_whole(index: LocalIndex) 
         )
     )
 )
-def test_an_accepted_path_names_the_same_place_however_it_is_decoded(parts: list[str]) -> None:
+def test_an_accepted_path_means_the_same_place_however_it_is_decoded(parts: list[str]) -> None:
     try:
         path, _ = checked_path("/" + "".join(parts))
     except Refused:

@@ -1,4 +1,4 @@
-"""The list of what is installed is read within bounds, whatever code in the sandbox made of it."""
+"""The list of installed libraries is read within bounds, whatever code in the sandbox did to it."""
 
 import pytest
 
@@ -18,7 +18,7 @@ LISTED = {
     "ruby": "libzip==1.2",
 }
 UNBOUNDED = r"^(a|a)+$"
-"""Doubles its time with each letter of a line that it does not match in the end."""
+"""A pattern whose time doubles with each letter of a line that does not match in the end."""
 SECONDS = 2.0
 
 
@@ -36,11 +36,11 @@ def test_a_list_of_the_longest_lines_is_read_in_linear_time(language: str) -> No
         for filler in ("=", " ", "a", "a ", "/", "/node_modules/", "@", ":", "@a:"):
             for end in ("", "\t ="):
                 line = (beginning + filler * 1000)[: 1000 - len(end)] + end + "\n"
-                # What is linear in a line takes hundredths of a second for so many, what is quadratic seconds.
+                # For this many lines, linear time is hundredths of a second and quadratic time is seconds.
                 read_list(line.encode() * 500, PATTERNS[language], SECONDS)
 
 
-def test_a_line_that_no_library_has_is_passed_over() -> None:
+def test_a_line_that_is_too_long_is_skipped() -> None:
     name = "a" * 990
     assert read_list(f"{name}a==1.234567\n{name}==1.23456\n".encode(), PATTERNS["python"], SECONDS) == (
         Library(name, "1.23456"),

@@ -1,4 +1,4 @@
-"""A library is a plain name with an optional version: nothing that a package manager would take for anything else."""
+"""A library is a plain name with an optional version, and never text that means something else to a package manager."""
 
 from pathlib import Path
 
@@ -93,7 +93,7 @@ ATTACKS = [
     "\uff0d\uff0dpre",
 ]
 
-FOR_ONE = {
+ATTACKS_BY_LANGUAGE = {
     "javascript": [
         "x.tgz",
         "x.TGZ",
@@ -107,7 +107,7 @@ FOR_ONE = {
     "java": ["-g:a:1", "g:-a:1", "g:a:-1"],
     "go": ["all", "std", "cmd", "tool", "go@1.22.0", "toolchain@go1.22.0", "main.go", "main.go@v1.0.0", "x/y"],
 }
-"""What only one package manager takes for a file, a pattern or itself."""
+"""Names that only one package manager understands as a file, a pattern or itself."""
 
 
 @pytest.fixture
@@ -116,12 +116,12 @@ def installer(tmp_path: Path) -> Installer:
     return Installer(profile, tmp_path, library_rules(profile, LANGUAGES))
 
 
-def test_every_language_with_a_package_manager_has_its_row() -> None:
+def test_every_language_with_a_package_manager_is_covered() -> None:
     assert sorted(NAMES) == MANAGED
 
 
 @pytest.mark.parametrize("language", MANAGED)
-def test_a_plain_name_is_taken(language: str, installer: Installer) -> None:
+def test_a_plain_name_is_accepted(language: str, installer: Installer) -> None:
     for name in NAMES[language]:
         installer.check(LANGUAGES[language], [name])
 
@@ -133,8 +133,10 @@ def test_anything_else_is_refused(language: str, attack: str, installer: Install
         installer.check(LANGUAGES[language], [attack])
 
 
-@pytest.mark.parametrize(("language", "attack"), [(name, attack) for name in FOR_ONE for attack in FOR_ONE[name]])
-def test_what_a_package_manager_takes_for_more_than_a_name_is_refused(
+@pytest.mark.parametrize(
+    ("language", "attack"), [(name, attack) for name in ATTACKS_BY_LANGUAGE for attack in ATTACKS_BY_LANGUAGE[name]]
+)
+def test_what_one_package_manager_understands_as_more_than_a_name_is_refused(
     language: str, attack: str, installer: Installer
 ) -> None:
     with pytest.raises(InvalidArgument):
@@ -142,6 +144,6 @@ def test_what_a_package_manager_takes_for_more_than_a_name_is_refused(
 
 
 @pytest.mark.parametrize("language", MANAGED)
-def test_one_attack_among_honest_names_is_refused(language: str, installer: Installer) -> None:
+def test_one_attack_among_plain_names_is_refused(language: str, installer: Installer) -> None:
     with pytest.raises(InvalidArgument):
         installer.check(LANGUAGES[language], [*NAMES[language], "--pre"])

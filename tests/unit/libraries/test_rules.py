@@ -1,4 +1,4 @@
-"""What a profile allows and denies of libraries, by names and versions as each ecosystem compares them."""
+"""Which libraries a profile allows and denies, by names and versions as each ecosystem compares them."""
 
 from pathlib import Path
 
@@ -54,19 +54,19 @@ NOT_ALLOWED = [
 ]
 
 
-@pytest.mark.parametrize(("language", "entry", "asked"), ALLOWED)
-def test_what_the_list_names_is_let_in(language: str, entry: str, asked: str) -> None:
-    rules(language, allow=(entry,)).check([asked])
+@pytest.mark.parametrize(("language", "entry", "requested"), ALLOWED)
+def test_a_library_on_the_list_is_allowed(language: str, entry: str, requested: str) -> None:
+    rules(language, allow=(entry,)).check([requested])
 
 
-@pytest.mark.parametrize(("language", "entry", "asked"), NOT_ALLOWED)
-def test_with_a_list_everything_else_is_refused(language: str, entry: str, asked: str) -> None:
+@pytest.mark.parametrize(("language", "entry", "requested"), NOT_ALLOWED)
+def test_with_a_list_everything_else_is_refused(language: str, entry: str, requested: str) -> None:
     with pytest.raises(PolicyDenied, match="not among those that the profile allows"):
-        rules(language, allow=(entry,)).check([asked])
+        rules(language, allow=(entry,)).check([requested])
 
 
 @pytest.mark.parametrize(
-    ("language", "entry", "asked"),
+    ("language", "entry", "requested"),
     [
         ("python", "Foo_Bar", "foo.bar==1"),
         ("python", "numpy<2", "numpy==1.26"),
@@ -75,31 +75,31 @@ def test_with_a_list_everything_else_is_refused(language: str, entry: str, asked
         ("ruby", "rest-client", "rest-client"),
     ],
 )
-def test_what_is_denied_is_refused(language: str, entry: str, asked: str) -> None:
+def test_a_denied_library_is_refused(language: str, entry: str, requested: str) -> None:
     with pytest.raises(PolicyDenied, match="is denied by the profile"):
-        rules(language, deny=(entry,)).check([asked])
+        rules(language, deny=(entry,)).check([requested])
 
 
-def test_a_version_that_is_not_denied_may_be_asked_for() -> None:
+def test_a_version_that_is_not_denied_can_be_requested() -> None:
     rules("javascript", deny=("event-stream 3.3.6",)).check(["event-stream@3.3.5", "event-stream"])
 
 
-def test_what_came_in_is_held_against_both_lists() -> None:
+def test_installed_libraries_are_checked_against_both_lists() -> None:
     lists = rules("python", allow=("foo>=2",), deny=("bar<3",))
     assert lists.refusal(["Foo"], [Library("foo", "2.1"), Library("bar", "3.0"), Library("other", "1")]) == ""
     assert "the profile allows foo>=2" in lists.refusal(["foo"], [Library("foo", "1.9")])
     assert "which the profile denies (bar<3)" in lists.refusal(["foo"], [Library("foo", "2.1"), Library("BAR", "2.9")])
 
 
-@pytest.mark.parametrize("asked", ["rsc.io/quote", "rsc.io/quote/v3", "rsc.io/quote/v3@v3.1.0", "rsc.io/quote.v3"])
-def test_what_is_denied_is_denied_in_every_major_version(asked: str) -> None:
+@pytest.mark.parametrize("requested", ["rsc.io/quote", "rsc.io/quote/v3", "rsc.io/quote/v3@v3.1.0", "rsc.io/quote.v3"])
+def test_a_denied_library_is_denied_in_every_major_version(requested: str) -> None:
     with pytest.raises(PolicyDenied, match="denied by the profile"):
-        rules("go", deny=("rsc.io/quote",)).check([asked])
+        rules("go", deny=("rsc.io/quote",)).check([requested])
     rules("go", deny=("rsc.io/quote",)).check(["rsc.io/quote/v3x", "rsc.io/quotev3"])
     assert "denies" in rules("go", deny=("rsc.io/quote",)).refusal([], [Library("rsc.io/quote/v3", "v3.1.0")])
 
 
-def test_only_exactly_what_the_profile_opens_is_let_in_verbatim(tmp_path: Path) -> None:
+def test_a_verbatim_argument_is_accepted_only_if_the_profile_opens_exactly_that(tmp_path: Path) -> None:
     path = tmp_path / "profile.toml"
     path.write_text("[languages.python]\nopened = ['./tool-1.0-py3-none-any.whl']\nallow = ['numpy']\n")
     profile = load_profile(str(path))

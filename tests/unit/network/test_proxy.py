@@ -1,4 +1,4 @@
-"""The proxy over real sockets: what it passes on, what it refuses, and what the operator reads about that."""
+"""The proxy over real sockets: what it forwards, what it refuses, and the log lines for the operator."""
 
 import json
 import logging
@@ -35,7 +35,7 @@ SECRET = "Bearer hunter2-hunter2"
 
 @dataclass
 class Place:
-    """A sandbox that is nothing but a loopback."""
+    """A sandbox that consists only of a loopback."""
 
     policy: Policy
     id: str = "sandbox-1"
@@ -49,8 +49,8 @@ class Place:
 
 
 @dataclass
-class Asking:
-    """What a client of the proxy does."""
+class Client:
+    """A client of the proxy."""
 
     port: int
 
@@ -58,7 +58,7 @@ class Asking:
         return await anyio.connect_tcp("127.0.0.1", self.port)
 
     async def send(self, raw: bytes) -> bytes:
-        """The whole answer to raw bytes, up to the end of the connection or of what announces its length."""
+        """Sends raw bytes; the answer, up to the end of its headers or of the connection."""
         async with await self.connect() as stream:
             await stream.send(raw)
             return await answer(stream)
@@ -78,19 +78,19 @@ async def answer(stream: anyio.abc.SocketStream) -> bytes:
 
 
 @asynccontextmanager
-async def serving(*domains: str, secrets: tuple[Secret, ...] = ()) -> AsyncIterator[Asking]:
+async def serving(*domains: str, secrets: tuple[Secret, ...] = ()) -> AsyncIterator[Client]:
     network = Network("allow", tuple(map(Destination.parse, domains)))
     limits = dict.fromkeys(LIMITS, 1)
     place = Place(Policy(**limits, network=network))
     with anyio.fail_after(30):
         proxy = await make_proxy(Audit(), secrets)
         async with proxy.attached(place):  # type: ignore[arg-type]
-            yield Asking(place.port)
+            yield Client(place.port)
 
 
 @contextmanager
 def echoing() -> Iterator[int]:
-    """A port where all that is sent comes back."""
+    """A port that sends back everything that it receives."""
     listening = socket.create_server(("127.0.0.1", 0))
 
     def one(connection: socket.socket) -> None:
@@ -121,7 +121,7 @@ def refused(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
 
 
 def resolving(monkeypatch: pytest.MonkeyPatch, *answers: list[str]) -> list[str]:
-    """Names resolve to these addresses, one list after the other; gives the names that were asked for."""
+    """Makes names resolve to these addresses, one list after the other; returns the names that are looked up."""
     asked: list[str] = []
 
     def getaddrinfo(host: str, port: int, **_: object) -> list[Any]:
@@ -132,11 +132,11 @@ def resolving(monkeypatch: pytest.MonkeyPatch, *answers: list[str]) -> list[str]
     return asked
 
 
-@pytest.mark.parametrize("size", [5, 5_000_000], ids=["little", "much"])
-async def test_what_is_sent_passes_whole_and_its_end_with_it(size: int) -> None:
+@pytest.mark.parametrize("size", [5, 5_000_000], ids=["small", "large"])
+async def test_data_is_forwarded_completely_together_with_its_end(size: int) -> None:
     sent = bytes(range(256)) * (size // 256 + 1)
     with echoing() as port:
-        async with serving(f"127.0.0.1:{port}") as asking, await asking.connect() as stream:
+        async with serving(f"127.0.0.1:{port}") as client, await client.connect() as stream:
             # Some clients do not wait for the answer.
             await stream.send(f"CONNECT 127.0.0.1:{port} HTTP/1.1\r\nHost: x\r\n\r\n".encode() + sent[:3])
             got = await answer(stream)
@@ -154,14 +154,14 @@ async def test_what_is_sent_passes_whole_and_its_end_with_it(size: int) -> None:
             assert got == sent
 
 
-async def test_connections_that_carry_much_leave_descriptors_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_connections_with_much_data_leave_descriptors_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (64, 64))
     before = pipes()
     sent = bytes(range(256)) * 8000
     with echoing() as port:
-        async with serving(f"127.0.0.1:{port}") as asking, AsyncExitStack() as held:
+        async with serving(f"127.0.0.1:{port}") as client, AsyncExitStack() as held:
             for _ in range(6):
-                stream = await held.enter_async_context(await asking.connect())
+                stream = await held.enter_async_context(await client.connect())
                 await stream.send(f"CONNECT 127.0.0.1:{port} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
                 await answer(stream)
                 async with anyio.create_task_group() as tasks:
@@ -204,74 +204,76 @@ def pipes() -> int:
         b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"x" * http1.HEAD,
     ],
 )
-async def test_what_is_not_granted_gets_403_and_one_line_of_the_log(
+async def test_a_request_that_is_not_granted_gets_403_and_one_line_in_the_log(
     raw: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with serving("api.test") as asking:
-        assert (await asking.send(raw)).startswith(b"HTTP/1.1 403 ")
+    async with serving("api.test") as client:
+        assert (await client.send(raw)).startswith(b"HTTP/1.1 403 ")
     [line] = refused(caplog)
     assert (line["event"], line["sandbox"]) == ("network.refused", "sandbox-1")
     assert line["reason"]
 
 
-async def test_of_requests_in_one_packet_each_is_judged_until_one_is_granted(caplog: pytest.LogCaptureFixture) -> None:
+async def test_requests_in_one_packet_are_judged_one_by_one_until_one_is_granted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     def ask(port: int) -> bytes:
         return f"CONNECT 127.0.0.1:{port} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
 
     with echoing() as port:
-        async with serving(f"127.0.0.1:{port}") as asking, await asking.connect() as stream:
+        async with serving(f"127.0.0.1:{port}") as client, await client.connect() as stream:
             await stream.send(ask(1) + ask(2) + ask(port) + ask(3))
             got = b""
             while not got.endswith(ask(3)):
                 got += await stream.receive()
-    # What follows the one that is granted is for the host, and none of the proxy's business.
+    # Everything after the granted request is data for the host, which the proxy only forwards.
     assert [got.count(b"HTTP/1.1 %d " % status) for status in (403, 200)] == [2, 1]
     assert [line["target"] for line in refused(caplog)] == ["127.0.0.1:1", "127.0.0.1:2"]
 
 
-async def test_a_name_with_hundreds_of_addresses_is_refused_for_one_of_them(
+async def test_a_name_with_hundreds_of_addresses_is_refused_because_of_one_of_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with serving("api.test") as asking:
+    async with serving("api.test") as client:
         resolving(monkeypatch, [*(f"93.184.{number}.34" for number in range(256)), "10.0.0.5"])
-        assert (await asking.tunnel("api.test:443")).startswith(b"HTTP/1.1 403 ")
+        assert (await client.tunnel("api.test:443")).startswith(b"HTTP/1.1 403 ")
 
 
 @pytest.mark.parametrize(
     "addresses", [["10.0.0.5"], ["127.0.0.1"], ["169.254.169.254"], ["93.184.216.34", "10.0.0.5"], ["::ffff:8.8.8.8"]]
 )
-async def test_a_name_that_leads_into_a_private_range_is_refused(
+async def test_a_name_that_resolves_to_a_private_address_is_refused(
     addresses: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with serving("api.test") as asking:
+    async with serving("api.test") as client:
         resolving(monkeypatch, addresses)
-        assert (await asking.tunnel("api.test:443")).startswith(b"HTTP/1.1 403 ")
+        assert (await client.tunnel("api.test:443")).startswith(b"HTTP/1.1 403 ")
     assert "not public" in refused(caplog)[0]["reason"]
 
 
-async def test_a_name_is_resolved_once_and_that_very_address_is_connected_to(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_name_is_resolved_once_and_the_connection_goes_to_that_address(monkeypatch: pytest.MonkeyPatch) -> None:
     with echoing() as port:
-        async with serving(f"api.test:{port}", f"127.0.0.1:{port}") as asking:
+        async with serving(f"api.test:{port}", f"127.0.0.1:{port}") as client:
             asked = resolving(monkeypatch, ["127.0.0.1"], ["10.0.0.5"])
-            assert (await asking.tunnel(f"API.test.:{port}")).startswith(b"HTTP/1.1 200 ")
+            assert (await client.tunnel(f"API.test.:{port}")).startswith(b"HTTP/1.1 200 ")
     assert asked == ["api.test"]
 
 
-async def test_a_host_that_cannot_be_reached_is_said_to_be_so(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_host_that_cannot_be_reached_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as unused:
         port = unused.getsockname()[1]
-    async with serving(f"127.0.0.1:{port}", "api.test") as asking:
-        said = await asking.tunnel(f"127.0.0.1:{port}")
-        assert said.startswith(b"HTTP/1.1 502 127.0.0.1 cannot be reached: Connection refused; ")
+    async with serving(f"127.0.0.1:{port}", "api.test") as client:
+        message = await client.tunnel(f"127.0.0.1:{port}")
+        assert message.startswith(b"HTTP/1.1 502 127.0.0.1 cannot be reached: Connection refused; ")
 
         def nobody(*_: object, **__: object) -> None:
             raise socket.gaierror(-2, "Name or service not known")
 
         monkeypatch.setattr(socket, "getaddrinfo", nobody)
-        assert b"502 api.test cannot be resolved; " in await asking.tunnel("api.test:443")
+        assert b"502 api.test cannot be resolved; " in await client.tunnel("api.test:443")
 
 
-async def test_a_resolver_that_does_not_answer_holds_no_more_threads_than_a_sandbox_may_have(
+async def test_a_resolver_that_does_not_answer_blocks_only_the_threads_of_one_sandbox(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(connecting, "SECONDS", 0.05)
@@ -283,60 +285,60 @@ async def test_a_resolver_that_does_not_answer_holds_no_more_threads_than_a_sand
         return [(0, 0, 0, "", ("10.0.0.5", 443))]
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
-    async with serving("*.test") as asking:
+    async with serving("*.test") as client:
         try:
             for number in range(20):
-                assert (await asking.tunnel(f"h{number}.test:443")).startswith(b"HTTP/1.1 504 ")
+                assert (await client.tunnel(f"h{number}.test:443")).startswith(b"HTTP/1.1 504 ")
             assert len(asked) == proxies._LOOKUPS
         finally:
             answering.set()
-        # They are used again once it answers.
-        said = b"504"
-        while b"504" in said:
-            said = await asking.tunnel("later.test:443")
-        assert said.startswith(b"HTTP/1.1 403 ")
+        # The threads are used again once the resolver answers.
+        message = b"504"
+        while b"504" in message:
+            message = await client.tunnel("later.test:443")
+        assert message.startswith(b"HTTP/1.1 403 ")
 
 
-async def test_a_connection_on_which_nothing_moves_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_connection_without_traffic_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proxies, "IDLE", 0.05)
     with echoing() as port:
-        async with serving(f"127.0.0.1:{port}") as asking, await asking.connect() as stream:
+        async with serving(f"127.0.0.1:{port}") as client, await client.connect() as stream:
             await stream.send(f"CONNECT 127.0.0.1:{port} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
             await answer(stream)
             with pytest.raises(anyio.EndOfStream):
                 await stream.receive()
 
 
-async def test_a_request_that_does_not_come_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_wait_for_a_request_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http1, "WAIT", 0.05)
-    async with serving("api.test") as asking:
-        assert await asking.send(b"CONNECT api.test:443 HTTP/1.1\r\nHost: ") == b""
+    async with serving("api.test") as client:
+        assert await client.send(b"CONNECT api.test:443 HTTP/1.1\r\nHost: ") == b""
 
 
-async def test_more_connections_than_a_sandbox_may_have_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_connections_beyond_the_limit_of_a_sandbox_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proxies, "CONNECTIONS", 1)
-    async with serving("api.test") as asking:
-        async with await asking.connect():
+    async with serving("api.test") as client:
+        async with await client.connect():
             with anyio.move_on_after(0.05) as waiting:
-                await asking.tunnel("other.test:443")
+                await client.tunnel("other.test:443")
         assert waiting.cancelled_caught
-        assert b"403" in await asking.tunnel("other.test:443")
+        assert b"403" in await client.tunnel("other.test:443")
 
 
-async def test_refusals_without_end_hold_each_other_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_refusals_slow_each_other_down(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proxies, "_FREE", 1)
     monkeypatch.setattr(proxies, "_PENALTY", 20.0)
-    async with serving("api.test") as asking:
-        assert b"403" in await asking.tunnel("other.test:443")
+    async with serving("api.test") as client:
+        assert b"403" in await client.tunnel("other.test:443")
         with anyio.move_on_after(0.05) as waiting:
-            await asking.tunnel("other.test:443")
+            await client.tunnel("other.test:443")
         assert waiting.cancelled_caught
 
 
 async def test_the_log_cannot_be_forged(caplog: pytest.LogCaptureFixture) -> None:
     forged = b'a"}\r{"event":"x","target":"\xe2\x80\xa8' + b"y" * 300
-    async with serving("api.test") as asking:
-        await asking.send(b"CONNECT " + forged + b" HTTP/1.1\r\n\r\n")
+    async with serving("api.test") as client:
+        await client.send(b"CONNECT " + forged + b" HTTP/1.1\r\n\r\n")
     [record] = [record for record in caplog.records if record.name.endswith(".audit")]
     text = record.getMessage()
     assert text.isprintable() and text.isascii()
@@ -356,9 +358,9 @@ def secret(port: int, header: str = "authorization", value: str = SECRET) -> Sec
     return Secret(Destination("127.0.0.1", port), header, value)
 
 
-async def test_a_secret_is_added_to_a_request_that_goes_on_over_tls(site: Site) -> None:
+async def test_a_secret_is_added_to_a_request_that_is_forwarded_over_tls(site: Site) -> None:
     secrets = (secret(site.port), secret(site.port, "x-key", "second"))
-    async with serving(secrets=secrets) as asking:
+    async with serving(secrets=secrets) as client:
         host = f"127.0.0.1:{site.port}"
         head = f"POST http://{host}/path?q=1 HTTP/1.1\r\nHost: {host}\r\nAuthorization: mine\r\nAUTHORIZATION: too\r\n"
         head += "Proxy-Authorization: x\r\nConnection: keep-alive, X-Hop\r\nX-Hop: 1\r\nX-Own: 2\r\n"
@@ -366,7 +368,7 @@ async def test_a_secret_is_added_to_a_request_that_goes_on_over_tls(site: Site) 
             ("Content-Length: 5\r\n\r\n", b"hello"),
             ("Transfer-Encoding: chunked\r\n\r\n", b"5\r\nhello\r\n0\r\n\r\n"),
         ):
-            got = await asking.send((head + framing).encode() + body)
+            got = await client.send((head + framing).encode() + body)
             assert got.startswith(b"HTTP/1.1 200 ")
             assert b"hunter2" not in got
     for method, path, headers, body in site.asked:
@@ -377,11 +379,11 @@ async def test_a_secret_is_added_to_a_request_that_goes_on_over_tls(site: Site) 
     assert len(site.asked) == 2
 
 
-async def test_a_request_with_two_lengths_goes_on_with_one(site: Site) -> None:
-    async with serving(secrets=(secret(site.port),)) as asking:
+async def test_a_request_with_two_lengths_is_forwarded_with_one(site: Site) -> None:
+    async with serving(secrets=(secret(site.port),)) as client:
         head = f"POST http://127.0.0.1:{site.port}/ HTTP/1.1\r\nHost: x\r\nContent-Length: 30\r\n"
         head += "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
-        got = await asking.send(head.encode())
+        got = await client.send(head.encode())
     assert got.startswith(b"HTTP/1.1 200 ")
     [(_, _, headers, body)] = site.asked
     assert body == b"hello"
@@ -389,28 +391,28 @@ async def test_a_request_with_two_lengths_goes_on_with_one(site: Site) -> None:
 
 
 @pytest.mark.parametrize("method", ["TRACE", "TRACK", "trace", "DEBUG", "CUSTOM"])
-async def test_no_request_asks_a_server_to_repeat_what_it_was_sent(
+async def test_a_method_that_could_echo_the_secret_is_refused(
     site: Site, method: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with serving(secrets=(secret(site.port),)) as asking:
-        got = await asking.send(f"{method} http://127.0.0.1:{site.port}/ HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    async with serving(secrets=(secret(site.port),)) as client:
+        got = await client.send(f"{method} http://127.0.0.1:{site.port}/ HTTP/1.1\r\nHost: x\r\n\r\n".encode())
     assert got.startswith(b"HTTP/1.1 403 ")
     assert site.asked == []
     assert refused(caplog)[0]["method"] == method
 
 
-async def test_no_header_of_the_code_is_taken_for_one_with_a_secret(site: Site) -> None:
-    async with serving(secrets=(secret(site.port, "x-api-key"),)) as asking:
+async def test_a_header_from_the_code_cannot_replace_the_header_with_the_secret(site: Site) -> None:
+    async with serving(secrets=(secret(site.port, "x-api-key"),)) as client:
         head = f"GET http://127.0.0.1:{site.port}/ HTTP/1.1\r\nHost: x\r\nX_Api_Key: mine\r\nX-API_KEY: too\r\n\r\n"
-        await asking.send(head.encode())
+        await client.send(head.encode())
     [(_, _, headers, _)] = site.asked
     assert {name: value for name, value in headers.items() if "key" in name} == {"x-api-key": SECRET}
 
 
-async def test_a_redirect_is_for_the_code_to_follow(site: Site) -> None:
-    async with serving(secrets=(secret(site.port),)) as asking:
+async def test_a_redirect_is_left_to_the_code(site: Site) -> None:
+    async with serving(secrets=(secret(site.port),)) as client:
         host = f"127.0.0.1:{site.port}"
-        got = await asking.send(f"GET http://{host}/elsewhere HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+        got = await client.send(f"GET http://{host}/elsewhere HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
     assert got.startswith(b"HTTP/1.1 302 ")
     assert b"location: http://other.test/" in got.lower()
     assert len(site.asked) == 1
@@ -419,50 +421,52 @@ async def test_a_redirect_is_for_the_code_to_follow(site: Site) -> None:
 @pytest.mark.parametrize(
     "target", ["http://127.0.0.1:{other}/", "http://127.0.0.2:{port}/", "https://127.0.0.1:{port}/"]
 )
-async def test_a_secret_goes_nowhere_else(site: Site, target: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_secret_is_sent_to_no_other_host_or_port(
+    site: Site, target: str, caplog: pytest.LogCaptureFixture
+) -> None:
     place = target.format(port=site.port, other=site.port + 1)
     caplog.set_level(logging.DEBUG)
-    async with serving(secrets=(secret(site.port),)) as asking:
-        got = await asking.send(f"GET {place} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
-        # Nor is it a grant to connect, with which code would get past the header.
-        tunnel = await asking.tunnel(f"127.0.0.1:{site.port}")
+    async with serving(secrets=(secret(site.port),)) as client:
+        got = await client.send(f"GET {place} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        # A secret does not allow a tunnel either, in which code could send its own headers.
+        tunnel = await client.tunnel(f"127.0.0.1:{site.port}")
     assert got.startswith(b"HTTP/1.1 403 ")
     assert tunnel.startswith(b"HTTP/1.1 403 ")
     assert site.asked == []
     assert "hunter2" not in caplog.text
 
 
-async def test_a_name_with_a_secret_is_resolved_once_and_nowhere_private(
+async def test_a_name_with_a_secret_is_resolved_once_and_must_not_lead_to_a_private_address(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     named = Secret(Destination("models.test", site.port), "authorization", SECRET)
     ask = f"GET http://models.test:{site.port}/ HTTP/1.1\r\nHost: x\r\n\r\n".encode()
-    async with serving(secrets=(named,)) as asking:
+    async with serving(secrets=(named,)) as client:
         resolving(monkeypatch, ["127.0.0.1"])
-        assert (await asking.send(ask)).startswith(b"HTTP/1.1 403 'models.test' is at an address that is not public")
-    async with serving(f"127.0.0.1:{site.port}", secrets=(named,)) as asking:
+        assert (await client.send(ask)).startswith(b"HTTP/1.1 403 'models.test' is at an address that is not public")
+    async with serving(f"127.0.0.1:{site.port}", secrets=(named,)) as client:
         asked = resolving(monkeypatch, ["127.0.0.1"], ["10.0.0.5"])
-        # The server there has another name, and learns nothing.
-        assert (await asking.send(ask)).startswith(b"HTTP/1.1 502 models.test failed at TLS: ")
+        # The server at this address has another name, so it receives nothing.
+        assert (await client.send(ask)).startswith(b"HTTP/1.1 502 models.test failed at TLS: ")
     assert asked == ["models.test"]
     assert site.asked == []
 
 
-async def test_of_two_secrets_of_a_host_each_goes_to_its_own_port(site: Site) -> None:
-    async with serving(secrets=(secret(site.port + 1, "x-other", "other"), secret(site.port))) as asking:
-        await asking.send(f"GET http://127.0.0.1:{site.port}/ HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+async def test_two_secrets_of_one_host_each_go_only_to_their_own_port(site: Site) -> None:
+    async with serving(secrets=(secret(site.port + 1, "x-other", "other"), secret(site.port))) as client:
+        await client.send(f"GET http://127.0.0.1:{site.port}/ HTTP/1.1\r\nHost: x\r\n\r\n".encode())
     [(_, _, headers, _)] = site.asked
     assert headers["authorization"] == SECRET
     assert "x-other" not in headers
 
 
-async def test_a_secret_is_sent_to_nobody_who_cannot_prove_his_name(
+async def test_a_secret_is_never_sent_to_a_server_without_a_valid_certificate(
     site: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(ensure("another").server.ca))
     caplog.set_level(logging.DEBUG)
-    async with serving(secrets=(secret(site.port),)) as asking:
-        got = await asking.send(f"GET http://127.0.0.1:{site.port}/ HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    async with serving(secrets=(secret(site.port),)) as client:
+        got = await client.send(f"GET http://127.0.0.1:{site.port}/ HTTP/1.1\r\nHost: x\r\n\r\n".encode())
     assert got.startswith(b"HTTP/1.1 502 127.0.0.1 failed at TLS: ")
     assert site.asked == []
     assert "hunter2" not in caplog.text
@@ -483,12 +487,12 @@ def test_the_values_of_secrets_come_from_files_or_the_environment_and_are_never_
 
 
 @pytest.mark.parametrize(
-    ("content", "said"), [(b"", "has no value"), (b"a\r\nX: b", "no header"), (b"\xff", "no header")]
+    ("content", "message"), [(b"", "has no value"), (b"a\r\nX: b", "no header"), (b"\xff", "no header")]
 )
-def test_a_secret_that_cannot_be_is_named_without_its_value(tmp_path: Path, content: bytes, said: str) -> None:
+def test_an_invalid_secret_is_an_error_without_its_value(tmp_path: Path, content: bytes, message: str) -> None:
     (tmp_path / "token").write_bytes(content)
     section = SecretSection(domain="api.test", header="X-Key", value_file=str(tmp_path / "token"))
-    with pytest.raises(ProfileError, match=rf"^network\.secrets\.0\.value_file: .* {said}.*; ") as error:
+    with pytest.raises(ProfileError, match=rf"^network\.secrets\.0\.value_file: .* {message}.*; ") as error:
         read_secrets([section], {})
     assert "X: b" not in str(error.value)
     with pytest.raises(ProfileError, match=r"value_env: KEY has no value"):

@@ -1,4 +1,4 @@
-"""The pool's plan, whatever comes and in whatever order."""
+"""The pool's plan, for any events in any order."""
 
 import copy
 import math
@@ -45,7 +45,7 @@ def planned(
 
 
 class Pool(RuleBasedStateMachine):
-    """Carries plans out as the real pool does, on an engine that may fail at any time."""
+    """Carries out plans as the real pool does, on an engine that may fail at any time."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -113,28 +113,28 @@ class Pool(RuleBasedStateMachine):
         self.step()
 
     @invariant()
-    def there_are_never_too_many(self) -> None:
+    def there_are_never_too_many_sandboxes(self) -> None:
         if hasattr(self, "limits"):
             assert sum(not one.temporary for one in self.members.values()) <= self.limits.max
             assert self.limits.exhaustion == "temporary" or not any(one.temporary for one in self.members.values())
 
     @invariant()
-    def nobody_waits_while_there_is_room(self) -> None:
+    def no_request_waits_while_there_is_room(self) -> None:
         if self.plan.blocked:
             counted = [one for one in self.members.values() if not one.temporary]
             assert len(counted) == self.limits.max
             leaving = sum(one.state is State.CLOSING for one in counted)
             idle = [one for one in counted if one.state is State.WARM]
-            assert not idle or len(self.plan.blocked) <= leaving, "a warm one could have made room"
+            assert not idle or len(self.plan.blocked) <= leaving, "a warm sandbox could have made room"
 
     @invariant()
-    def nothing_is_kept_that_nobody_wants(self) -> None:
+    def only_wanted_sandboxes_are_kept(self) -> None:
         for one in self.members.values():
             if one.state in (State.WARM, State.CHECKING):
                 assert one.key in self.wanted and not one.temporary
 
     @invariant()
-    def a_look_ahead_is_ahead(self) -> None:
+    def the_next_check_is_in_the_future(self) -> None:
         assert self.plan.look_again > self.now
 
     def teardown(self) -> None:
@@ -177,12 +177,12 @@ class Pool(RuleBasedStateMachine):
         members, waiting = [*self.members.values()], [*self.waiting.values()]
         given = copy.deepcopy((members, waiting, self.wanted))
         found = plan(members, waiting, self.wanted, self.limits, self.now)
-        assert (members, waiting, self.wanted) == given, "it changed what it was given"
+        assert (members, waiting, self.wanted) == given, "it changed its arguments"
         assert found == plan(members[::-1], waiting[::-1], self.wanted, self.limits, self.now)
         self.carry_out(found)
         self.plan = plan([*self.members.values()], [*self.waiting.values()], self.wanted, self.limits, self.now)
         nothing = replace(self.plan, hand=(), open=(), close=(), check=(), refuse=())
-        assert self.plan == nothing, "what was planned and done is planned again"
+        assert self.plan == nothing, "an action that was carried out is planned again"
 
     def carry_out(self, found: Plan) -> None:
         for number, waiter in found.hand:
@@ -190,7 +190,7 @@ class Pool(RuleBasedStateMachine):
             assert member.key == self.waiting[waiter].key
             assert member.state in (State.WARM, State.OPENED)
             assert self.now < member.warm_since + self.limits.lifetime or member.state is State.OPENED
-            assert number not in self.used, "a used one was handed on"
+            assert number not in self.used, "a used sandbox was handed out again"
             assert all(one.key != member.key or one.id >= waiter for one in self.waiting.values()), "out of turn"
             self.used.add(number)
             self.members[number] = replace(member, state=State.LEASED)
@@ -203,7 +203,7 @@ class Pool(RuleBasedStateMachine):
             self.members[number] = replace(self.members[number], state=State.CHECKING)
         for opening in found.open:
             assert opening.waiter is not None or opening.key in self.wanted
-            assert opening.waiter is not None or not found.blocked, "a refill took what a request waits for"
+            assert opening.waiter is not None or not found.blocked, "a refill took the place that a request waits for"
             self.ids += 1
             self.members[self.ids] = Member(
                 self.ids,
@@ -221,24 +221,24 @@ TestPool = pytest.mark.timeout(120 * EFFORT)(Pool.TestCase)
 TestPool.settings = settings(max_examples=50 * EFFORT, stateful_step_count=40)
 
 
-def test_a_warm_one_goes_to_the_first_request_of_its_key_and_is_made_up_for() -> None:
+def test_a_warm_sandbox_goes_to_the_first_request_of_its_key_and_is_replaced() -> None:
     found = planned([warm(1)], [Waiter(3, PYTHON), Waiter(2, PYTHON)])
     assert found.hand == ((1, 2),)
     assert found.open == (Opening(PYTHON, 3), Opening(PYTHON))
 
 
 @pytest.mark.parametrize("key", KEYS[1:])
-def test_a_request_of_another_language_image_or_policy_gets_one_of_its_own(key: Key) -> None:
+def test_a_request_for_another_language_image_or_policy_gets_a_new_sandbox(key: Key) -> None:
     found = planned([warm(1)], [Waiter(2, key)])
     assert (found.hand, found.open) == ((), (Opening(key, 2),))
 
 
-def test_a_warm_one_of_another_key_makes_room_and_is_not_made_up_for_until_there_is_some() -> None:
+def test_a_warm_sandbox_of_another_key_makes_room_and_is_replaced_only_when_there_is_room_again() -> None:
     found = planned([warm(1)], [Waiter(2, BASH)], max=1)
     assert (found.close, found.open, (*found.blocked,)) == ((1,), (), (2,))
 
 
-def test_a_request_waits_for_one_that_is_being_warmed() -> None:
+def test_a_request_waits_for_a_sandbox_that_is_being_warmed() -> None:
     found = planned([Member(1, PYTHON, State.WARMING)], [Waiter(2, PYTHON)], max=1)
     assert (found.open, found.close, (*found.blocked,)) == ((), (), ())
 
@@ -247,24 +247,24 @@ def test_a_request_waits_for_one_that_is_being_warmed() -> None:
     ("exhaustion", "opened", "refused", "blocked"),
     [("wait", (), (), (2,)), ("fail_fast", (), (2,), (2,)), ("temporary", (Opening(PYTHON, 2, True),), (), ())],
 )
-def test_when_all_are_in_use_it_goes_as_the_profile_says(
+def test_when_all_sandboxes_are_in_use_the_profile_decides(
     exhaustion: str, opened: tuple[Opening, ...], refused: tuple[int, ...], blocked: tuple[int, ...]
 ) -> None:
     found = planned([Member(1, PYTHON, State.LEASED)], [Waiter(2, PYTHON)], max=1, exhaustion=exhaustion)
     assert (found.open, found.refuse, (*found.blocked,)) == (opened, refused, blocked)
 
 
-def test_nobody_is_refused_while_a_sandbox_is_being_left() -> None:
+def test_no_request_is_refused_while_a_sandbox_is_closing() -> None:
     found = planned([Member(1, PYTHON, State.CLOSING)], [Waiter(2, PYTHON)], max=1, exhaustion="fail_fast")
     assert (found.refuse, (*found.blocked,)) == ((), (2,))
 
 
-def test_one_that_is_too_old_is_replaced_even_when_it_is_asked_for() -> None:
+def test_a_sandbox_that_is_too_old_is_replaced_even_if_a_request_waits() -> None:
     found = planned([warm(1)], [Waiter(2, PYTHON)], now=LIMITS.lifetime)
     assert (found.hand, found.close, found.open) == ((), (1,), (Opening(PYTHON, 2), Opening(PYTHON)))
 
 
-def test_those_beyond_the_minimum_go_after_the_idle_time_the_longest_idle_first() -> None:
+def test_sandboxes_beyond_the_minimum_are_closed_after_the_idle_time_the_longest_idle_first() -> None:
     members = [warm(1, at=5.0), warm(2, at=0.0)]
     assert planned(members).look_again == LIMITS.health_interval
     found = planned(members, now=LIMITS.idle_timeout)
@@ -272,24 +272,24 @@ def test_those_beyond_the_minimum_go_after_the_idle_time_the_longest_idle_first(
     assert found.check == (1,)
 
 
-def test_a_refill_that_failed_rests_and_the_requests_do_not() -> None:
+def test_a_failed_refill_pauses_but_requests_do_not() -> None:
     wanted = {PYTHON: Wanted(1, not_before=5.0)}
     found = plan([], [Waiter(1, PYTHON)], wanted, LIMITS, 1.0)
     assert (found.open, found.look_again) == ((Opening(PYTHON, 1),), 5.0)
     assert plan([], [], wanted, LIMITS, 5.0).open == (Opening(PYTHON),)
 
 
-def test_with_nothing_wanted_and_nobody_waiting_there_is_nothing_to_do_ever() -> None:
+def test_with_nothing_wanted_and_no_request_there_is_never_anything_to_do() -> None:
     found = plan([], [], {}, LIMITS, 0.0)
     assert (found.open, found.close, found.look_again) == ((), (), math.inf)
 
 
-def test_a_temporary_one_that_nobody_waits_for_any_more_is_closed_though_its_language_is_kept_warm() -> None:
+def test_an_unneeded_temporary_sandbox_is_closed_even_if_its_language_is_kept_warm() -> None:
     found = planned([Member(1, PYTHON, State.WARMING, temporary=True)], exhaustion="temporary")
     assert found.close == (1,)
 
 
 @pytest.mark.parametrize("exhaustion", ["fail_fast", "temporary"])
-def test_nobody_is_refused_or_put_beyond_the_limit_where_a_warm_one_can_make_room(exhaustion: str) -> None:
+def test_no_request_is_refused_or_exceeds_the_limit_if_a_warm_sandbox_can_make_room(exhaustion: str) -> None:
     found = planned([warm(1)], [Waiter(2, BASH)], max=1, exhaustion=exhaustion)
     assert (found.close, found.refuse, found.open, (*found.blocked,)) == ((1,), (), (), (2,))

@@ -1,6 +1,6 @@
-"""The pool's own logic where an engine would have to fail, or be cancelled, at one exact moment.
+"""The pool's own logic in cases where an engine has to fail, or a call has to be cancelled, at one exact moment.
 
-The sandboxes here are in memory: what real ones do is described in `conformance/test_pool.py`.
+The sandboxes here are in memory; the tests with real sandboxes are in `conformance/test_pool.py`.
 """
 
 from collections.abc import AsyncIterator
@@ -25,14 +25,14 @@ pytestmark = pytest.mark.anyio
 
 
 class Memory:
-    """A sandbox that is nothing but alive."""
+    """A sandbox that only exists, without processes."""
 
     alive = True
     policy = POLICY
 
 
 class InMemory(Backend):
-    """Makes sandboxes in two turns of the loop, and ends them in two; says which there are."""
+    """Makes sandboxes in two turns of the event loop and ends them in two turns; lists the live ones."""
 
     name = "memory"
 
@@ -84,11 +84,11 @@ class Quiet:
 
 
 class Warming:
-    """Starts interpreters, unless it is told to fail."""
+    """Starts interpreters, unless `failure` is set."""
 
     failure: Exception | None = None
     gate: anyio.Event | None = None
-    """What it waits for."""
+    """If given, a start waits until it is set."""
 
     async def __call__(self, sandbox: Sandbox, language: str) -> Interpreter:
         await anyio.lowlevel.checkpoint()
@@ -123,7 +123,7 @@ async def turns(count: int) -> None:
 
 
 @pytest.mark.parametrize("passed", range(5))
-async def test_a_request_that_is_cancelled_at_any_turn_leaves_the_warm_one_to_the_next(
+async def test_a_request_that_is_cancelled_at_any_turn_leaves_the_warm_sandbox_to_the_next_request(
     engine: InMemory, warming: Warming, passed: int
 ) -> None:
     async with opened(engine, warming, max=1) as pool:
@@ -143,18 +143,18 @@ async def test_a_request_that_is_cancelled_at_any_turn_leaves_the_warm_one_to_th
 
 @pytest.mark.parametrize("passed", range(12))
 @pytest.mark.parametrize("language", ["python", "bash"])
-async def test_an_opening_that_is_cancelled_at_any_turn_leaves_nothing_that_nobody_wants(
+async def test_an_opening_that_is_cancelled_at_any_turn_leaves_no_unwanted_sandbox(
     engine: InMemory, warming: Warming, language: str, passed: int
 ) -> None:
     async with opened(engine, warming, max=2, idle_timeout=0.05) as pool:
         pool.keep_warm("python", POLICY)
         got: list[Lease] = []
 
-        async def ask() -> None:
+        async def acquire() -> None:
             got.append(await pool.acquire(language, POLICY))
 
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(ask)
+            tasks.start_soon(acquire)
             await turns(passed)
             tasks.cancel_scope.cancel()
         for lease in got:
@@ -175,7 +175,7 @@ async def test_a_pool_that_is_closed_at_any_turn_of_warming_leaves_nothing(
     assert engine.made <= 1
 
 
-async def test_who_waits_when_the_pool_is_closed_is_told_so(engine: InMemory, warming: Warming) -> None:
+async def test_a_request_that_waits_when_the_pool_is_closed_gets_an_error(engine: InMemory, warming: Warming) -> None:
     async with anyio.create_task_group() as tasks, opened(engine, warming, max=1) as pool:
         await pool.acquire("python", POLICY)
 
@@ -187,7 +187,9 @@ async def test_who_waits_when_the_pool_is_closed_is_told_so(engine: InMemory, wa
         await pool.until(lambda now: now.waiting == 1)
 
 
-async def test_an_engine_that_fails_tells_who_asked_and_nobody_else(engine: InMemory, warming: Warming) -> None:
+async def test_an_engine_failure_is_reported_only_to_the_request_that_it_affects(
+    engine: InMemory, warming: Warming
+) -> None:
     async with opened(engine, warming) as pool:
         engine.failure = EngineUnavailable("no engine is here")
         with pytest.raises(EngineUnavailable, match="no engine is here"):
@@ -197,7 +199,7 @@ async def test_an_engine_that_fails_tells_who_asked_and_nobody_else(engine: InMe
         assert (await pool.acquire("python", POLICY)).sandbox.alive
 
 
-async def test_a_request_that_waited_for_a_refill_that_fails_gets_a_sandbox_of_its_own(
+async def test_a_request_that_waited_for_a_failed_refill_gets_its_own_sandbox(
     engine: InMemory, warming: Warming
 ) -> None:
     async with opened(engine, warming) as pool:
@@ -211,7 +213,7 @@ async def test_a_request_that_waited_for_a_refill_that_fails_gets_a_sandbox_of_i
         assert pool.statistics().misses == 1
 
 
-async def test_a_failing_refill_rests_longer_each_time_and_then_succeeds(
+async def test_a_failing_refill_pauses_longer_each_time_and_then_succeeds(
     engine: InMemory, warming: Warming, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pools, "_FIRST_REST", 0.02)
@@ -227,7 +229,7 @@ async def test_a_failing_refill_rests_longer_each_time_and_then_succeeds(
         assert pool.statistics().last_error == "gone for now"
 
 
-async def test_a_spare_one_beyond_the_minimum_is_closed_after_the_idle_time(engine: InMemory, warming: Warming) -> None:
+async def test_a_sandbox_beyond_the_minimum_is_closed_after_the_idle_time(engine: InMemory, warming: Warming) -> None:
     async with opened(engine, warming, idle_timeout=0.1) as pool:
         pool.keep_warm("python", POLICY)
         await pool.until(lambda now: now.warm == 1)
@@ -244,7 +246,9 @@ async def test_a_spare_one_beyond_the_minimum_is_closed_after_the_idle_time(engi
         assert pool.statistics().leased == 1
 
 
-async def test_a_warm_one_that_died_on_the_way_to_its_caller_is_replaced(engine: InMemory, warming: Warming) -> None:
+async def test_a_warm_sandbox_that_died_before_it_reached_its_caller_is_replaced(
+    engine: InMemory, warming: Warming
+) -> None:
     async with opened(engine, warming) as pool:
         pool.keep_warm("python", POLICY)
         await pool.until(lambda now: now.warm == 1)
@@ -261,7 +265,7 @@ async def test_a_warm_one_that_died_on_the_way_to_its_caller_is_replaced(engine:
         assert dying not in engine.live
 
 
-async def test_a_sandbox_that_ends_as_soon_as_it_is_made_is_not_made_over_and_over(
+async def test_a_sandbox_that_ends_as_soon_as_it_is_made_is_not_made_again_and_again(
     engine: InMemory, warming: Warming, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Memory, "alive", False)

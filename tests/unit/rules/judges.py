@@ -1,4 +1,4 @@
-"""The judge of a language, in this process: what the worker holds code against."""
+"""The judge of a language, run in this process instead of the worker."""
 
 import importlib
 from collections.abc import Sequence
@@ -45,7 +45,7 @@ def found(
     patterns: Sequence[str] = (),
     lines: Sequence[str] = (),
 ) -> list[tuple[int, str]]:
-    """Lines and words of what one rule finds."""
+    """The line and the text of each hit of one rule."""
     searched = {"modules": modules, "calls": calls, "strings": strings, "patterns": patterns, "lines": lines}
     rule = Rule.model_validate({"name": "a", **{key: tuple(value) for key, value in searched.items()}})
     return [(hit.line, hit.what) for hit in judge(language, rule).judge(code.encode())]

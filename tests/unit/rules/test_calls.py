@@ -1,4 +1,4 @@
-"""Calls are found by whole names, under the aliases that the file itself gives; strings and patterns where a rule asks."""
+"""Calls are found by their whole names, also under aliases that the file defines; patterns and lines are searched."""
 
 import pytest
 
@@ -179,11 +179,11 @@ def test_a_call_is_not_found_here(language: str, call: str, code: str) -> None:
     assert not found(language, code, calls=[call])
 
 
-def test_the_tables_have_every_language() -> None:
+def test_the_tables_cover_every_language() -> None:
     assert set(FOUND) == set(NOT_FOUND) == set(LANGUAGES)
 
 
-def test_patterns_are_of_code_without_strings_and_lines_of_code_with_them() -> None:
+def test_patterns_search_code_without_strings_and_lines_search_code_with_strings() -> None:
     code = "# get('a')\nget('b')\nput('c')"
     assert not found("python", code, patterns=[r"get\(.b"])
     assert found("python", code, patterns=[r"put\("]) == [(3, r"matches put\(")]

@@ -1,4 +1,4 @@
-"""What is left out because it cannot matter does not matter: the rules find the same when everything is looked at."""
+"""Hints skip code that cannot match: the rules find the same as when all code is checked."""
 
 import pytest
 import regex
@@ -13,7 +13,7 @@ from . import test_calls, test_imports
 from .judges import LANGUAGES, found, judge
 
 EVERYTHING = Rule(name="everything", calls=("?",), strings=("(?!)",))
-"""Has no word that the code must have, and so has the rules look at all of it."""
+"""A rule that gives no hint, so that all code is checked."""
 GLUE = [
     "\n",
     "; ",
@@ -75,7 +75,7 @@ PATTERNS = st.lists(
 
 
 def known(language: str) -> tuple[Rule, list[str]]:
-    """A rule for all names of the tables of a language, and the code in them."""
+    """A rule for all names in the tables of a language, and the code in these tables."""
     calls = {**test_calls.NOT_FOUND[language], **test_calls.FOUND[language]}
     modules = {**test_imports.NOT_FOUND[language], **test_imports.FOUND[language]}
     tables = (
@@ -92,7 +92,7 @@ def known(language: str) -> tuple[Rule, list[str]]:
 @pytest.mark.parametrize("language", sorted(LANGUAGES))
 @settings(max_examples=100 * EFFORT)
 @given(data=st.data())
-def test_rules_find_the_same_as_when_everything_is_looked_at(language: str, data: st.DataObject) -> None:
+def test_rules_find_the_same_as_when_all_code_is_checked(language: str, data: st.DataObject) -> None:
     rule, code = known(language)
     chosen = data.draw(st.lists(st.sampled_from([*code, *GLUE]), max_size=6))
     text = data.draw(st.sampled_from(["", "\n"])).join(chosen).encode()
@@ -103,7 +103,7 @@ def test_rules_find_the_same_as_when_everything_is_looked_at(language: str, data
 
 @settings(max_examples=200 * EFFORT)
 @given(pattern=PATTERNS, text=st.text('ab. ^\n"', max_size=12), start=st.integers(0, 12), end=st.integers(0, 12))
-def test_what_a_pattern_finds_in_a_string_its_hint_finds_in_the_code(
+def test_if_a_pattern_matches_in_a_string_its_hint_matches_in_the_code(
     pattern: str, text: str, start: int, end: int
 ) -> None:
     try:
@@ -123,7 +123,7 @@ def test_ordinary_patterns_have_a_hint(pattern: str) -> None:
 @pytest.mark.parametrize(
     "pattern", ["(?!a)", "(?<=a)b", r"(a)\1", "a++b", "^*", "(?i)a", "[[:alpha:]]", "(?:a){e}", "(*FAIL)"]
 )
-def test_a_pattern_that_looks_around_has_none(pattern: str) -> None:
+def test_a_pattern_with_special_constructs_has_no_hint(pattern: str) -> None:
     assert anywhere(pattern) is None
 
 
@@ -141,17 +141,17 @@ def test_a_pattern_that_looks_around_has_none(pattern: str) -> None:
         "os`sys'tem",
     ],
 )
-def test_a_hint_for_names_hits_where_all_words_are(text: str) -> None:
+def test_a_hint_for_names_matches_if_all_words_occur(text: str) -> None:
     assert NameHint(["os.system"], {}).hits(text)
 
 
 @pytest.mark.parametrize("text", ["", "os", "system", "os.systems", "oslo system", "\u00e9"])
-def test_a_hint_for_names_passes_what_lacks_a_word(text: str) -> None:
+def test_a_hint_for_names_does_not_match_if_a_word_is_missing(text: str) -> None:
     assert not NameHint(["os.system"], {}).hits(text)
 
 
 @pytest.mark.parametrize("word", ["asm", "__asm__", "__asm"])
-def test_a_keyword_is_found_as_it_is_spelled(word: str) -> None:
+def test_a_keyword_is_found_in_its_exact_spelling(word: str) -> None:
     assert found("cpp", f'int main() {{ {word}("nop"); }}', calls=[word])
 
 
@@ -159,12 +159,12 @@ def test_a_keyword_is_found_as_it_is_spelled(word: str) -> None:
     "code",
     ["`ls`", "%x(ls)", "x = %x{ls}", "open('|ls')", 'open "|ls"', "open(%q(|ls))", "open(%{|ls})", "open(%Q!|ls!)"],
 )
-def test_every_spelling_of_a_name_without_letters_has_its_sign(code: str) -> None:
+def test_every_spelling_of_a_name_without_letters_is_found(code: str) -> None:
     assert found("ruby", code, calls=["`"]) == [(1, "uses `")]
 
 
-def test_code_without_the_sign_of_such_a_name_is_passed_unparsed() -> None:
+def test_code_without_the_sign_of_such_a_name_is_not_parsed() -> None:
     signs = {"`": "`"}
     assert not NameHint(["`", "os.system"], signs).hits("os or |other|")
     assert NameHint(["`", "os.system"], signs).hits("`ls`")
-    assert NameHint(["`", "?"], signs).hits(""), "of a name that has none there is no telling"
+    assert NameHint(["`", "?"], signs).hits(""), "a name without words and without a sign can be anywhere"

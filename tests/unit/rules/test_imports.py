@@ -255,9 +255,9 @@ def test_a_module_is_not_found_here(language: str, module: str, code: str) -> No
     assert not found(language, code, modules=[module])
 
 
-def test_the_tables_have_every_language() -> None:
+def test_the_tables_cover_every_language() -> None:
     assert set(FOUND) == set(NOT_FOUND) == set(LANGUAGES)
 
 
-def test_the_line_is_the_first_one_that_names_the_module() -> None:
+def test_the_reported_line_is_the_first_that_names_the_module() -> None:
     assert found("python", "x = 1\n\nimport json, os\nimport os.path\n", modules=["os"]) == [(3, "imports os")]

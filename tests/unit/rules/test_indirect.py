@@ -1,4 +1,4 @@
-"""Names that code gives as text are names where the language takes them for one, and text everywhere else."""
+"""A name in a string counts as a name only where the language uses the string as a name; elsewhere it is just text."""
 
 import pytest
 
@@ -225,25 +225,25 @@ NOT_CALLS = {
 
 
 @pytest.mark.parametrize(("language", "module", "code"), cases(MODULES))
-def test_a_module_is_found_that_is_named_by_text(language: str, module: str, code: str) -> None:
+def test_a_module_that_is_named_by_a_string_is_found(language: str, module: str, code: str) -> None:
     assert found(language, code, modules=[module])
 
 
 @pytest.mark.parametrize(("language", "call", "code"), cases(CALLS))
-def test_a_call_is_found_that_is_not_made_by_its_plain_name(language: str, call: str, code: str) -> None:
+def test_a_call_that_does_not_use_the_plain_name_is_found(language: str, call: str, code: str) -> None:
     assert found(language, code, calls=[call])
 
 
 @pytest.mark.parametrize(("language", "module", "code"), cases(NOT_MODULES))
-def test_text_that_no_import_takes_is_no_module(language: str, module: str, code: str) -> None:
+def test_text_that_no_import_uses_is_not_a_module(language: str, module: str, code: str) -> None:
     assert not found(language, code, modules=[module])
 
 
 @pytest.mark.parametrize(("language", "call", "code"), cases(NOT_CALLS))
-def test_text_that_nothing_runs_is_no_call(language: str, call: str, code: str) -> None:
+def test_text_that_nothing_runs_is_not_a_call(language: str, call: str, code: str) -> None:
     assert not found(language, code, calls=[call])
 
 
-def test_the_line_is_that_of_the_text() -> None:
+def test_the_reported_line_is_that_of_the_text() -> None:
     assert found("python", "x = 1\n\nexec('''\n\nimport os''')", modules=["os"]) == [(3, "imports os")]
     assert found("r", "p <- c(\n'dplyr',\n'httr')\nlapply(p, library)", modules=["httr"]) == [(3, "imports httr")]

@@ -1,4 +1,4 @@
-"""The presets load, each refuses or warns of something, and each lets an honest program pass."""
+"""Every preset loads, refuses or warns about risky code, and accepts ordinary programs."""
 
 from pathlib import Path
 
@@ -96,12 +96,12 @@ def hits(language: str, code: str, chosen: tuple[Rule, ...]) -> set[tuple[str, s
     }
 
 
-def test_the_presets_are_those_that_are_promised() -> None:
+def test_the_presets_are_the_documented_ones() -> None:
     assert set(preset_names()) == PRESETS
 
 
 @pytest.mark.parametrize("preset", sorted(PRESETS))
-def test_each_rule_of_a_preset_finds_what_it_is_for(preset: str, tmp_path: Path) -> None:
+def test_each_rule_of_a_preset_finds_the_code_that_it_is_for(preset: str, tmp_path: Path) -> None:
     chosen = rules(preset, tmp_path)
     names = {rule.name: rule.severity for rule in chosen}
     assert names
@@ -111,7 +111,7 @@ def test_each_rule_of_a_preset_finds_what_it_is_for(preset: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("preset", sorted(PRESETS))
-def test_a_preset_finds_nothing_in_honest_programs(preset: str, tmp_path: Path) -> None:
+def test_a_preset_finds_nothing_in_ordinary_programs(preset: str, tmp_path: Path) -> None:
     chosen = rules(preset, tmp_path)
     for language in LANGUAGES.values():
         for example in language.handler.examples:
@@ -124,11 +124,11 @@ def test_a_function_that_starts_itself_twice_in_the_background_is_found(code: st
 
 
 @pytest.mark.parametrize("code", ["f() { g | f & }", "f() { f | f; }", "f() { echo; }; f | f &"])
-def test_any_other_function_is_not_taken_for_one(code: str, tmp_path: Path) -> None:
+def test_any_other_function_is_not_a_fork_bomb(code: str, tmp_path: Path) -> None:
     assert hits("bash", code, rules("strict", tmp_path)) == set()
 
 
-def test_every_rule_of_the_catalogue_is_in_some_preset_and_has_an_example(tmp_path: Path) -> None:
+def test_every_rule_is_in_a_preset_and_has_an_example(tmp_path: Path) -> None:
     assert {rule.name for preset in PRESETS for rule in rules(preset, tmp_path)} == set(RISKY)
 
 
@@ -159,7 +159,7 @@ def test_every_rule_of_the_catalogue_is_in_some_preset_and_has_an_example(tmp_pa
         ("timeout = '0s'", "rules.timeout: must be above zero"),
     ],
 )
-def test_a_mistake_names_file_and_key(tmp_path: Path, text: str, reason: str) -> None:
+def test_a_mistake_is_reported_with_file_and_key(tmp_path: Path, text: str, reason: str) -> None:
     path = tmp_path / "profile.toml"
     path.write_text(f"[rules]\n{text}\n")
     with pytest.raises(ProfileError) as caught:
@@ -185,11 +185,11 @@ def test_the_profile_changes_severities_and_turns_rules_off(tmp_path: Path) -> N
     assert chosen == {"secrets": "high", "network": "medium", "mine": "low"}
 
 
-def test_there_are_no_rules_unless_the_profile_has_some() -> None:
+def test_a_profile_without_rules_gives_none() -> None:
     assert rules_of(load_profile().rules) == ()
 
 
-def test_every_preset_is_named_where_profiles_are_explained() -> None:
+def test_every_preset_is_named_in_the_documentation_of_profiles() -> None:
     page = (CONFIGS / "README.md").read_text()
     default = (CONFIGS / "default.toml").read_text()
     assert all(f"`{preset}`" in page and preset in default for preset in PRESETS)

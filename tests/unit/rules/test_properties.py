@@ -1,4 +1,4 @@
-"""Any text can be judged: what comes is findings on lines that there are, and never an error."""
+"""Any text can be judged: the result is findings on existing lines, and never an error."""
 
 import pytest
 from hypothesis import given, settings

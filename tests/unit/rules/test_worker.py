@@ -1,4 +1,4 @@
-"""Text that is made to break whatever judges it: it is refused or judged, in time, and the next code is judged as ever."""
+"""Text that tries to break the worker that judges it: it is refused or judged in time, and the next code works."""
 
 import os
 import signal
@@ -57,10 +57,10 @@ async def checking(tmp_path: Path, rules: str, languages: Languages = LANGUAGES)
 async def refused(checker: Checker, code: str, language: str = "python") -> str:
     with pytest.raises(PolicyDenied) as caught:
         await checker.check(LANGUAGES[language], code)
-    said = str(caught.value)
-    assert "\n" not in said
-    assert ";" in said
-    return said
+    message = str(caught.value)
+    assert "\n" not in message
+    assert ";" in message
+    return message
 
 
 async def works(checker: Checker) -> None:
@@ -70,7 +70,7 @@ async def works(checker: Checker) -> None:
 
 @pytest.mark.parametrize("language", sorted(LANGUAGES))
 async def test_no_text_keeps_code_from_being_judged(language: str, tmp_path: Path) -> None:
-    # The grammars that are not needed would be loaded again after each text that takes too long.
+    # Only the needed grammars: all of them are loaded again after each text that takes too long.
     languages = Languages(LANGUAGES[name] for name in {language, "python"})
     async with checking(tmp_path, "preset = 'strict'\ntimeout = '100ms'", languages) as checker:
         for name, text in NASTY.items():
@@ -86,7 +86,7 @@ async def test_no_text_keeps_code_from_being_judged(language: str, tmp_path: Pat
     ("block", "refuses"),
     [("", []), ("low", ["os", "sys", "json"]), ("medium", ["os", "sys"]), ("high", ["os"])],
 )
-async def test_what_is_below_the_threshold_is_warned_of_and_the_rest_refused(
+async def test_a_finding_below_the_threshold_is_a_warning_and_any_other_is_a_refusal(
     block: str, refuses: list[str], tmp_path: Path
 ) -> None:
     severities = {"os": "high", "sys": "medium", "json": "low"}
@@ -95,11 +95,11 @@ async def test_what_is_below_the_threshold_is_warned_of_and_the_rest_refused(
     )
     async with checking(tmp_path, f"block = '{block}'\ncustom = [{custom}]") as checker:
         for name, severity in severities.items():
-            told = f"line 2 imports {name} (rule {name}, severity {severity})"
+            finding = f"line 2 imports {name} (rule {name}, severity {severity})"
             if name in refuses:
-                assert told in await refused(checker, f"\nimport {name}")
+                assert finding in await refused(checker, f"\nimport {name}")
             else:
-                assert await checker.check(LANGUAGES["python"], f"\nimport {name}") == [f"warning: {told}"]
+                assert await checker.check(LANGUAGES["python"], f"\nimport {name}") == [f"warning: {finding}"]
 
 
 async def test_a_mebibyte_of_data_in_one_literal_can_be_judged(tmp_path: Path) -> None:
@@ -108,29 +108,31 @@ async def test_a_mebibyte_of_data_in_one_literal_can_be_judged(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("key", ["patterns", "lines", "strings"])
-async def test_a_pattern_that_explodes_is_bounded_wherever_it_searches(key: str, tmp_path: Path) -> None:
+async def test_a_pattern_with_exponential_time_is_stopped_wherever_it_searches(key: str, tmp_path: Path) -> None:
     async with checking(tmp_path, f"custom = [{{ name = 'slow', {key} = ['(a|aa)+$'] }}]\ntimeout = '5s'") as checker:
-        said = await refused(checker, f"x = '{'a' * 5000}!'; {'a' * 5000}.b")
-        assert "takes longer than 50ms" in said
+        message = await refused(checker, f"x = '{'a' * 5000}!'; {'a' * 5000}.b")
+        assert "takes longer than 50ms" in message
         assert await checker.check(LANGUAGES["python"], "print(1)") == []
 
 
 async def test_code_that_takes_too_long_to_judge_does_not_run(tmp_path: Path) -> None:
     async with checking(tmp_path, "preset = 'strict'\ntimeout = '20ms'") as checker:
-        said = await refused(checker, "import subprocess\n" + "f(x)\n" * 150_000)
-        assert said.startswith("the rules could not judge the code within 20ms, so the code did not run; ")
+        message = await refused(checker, "import subprocess\n" + "f(x)\n" * 150_000)
+        assert message.startswith("the rules could not judge the code within 20ms, so the code did not run; ")
     async with checking(tmp_path, "preset = 'strict'\ntimeout = '30s'") as checker:
         assert await checker.check(LANGUAGES["python"], "import json\n" + "f(x)\n" * 150_000) == []
 
 
 async def test_a_pattern_that_takes_too_long_is_named(tmp_path: Path) -> None:
     async with checking(tmp_path, "custom = [{ name = 'slow', patterns = ['^(a|a)*$'] }]\ntimeout = '5s'") as checker:
-        said = await refused(checker, "a" * 5000 + "!")
-        assert "the pattern '^(a|a)*$' of the rules takes longer than 50ms" in said
+        message = await refused(checker, "a" * 5000 + "!")
+        assert "the pattern '^(a|a)*$' of the rules takes longer than 50ms" in message
         assert await checker.check(LANGUAGES["python"], "b = 1") == []
 
 
-async def test_a_worker_that_is_killed_meanwhile_is_a_refusal_and_the_next_check_works(tmp_path: Path) -> None:
+async def test_if_the_worker_is_killed_during_a_check_the_code_is_refused_and_the_next_check_works(
+    tmp_path: Path,
+) -> None:
     async with checking(tmp_path, "preset = 'production'\ntimeout = '30s'") as checker:
         await works(checker)
         pid = checker.worker.pid
@@ -142,7 +144,7 @@ async def test_a_worker_that_is_killed_meanwhile_is_a_refusal_and_the_next_check
                     checker, "f(x)\n" * 200_000 + "import os"
                 )
 
-            # Stopped, it is in the middle of the check whenever the kill comes.
+            # The worker is stopped, so the kill always comes in the middle of the check.
             os.kill(pid, signal.SIGSTOP)
             tasks.start_soon(check)
             await anyio.wait_all_tasks_blocked()
@@ -168,12 +170,12 @@ async def test_a_worker_that_died_between_two_checks_is_replaced(tmp_path: Path)
                     assert await checker.check(LANGUAGES["python"], "print(1)") == []
                     break
                 except PolicyDenied as error:
-                    # That it is gone may not have been told to this process yet.
+                    # This process may not have noticed yet that the worker is gone.
                     assert "ended (SIGKILL)" in str(error)  # noqa: PT017
         await works(checker)
 
 
-async def test_a_caller_that_gives_up_does_not_get_its_answer_to_the_next(tmp_path: Path) -> None:
+async def test_the_answer_to_a_cancelled_check_does_not_go_to_the_next_caller(tmp_path: Path) -> None:
     async with checking(tmp_path, "preset = 'production'\ntimeout = '30s'") as checker:
         await works(checker)
         async with anyio.create_task_group() as tasks:
@@ -213,7 +215,7 @@ async def test_the_worker_ends_with_the_scope(tmp_path: Path) -> None:
         (None, "but its handler.toml has no [grammar]"),
     ],
 )
-async def test_code_that_cannot_be_parsed_here_is_refused(
+async def test_code_without_a_usable_grammar_is_refused(
     change: Mapping[str, str] | None, reason: str, tmp_path: Path
 ) -> None:
     python = LANGUAGES["python"]
@@ -229,7 +231,7 @@ async def test_code_that_cannot_be_parsed_here_is_refused(
         assert await checker.check(LANGUAGES["bash"], "echo 1") == []
 
 
-async def test_a_language_that_no_rule_is_for_needs_no_grammar(tmp_path: Path) -> None:
+async def test_a_language_without_rules_needs_no_grammar(tmp_path: Path) -> None:
     async with checking(tmp_path, "custom = [{ name = 'a', languages = ['bash'], calls = ['rm'] }]") as checker:
         assert await checker.check(LANGUAGES["r"], "system('ls')") == []
         assert "line 1 uses rm" in await refused(checker, "rm x", "bash")

@@ -1,4 +1,4 @@
-"""How a run ends, on a process that does what it is told."""
+"""How a run ends, on a fake process."""
 
 import math
 import signal
@@ -19,7 +19,7 @@ BOUND = 30.0
 
 
 class Stream:
-    """What comes of one stream, portion by portion."""
+    """The output of one stream, portion by portion."""
 
     def __init__(self) -> None:
         self.send, self._portions = anyio.create_memory_object_stream[bytes](math.inf)
@@ -33,7 +33,7 @@ class Stream:
 
 
 class Interruptible(Process):
-    """A runner that answers when it is interrupted, and not before."""
+    """A runner that answers only when it is interrupted."""
 
     def __init__(self, *, settles: bool) -> None:
         self._settles = settles
@@ -42,7 +42,7 @@ class Interruptible(Process):
         self.stdout, self.stderr = (cast(ByteReceiveStream, stream) for stream in self._streams)
 
     async def send(self, item: bytes) -> None:
-        """Takes the request."""
+        """Accepts the request."""
 
     async def wait(self) -> int:
         await anyio.sleep_forever()
@@ -67,7 +67,7 @@ class Interruptible(Process):
 
 
 @pytest.mark.parametrize("settles", [True, False])
-async def test_a_runner_is_asked_again_only_where_no_signal_can_still_come(settles: bool) -> None:
+async def test_a_runner_is_used_again_only_if_no_signal_can_still_arrive(settles: bool) -> None:
     async with Interruptible(settles=settles) as process:
         with anyio.fail_after(BOUND):
             outcome = await Run(process, b"{}\n", NONCE, RunRequest("", timeout=0.01, output=100, grace=0.1)).finish()

@@ -1,4 +1,4 @@
-"""What the code printed and what the runner reported, told apart under any splits and any bytes."""
+"""The output of the code is separated from the report of the runner, for any split of the data and any bytes."""
 
 import itertools
 import json
@@ -39,7 +39,7 @@ FORGED = [
     "[" * 101 + "]" * 101,
     '{"a":' * 500 + "1" + "}" * 500,
 ]
-"""What no runner says a name stands for."""
+"""Texts that no runner sends as the value of a name."""
 
 
 def frame(payload: bytes, last: bool) -> bytes:
@@ -56,7 +56,7 @@ def portions(data: bytes, cuts: Iterable[int]) -> list[bytes]:
     st.lists(st.tuples(st.binary(max_size=60), OUTPUT), min_size=1, max_size=4),
     st.lists(st.integers(0), max_size=30),
 )
-def test_output_and_payload_are_told_apart_under_any_split(
+def test_output_and_payload_are_separated_for_any_split(
     first: bytes, frames: list[tuple[bytes, bytes]], cuts: list[int]
 ) -> None:
     marker = f"\x1e{NONCE}".encode()
@@ -66,7 +66,7 @@ def test_output_and_payload_are_told_apart_under_any_split(
         stream += frame(payload, last) + after
         printed += after
     if marker in printed:
-        return  # by chance: the nonce is what code cannot print
+        return  # only by chance: code does not know the nonce
     parser = FrameParser(NONCE)
     output = b"".join(parser.feed(portion) for portion in portions(stream, cuts))
     assert parser.done
@@ -75,7 +75,7 @@ def test_output_and_payload_are_told_apart_under_any_split(
 
 
 @given(st.binary(max_size=300), st.lists(st.integers(0), max_size=30))
-def test_bytes_without_the_nonce_are_output_to_the_last(data: bytes, cuts: list[int]) -> None:
+def test_bytes_without_the_nonce_are_all_output(data: bytes, cuts: list[int]) -> None:
     parser = FrameParser(NONCE)
     output = b"".join(parser.feed(portion) for portion in portions(data, cuts))
     assert output + parser.flush() == data
@@ -91,7 +91,7 @@ def test_bytes_without_the_nonce_are_output_to_the_last(data: bytes, cuts: list[
     ),
     st.lists(st.integers(0), max_size=20),
 )
-def test_no_bytes_make_it_fail_or_hold_much(parts: list[bytes], cuts: list[int]) -> None:
+def test_no_bytes_make_it_fail_or_buffer_much(parts: list[bytes], cuts: list[int]) -> None:
     parser = FrameParser(NONCE)
     data = b"".join(parts)
     output = b"".join(parser.feed(portion) for portion in portions(data, cuts))
@@ -99,7 +99,7 @@ def test_no_bytes_make_it_fail_or_hold_much(parts: list[bytes], cuts: list[int])
 
 
 @pytest.mark.parametrize("mark", ["", "x", ".", ".\n", ".x\n", ".-1\n", ".12345\n", "+ 1\n", ". 1\n", "!1\n", ".1 \n"])
-def test_what_is_almost_a_frame_is_output(mark: str) -> None:
+def test_data_that_is_almost_a_frame_is_output(mark: str) -> None:
     parser = FrameParser(NONCE)
     data = f"\x1e{NONCE}{mark}".encode() + b"rest of the output, long enough"
     assert parser.feed(data) + parser.flush() == data
@@ -117,13 +117,13 @@ def test_more_frames_than_any_runner_sends_are_output(size: int, portion: int) -
     assert abs(taken // len(frame(b"x" * size, last=False)) - most) <= 1
     assert output == stream[taken:]
     assert len(parser.payload) <= (1 << 20) + 4000
-    # No end is found in what follows, so that nobody looks for one.
+    # A last frame after that is output too and does not end the report.
     assert parser.feed(frame(b"", last=True)) == frame(b"", last=True)
     assert not parser.done
 
 
 @given(st.text(), st.dictionaries(st.text(), st.integers() | st.text()))
-def test_a_request_is_one_line_that_says_what_went_in(code: str, variables: dict[str, object]) -> None:
+def test_a_request_is_one_line_with_everything_that_went_in(code: str, variables: dict[str, object]) -> None:
     line = encode_request(NONCE, 7, variables, code)
     assert line.endswith(b"\n") and line.count(b"\n") == 1
     assert json.loads(line) == {"nonce": NONCE, "cell": 7, "variables": variables, "code": code}
@@ -152,12 +152,12 @@ MANY = {
 
 
 @pytest.mark.parametrize("many", MANY.values(), ids=MANY)
-def test_a_report_of_more_than_any_runner_tells_is_none(many: dict[str, object]) -> None:
+def test_a_report_with_more_than_any_runner_sends_is_rejected(many: dict[str, object]) -> None:
     assert decode_report(json.dumps({"status": "ok", "exit_code": 0}).encode())
     assert decode_report(json.dumps({"status": "ok", "exit_code": 0, **many}).encode()) is None
 
 
-def test_a_request_that_asks_for_names_says_so_at_its_end() -> None:
+def test_a_request_for_the_values_of_names_ends_with_that_key() -> None:
     request = json.loads(encode_request(NONCE, 7, {}, "x = 1", tell=True))
     assert list(request) == ["nonce", "cell", "variables", "code", "tell"]
     assert request["tell"] is True
@@ -165,13 +165,13 @@ def test_a_request_that_asks_for_names_says_so_at_its_end() -> None:
 
 
 @given(st.dictionaries(st.text(), st.text() | st.sampled_from(FORGED)))
-def test_values_that_were_read_can_be_sent_on(texts: dict[str, str]) -> None:
+def test_decoded_values_can_be_encoded_again(texts: dict[str, str]) -> None:
     for name, value in decode_values(texts).items():
         assert json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
         assert texts[name] not in FORGED
 
 
-def test_values_are_read_one_by_one() -> None:
+def test_an_invalid_value_does_not_affect_the_others() -> None:
     texts = dict(zip(map(str, range(len(FORGED))), FORGED, strict=True)) | {"good": '{"a":[1,null]}'}
     assert decode_values(texts) == {"good": {"a": [1, None]}}
 

@@ -1,4 +1,4 @@
-"""What a run comes to, and what of a stream is shown."""
+"""The status and the notes of a run, and which part of its output is shown."""
 
 import itertools
 import re
@@ -45,7 +45,7 @@ def outcomes() -> list[Outcome]:
 SEEN = [*itertools.product(outcomes(), USAGES, FULL)]
 
 
-def test_every_limit_that_was_reached_is_told_once_in_a_line_with_the_next_step() -> None:
+def test_every_limit_that_was_reached_is_reported_once_in_a_line_with_the_next_step() -> None:
     for outcome, usage, full in SEEN:
         status = status_of(outcome, usage, full, POLICY)
         notes = notes_of(outcome, usage, full, status, POLICY, 2)
@@ -61,7 +61,7 @@ def test_every_limit_that_was_reached_is_told_once_in_a_line_with_the_next_step(
         assert len({*notes}) == len(notes), notes
 
 
-def test_where_two_limits_were_reached_one_decides_whatever_the_code_says() -> None:
+def test_if_two_limits_were_reached_one_decides_whatever_the_code_reports() -> None:
     for outcome, usage, full in SEEN:
         status = status_of(outcome, usage, full, POLICY)
         assert status in get_args(Status)
@@ -79,7 +79,7 @@ def test_where_two_limits_were_reached_one_decides_whatever_the_code_says() -> N
 
 
 @pytest.mark.parametrize(
-    ("status", "said"),
+    ("status", "expected"),
     [
         ("timeout", "stopped after 2s; "),
         ("cpu_limit", "stopped after 4s of processor time"),
@@ -87,16 +87,16 @@ def test_where_two_limits_were_reached_one_decides_whatever_the_code_says() -> N
         ("file_limit", "the limit of 2MiB for one file was reached; "),
     ],
 )
-def test_what_the_server_stopped_says_at_which_limit(status: Status, said: str) -> None:
+def test_the_note_of_a_stopped_run_names_the_limit(status: Status, expected: str) -> None:
     outcome = Outcome("exited", None, True, 1, False, b"", b"", 0, 1.0)
-    assert notes_of(outcome, Usage(), Fullness(), status, POLICY, 2)[0].startswith(said)
+    assert notes_of(outcome, Usage(), Fullness(), status, POLICY, 2)[0].startswith(expected)
 
 
 GAP = re.compile(r"\n\[\.\.\. [^\n]* left out \.\.\.\]\n")
 
 
 @given(st.binary(max_size=300) | st.text(max_size=100).map(str.encode), st.integers(1, 400))
-def test_what_fits_is_shown_whole_and_of_the_rest_head_and_tail(data: bytes, limit: int) -> None:
+def test_output_that_fits_is_shown_whole_and_longer_output_by_head_and_tail(data: bytes, limit: int) -> None:
     output = excerpt(data, limit)
     if len(data) <= limit:
         assert output.omitted == 0
@@ -117,7 +117,7 @@ def test_cuts_fall_between_characters_and_omitted_is_exact(text: str, limit: int
         assert len(head.encode()) + len(tail.encode()) + output.omitted == len(data)
 
 
-def test_bytes_that_are_no_text_are_replaced_and_said_so() -> None:
+def test_bytes_that_are_not_text_are_replaced_and_marked_as_replaced() -> None:
     assert excerpt(b"a\xffb\0c", 100).text == "a\ufffdb\ufffdc"
     assert excerpt(b"a\xffb", 100).replaced
     assert excerpt(b"a\0b", 100).replaced

@@ -1,4 +1,4 @@
-"""Which session makes room for a new one: an idle one, and in a storm of new ones one of the storm's."""
+"""Which session makes room for a new one: an idle session, and in a storm of new sessions one from that storm."""
 
 from dataclasses import dataclass
 from typing import cast
@@ -12,7 +12,7 @@ from llm_sandbox_mcp.sessions.session import Session
 
 @dataclass(eq=False)
 class Used:
-    """Of a session what decides."""
+    """The facts about a session that decide."""
 
     uses: int
     used_at: float
@@ -20,7 +20,7 @@ class Used:
 
 
 def chosen(sessions: list[Used]) -> Used | None:
-    """Which of them has to go."""
+    """The session that has to make room, if any."""
     return cast(Used | None, longest_idle(cast(list[Session], sessions)))
 
 
@@ -28,7 +28,7 @@ SESSIONS = st.lists(st.builds(Used, st.integers(0, 4), st.floats(0, 100), st.boo
 
 
 @given(SESSIONS)
-def test_one_goes_that_nobody_uses_unless_that_would_be_one_that_others_come_back_to(sessions: list[Used]) -> None:
+def test_an_idle_session_goes_and_one_that_was_used_again_only_if_few_were_used_once(sessions: list[Used]) -> None:
     gone = chosen(sessions)
     once = [session for session in sessions if session.uses < 2]
     if gone is None:
@@ -40,7 +40,7 @@ def test_one_goes_that_nobody_uses_unless_that_would_be_one_that_others_come_bac
 
 
 @given(SESSIONS)
-def test_none_of_its_kind_has_been_idle_for_longer(sessions: list[Used]) -> None:
+def test_the_longest_idle_session_of_its_kind_goes(sessions: list[Used]) -> None:
     gone = chosen(sessions)
     if gone is not None:
         alike = [one for one in sessions if not one.busy and (one.uses < 2) == (gone.uses < 2)]
@@ -48,7 +48,7 @@ def test_none_of_its_kind_has_been_idle_for_longer(sessions: list[Used]) -> None
 
 
 @given(st.integers(4, 64), st.data())
-def test_a_storm_of_new_ones_leaves_three_quarters_to_those_that_are_used(most: int, data: st.DataObject) -> None:
+def test_a_storm_of_new_sessions_leaves_three_quarters_to_the_sessions_in_use(most: int, data: st.DataObject) -> None:
     others = [Used(2, at) for at in range(data.draw(st.integers(0, most)))]
     live = list(others)
     for at in range(100, 100 + 3 * most):
@@ -62,6 +62,6 @@ def test_a_storm_of_new_ones_leaves_three_quarters_to_those_that_are_used(most: 
     assert left >= min(len(others), 3 * most // 4)
 
 
-def test_where_new_ones_are_few_the_longest_idle_goes() -> None:
+def test_if_new_sessions_are_few_the_longest_idle_of_all_goes() -> None:
     old, new = Used(5, 1.0), Used(1, 2.0)
     assert chosen([old, Used(5, 3.0), Used(5, 4.0), Used(5, 5.0), new]) is old

@@ -1,4 +1,4 @@
-"""Sandboxes that go on working after the time of their run are found by what they use of the processor, and no others."""
+"""Only sandboxes that go on working after the deadline of their run are ended; their processor time shows it."""
 
 from collections.abc import Sequence
 from typing import cast
@@ -14,17 +14,17 @@ from llm_sandbox_mcp.tasks import open_tasks
 
 pytestmark = pytest.mark.anyio
 
-LOOK = 0.02
+STEP = 0.02
 
 
 class Counted:
-    """Of a sandbox what is looked at: at each look it has used so much more."""
+    """A sandbox as far as it is checked: at each check it has used the next number of seconds more."""
 
     def __init__(self, uses: Sequence[float | None]) -> None:
         self._uses = iter(uses)
         self._cpu = 100.0
         self.ends = 0
-        self.looked = 0
+        self.checks = 0
         self.first = 0.0
         self.seen = anyio.Event()
         self.ended = anyio.Event()
@@ -34,7 +34,7 @@ class Counted:
         return cast(Sandbox, self)
 
     async def usage(self) -> Usage:
-        self.looked += 1
+        self.checks += 1
         self.first = self.first or anyio.current_time()
         more = next(self._uses, -1.0)
         if more == -1.0:
@@ -53,8 +53,8 @@ class Counted:
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rule is the same for any step; the real one is waited for in `hostile/test_forged_frames.py`."""
-    monkeypatch.setattr(overtime, "_FIRST", LOOK)
+    """Shortens the first step; the rule is the same for any. `hostile/test_forged_frames.py` waits for the real one."""
+    monkeypatch.setattr(overtime, "_FIRST", STEP)
 
 
 def watch(tasks: TaskGroup, *found: Counted, after: float = 0.0) -> Overtime:
@@ -69,17 +69,17 @@ async def until(event: anyio.Event) -> None:
         await event.wait()
 
 
-async def test_what_goes_on_is_ended_and_no_more_looked_at() -> None:
+async def test_a_sandbox_that_goes_on_working_is_ended_and_no_longer_checked() -> None:
     works = Counted([5.0, 1.0])
     async with open_tasks() as tasks:
         watch(tasks, works)
         await until(works.ended)
         tasks.cancel_scope.cancel()
-    # What was used before the deadline does not count.
-    assert (works.looked, works.ends) == (2, 1)
+    # Processor time from before the deadline does not count.
+    assert (works.checks, works.ends) == (2, 1)
 
 
-async def test_what_waits_is_looked_at_ever_more_seldom_and_stays() -> None:
+async def test_a_waiting_sandbox_is_checked_less_and_less_often_and_stays() -> None:
     waits = Counted([5.0, 0.15, 0.01, 0.0, 0.0])
     async with open_tasks() as tasks:
         watch(tasks, waits)
@@ -87,53 +87,53 @@ async def test_what_waits_is_looked_at_ever_more_seldom_and_stays() -> None:
         await until(waits.seen)
         tasks.cancel_scope.cancel()
     assert waits.ends == 0
-    # After one step, two, four, eight and sixteen.
-    assert anyio.current_time() - began >= 16 * LOOK
+    # The checks come after 1, 2, 4, 8 and 16 steps.
+    assert anyio.current_time() - began >= 16 * STEP
 
 
-async def test_what_begins_to_work_late_is_ended_too() -> None:
+async def test_a_sandbox_that_starts_working_late_is_ended_too() -> None:
     works = Counted([0.0, 0.0, 0.0, 1.0])
     async with open_tasks() as tasks:
         watch(tasks, works)
         await until(works.ended)
         tasks.cancel_scope.cancel()
-    assert works.looked == 4
+    assert works.checks == 4
 
 
-async def test_nothing_is_looked_at_before_the_deadline_and_an_earlier_one_comes_first() -> None:
+async def test_no_sandbox_is_checked_before_its_deadline_and_an_earlier_deadline_comes_first() -> None:
     late, early = Counted([]), Counted([])
     async with open_tasks() as tasks:
         watching = watch(tasks, late, after=1000)
         await anyio.wait_all_tasks_blocked()
-        watching.watch(early.sandbox, anyio.current_time() + LOOK, early.end)
+        watching.watch(early.sandbox, anyio.current_time() + STEP, early.end)
         await until(early.seen)
         tasks.cancel_scope.cancel()
-    assert late.looked == 0
+    assert late.checks == 0
 
 
-async def test_what_is_forgotten_is_not_ended() -> None:
+async def test_a_forgotten_sandbox_is_not_ended() -> None:
     gone, other = Counted([5.0, 1.0]), Counted([0.0, 1.0])
     async with open_tasks() as tasks:
         watch(tasks, gone, other).forget(gone.sandbox)
         await until(other.ended)
         tasks.cancel_scope.cancel()
-    assert (gone.looked, gone.ends) == (0, 0)
+    assert (gone.checks, gone.ends) == (0, 0)
 
 
-async def test_what_is_watched_anew_has_its_new_deadline() -> None:
+async def test_a_sandbox_that_is_watched_again_has_the_new_deadline() -> None:
     again, other = Counted([5.0, 1.0]), Counted([0.0, 1.0])
     async with open_tasks() as tasks:
         watching = watch(tasks, again, other)
         watching.watch(again.sandbox, anyio.current_time() + 1000, again.end)
         await until(other.ended)
         tasks.cancel_scope.cancel()
-    assert again.looked == 0
+    assert again.checks == 0
 
 
-async def test_where_nobody_counts_nothing_is_watched() -> None:
+async def test_without_counters_a_sandbox_is_not_watched() -> None:
     uncounted, other = Counted([None]), Counted([0.0, 1.0])
     async with open_tasks() as tasks:
         watch(tasks, uncounted, other)
         await until(other.ended)
         tasks.cancel_scope.cancel()
-    assert (uncounted.looked, uncounted.ends) == (1, 0)
+    assert (uncounted.checks, uncounted.ends) == (1, 0)

@@ -1,4 +1,4 @@
-"""How many starts there may be in a second, whenever they are asked for."""
+"""The limit on starts per second, for any times of requests."""
 
 import re
 
@@ -14,7 +14,7 @@ from llm_sandbox_mcp.units import parse_duration
 
 
 class Clock:
-    """A time that only the test moves."""
+    """A clock that only the test moves."""
 
     now = 1000.0
 
@@ -23,7 +23,7 @@ class Clock:
 
 
 @given(st.integers(1, 20), st.lists(st.floats(0, 2), max_size=200))
-def test_no_second_has_more_than_a_burst_and_what_came_due(per_second: int, pauses: list[float]) -> None:
+def test_no_second_has_more_than_a_burst_and_the_regular_starts(per_second: int, pauses: list[float]) -> None:
     clock = Clock()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pace, "anyio", clock)
@@ -41,7 +41,7 @@ def test_no_second_has_more_than_a_burst_and_what_came_due(per_second: int, paus
 
 
 @pytest.mark.parametrize("per_second", [0.1, 1, 3, 50])
-def test_who_waits_as_long_as_the_refusal_says_is_served(per_second: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_after_the_time_in_the_refusal_is_allowed(per_second: float, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     monkeypatch.setattr(pace, "anyio", clock)
     starts = Pace(per_second)
@@ -49,13 +49,13 @@ def test_who_waits_as_long_as_the_refusal_says_is_served(per_second: float, monk
         starts.take()
     with pytest.raises(CapacityReached, match="starts_per_second in the profile") as refusal:
         starts.take()
-    told = re.search(r"try again in ([^,]+),", str(refusal.value))
-    assert told is not None
-    clock.now += parse_duration(told[1]) * 1.001  # it is told in four digits
+    wait = re.search(r"try again in ([^,]+),", str(refusal.value))
+    assert wait is not None
+    clock.now += parse_duration(wait[1]) * 1.001  # the message has four digits
     starts.take()
 
 
-def test_one_that_takes_longer_than_a_second_is_allowed_at_first() -> None:
+def test_a_first_start_is_allowed_even_at_less_than_one_per_second() -> None:
     async def take() -> None:
         Pace(0.01).take()
 

@@ -1,4 +1,4 @@
-"""How many sandboxes there is room for, and what is made of it."""
+"""How many sandboxes a machine has room for, and what the server does when it is full."""
 
 import resource
 from collections.abc import Iterator, Sequence
@@ -17,7 +17,7 @@ from tests.unit.pool.test_pool import InMemory, Warming, opened
 
 
 class Narrow(InMemory):
-    """Has room for two."""
+    """An engine with room for two sandboxes."""
 
     def room(self) -> Sequence[Room]:
         return Room("seats", 9, "sit closer"), Room("beds", 2, "make more")
@@ -25,13 +25,13 @@ class Narrow(InMemory):
 
 @pytest.fixture
 def soft() -> Iterator[int]:
-    """The limit of open files, which is put back."""
+    """The limit of open files, which is restored after the test."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     yield soft
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_open_files_are_enough_for_fewer_sandboxes_where_fewer_may_be_open(soft: int) -> None:
+def test_a_lower_limit_of_open_files_gives_room_for_fewer_sandboxes(soft: int) -> None:
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
     few = open_files()
@@ -40,7 +40,7 @@ def test_open_files_are_enough_for_fewer_sandboxes_where_fewer_may_be_open(soft:
     assert open_files().sandboxes == 0
 
 
-def test_processes_and_memory_are_the_machines(tmp_path: Path) -> None:
+def test_the_room_for_processes_and_memory_is_that_of_the_machine(tmp_path: Path) -> None:
     (tmp_path / "sys/kernel").mkdir(parents=True)
     (tmp_path / "sys/kernel/pid_max").write_text("32768\n")
     (tmp_path / "sys/kernel/threads-max").write_text("1600\n")
@@ -62,7 +62,7 @@ async def test_a_pool_has_no_more_sandboxes_than_there_is_room_for() -> None:
 
 
 @pytest.mark.anyio
-async def test_where_there_is_no_room_the_longest_idle_session_makes_some() -> None:
+async def test_if_there_is_no_room_the_longest_idle_session_makes_some() -> None:
     limits = load_profile().sessions
     async with opened(Narrow(), Warming(), max=5) as pool, open_tasks() as tasks:
         sessions = LiveSessions(pool, limits, tasks)
