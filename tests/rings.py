@@ -38,12 +38,12 @@ IN_TURNS = (
     "tests/hostile/test_copy_out_archive.py::test_crafted_members_are_dropped",
     "tests/hostile/test_core_dump.py::test_an_abort_writes_no_file",
     "tests/hostile/test_daemon.py::test_a_daemon_is_gone_with_a_session_that_is_not_kept",
-    "tests/hostile/test_descriptors.py::test_a_child_inherits_its_streams_alone",
+    "tests/hostile/test_descriptors.py::test_a_child_inherits_only_its_streams",
     "tests/hostile/test_disk_filler.py::test_a_disk_filler_meets_the_limit",
     "tests/hostile/test_fork_bomb.py::test_a_fork_bomb_meets_the_limit_on_processes",
-    "tests/hostile/test_ipc.py::test_what_one_sandbox_leaves_in_the_kernel_no_other_finds",
+    "tests/hostile/test_ipc.py::test_no_sandbox_finds_what_another_leaves_in_the_kernel",
     "tests/hostile/test_kernel_settings.py::test_no_setting_of_the_kernel_can_be_written",
-    "tests/hostile/test_kill_signals.py::test_a_runner_killed_between_two_runs_gives_no_result_in_its_name",
+    "tests/hostile/test_kill_signals.py::test_a_run_after_its_runner_was_killed_really_runs",
     "tests/hostile/test_memory_bomb.py::test_a_memory_bomb_is_out_of_memory",
     "tests/hostile/test_mount.py::test_every_call_that_changes_the_tree_is_refused",
     "tests/hostile/test_network.py::test_what_listens_on_the_host_is_out_of_reach",
@@ -58,7 +58,7 @@ IN_TURNS = (
 ONLY_IN_ALL = (
     "tests/cli/test_layers.py::test_without_",
     "tests/cli/test_limits.py",
-    "tests/cluster/test_outages.py::test_a_node_that_falls_silent_is_told_by_name_and_used_again_once_it_answers",
+    "tests/cluster/test_outages.py::test_a_silent_node_is_reported_by_name_and_used_again_once_it_answers",
     "tests/cluster/test_scale.py",
     "tests/containers/test_crashes.py::test_fifty_sessions_opened_at_once_all_answer_and_close_at_once",
     "tests/containers/test_frozen_engine.py",
@@ -76,7 +76,7 @@ ONLY_IN_ALL = (
 """What is about load, takes or waits long, or needs daemons, packages or a network that nothing else does."""
 ALONE = (
     "tests/cluster/test_network.py",
-    "tests/cluster/test_outages.py::test_a_node_that_falls_silent_is_told_by_name_and_used_again_once_it_answers",
+    "tests/cluster/test_outages.py::test_a_silent_node_is_reported_by_name_and_used_again_once_it_answers",
     "tests/cluster/test_scale.py",
     "tests/containers/test_crashes.py::test_fifty_sessions_opened_at_once_all_answer_and_close_at_once",
 )

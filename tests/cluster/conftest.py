@@ -1,4 +1,4 @@
-"""A service on the tests' cluster, in a namespace of its own."""
+"""A service on the tests' cluster, in its own namespace."""
 
 import secrets
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -20,7 +20,7 @@ Serving = Callable[..., AbstractAsyncContextManager[Service]]
 
 @pytest.fixture
 async def cluster(anyio_backend: str) -> AsyncIterator[Any]:
-    """The cluster's core interface, for what tests do beside the product; it blocks."""
+    """A client of the cluster's core API, for what tests do without the product; its calls block."""
     await need("kubernetes")
     from kubernetes.client import CoreV1Api
     from kubernetes.config import new_client_from_config
@@ -31,10 +31,10 @@ async def cluster(anyio_backend: str) -> AsyncIterator[Any]:
 
 @pytest.fixture
 async def namespace(cluster: Any) -> AsyncIterator[str]:
-    """A namespace with the service account that pods need, gone with the test."""
+    """A namespace with the service account that pods need; it is deleted after the test."""
     name = f"test-{secrets.token_hex(4)}"
     await anyio.to_thread.run_sync(lambda: cluster.create_namespace({"metadata": {"name": name}}))
-    # The cluster makes it in a moment, and refuses pods before.
+    # The cluster makes the account a moment later, and refuses pods before that.
     await until(lambda: bool(cluster.list_namespaced_service_account(name).items), 20)
     try:
         yield name
@@ -44,7 +44,7 @@ async def namespace(cluster: Any) -> AsyncIterator[str]:
 
 @pytest.fixture
 def serving(folder: Path, namespace: str) -> Serving:
-    """Opens a service on Bash with changes of the profile."""
+    """Opens a service on the cluster, with changes to the profile."""
 
     @asynccontextmanager
     async def opened(

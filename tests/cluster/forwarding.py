@@ -1,4 +1,5 @@
-"""A way to the cluster's interface by another address: for pods, where it listens on loopback only, and for who counts."""
+"""Forwards connections from another address to the cluster's API: for pods, where the API listens only on loopback, and
+to count bytes."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -17,12 +18,13 @@ async def forwarded(
     *,
     local_port: int = 0,
 ) -> AsyncIterator[int]:
-    """A port of the address from which every connection is passed on to another; told of the bytes of each part.
+    """Forwards every connection to a port of `listen` to `host` and `port`; gives the local port.
 
-    With the scope end the connections too. The port is any, where none is named.
+    `sent` and `received` are called with the number of bytes of each part. Without `local_port` it is any free port. The
+    connections end with the scope.
     """
 
-    async def passed_on(incoming: SocketStream) -> None:
+    async def pass_on(incoming: SocketStream) -> None:
         # Either side may end at any time.
         with suppress(OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
             async with incoming, await anyio.connect_tcp(host, port) as outgoing, anyio.create_task_group() as tasks:
@@ -33,14 +35,14 @@ async def forwarded(
         await anyio.create_tcp_listener(local_host=listen, local_port=local_port) as listener,
         anyio.create_task_group() as tasks,
     ):
-        tasks.start_soon(listener.serve, passed_on)
+        tasks.start_soon(listener.serve, pass_on)
         yield listener.extra(SocketAttribute.local_port)
         tasks.cancel_scope.cancel()
 
 
-async def _copy(source: SocketStream, target: SocketStream, told: Callable[[int], None]) -> None:
+async def _copy(source: SocketStream, target: SocketStream, count: Callable[[int], None]) -> None:
     with suppress(OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
         async for data in source:
-            told(len(data))
+            count(len(data))
             await target.send(data)
         await target.send_eof()

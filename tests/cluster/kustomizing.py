@@ -1,4 +1,4 @@
-"""The files below configs/kubernetes as people use them: from a kustomization of their own, in a namespace of their own."""
+"""The files below configs/kubernetes as people use them: from their own kustomization, in their own namespace."""
 
 import json
 import os
@@ -15,7 +15,7 @@ PROFILE = (CONFIGS / "profile.toml").read_text(encoding="utf-8")
 
 
 def write(folder: Path, namespace: str, profile: str = PROFILE, **more: object) -> Path:
-    """A kustomization in a namespace, with another profile, and more of its fields."""
+    """Writes a kustomization for a namespace, with a profile and further fields; returns its folder."""
     base = os.path.relpath(CONFIGS, folder.resolve())
     (folder / "profile.toml").write_text(profile, encoding="utf-8")
     generated = {"name": "llm-sandbox-mcp-profile", "behavior": "replace", "files": ["profile.toml"]}
@@ -25,12 +25,12 @@ def write(folder: Path, namespace: str, profile: str = PROFILE, **more: object) 
 
 
 def without_server(folder: Path, namespace: str, **more: object) -> Path:
-    """The same with no server running, whose image need not be there then."""
+    """The same without a running server, so that its image is not needed."""
     return write(folder, namespace, PROFILE, replicas=[{"name": SERVER_NAME, "count": 0}], **more)
 
 
 async def kubectl(*words: str, given: str = "", seconds: float = 60) -> str:
-    """What kubectl says on the tests' cluster, `given` on its input; its complaint is the error where it fails."""
+    """Runs kubectl on the tests' cluster with `given` as input; returns its output, or fails with it."""
     argv = ["kubectl", "--kubeconfig", str(kubeconfig()), *words]
     with anyio.fail_after(seconds):
         done = await anyio.run_process(argv, input=given.encode(), stderr=subprocess.STDOUT, check=False)

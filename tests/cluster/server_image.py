@@ -1,4 +1,4 @@
-"""The server's own image, built by the tests' Docker and handed to the cluster's containerd."""
+"""The server's own image, built by the tests' Docker and imported into the cluster's containerd."""
 
 import subprocess
 import tempfile
@@ -13,7 +13,8 @@ _NAME = "llm-sandbox-mcp"
 
 
 def ensure(containerd: Path) -> str:
-    """The tag of the image as it is now, which the cluster has then; nothing that did not change is done again."""
+    """Builds the current image, imports it into the cluster, and returns its tag; an unchanged image is not imported
+    again."""
     with client(docker.daemon()) as engine:
         image, _ = engine.images.build(
             path=str(ROOT),
@@ -32,7 +33,7 @@ def ensure(containerd: Path) -> str:
                 archive.flush()
                 _ctr(containerd, "import", archive.name)
             engine.images.remove(f"{_NAME}:{tag}")
-            # A node tells of its fifty largest images only, and these would be among them.
+            # A node reports only its fifty largest images, and these old ones would be among them.
             if there:
                 _ctr(containerd, "remove", *there)
     return tag

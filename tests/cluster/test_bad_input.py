@@ -1,4 +1,4 @@
-"""What is wrong with a cluster, or with what it is asked for, is told soon, by name and with the fix; nothing stays."""
+"""Faults of a cluster, or of a request to it, are soon reported by name and with the fix; nothing is left behind."""
 
 import base64
 import json
@@ -39,7 +39,7 @@ from .conftest import Serving
 pytestmark = pytest.mark.anyio
 
 SOON = 50.0
-"""Seconds for an error to be told: five are promised, ten times that allow for a busy machine."""
+"""Seconds until an error is reported: five are promised, ten times that allows for a busy machine."""
 MIB = 1 << 20
 
 
@@ -50,7 +50,7 @@ async def nothing_left(cluster: Any, namespace: str) -> AsyncIterator[None]:
 
 
 async def refused(service: Service, error: type[SandboxError], *says: str) -> None:
-    """Runs code, which is an error that says all of that."""
+    """Runs code, and checks that it fails with this error and that its message contains all of these words."""
     with within(SOON), pytest.raises(error) as raised:
         await service.execute("echo x", language="bash")
     for words in says:
@@ -59,7 +59,7 @@ async def refused(service: Service, error: type[SandboxError], *says: str) -> No
 
 
 def config(folder: Path, **changes: str) -> str:
-    """The tests' kubeconfig with some words exchanged."""
+    """The tests' kubeconfig with some words replaced."""
     text = Path(kubeconfig() or "").read_text()
     for old, new in changes.items():
         assert old in text
@@ -71,14 +71,14 @@ def config(folder: Path, **changes: str) -> str:
 
 @pytest.fixture
 def server() -> str:
-    """Where the cluster's interface is."""
+    """The address of the cluster's API."""
     lines = Path(kubeconfig() or "").read_text().split("server: ")[1]
     return lines.split(",")[0].split("\n")[0].strip(' "}')
 
 
 @pytest.fixture
 def silent() -> Iterator[str]:
-    """Somebody who takes connections and says nothing."""
+    """The address of a listener that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         yield f"https://127.0.0.1:{listening.getsockname()[1]}"
 
@@ -89,28 +89,28 @@ async def test_no_cluster_at_that_address(serving: Serving, folder: Path, server
         await refused(service, EngineUnavailable, "kubernetes does not answer at https://127.0.0.1:9", "context")
 
 
-async def test_a_cluster_that_says_nothing(serving: Serving, folder: Path, server: str, silent: str) -> None:
+async def test_a_cluster_that_never_answers(serving: Serving, folder: Path, server: str, silent: str) -> None:
     async with serving({"kubeconfig": config(folder, **{server: silent})}) as service:
         await refused(service, EngineUnavailable, "does not answer at", "no answer in time")
 
 
-async def test_a_file_that_is_not_there(serving: Serving) -> None:
+async def test_a_missing_kubeconfig(serving: Serving) -> None:
     async with serving({"kubeconfig": "/nonexistent/config"}) as service:
         await refused(service, EngineUnavailable, "/nonexistent/config", "kubernetes.kubeconfig")
 
 
-async def test_a_context_that_is_not_there(serving: Serving) -> None:
+async def test_a_missing_context(serving: Serving) -> None:
     async with serving({"context": "another"}) as service:
         await refused(service, EngineUnavailable, "another", "kubernetes.context")
 
 
-async def test_credentials_that_are_taken_no_more(serving: Serving, folder: Path) -> None:
+async def test_credentials_that_are_no_longer_accepted(serving: Serving, folder: Path) -> None:
     token = Path(kubeconfig() or "").read_text().split('token: "')[1].split('"')[0]
     async with serving({"kubeconfig": config(folder, **{token: "expired"})}) as service:
         await refused(service, EngineUnavailable, "does not accept our credentials", "renew them")
 
 
-async def test_a_namespace_that_is_not_there(serving: Serving) -> None:
+async def test_a_missing_namespace(serving: Serving) -> None:
     async with serving({"namespace": "nowhere"}) as service:
         await refused(service, EngineUnavailable, "has no namespace nowhere", "create it")
 
@@ -171,7 +171,7 @@ def deletes(cluster: Any, namespace: str, name: str) -> None:
 
 
 def evicts(cluster: Any, namespace: str, name: str) -> None:
-    """What a node does that has too little room."""
+    """What a node does when it has too little room."""
     evicted = {"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."}
     cluster.patch_namespaced_pod_status(name, namespace, {"status": evicted})
 
@@ -190,7 +190,7 @@ def loses_its_node(cluster: Any, namespace: str, name: str) -> None:
         (loses_its_node, NodeLost, "was lost: NodeLost, node-1 does not answer; check the node"),
     ],
 )
-async def test_what_becomes_of_a_pod_under_a_session_is_told_by_name(
+async def test_the_loss_of_a_sessions_pod_is_reported_by_name(
     serving: Serving,
     cluster: Any,
     namespace: str,
@@ -224,7 +224,7 @@ async def test_what_becomes_of_a_pod_under_a_session_is_told_by_name(
             await anyio.to_thread.run_sync(happens, cluster, namespace, name)
             tasks.cancel_scope.deadline = anyio.current_time() + SOON
         assert not tasks.cancel_scope.cancelled_caught
-        # Nobody can use it any more, so it is removed, whether or not the session goes on.
+        # Nobody can use the pod any more, so it is removed, whether or not the session goes on.
         await until(lambda: len(cluster.list_namespaced_pod(namespace).items) == 1, SOON)
         again = await service.execute("echo ${x}${y}", language="bash", session_id=other.session_id)
         assert again.stdout.text == "1\n"
@@ -233,7 +233,7 @@ async def test_what_becomes_of_a_pod_under_a_session_is_told_by_name(
         assert any("started fresh" in note for note in fresh.notes)
 
 
-async def test_an_idle_session_is_told_why_it_starts_fresh(serving: Serving, cluster: Any, namespace: str) -> None:
+async def test_an_idle_session_reports_why_it_starts_fresh(serving: Serving, cluster: Any, namespace: str) -> None:
     async with serving() as service:
         first = await service.execute("x=1", language="bash")
         (pod,) = cluster.list_namespaced_pod(namespace).items
@@ -246,7 +246,7 @@ async def test_an_idle_session_is_told_why_it_starts_fresh(serving: Serving, clu
 
 
 FILL = "for folder in /tmp /home /sandbox; do head -c 60M /dev/zero >>$folder/full; done"
-"""Takes more memory than a pod has, in files: whatever is killed for that, it frees none of it."""
+"""Takes more memory than a pod has, in files: killing a process frees none of it."""
 
 
 async def test_code_that_takes_all_memory_of_its_pod_is_out_of_memory(
@@ -265,7 +265,7 @@ async def test_code_that_takes_all_memory_of_its_pod_is_out_of_memory(
         assert (await service.execute("echo $x", language="bash", session_id=other.session_id)).stdout.text == "1\n"
 
 
-async def test_a_pod_that_is_killed_at_its_memory_limit_is_an_error_of_its_own(folder: Path, namespace: str) -> None:
+async def test_a_pod_that_is_killed_at_its_memory_limit_has_its_own_error(folder: Path, namespace: str) -> None:
     section = {"namespace": namespace}
     limits = {"memory": 64 * MIB, "disk": 64 * MIB}
     profile = small_profile("kubernetes", folder, kubernetes=section, limits=limits)
@@ -293,7 +293,7 @@ _VERBS = [
 
 @asynccontextmanager
 async def allowed(cluster: Any, namespace: str, folder: Path, without: str) -> AsyncIterator[str]:
-    """A kubeconfig of a user who may do all that the server needs, but one thing."""
+    """A kubeconfig of a user who may do everything that the server needs, except one thing."""
     from kubernetes.client import RbacAuthorizationV1Api
 
     role: Any = [
@@ -331,14 +331,12 @@ async def allowed(cluster: Any, namespace: str, folder: Path, without: str) -> A
 
 
 @pytest.mark.parametrize("without", _VERBS)
-async def test_a_verb_that_is_forbidden(
-    serving: Serving, cluster: Any, namespace: str, folder: Path, without: str
-) -> None:
+async def test_a_forbidden_verb(serving: Serving, cluster: Any, namespace: str, folder: Path, without: str) -> None:
     async with allowed(cluster, namespace, folder, without) as file, serving({"kubeconfig": file}) as service:
         await refused(service, EngineUnavailable, without.split()[0], "configs/kubernetes")
 
 
-async def test_a_sweep_that_is_forbidden(serving: Serving, cluster: Any, namespace: str, folder: Path) -> None:
+async def test_a_forbidden_sweep(serving: Serving, cluster: Any, namespace: str, folder: Path) -> None:
     async with allowed(cluster, namespace, folder, "leases list") as file, serving({"kubeconfig": file}) as service:
         with (
             within(SOON),
@@ -347,7 +345,7 @@ async def test_a_sweep_that_is_forbidden(serving: Serving, cluster: Any, namespa
             await service.backend.sweep()
 
 
-async def test_a_pod_that_may_not_be_deleted_ends_and_the_operator_is_told(
+async def test_a_pod_that_may_not_be_deleted_ends_and_a_warning_is_logged(
     serving: Serving, cluster: Any, namespace: str, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def pods() -> list[Any]:

@@ -1,4 +1,4 @@
-"""What a session asks of the cluster: little to begin and to end with, nothing for a run."""
+"""Calls of a session to the cluster: a few at its start and end, none for a run."""
 
 import re
 from collections import Counter
@@ -18,8 +18,8 @@ SESSIONS = 3
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What was asked about pods, by method and verb; the one watch of all pods and the lease are not."""
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The requests about pods, by method and path, without the watch of all pods and the lease."""
     requests: list[str] = []
     prepared = Api._prepared
 
@@ -32,7 +32,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return requests
 
 
-async def test_a_session_from_the_pool_takes_four_calls_and_its_runs_none(serving: Serving, asked: list[str]) -> None:
+async def test_a_session_from_the_pool_takes_four_calls_and_its_runs_none(serving: Serving, calls: list[str]) -> None:
     async def filled(service: Service) -> None:
         await service.pool_until(lambda pool: pool.warm == 1 and pool.warming == pool.closing == 0)
 
@@ -40,17 +40,17 @@ async def test_a_session_from_the_pool_takes_four_calls_and_its_runs_none(servin
         with anyio.fail_after(120):
             await service.warm()
             await filled(service)
-            asked.clear()
+            calls.clear()
             for number in range(SESSIONS):
                 session = (await service.execute(f"x={number}", language="bash")).session_id
                 await filled(service)
-                opened = len(asked)
+                opened = len(calls)
                 for _ in range(5):
                     again = await service.execute("echo $x", language="bash", session_id=session)
                     assert again.stdout.text == f"{number}\n"
-                assert len(asked) == opened
+                assert len(calls) == opened
                 await service.sessions.close(session)
                 await filled(service)
     each = ("POST", "GET /NAME/attach", "GET /NAME/exec", "DELETE /NAME")
     ended_with_the_server = {"DELETE /NAME": 1}
-    assert Counter(asked) == Counter(dict.fromkeys(each, SESSIONS)) + Counter(ended_with_the_server)
+    assert Counter(calls) == Counter(dict.fromkeys(each, SESSIONS)) + Counter(ended_with_the_server)

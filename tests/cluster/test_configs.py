@@ -1,4 +1,4 @@
-"""The files below configs/kubernetes do what the server asks for, and grant what it needs and no more."""
+"""The files below configs/kubernetes do what the server requires, and grant only what it needs."""
 
 import base64
 import json
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 async def account(cluster: Any, namespace: str, folder: Path) -> str:
-    """A kubeconfig of the service account that the folder makes."""
+    """A kubeconfig of the service account that the files in configs/kubernetes make."""
     await kubectl("apply", "-k", str(without_server(folder, namespace)))
     secrets: list[str] = []
 
@@ -90,7 +90,7 @@ async def test_the_account_can_do_nothing_else(account: str, namespace: str) -> 
     assert granted == {resource: {*verbs.split()} for resource, verbs in MAY.items()}
 
 
-async def test_the_servers_own_pod_is_restricted_but_for_its_account_its_token_and_its_folder(
+async def test_the_servers_own_pod_is_restricted_except_for_its_account_its_token_and_its_folder(
     namespace: str, folder: Path
 ) -> None:
     await kubectl("apply", "-k", str(without_server(folder, namespace)))
@@ -103,7 +103,7 @@ async def test_the_servers_own_pod_is_restricted_but_for_its_account_its_token_a
     }
 
 
-def test_the_servers_profile_is_right() -> None:
+def test_the_servers_profile_is_valid() -> None:
     profile = load_profile(str(CONFIGS / "profile.toml"))
     assert (profile.backend.name, table(profile, "kubernetes").network) == ("kubernetes", "enforced")
     assert profile.http.token_file
@@ -113,7 +113,7 @@ def test_the_servers_profile_is_right() -> None:
 POLICIES = ("sandboxes", "sandboxes-open", SERVER_NAME)
 
 
-async def test_what_the_readme_has_people_write_is_right(cluster: Any, folder: Path) -> None:
+async def test_the_files_that_the_readme_shows_are_valid(cluster: Any, folder: Path) -> None:
     text = (CONFIGS / "README.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```(\w+)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     kustomization = "".join(block for kind, block in blocks if kind == "yaml")
@@ -128,12 +128,12 @@ async def test_what_the_readme_has_people_write_is_right(cluster: Any, folder: P
 
 
 def as_query(selector: Any) -> str:
-    """A selector of the cluster as one asks with it."""
+    """A label selector of the cluster, as text for a query."""
     labels = [f"{name}={value}" for name, value in (selector.match_labels or {}).items()]
     return ",".join([*labels, *(wanted.key for wanted in selector.match_expressions or ())])
 
 
-async def test_only_sandboxes_of_a_profile_that_says_so_are_let_out(
+async def test_only_sandboxes_of_a_profile_with_an_open_network_are_let_out(
     cluster: Any, namespace: str, folder: Path, serving: Serving
 ) -> None:
     from kubernetes.client import NetworkingV1Api

@@ -1,4 +1,5 @@
-"""The server in the cluster, as configs/kubernetes puts it there: reached over HTTP with a token, its sandboxes beside it."""
+"""The server in the cluster, as configs/kubernetes deploys it: reached over HTTP with a token, with its sandboxes next
+to it."""
 
 import json
 import secrets
@@ -46,13 +47,13 @@ async def image(cluster: Any) -> str:
     if not containerd.is_socket():
         lack_own_cluster(f"the server's image cannot be loaded into a cluster without {containerd}")
     if docker_host() is None:
-        absent("docker", "the server's image is built by it")
+        absent("docker", "it builds the server's image")
     return await anyio.to_thread.run_sync(server_image.ensure, containerd)
 
 
 @pytest.fixture
 async def gateway(cluster: Any) -> AsyncIterator[tuple[str, int]]:
-    """Where pods reach the cluster's interface: the tests' cluster has no addresses of services."""
+    """The address and port where pods reach the cluster's API: the tests' cluster has no addresses of services."""
     (node,) = (await anyio.to_thread.run_sync(cluster.list_node)).items
     (address,) = [one.address for one in node.status.addresses if one.type == "InternalIP"]
     place = urlsplit(cluster.api_client.configuration.host)
@@ -64,7 +65,7 @@ async def gateway(cluster: Any) -> AsyncIterator[tuple[str, int]]:
 async def deployed(
     cluster: Any, namespace: str, folder: Path, image: str, gateway: tuple[str, int]
 ) -> AsyncIterator[str]:
-    """The address of the server's pod, which serves."""
+    """The URL of the server's pod, which is ready."""
     environment = [
         {"name": "KUBERNETES_SERVICE_HOST", "value": gateway[0]},
         {"name": "KUBERNETES_SERVICE_PORT", "value": str(gateway[1])},
@@ -123,6 +124,6 @@ async def test_a_client_runs_code_on_the_server_in_the_cluster(cluster: Any, nam
 
         pods, leases = await anyio.to_thread.run_sync(left)
         assert (pods >= 2, leases) == (True, 1)
-        # Nobody but the server itself removes its sandboxes here, and gives up its lease.
+        # Here only the server itself removes its sandboxes and gives up its lease.
         await kubectl("-n", namespace, "delete", "deployment", SERVER_NAME, "--wait=false")
         await until(lambda: left() == (0, 0), 30)

@@ -1,4 +1,4 @@
-"""A pod that somebody else started is used as it is, and is still theirs afterwards."""
+"""A pod that someone else started is used as it is, and keeps running afterwards."""
 
 import subprocess
 from functools import partial
@@ -22,7 +22,7 @@ NAME = "theirs"
 POD = {
     "metadata": {"name": NAME},
     "spec": {
-        "automountServiceAccountToken": False,  # which a new namespace does not have at once
+        "automountServiceAccountToken": False,  # a new namespace does not have a token at once
         "containers": [
             {
                 "name": "main",
@@ -38,14 +38,14 @@ POD = {
 
 @pytest.fixture
 async def pod(cluster: Any, namespace: str) -> Any:
-    """A pod that sleeps, with files that are not ours."""
+    """A pod that was started without the server and only sleeps; gives a function that reads it."""
     await anyio.to_thread.run_sync(cluster.create_namespaced_pod, namespace, POD)
     read = partial(cluster.read_namespaced_pod, NAME, namespace)
     await until(lambda: read().status.phase == "Running", 30)
     return read
 
 
-async def test_code_runs_in_it_and_it_runs_on(serving: Serving, pod: Any) -> None:
+async def test_code_runs_in_it_and_it_keeps_running(serving: Serving, pod: Any) -> None:
     with anyio.fail_after(60):
         async with serving({"join": NAME}, limits={"memory": 128 * MIB}) as service:
             first = await service.execute("x=6; echo yes >kept", language="bash")
@@ -64,7 +64,7 @@ async def test_code_runs_in_it_and_it_runs_on(serving: Serving, pod: Any) -> Non
 
 
 def commands(namespace: str) -> str:
-    """Of all processes in the pod."""
+    """The command lines of all processes in the pod."""
     argv = ["kubectl", "--kubeconfig", str(kubeconfig()), "-n", namespace, "exec", NAME, "--"]
     look = [*argv, "sh", "-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '"]
     return subprocess.run(look, check=True, capture_output=True, text=True).stdout.replace("cat /proc/", "")
@@ -81,7 +81,9 @@ async def test_it_serves_one_session_at_a_time(serving: Serving, pod: Any) -> No
             assert (await service.execute("echo 3", language="bash")).stdout.text == "3\n"
 
 
-async def test_one_that_is_not_there_or_goes_is_named(serving: Serving, pod: Any, cluster: Any, namespace: str) -> None:
+async def test_a_pod_that_is_missing_or_deleted_is_named(
+    serving: Serving, pod: Any, cluster: Any, namespace: str
+) -> None:
     with anyio.fail_after(60):
         async with serving({"join": "no-such-pod"}) as service:
             with pytest.raises(StartFailed, match="pod no-such-pod is not running in namespace"):
@@ -108,18 +110,20 @@ async def test_one_that_is_not_there_or_goes_is_named(serving: Serving, pod: Any
                 await service.execute("echo 1", language="bash", session_id=first.session_id)
 
 
-async def test_what_it_may_that_pods_of_ours_may_not_is_told_by_doctor(pod: Any, namespace: str, folder: Path) -> None:
-    async def told(name: str) -> dict[str, tuple[str, str]]:
+async def test_doctor_reports_what_it_may_do_that_the_servers_pods_may_not(
+    pod: Any, namespace: str, folder: Path
+) -> None:
+    async def checks(name: str) -> dict[str, tuple[str, str]]:
         profile = small_profile("kubernetes", folder, kubernetes={"namespace": namespace, "join": name})
         async with open_backend(profile, surroundings(folder)) as backend:
             return {check.name: (check.state, check.detail) for check in await backend.probe()}
 
     with anyio.fail_after(60):
-        found = await told(NAME)
+        found = await checks(NAME)
         assert found["pods"][0] == "degraded"
         assert "container main: may gain privileges" in found["pods"][1]
         assert found["network"] == ("degraded", f"the network access of pod {NAME} is not checked")
-        assert (await told("none"))["pods"] == ("missing", f"there is no pod none in namespace {namespace}")
+        assert (await checks("none"))["pods"] == ("missing", f"there is no pod none in namespace {namespace}")
 
 
 @pytest.mark.parametrize(
@@ -133,7 +137,7 @@ async def test_what_it_may_that_pods_of_ours_may_not_is_told_by_doctor(pod: Any,
     ],
     ids=["joined", "changed"],
 )
-async def test_where_all_limits_are_required_none_of_others_is_used(
+async def test_no_joined_or_changed_pod_is_used_if_all_limits_are_required(
     namespace: str, folder: Path, own: dict[str, object], says: str
 ) -> None:
     made = small_profile("kubernetes", folder, kubernetes={"namespace": namespace, **own})

@@ -1,4 +1,4 @@
-"""Pods without a network: that a policy says so is not enough."""
+"""Pods without a network: a policy is not enough, the cluster has to enforce it."""
 
 import os
 import shutil
@@ -32,7 +32,7 @@ DENY = {
     },
 }
 BRIDGE = "cni-test0"
-"""Of the pods of the cluster that tests bring up, which has nothing of its own that enforces policies."""
+"""The bridge of the pods of the cluster that tests start; that cluster itself does not enforce policies."""
 
 
 async def deny(cluster: Any, namespace: str) -> None:
@@ -44,7 +44,7 @@ async def deny(cluster: Any, namespace: str) -> None:
 
 @contextmanager
 def filtering(rules: Sequence[Sequence[str]]) -> Iterator[None]:
-    """Puts rules before all others for packets on this node, in their order."""
+    """Puts iptables rules before all others on this node, in their order, until the scope ends."""
     added = []
     try:
         for chain, *rule in reversed(rules):
@@ -58,14 +58,15 @@ def filtering(rules: Sequence[Sequence[str]]) -> Iterator[None]:
 
 @pytest.fixture
 def node() -> None:
-    """This machine, where tests can do for pods what a network plugin does."""
+    """Skips the test unless this machine is the node, where tests can do for pods what a network plugin does."""
     if not (os.geteuid() == 0 and shutil.which("iptables") and Path("/sys/class/net", BRIDGE).exists()):
-        lack_own_cluster("tests can only enforce a policy on the node of a cluster of their own")
+        lack_own_cluster("tests can only enforce a policy on the node of their own cluster")
 
 
 @pytest.fixture
 def enforced(node: None) -> Iterator[None]:
-    """Does for all pods of the tests' own node what a network plugin does for those that a policy denies everything."""
+    """Does for all pods of the tests' own node what a network plugin does for pods to which a policy denies
+    everything."""
     with filtering([(chain, "-i", BRIDGE, "-j", "DROP") for chain in ("INPUT", "FORWARD")]):
         yield
 
@@ -92,7 +93,7 @@ async def test_a_cluster_that_enforces_the_policy(serving: Serving, cluster: Any
         with anyio.fail_after(30):
             first = await service.execute("echo x", language="bash")
         assert first.stdout.text == "x\n"
-        # Found out once: the pods that it took are gone, and the next session takes its own only.
+        # The check runs only once: its pods are gone, and the next session starts only its own pod.
         with anyio.fail_after(30):
             await service.execute("echo x", language="bash")
         assert len(cluster.list_namespaced_pod(namespace).items) == 2
@@ -119,7 +120,7 @@ def world(node: None) -> Iterator[Outside]:
 
 
 def as_rules(cluster: Any, namespace: str) -> list[tuple[str, ...]]:
-    """What a network plugin makes of the policies of a namespace, for packets of its pods to IPv4 addresses."""
+    """The rules that a network plugin makes of a namespace's policies, for packets of its pods to IPv4 addresses."""
     from kubernetes.client import NetworkingV1Api
 
     allowed: list[tuple[str, ...]] = []
@@ -144,13 +145,13 @@ async def fetched(service: Service, session: str, world: Outside) -> str:
     return (await service.execute(code, language="bash", session_id=session)).stdout.text
 
 
-async def test_only_a_pod_whose_profile_opens_the_network_reaches_the_world_where_policies_hold(
+async def test_only_a_pod_whose_profile_opens_the_network_reaches_the_world_if_policies_are_enforced(
     serving: Serving, cluster: Any, namespace: str, folder: Path, world: Outside
 ) -> None:
     await kubectl("apply", "-k", str(without_server(folder, namespace)))
     async with serving() as plain, serving(network={"mode": "open"}) as granted:
         sessions = [(one, (await one.execute("echo x", language="bash")).session_id) for one in (plain, granted)]
-        # A network that carries what it is given, as in a cluster that enforces nothing.
+        # First the network carries all packets, as in a cluster that enforces nothing.
         carrying = [("FORWARD", way, BRIDGE, "-j", "ACCEPT") for way in ("-i", "-o")]
         with filtering(carrying):
             assert [await fetched(*session, world) for session in sessions] == [ANSWER, ANSWER]

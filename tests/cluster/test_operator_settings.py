@@ -1,4 +1,4 @@
-"""What the profile says of pods is so of every pod that is made, on a real cluster."""
+"""Settings of the profile for pods apply to every pod that is made, on a real cluster."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -16,11 +16,11 @@ from .conftest import Serving
 pytestmark = pytest.mark.anyio
 
 SOON = 50.0
-"""Seconds for an answer: five are usual, ten times that allow for a busy machine."""
+"""Seconds for an answer: five are usual, ten times that allows for a busy machine."""
 
 
 async def only_pod(serving: Serving, cluster: Any, namespace: str, **section: object) -> Any:
-    """The pod in which a session runs under a profile, once it has run something."""
+    """The pod of a session with these settings in the profile, after code has run in it."""
     async with serving(section) as service:
         with within(SOON):
             assert (await service.execute("echo x", language="bash")).stdout.text == "x\n"
@@ -30,7 +30,8 @@ async def only_pod(serving: Serving, cluster: Any, namespace: str, **section: ob
 
 @pytest.fixture
 async def runtime_class(cluster: Any, namespace: str) -> AsyncIterator[str]:
-    """A runtime class for what runs containers by itself here, which every containerd knows by that name."""
+    """A runtime class for `runc`, which runs containers here by default and which every containerd knows by that
+    name."""
     from kubernetes.client import NodeV1Api
 
     classes: Any = NodeV1Api(cluster.api_client)
@@ -47,7 +48,7 @@ async def test_a_runtime_class(serving: Serving, cluster: Any, namespace: str, r
     assert pod.spec.runtime_class_name == runtime_class
 
 
-async def test_a_runtime_class_that_is_not_there_is_named(serving: Serving) -> None:
+async def test_a_missing_runtime_class_is_named(serving: Serving) -> None:
     async with serving({"runtime_class": "no-such-class"}) as service:
         with within(SOON), pytest.raises(StartFailed, match=r'RuntimeClass "?no-such-class"? not found'):
             await service.execute("echo x", language="bash")
@@ -85,7 +86,7 @@ async def test_labels_annotations_and_pull_secrets(serving: Serving, cluster: An
     assert [secret.name for secret in pod.spec.image_pull_secrets] == ["registry"]
 
 
-async def test_a_manifest_brings_what_the_profile_has_no_key_for(
+async def test_a_manifest_adds_settings_for_which_the_profile_has_no_key(
     serving: Serving, cluster: Any, namespace: str
 ) -> None:
     settings = {"metadata": {"name": "settings"}, "data": {"greeting": "hello"}}

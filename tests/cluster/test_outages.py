@@ -1,4 +1,4 @@
-"""A cluster that goes away for a while, and a node that does: told soon, by name, and all is well afterwards."""
+"""A cluster or a node is away for a while: that is soon reported by name, and everything works again afterwards."""
 
 import os
 import signal
@@ -25,13 +25,13 @@ from .forwarding import forwarded
 pytestmark = pytest.mark.anyio
 
 SOON = 50.0
-"""Seconds for an error to be told: five are promised, ten times that allow for a busy machine."""
+"""Seconds until an error is reported: five are promised, ten times that allows for a busy machine."""
 MISSED = 400.0
-"""Seconds for a cluster to miss a node, which takes it forty by itself."""
+"""Seconds until a cluster notices that a node is lost; it waits at least forty."""
 
 
 class Way:
-    """The only way to the cluster, which can be cut and opened again."""
+    """The only connection to the cluster, which can be cut and opened again."""
 
     def __init__(self, tasks: TaskGroup, host: str, port: int) -> None:
         self._tasks = tasks
@@ -55,7 +55,7 @@ class Way:
 
 @asynccontextmanager
 async def way_to(cluster: Any, folder: Path) -> AsyncIterator[tuple[Way, str]]:
-    """A way to the cluster, and a kubeconfig that leads over it."""
+    """A connection to the cluster that can be cut, and a kubeconfig that uses it."""
     address = cluster.api_client.configuration.host
     place = urlsplit(address)
     async with anyio.create_task_group() as tasks:
@@ -70,7 +70,7 @@ async def way_to(cluster: Any, folder: Path) -> AsyncIterator[tuple[Way, str]]:
 async def run_into(
     service: Service, session: str, error: type[SandboxLost], says: str, happens: Callable[[], None]
 ) -> None:
-    """Runs endless code, and once it runs has something happen that it does not survive."""
+    """Runs endless code, and once it runs calls `happens`; checks that the run fails with this error and message."""
     started = anyio.Event()
 
     async def seen(stream: str, text: str) -> None:
@@ -89,7 +89,7 @@ async def run_into(
         happens()
 
 
-async def test_a_cluster_that_goes_away_under_a_run_is_told_soon_and_used_again_once_it_is_back(
+async def test_a_cluster_that_goes_away_during_a_run_is_soon_reported_and_used_again_once_it_is_back(
     serving: Serving, cluster: Any, namespace: str, folder: Path
 ) -> None:
     def phases() -> list[str]:
@@ -105,7 +105,7 @@ async def test_a_cluster_that_goes_away_under_a_run_is_told_soon_and_used_again_
         for session in ("", idle.session_id):
             with within(SOON), pytest.raises(EngineUnavailable, match="kubernetes does not answer at"):
                 await service.execute("echo $x", language="bash", session_id=session)
-        # Nobody tells them to: pods end with the connection of their server.
+        # Nothing ends them from outside: pods end with the connection of their server.
         await until(lambda: {*phases()} <= {"Succeeded"}, SOON)
 
         await way.open()
@@ -121,7 +121,7 @@ async def test_a_cluster_that_goes_away_under_a_run_is_told_soon_and_used_again_
 async def test_a_start_under_way_when_the_cluster_goes_away_fails_soon_and_its_pod_is_removed_later(
     serving: Serving, cluster: Any, namespace: str, folder: Path
 ) -> None:
-    # A pod that is long in starting.
+    # A pod that takes long to start.
     wait = {"name": "wait", "image": "llm-sandbox-mcp-bash", "imagePullPolicy": "IfNotPresent"}
     manifest = {"spec": {"initContainers": [{**wait, "command": ["sleep", "1000"]}]}}
 
@@ -150,10 +150,11 @@ async def test_a_start_under_way_when_the_cluster_goes_away_fails_soon_and_its_p
 
 @contextmanager
 def freezing(name: str) -> Iterator[Callable[[], None]]:
-    """What stops a program of the cluster that tests brought up on this machine; it goes on with the scope's end."""
+    """Gives a function that stops a program of the cluster that tests started on this machine. The program continues
+    when the scope ends."""
     noted = Path(kubeconfig() or "").with_name(f"{name}.pid")
     if os.environ.get("KUBECONFIG") or not noted.is_file():
-        lack_own_cluster(f"{name} can only be stopped in a cluster of the tests' own")
+        lack_own_cluster(f"{name} can only be stopped in the tests' own cluster")
     pid = int(noted.read_text())
     try:
         yield partial(os.kill, pid, signal.SIGSTOP)
@@ -161,7 +162,7 @@ def freezing(name: str) -> Iterator[Callable[[], None]]:
         os.kill(pid, signal.SIGCONT)
 
 
-async def test_a_node_that_falls_silent_is_told_by_name_and_used_again_once_it_answers(
+async def test_a_silent_node_is_reported_by_name_and_used_again_once_it_answers(
     serving: Serving, cluster: Any, namespace: str
 ) -> None:
     async with serving(limits={"timeout": MISSED}) as service:
@@ -170,7 +171,7 @@ async def test_a_node_that_falls_silent_is_told_by_name_and_used_again_once_it_a
             says = r"pod sandbox-\w+ was lost: NodeLost, node-1 does not answer; check the node"
             with within(MISSED):
                 await run_into(service, first.session_id, NodeLost, says, freeze)
-        # As long as it has one, nothing is put there.
+        # As long as the node has a taint, no pod is scheduled on it.
         await until(lambda: not any(node.spec.taints for node in cluster.list_node().items), SOON)
         with within(SOON):
             again = await service.execute("echo [$x]", language="bash", session_id=first.session_id)

@@ -1,4 +1,4 @@
-"""Many pods at once, as many as this machine bears."""
+"""Many pods at once, as many as this machine can run."""
 
 from typing import Any
 
@@ -16,11 +16,11 @@ pytestmark = pytest.mark.anyio
 
 TOGETHER = 40
 SECONDS = 240
-"""For all of them to answer on a machine that does other things too."""
+"""Seconds for all of them to answer, on a machine that does other things too."""
 
 
-async def asked(service: Service) -> int:
-    """Requests of the service to the cluster so far."""
+async def requests_so_far(service: Service) -> int:
+    """The number of requests of the service to the cluster so far."""
     backend = await service.backend.chosen()
     assert isinstance(backend, PodBackend)
     return (await backend.connected()).calls
@@ -49,15 +49,17 @@ async def test_forty_sessions_at_once_all_answer_and_keep_their_state(
         pods = cluster.list_namespaced_pod(namespace).items
         assert len(pods) == TOGETHER
         assert len({pod.spec.security_context.run_as_user for pod in pods}) == TOGETHER
-        before = await asked(service)
+        before = await requests_so_far(service)
         for number in sessions:
             await use_again(number)
-        # A heartbeat or a watch may be asked for anew meanwhile, but nothing for each run.
-        assert await asked(service) - before < TOGETHER / 2
+        # A heartbeat or a new watch may come meanwhile, but no request for each run.
+        assert await requests_so_far(service) - before < TOGETHER / 2
     await until(lambda: not cluster.list_namespaced_pod(namespace).items, 30)
 
 
-async def test_so_many_pods_are_started_at_a_time_and_no_more(serving: Serving, cluster: Any, namespace: str) -> None:
+async def test_no_more_pods_start_at_a_time_than_the_profile_allows(
+    serving: Serving, cluster: Any, namespace: str
+) -> None:
     seen: list[int] = []
 
     def starting() -> int:

@@ -1,4 +1,5 @@
-"""Several servers in one namespace: each has its own pods, and those of one that is gone are removed, and no others."""
+"""Several servers in one namespace: each has its own pods; the pods of a server that is gone are removed, and no
+others."""
 
 import signal
 from datetime import UTC, datetime, timedelta
@@ -33,7 +34,7 @@ def leases(cluster: Any) -> Any:
 
 
 def plain_pod(name: str, server_id: str | None) -> Any:
-    """A pod as a server makes them, or without its label."""
+    """A pod like those that a server makes, or one without the label of a server."""
     labels = {SERVER: server_id} if server_id else {}
     container = {"name": "sandbox", "image": "llm-sandbox-mcp-bash", "command": ["sleep", "1000"]}
     # A new namespace does not have a token at once.

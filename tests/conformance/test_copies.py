@@ -1,3 +1,3 @@
-"""What every backend promises of copies, on each."""
+"""What every backend promises about copies, tested on each backend."""
 
 from llm_sandbox_mcp.testing.copies import *

@@ -1,4 +1,4 @@
-"""Listening in a container of this machine without a process in it."""
+"""Listening in a container on this machine without starting a process in it."""
 
 import os
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ def backend_name(request: pytest.FixtureRequest) -> str:
 
 
 async def answered(sandbox: Sandbox) -> bytes:
-    """What Python code inside is told by who listens outside."""
+    """What Python code inside the sandbox receives from the listener outside."""
     with anyio.fail_after(30):
         async with sandbox.listen() as listener:
             command = ["/usr/bin/python3", "-c", _ASK.format(port=listener.port)]
@@ -41,7 +41,7 @@ class TestWithoutPerl:
         assert await answered(sandbox) == b"b'welcome'\n"
 
 
-async def test_a_network_that_cannot_be_entered_is_reached_by_a_relay(sandbox: Sandbox) -> None:
+async def test_a_network_that_cannot_be_entered_is_reached_through_a_relay(sandbox: Sandbox) -> None:
     assert isinstance(sandbox, ContainerSandbox)
     assert sandbox.outside is not None
     os.close(sandbox.outside.network)

@@ -1,4 +1,4 @@
-"""Nothing waits for a disk, a lock or a process on the event loop, whatever code does."""
+"""The event loop never waits for a disk, a lock or a process, whatever code does."""
 
 import os
 from collections.abc import Iterator
@@ -28,16 +28,17 @@ FIGURE = "open('out.svg', 'w').write('<svg xmlns=\"http://www.w3.org/2000/svg\"/
 LOOKS = {
     "embedded/backend.py": ("_command",),
     "embedded/sandbox.py": ("lacking",),
-    # A folder of so few entries that a thread would take longer, and the types of files, read once.
+    # A folder with so few entries that a thread would take longer, and the table of file types, which is read once.
     "backends/scanning.py": ("_walk",),
     "mimetypes.py": ("init",),
 }
-"""Looks at single names, which take microseconds; none is in a place that code chooses, but for those in memory."""
+"""Checks of single paths, which take microseconds; code cannot choose these paths, except for those in memory."""
 
 
 @contextmanager
 def watched() -> Iterator[None]:
-    """Has what blocks raise `BlockingError` where it is called on the event loop, by the package or by what it calls."""
+    """Makes a blocking call on the event loop raise `BlockingError`, if the package or a function that it calls makes
+    it."""
     guard = blockbuster.BlockBuster(llm_sandbox_mcp, excluded_modules=[llm_sandbox_mcp.testing])
     for name in ("os.stat", "os.access", "os.readlink", "os.path.islink", "os.scandir"):
         for file, functions in LOOKS.items():
@@ -49,7 +50,7 @@ def watched() -> Iterator[None]:
         guard.deactivate()
 
 
-async def test_what_reads_a_file_on_the_event_loop_is_found() -> None:
+async def test_reading_a_file_on_the_event_loop_is_detected() -> None:
     with watched(), pytest.raises(blockbuster.BlockingError):
         read_toml(CONFIGS / "default.toml")
 

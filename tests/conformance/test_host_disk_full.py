@@ -1,4 +1,5 @@
-"""The disk of the host is full where the server keeps its things: clean errors, and all is well once there is room."""
+"""The host's disk is full where the server keeps its files: errors are clean, and everything works again once there is
+room."""
 
 import re
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ WRITE = "open('{}', 'wb').write(bytes(500_000))\nNone"
 
 @pytest.fixture
 def disk(folder: Path) -> Iterator[Path]:
-    """A file system with little room, in the place of the server's folders."""
+    """A file system with little room, for the server's folders."""
     with small_disk(folder / DISK, "4m") as mounted:
         yield mounted
 
@@ -47,7 +48,7 @@ async def test_runs_go_on_and_say_which_files_could_not_be_kept(
             assert note == (
                 "some files were not kept: cannot store 'second': No space left on device; free disk space on the server"
             )
-            # What was kept before is still there, and no half of a file beside it.
+            # Files that were kept before are still there, and no partial file was added.
             assert [artifact.name for artifact in service.files.artifacts(session)] == ["first"]
             assert len((await service.files.read_artifact(session, "first"))[1]) == 500_000
             # A sandbox needs no room on the host's disk.
@@ -67,7 +68,7 @@ async def test_a_server_that_has_no_room_to_start_says_so_and_starts_later(
         try:
             async with open_service(profile) as service:
                 await service.execute("1")
-            # Containers need nothing of the host's disk until there is a file to be kept.
+            # Containers need no room on the host's disk until a file has to be kept.
             assert backend_name != "embedded"
         except SandboxError as error:
             said = str(error)
@@ -82,8 +83,8 @@ async def test_libraries_that_have_no_room_are_refused_and_prepared_later(
 ) -> None:
     await need(backend_name)
     if backend_name != "embedded":
-        pytest.skip("images bring what they need")
-    # Room for nothing as large as the package manager itself.
+        pytest.skip("images contain the libraries that they need")
+    # There is no room for anything as large as the package manager itself.
     cached = {"cache": str(disk / "cache"), "runtime": str(folder / "runtime")}
     with anyio.fail_after(60):
         async with open_service(changed(profile, server=cached)) as service:

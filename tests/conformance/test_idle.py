@@ -1,4 +1,4 @@
-"""A sandbox in which nothing happens costs the server nothing: no thread, no timer and so no poll of its own."""
+"""An idle sandbox costs the server nothing: it has no thread and no timer of its own, so nothing polls it."""
 
 import asyncio
 import threading
@@ -19,13 +19,13 @@ def changes() -> dict[str, Mapping[str, object]]:
 
 
 def timers() -> int:
-    """Those that the event loop waits for; what polls has one, or a thread."""
+    """The number of timers that the event loop waits for; anything that polls has a timer or a thread."""
     scheduled: list[asyncio.TimerHandle] = asyncio.get_running_loop()._scheduled  # type: ignore[attr-defined]
     return sum(not timer.cancelled() for timer in scheduled)
 
 
 async def open_sessions(service: Service, count: int) -> tuple[int, int]:
-    """Opens sessions one after the other until there are so many; the threads and the timers that there are then."""
+    """Opens sessions one after the other until there are `count`; returns the numbers of threads and timers then."""
     while len(service.sessions.list()) < count:
         assert (await service.execute("x = 1")).status == "ok"
     await service.pool_until(lambda pool: pool.warming == 0)

@@ -1,4 +1,4 @@
-"""One session is one sandbox, of one image: the languages that the image has programs for run in it, and no others."""
+"""One session is one sandbox with one image: only languages whose programs are in the image run in it."""
 
 import pytest
 
@@ -15,18 +15,18 @@ async def test_another_language_of_the_image_shares_files(service: Service) -> N
 
 
 @pytest.mark.parametrize(("language", "program"), [("ruby", "ruby"), ("cpp", "g[+][+]")])
-async def test_a_language_that_the_image_lacks_is_refused_and_harms_nothing(
+async def test_a_language_that_is_missing_from_the_image_is_refused_and_harms_nothing(
     service: Service, backend_name: str, language: str, program: str
 ) -> None:
     first = await service.execute("x = 41")
-    lacking = (
+    missing = (
         f"{language} needs {program}, which image llm-sandbox-mcp-python on {backend_name} does not have; .* build"
     )
-    with pytest.raises(StartFailed, match=lacking):
+    with pytest.raises(StartFailed, match=missing):
         await service.execute("1", language=language, session_id=first.session_id)
     assert (await service.execute("x + 1", session_id=first.session_id)).result == "42"
 
 
-async def test_a_session_is_of_the_image_of_its_first_language(service: Service) -> None:
+async def test_a_session_uses_the_image_of_its_first_language(service: Service) -> None:
     done = await service.execute("puts RUBY_ENGINE", language="ruby")
     assert (done.status, done.stdout.text) == ("ok", "ruby\n")

@@ -1,4 +1,4 @@
-"""While libraries are installed a sandbox reaches their index alone, whatever else its profile grants its code."""
+"""While libraries are installed, a sandbox reaches only their index, whatever else its profile grants to code."""
 
 import json
 from collections.abc import Iterator
@@ -123,7 +123,7 @@ def profile(backend_name: str, folder: Path, site: LocalIndex, index: LocalIndex
     )
 
 
-async def test_what_a_package_runs_while_it_is_built_reaches_the_index_and_nothing_that_is_granted(
+async def test_code_of_a_package_that_is_being_built_reaches_the_index_and_no_granted_host(
     service: Service, site: LocalIndex, index: LocalIndex, caplog: pytest.LogCaptureFixture
 ) -> None:
     code = (ASK + BUILD).replace("SITE", str(site.port)).replace("INDEX", str(index.port))
@@ -145,7 +145,7 @@ async def test_what_a_package_runs_while_it_is_built_reaches_the_index_and_nothi
 
 
 @pytest.mark.parametrize("language", ["javascript"])
-async def test_what_a_package_runs_and_leaves_behind_once_it_is_there_reaches_no_more(
+async def test_a_script_after_the_installation_reaches_the_index_and_what_it_leaves_running_does_not(
     service: Service, backend_name: str, site: LocalIndex, index: LocalIndex, language: str
 ) -> None:
     need_image(backend_name, language)

@@ -1,4 +1,4 @@
-"""Sandboxes come and go, side by side, cancelled at any point, and nothing of them stays."""
+"""Sandboxes start and end, side by side and cancelled at any point, and leave nothing behind."""
 
 import os
 import signal
@@ -68,7 +68,7 @@ async def test_an_error_in_the_scope_closes_it_too(backend: Backend, profile: Pr
         pass
     before = state()
     with anyio.fail_after(30):
-        with pytest.raises(ZeroDivisionError):  # noqa: PT012 - the scope's end is the matter
+        with pytest.raises(ZeroDivisionError):  # noqa: PT012 - the end of the scope is tested
             async with backend.sandbox(profile.limits.policy()) as sandbox:
                 await sandbox.spawn(["sleep", "1000"], ENV)
                 raise ZeroDivisionError
@@ -79,7 +79,7 @@ async def test_an_error_in_the_scope_closes_it_too(backend: Backend, profile: Pr
 async def test_a_start_that_is_cancelled_at_any_point_leaves_nothing(
     backend: Backend, profile: Profile, folder: Path, passed: int
 ) -> None:
-    """`passed` is how often the event loop goes round before the cancellation."""
+    """`passed` is the number of rounds of the event loop before the cancellation."""
     state = partial(look, folder / "runtime")
     async with backend.sandbox(profile.limits.policy()):
         pass
@@ -114,7 +114,7 @@ async def test_ten_sandboxes_start_at_once(backend: Backend, profile: Profile) -
     assert sorted(answers) == [b"%d\n" % number for number in range(10)]
 
 
-async def test_a_runner_that_was_never_closed_leaves_no_descriptor_behind_its_sandbox(
+async def test_a_runner_that_was_never_closed_leaves_no_descriptor_after_its_sandbox(
     backend: Backend, profile: Profile
 ) -> None:
     def held() -> int:
@@ -124,7 +124,7 @@ async def test_a_runner_that_was_never_closed_leaves_no_descriptor_behind_its_sa
         async with backend.sandbox(profile.limits.policy()) as sandbox:
             await sandbox.spawn(["sleep", "1000"], ENV)
 
-    # Docker's package keeps 25 connections, and has them all only after a while.
+    # Docker's package keeps up to 25 connections, and reaches that number only after a while.
     for _ in range(8):
         await cycle()
     before = held()
@@ -204,7 +204,7 @@ async def test_it_works_for_an_ordinary_user_without_control_groups_and_says_so(
 
 
 @pytest.mark.parametrize("backend_name", ["embedded"])
-async def test_who_asks_while_a_killed_launcher_is_replaced_waits_for_the_next(
+async def test_a_request_while_a_killed_launcher_is_replaced_waits_for_the_next_launcher(
     backend_name: str, profile: Profile, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     replaced = anyio.Event()
@@ -239,28 +239,28 @@ async def test_who_asks_while_a_killed_launcher_is_replaced_waits_for_the_next(
 
 
 @pytest.mark.parametrize("backend_name", ["embedded"])
-async def test_who_waits_for_a_sandbox_when_the_launcher_ends_is_told_so(
+async def test_a_request_that_waits_for_a_sandbox_when_the_launcher_ends_gets_an_error(
     backend_name: str, profile: Profile, folder: Path
 ) -> None:
-    told: list[str] = []
+    errors: list[str] = []
 
     async def ask() -> None:
         with pytest.raises(EngineUnavailable) as raised:
             async with backend.sandbox(profile.limits.policy()):
                 pytest.fail("there is a sandbox")
-        told.append(str(raised.value))
+        errors.append(str(raised.value))
 
     others = _launchers()
     with anyio.fail_after(60):
         async with open_backend(profile, surroundings(folder)) as backend:
-            assert (await backend.limits()).name == "limits"  # it is up
+            assert (await backend.limits()).name == "limits"  # the launcher has started
             (launcher,) = _launchers() - others
             os.kill(launcher, signal.SIGSTOP)
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(ask)
                 await wait_all_tasks_blocked()
                 os.kill(launcher, signal.SIGKILL)
-    assert told == ["the sandbox launcher has just ended; try again"]
+    assert errors == ["the sandbox launcher has just ended; try again"]
 
 
 @pytest.mark.parametrize("backend_name", ["embedded"])

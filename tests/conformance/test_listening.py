@@ -1,3 +1,3 @@
-"""What every backend promises of listening, on each."""
+"""What every backend promises about listening, tested on each backend."""
 
 from llm_sandbox_mcp.testing.listening import *

@@ -1,4 +1,4 @@
-"""What a profile names is reached through the server's proxy, on every backend, and nothing else is."""
+"""Hosts that a profile names are reached through the server's proxy, on every backend, and nothing else is."""
 
 import hashlib
 import json
@@ -56,7 +56,7 @@ def logged(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
     return [json.loads(record.getMessage()) for record in caplog.records if record.name.endswith(".audit")]
 
 
-async def test_a_file_is_fetched_from_what_the_profile_names(service: Service, site: LocalIndex) -> None:
+async def test_a_file_is_fetched_from_hosts_that_the_profile_names(service: Service, site: LocalIndex) -> None:
     code = (
         f"{FETCH}\nhost = '127.0.0.1'\n[hashlib.sha256(fetch(h, {site.port})).hexdigest() for h in (host, 'localhost')]"
     )
@@ -66,7 +66,7 @@ async def test_a_file_is_fetched_from_what_the_profile_names(service: Service, s
     assert [path for path, _ in site.requests] == ["/file", "/file"]
 
 
-async def test_all_else_is_refused_and_the_operator_is_told(
+async def test_everything_else_is_refused_and_logged(
     service: Service, site: LocalIndex, caplog: pytest.LogCaptureFixture
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
@@ -85,7 +85,7 @@ async def test_all_else_is_refused_and_the_operator_is_told(
     assert site.requests == []
 
 
-async def test_programs_are_told_of_the_proxy_and_reach_nothing_past_it(service: Service, site: LocalIndex) -> None:
+async def test_programs_know_the_proxys_address_and_reach_nothing_past_it(service: Service, site: LocalIndex) -> None:
     ran = await service.execute(
         "echo $HTTPS_PROXY $no_proxy; for port in $PORT 80; do"
         ' (exec 3<>/dev/tcp/127.0.0.1/$port) 2>/dev/null && echo "reached $port"; done; cat /etc/resolv.conf',
@@ -133,7 +133,7 @@ class TestOpen:
 
     async def test_code_has_a_network_and_no_proxy(self, service: Service) -> None:
         ran = await service.execute(f"cut -f1,2 /proc/net/route; {KNOCK}", language="bash")
-        assert re.search(r"^(eth0|tap0)\t00000000$", ran.stdout.text, re.MULTILINE), "no way out"
+        assert re.search(r"^(eth0|tap0)\t00000000$", ran.stdout.text, re.MULTILINE), "no default route"
         assert ran.stdout.text.endswith("\n0\n"), ran
 
 

@@ -1,4 +1,4 @@
-"""A secret of the profile serves code on every backend, and is nowhere in its sandbox."""
+"""Code can use a secret of the profile on every backend, and the secret is nowhere in its sandbox."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path

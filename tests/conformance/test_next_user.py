@@ -1,5 +1,5 @@
-"""Attack: leaving something for whoever comes next, in a sandbox that was warm. Outcome: nothing is seen of it, for a used
-sandbox serves nobody else."""
+"""Attack: leaving something for the next user in a sandbox that was warm. Outcome: the next user sees nothing of it,
+because a used sandbox serves nobody else."""
 
 from collections.abc import Mapping
 
@@ -61,7 +61,7 @@ def changes() -> dict[str, Mapping[str, object]]:
 
 
 @pytest.mark.parametrize("leaving", ["closed", "reset", "not kept", "while it lives"])
-async def test_the_next_one_finds_nothing(service: Service, leaving: str) -> None:
+async def test_the_next_user_finds_nothing(service: Service, leaving: str) -> None:
     await service.warm()
     await service.pool_until(lambda now: now.warm >= 1)
     first = await service.execute(LEAVE, keep_session=leaving != "not kept")
@@ -72,7 +72,7 @@ async def test_the_next_one_finds_nothing(service: Service, leaving: str) -> Non
         await service.sessions.reset(first.session_id)
     await service.pool_until(lambda now: now.warm >= 1)
     hits = service.pool().hits
-    # Once more in the session itself where that was reset: it, too, begins anew.
+    # If the session was reset, it is checked too: it also starts from nothing.
     for session in ["", "", *([first.session_id] if leaving == "reset" else [])]:
         result = await service.execute(LOOK, session_id=session)
         assert result.stdout.text == "[]\n", result

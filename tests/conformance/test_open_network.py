@@ -1,6 +1,6 @@
-"""Networks that the embedded backend opens: whose they are, how they end, and what is said where they cannot be had.
+"""Networks that the embedded backend opens: who gets one, how they end, and the errors if none can be opened.
 
-What code does with one is in `hostile/test_open_network.py`.
+Attacks through such a network are in `hostile/test_open_network.py`.
 """
 
 import logging
@@ -33,7 +33,7 @@ OPEN: dict[str, Mapping[str, object]] = {"network": {"mode": "open"}}
 REACH = "(exec 3<>/dev/tcp/{}/{} && cat <&3) 2>/dev/null || echo unreachable"
 DEVICES = "cut -d: -f1 /proc/net/dev | tail -n +3 | tr -d ' ' | sort | tr '\\n' ' '"
 GONE = 20.0
-"""Seconds until nothing is left; it takes a tenth of one."""
+"""Seconds until nothing is left; a tenth of a second is usual."""
 
 
 @pytest.fixture(params=["embedded"])
@@ -54,18 +54,18 @@ def world() -> Iterator[Outside]:
 
 
 def openers() -> Sequence[int]:
-    """The processes that open networks, of whichever server below this process."""
+    """The processes that open networks, of all servers below this process."""
     found = []
     for path in Path("/proc").glob("[0-9]*/comm"):
         try:
-            if path.read_text() == "slirp4netns\n" and _below(int(path.parent.name)):
+            if path.read_text() == "slirp4netns\n" and _is_below(int(path.parent.name)):
                 found.append(int(path.parent.name))
         except OSError:
             continue
     return found
 
 
-def _below(process: int) -> bool:
+def _is_below(process: int) -> bool:
     while process > 1 and process != os.getpid():
         process = parent(process)
     return process == os.getpid()
@@ -76,7 +76,7 @@ def parent(process: int) -> int:
     return int(stat[stat.rindex(")") + 2 :].split()[1])
 
 
-async def test_code_reaches_what_this_machine_reaches_and_at_the_same_time_none_does_not(
+async def test_code_with_an_open_network_reaches_the_world_and_code_without_one_does_not(
     service: Service, world: Outside, folder: Path
 ) -> None:
     code = REACH.format(world.address, PORT)
@@ -87,20 +87,22 @@ async def test_code_reaches_what_this_machine_reaches_and_at_the_same_time_none_
     assert [names.count("tap0") for names in devices] == [1, 0]
 
 
-async def test_what_opens_it_has_no_rights_beyond_the_sandbox(service: Service, world: Outside) -> None:
+async def test_the_process_that_opens_a_network_has_no_rights_beyond_the_sandbox(
+    service: Service, world: Outside
+) -> None:
     await service.execute("echo x", language="bash")
     (opener,) = openers()
     status = dict(line.split(":\t", 1) for line in Path(f"/proc/{opener}/status").read_text().splitlines())
     assert {int(number) >= 200_000 for number in (*status["Uid"].split(), *status["Gid"].split())} == {True}
     assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
-    # Of its user namespace, and there the one to listen at ports below 1024.
+    # It has only the capability to listen on ports below 1024, and only in its own user namespace.
     assert int(status["CapPrm"], 16) == int(status["CapEff"], 16) == 1 << 10
     assert os.readlink(f"/proc/{opener}/ns/user") != os.readlink("/proc/self/ns/user")
     assert set(os.listdir(f"/proc/{opener}/root")) == {"etc", "run"}
     assert Path(f"/proc/{opener}/cgroup").read_text() != Path("/proc/self/cgroup").read_text()
 
 
-async def test_it_opens_whatever_the_umask_of_the_server(folder: Path, open_network: None) -> None:
+async def test_a_network_opens_whatever_the_umask_of_the_server(folder: Path, open_network: None) -> None:
     before = os.umask(0o077)
     try:
         async with open_service(small_profile("embedded", folder / "made", **OPEN)) as service:
@@ -109,25 +111,25 @@ async def test_it_opens_whatever_the_umask_of_the_server(folder: Path, open_netw
         os.umask(before)
 
 
-async def test_it_ends_with_the_session(service: Service) -> None:
+async def test_a_network_ends_with_its_session(service: Service) -> None:
     ran = await service.execute("echo x", language="bash")
     assert len(openers()) == 1
     await service.sessions.close(ran.session_id)
     await until(lambda: not openers(), GONE)
 
 
-async def test_it_ends_with_a_launcher_that_is_killed(service: Service) -> None:
+async def test_a_network_ends_with_a_launcher_that_is_killed(service: Service) -> None:
     await service.execute("echo x", language="bash")
     (opener,) = openers()
     os.kill(parent(opener), signal.SIGKILL)
-    # Its orphans come to this process (`leftovers.py`), which then can wait for them.
+    # Orphans of the launcher become children of this process (`leftovers.py`), which can then wait for them.
     await until(lambda: parent(opener) == os.getpid(), GONE)
     with anyio.fail_after(GONE):
         _, status = await anyio.to_thread.run_sync(os.waitpid, opener, 0, abandon_on_cancel=True)
     assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL
 
 
-async def test_a_server_that_is_killed_leaves_none(folder: Path, open_network: None) -> None:
+async def test_a_server_that_is_killed_leaves_no_network(folder: Path, open_network: None) -> None:
     state = partial(look, folder / "runtime")
     before = state()
     profile = folder / "own.toml"
@@ -139,13 +141,14 @@ async def test_a_server_that_is_killed_leaves_none(folder: Path, open_network: N
         assert await server.stdout.receive() == b"on\n"
         assert len(openers()) == 1
         server.kill()
-    # The last thing that the launcher does, who itself is left for this process to collect.
+    # Removing the folder is the last thing that the launcher does; the launcher itself is left for this process to
+    # collect.
     await until(lambda: not os.listdir(folder / "runtime"), GONE)
     assert openers() == []
     assert set(state().beyond(before)) <= {"processes"}
 
 
-async def test_a_sandbox_that_loses_it_goes_on_without_and_the_operator_is_told(
+async def test_a_sandbox_that_loses_its_network_goes_on_without_it_and_a_warning_is_logged(
     service: Service, world: Outside, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
@@ -173,14 +176,14 @@ async def test_a_warm_sandbox_with_an_open_network_serves_no_closed_request(back
         lease.release()
 
 
-async def test_where_the_program_is_missing_the_profile_is_refused(folder: Path) -> None:
+async def test_the_profile_is_refused_if_the_program_is_missing(folder: Path) -> None:
     profile = small_profile("embedded", folder, **OPEN)
     with pytest.raises(ProfileError, match=r"network.mode: .* no-such-program is not on PATH; .* slirp4netns$"):
         async with open_service(changed(profile, embedded={"slirp4netns": "no-such-program"})):
             pass
 
 
-async def test_doctor_tells_of_it_only_where_the_profile_opens_networks(folder: Path, backend: Backend) -> None:
+async def test_doctor_shows_the_program_only_if_the_profile_opens_networks(folder: Path, backend: Backend) -> None:
     async with open_service(small_profile("embedded", folder / "closed")) as closed:
         rows = [await one.probe() for one in (backend, closed.backend)]
     assert [[row.state for row in checks if row.name == "slirp4netns"] for checks in rows] == [["ok"], []]

@@ -1,4 +1,4 @@
-"""The warm pool, on every backend: what waits is fresh, alive, and good for exactly what is asked for."""
+"""The warm pool, on every backend: warm sandboxes are fresh and alive, and match exactly what is requested."""
 
 import signal
 from collections.abc import AsyncIterator, Mapping
@@ -39,9 +39,9 @@ BASH = {"pool": {"min": 1, "languages": ("bash",)}}
 
 
 async def warm_up(sandbox: Sandbox, language: str) -> Interpreter:
-    kernel = await start_interpreter(sandbox, Places(LANGUAGES[language]))
-    await kernel.check(10)
-    return kernel
+    interpreter = await start_interpreter(sandbox, Places(LANGUAGES[language]))
+    await interpreter.check(10)
+    return interpreter
 
 
 def opened(backend: Backend, **changes: object) -> AbstractAsyncContextManager[Pool]:
@@ -59,7 +59,7 @@ def one_warm(now: PoolStatistics) -> bool:
 
 
 async def filled(pool: Pool, policy: Policy) -> Any:
-    """Waits for the warm one, and gives it as the pool has it."""
+    """Waits for the warm sandbox, and returns the pool's own record of it."""
     pool.keep_warm("bash", policy)
     await pool.until(one_warm)
     [owned] = [found for found in pool._members.values() if found.member.state is State.WARM]
@@ -67,14 +67,16 @@ async def filled(pool: Pool, policy: Policy) -> Any:
 
 
 async def said(lease: Lease, code: str) -> str:
-    """What code prints in the kernel that came with a lease."""
+    """What code prints in the interpreter that came with a lease."""
     assert lease.interpreter is not None
     outcome = await lease.interpreter.run(RunRequest(code, timeout=5, output=1000, grace=1), 1)
     assert outcome.ending == "answered"
     return outcome.stdout.decode()
 
 
-async def test_a_warm_sandbox_comes_with_a_kernel_that_runs_code_at_once(backend: Backend, policy: Policy) -> None:
+async def test_a_warm_sandbox_comes_with_an_interpreter_that_runs_code_at_once(
+    backend: Backend, policy: Policy
+) -> None:
     async with opened(backend) as pool:
         warm = await filled(pool, policy)
         lease = await pool.acquire("bash", policy)
@@ -98,7 +100,7 @@ async def test_a_used_sandbox_is_destroyed_and_never_seen_again(backend: Backend
         assert len(seen) == 4
 
 
-async def test_a_narrower_or_looser_policy_is_never_served_by_what_is_warm(backend: Backend, policy: Policy) -> None:
+async def test_a_narrower_or_looser_policy_never_gets_a_warm_sandbox(backend: Backend, policy: Policy) -> None:
     async with opened(backend) as pool:
         warm = await filled(pool, policy)
         for other in (
@@ -110,7 +112,9 @@ async def test_a_narrower_or_looser_policy_is_never_served_by_what_is_warm(backe
         assert (await pool.acquire("bash", policy)).sandbox is warm.sandbox
 
 
-async def test_work_without_a_kernel_leaves_the_warm_ones_to_others(backend: Backend, policy: Policy) -> None:
+async def test_work_without_an_interpreter_leaves_the_warm_sandboxes_to_others(
+    backend: Backend, policy: Policy
+) -> None:
     async with opened(backend) as pool:
         warm = await filled(pool, policy)
         lease = await pool.acquire("bash", policy, warm=False)
@@ -118,8 +122,8 @@ async def test_work_without_a_kernel_leaves_the_warm_ones_to_others(backend: Bac
         assert (await lease.sandbox.run(["echo", "x"], {"PATH": PATH})).stdout == b"x\n"
 
 
-@pytest.mark.parametrize("what", ["sandbox", "kernel"])
-async def test_a_warm_one_that_was_killed_is_replaced_and_not_handed_out(
+@pytest.mark.parametrize("what", ["sandbox", "interpreter"])
+async def test_a_warm_sandbox_that_was_killed_is_replaced_and_not_handed_out(
     backend: Backend, policy: Policy, what: str
 ) -> None:
     async with opened(backend) as pool:
@@ -137,7 +141,7 @@ async def test_a_warm_one_that_was_killed_is_replaced_and_not_handed_out(
         await pool.until(one_warm)
 
 
-async def test_a_warm_one_that_answers_no_more_is_found_out_and_replaced(
+async def test_a_warm_sandbox_that_no_longer_answers_is_detected_and_replaced(
     backend: Backend, policy: Policy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pools, "_HEALTH", 0.1)
@@ -150,7 +154,7 @@ async def test_a_warm_one_that_answers_no_more_is_found_out_and_replaced(
         assert await said(await pool.acquire("bash", policy), "echo x") == "x\n"
 
 
-async def test_a_healthy_one_is_asked_again_and_again_and_kept(backend: Backend, policy: Policy) -> None:
+async def test_a_healthy_warm_sandbox_is_checked_repeatedly_and_kept(backend: Backend, policy: Policy) -> None:
     async with opened(backend, health_interval=0.05) as pool:
         warm = await filled(pool, policy)
         first = warm.member.checked_at
@@ -161,14 +165,14 @@ async def test_a_healthy_one_is_asked_again_and_again_and_kept(backend: Backend,
         assert pool.statistics().opened == 1
 
 
-async def test_one_that_grew_old_is_replaced(backend: Backend, policy: Policy) -> None:
+async def test_a_warm_sandbox_that_is_too_old_is_replaced(backend: Backend, policy: Policy) -> None:
     async with opened(backend, lifetime=0.3) as pool:
         await filled(pool, policy)
         await pool.until(lambda now: now.closed >= 1)
         await pool.until(one_warm)
 
 
-async def test_who_finds_all_in_use_waits_for_the_first_that_is_left(backend: Backend, policy: Policy) -> None:
+async def test_a_request_waits_for_the_first_release_if_all_are_in_use(backend: Backend, policy: Policy) -> None:
     async with opened(backend, max=1) as pool:
         first = await pool.acquire("bash", policy)
         later: list[Lease] = []
@@ -183,7 +187,9 @@ async def test_who_finds_all_in_use_waits_for_the_first_that_is_left(backend: Ba
         assert later[0].sandbox.id != first.sandbox.id
 
 
-async def test_who_finds_all_in_use_for_too_long_is_told_what_to_do(backend: Backend, policy: Policy) -> None:
+async def test_a_request_that_waits_for_too_long_gets_an_error_with_the_next_step(
+    backend: Backend, policy: Policy
+) -> None:
     async with opened(backend, max=1, acquire_timeout=0.1) as pool:
         await pool.acquire("bash", policy)
         with pytest.raises(
@@ -193,7 +199,7 @@ async def test_who_finds_all_in_use_for_too_long_is_told_what_to_do(backend: Bac
         assert pool.statistics().waiting == 0
 
 
-async def test_who_finds_all_in_use_is_refused_at_once_where_the_profile_says_so(
+async def test_a_request_is_refused_at_once_if_all_are_in_use_and_the_profile_says_so(
     backend: Backend, policy: Policy
 ) -> None:
     async with opened(backend, max=1, exhaustion="fail_fast") as pool:
@@ -202,7 +208,7 @@ async def test_who_finds_all_in_use_is_refused_at_once_where_the_profile_says_so
             await pool.acquire("bash", policy)
 
 
-async def test_who_finds_all_in_use_gets_one_that_is_never_pooled_where_the_profile_says_so(
+async def test_a_request_gets_a_sandbox_outside_the_pool_if_all_are_in_use_and_the_profile_says_so(
     backend: Backend, policy: Policy
 ) -> None:
     async with opened(backend, max=1, exhaustion="temporary") as pool:
@@ -213,7 +219,7 @@ async def test_who_finds_all_in_use_gets_one_that_is_never_pooled_where_the_prof
         await pool.until(lambda now: (now.leased, now.warm, now.warming, now.closing) == (1, 0, 0, 0))
 
 
-async def test_a_warm_one_makes_room_for_another_language(backend: Backend, policy: Policy) -> None:
+async def test_a_warm_sandbox_makes_room_for_another_language(backend: Backend, policy: Policy) -> None:
     async with opened(backend, max=1) as pool:
         await filled(pool, policy)
         lease = await pool.acquire("python", policy)
@@ -260,7 +266,7 @@ async def test_two_sessions_share_nothing_though_both_were_warm(profile: Profile
 
 
 @pytest.mark.parametrize("changes", [{"pool": {"min": 1, "languages": ("python",)}}])
-async def test_a_run_in_a_warm_kernel_is_like_any_first_run(profile: Profile) -> None:
+async def test_a_run_in_a_warm_interpreter_is_like_any_first_run(profile: Profile) -> None:
     async with serving(profile) as service:
         await service.pool_until(one_warm)
         run = await service.execute("print(given, '_' in globals())\n1/0", variables={"given": [1]})
@@ -278,7 +284,7 @@ async def test_nothing_is_warmed_unless_a_server_asks_for_it(service: Service) -
 
 
 @pytest.mark.parametrize("changes", [BASH])
-async def test_describing_a_language_leaves_the_warm_one_where_it_is(profile: Profile) -> None:
+async def test_describing_a_language_leaves_the_warm_sandbox_in_the_pool(profile: Profile) -> None:
     async with serving(profile) as service:
         await service.pool_until(one_warm)
         await service.describe_language("bash")
@@ -286,7 +292,7 @@ async def test_describing_a_language_leaves_the_warm_one_where_it_is(profile: Pr
 
 
 @pytest.mark.parametrize("changes", [BASH])
-async def test_files_that_came_before_the_first_run_are_where_it_finds_them(profile: Profile) -> None:
+async def test_files_that_are_copied_in_before_the_first_run_are_found_by_it(profile: Profile) -> None:
     async with serving(profile) as service:
         await service.pool_until(one_warm)
         session = service.sessions.open("bash")
@@ -308,7 +314,7 @@ argv = ["sh", "-c", "read request; echo no such interpreter >&2; exit 3"]
 
 @pytest.fixture
 def broken(folder: Path, backend_name: str, changes: Mapping[str, Mapping[str, object]]) -> Profile:
-    """A profile that keeps a language warm whose kernel never starts."""
+    """A profile that keeps a language warm whose interpreter never starts."""
     (folder / "further" / "broken").mkdir(parents=True)
     (folder / "further" / "broken" / "handler.toml").write_text(BROKEN)
     image = {"images": {"broken": "llm-sandbox-mcp-bash"}}
@@ -319,7 +325,7 @@ def broken(folder: Path, backend_name: str, changes: Mapping[str, Mapping[str, o
     return profile.model_copy(update={"handlers": profile.handlers.model_copy(update={"folders": folders})})
 
 
-async def test_a_language_that_cannot_be_warmed_is_told_of_and_keeps_nothing_else_from_working(broken: Profile) -> None:
+async def test_a_language_that_cannot_be_warmed_is_reported_and_does_not_affect_others(broken: Profile) -> None:
     async with serving(broken) as service:
         await service.pool_until(lambda now: now.failed > 0 and now.warm == 1)
         assert "no such interpreter" in service.pool().last_error

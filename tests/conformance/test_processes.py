@@ -1,3 +1,3 @@
-"""What every backend promises of processes, on each."""
+"""What every backend promises about processes, tested on each backend."""
 
 from llm_sandbox_mcp.testing.processes import *

@@ -67,7 +67,7 @@ async def test_output_is_streamed_and_the_result_comes_last(sandboxes: Sandboxes
         assert last.result == "42"
 
 
-async def test_who_leaves_a_stream_interrupts_the_code_and_keeps_the_state(sandboxes: Sandboxes) -> None:
+async def test_leaving_a_stream_interrupts_the_code_and_keeps_the_state(sandboxes: Sandboxes) -> None:
     async with sandboxes.session() as session:
         async for piece in session.stream(ENDLESS):
             assert piece == Printed("stdout", "on\n")
@@ -75,7 +75,7 @@ async def test_who_leaves_a_stream_interrupts_the_code_and_keeps_the_state(sandb
         assert (await session.run("kept + 1")).result == "2"
 
 
-async def test_a_refreshed_session_has_its_files_and_no_names(sandboxes: Sandboxes) -> None:
+async def test_a_refreshed_session_has_its_files_and_no_variables(sandboxes: Sandboxes) -> None:
     async with sandboxes.session() as session:
         await session.refresh()
         await session.run("x = 1\nopen('kept', 'w').write('kept')")
@@ -94,7 +94,7 @@ async def test_a_run_by_itself_leaves_nothing(sandboxes: Sandboxes) -> None:
     assert sandboxes.service.sessions.list() == ()
 
 
-# What no backend has a part in.
+# Behaviour that does not depend on the backend.
 
 
 @pytest.fixture
@@ -124,7 +124,7 @@ async def test_a_session_that_is_closed_while_a_refresh_waits_takes_no_other_san
         assert here.service.pool().misses == before.misses
 
 
-async def test_what_keeps_code_from_running_is_raised_where_the_loop_is(here: Sandboxes) -> None:
+async def test_an_error_that_keeps_code_from_running_is_raised_by_the_stream(here: Sandboxes) -> None:
     async with here.session() as session:
         for code, language, error in (("", "", InvalidArgument), ("1", "cobol", UnknownLanguage)):
             with pytest.raises(error):
@@ -132,7 +132,7 @@ async def test_what_keeps_code_from_running_is_raised_where_the_loop_is(here: Sa
         assert (await session.run("1")).result == "1"
 
 
-async def test_an_error_of_the_caller_ends_the_session_and_passes(here: Sandboxes) -> None:
+async def test_an_error_of_the_caller_ends_the_session_and_is_raised(here: Sandboxes) -> None:
     async def fail() -> None:
         async with here.session() as session:
             async for _ in session.stream(ENDLESS):
@@ -164,7 +164,7 @@ async def test_a_cancelled_caller_interrupts_the_code(here: Sandboxes) -> None:
             assert (await session.run("kept + 1")).result == "2"
 
 
-async def test_a_session_that_is_closed_already_is_left_without_a_word(here: Sandboxes) -> None:
+async def test_leaving_a_session_that_is_already_closed_raises_nothing(here: Sandboxes) -> None:
     async with here.session() as session:
         await here.service.sessions.close(session.id)
 
@@ -192,7 +192,7 @@ async def test_a_profile_is_given_named_or_taken_from_the_environment(folder: Pa
         assert opened.service.profile.limits.pids == 256
 
 
-def test_every_name_of_the_package_is_there() -> None:
+def test_every_name_of_the_package_exists() -> None:
     for name in llm_sandbox_mcp.__all__:
         assert getattr(llm_sandbox_mcp, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'other'"):

@@ -1,4 +1,4 @@
-"""Relays that fail or lie: each costs what listened through it, and no more."""
+"""Relays that fail or send wrong frames: listening through the relay fails, and nothing else."""
 
 from collections.abc import Awaitable, Callable, Mapping
 
@@ -11,7 +11,7 @@ from llm_sandbox_mcp.backends.containers.settings import Mount
 from llm_sandbox_mcp.backends.layout import PATH
 from llm_sandbox_mcp.backends.listening import Listener
 from llm_sandbox_mcp.errors import ListeningFailed, SandboxLost
-from llm_sandbox_mcp.testing.listening import (  # noqa: F401  # what they show on each backend, here over a relay
+from llm_sandbox_mcp.testing.listening import (  # noqa: F401  # they run on each backend, and here over a relay
     test_a_large_answer_arrives_whole,
     test_connections_at_once_do_not_get_in_each_others_way,
     test_what_nobody_reads_yet_stays_with_its_sender,
@@ -35,14 +35,14 @@ async def rest(_: Listener) -> None:
 
 
 async def listen(sandbox: Sandbox, use: Callable[[Listener], Awaitable[object]]) -> None:
-    """Listens until that fails."""
+    """Listens until listening fails."""
     async with sandbox.listen() as listener:
         await use(listener)
         await anyio.sleep_forever()
 
 
 async def fails(sandbox: Sandbox, said: str, use: Callable[[Listener], Awaitable[object]] = rest) -> None:
-    """Listens until the relay has failed for this reason; the sandbox goes on."""
+    """Checks that listening fails for this reason, and that the sandbox goes on."""
     with anyio.fail_after(30):
         with pytest.raises(ListeningFailed, match=said) as failure:
             await listen(sandbox, use)
@@ -71,22 +71,20 @@ async def fails(sandbox: Sandbox, said: str, use: Callable[[Listener], Awaitable
         ("print STDERR 'x' x 1e7; exit 3", "x{300};"),
     ],
 )
-async def test_a_relay_that_lies_is_found_out(
+async def test_a_relay_that_sends_wrong_frames_is_detected(
     sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, program: str, said: str
 ) -> None:
     monkeypatch.setattr(relay, "_PROGRAM", program)
     await fails(sandbox, said)
 
 
-async def test_a_relay_that_says_nothing_is_not_waited_for_for_ever(
-    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_silent_relay_is_not_awaited_forever(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(relay, "_PROGRAM", _WAITS)
     monkeypatch.setattr(relay, "_START_SECONDS", 0.3)
     await fails(sandbox, "did not start in")
 
 
-async def test_a_relay_that_opens_and_closes_but_never_reads_is_found_out(
+async def test_a_relay_that_opens_and_closes_but_never_reads_is_detected(
     sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = _LISTENS + "for my $id (1..1e6) { put('O', $id, ''); put('C', $id, '') }"
@@ -99,7 +97,7 @@ async def test_a_relay_that_opens_and_closes_but_never_reads_is_found_out(
     await fails(sandbox, r"does not read|more than 64", hang_up)
 
 
-async def test_code_that_ends_the_relay_is_told_of_in_one_line(sandbox: Sandbox) -> None:
+async def test_a_relay_that_code_kills_is_reported_in_one_line(sandbox: Sandbox) -> None:
     async def end(_: Listener) -> None:
         code = "for id in $(grep -lx perl /proc/[0-9]*/comm | cut -d/ -f3); do kill -9 $id; done"
         await sandbox.run(["sh", "-c", code], ENV)

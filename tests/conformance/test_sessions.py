@@ -1,3 +1,3 @@
-"""What every backend promises of sessions, on each."""
+"""What every backend promises about sessions, tested on each backend."""
 
 from llm_sandbox_mcp.testing.sessions import *

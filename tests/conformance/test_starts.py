@@ -1,4 +1,5 @@
-"""How many processes a run starts beside the code's own, where starting one takes long: on engines of other machines."""
+"""How many processes a run starts in addition to the code's own, on remote engines, where starting a process takes
+long."""
 
 from collections.abc import Mapping, Sequence
 
@@ -53,7 +54,7 @@ async def test_a_run_that_fails_starts_nothing(service: Service, starts: list[st
     assert starts == []
 
 
-async def test_a_disk_that_is_full_is_told_all_the_same(service: Service, starts: list[str]) -> None:
+async def test_a_full_disk_is_still_reported(service: Service, starts: list[str]) -> None:
     session = (await service.execute("x = 1")).session_id
     starts.clear()
     full = await service.execute(FILLS, session_id=session)
@@ -61,9 +62,7 @@ async def test_a_disk_that_is_full_is_told_all_the_same(service: Service, starts
     assert [program for program in starts if program != "tar"] == []
 
 
-async def test_a_built_program_starts_nothing_but_itself_and_its_files_are_found(
-    service: Service, starts: list[str]
-) -> None:
+async def test_a_built_program_starts_only_itself_and_its_files_are_found(service: Service, starts: list[str]) -> None:
     with anyio.fail_after(60):
         session = service.sessions.open("cpp")
         for code in (0, 3):
@@ -73,5 +72,5 @@ async def test_a_built_program_starts_nothing_but_itself_and_its_files_are_found
             for _ in range(2):
                 again = await service.execute(PROGRAM % code, language="cpp", session_id=session)
                 assert (again.exit_code, [artifact.name for artifact in again.artifacts]) == (code, ["made.txt"]), again
-            # What it changed is taken out by `tar`.
+            # `tar` copies out the files that the program changed.
             assert sorted(starts) == sorted(["tar", starts[0]] * 2), starts

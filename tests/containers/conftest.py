@@ -1,4 +1,4 @@
-"""Docker and Podman as they are, with images and settings that are wrong in one way each."""
+"""Real Docker and Podman, and images and settings that are each wrong in one way."""
 
 import gc
 import io
@@ -20,7 +20,8 @@ HOSTS = {"docker": docker_host, "podman": podman_host}
 
 @pytest.fixture(autouse=True)
 def swept() -> Iterator[None]:
-    """What the packages of engines left open when theirs went is found here, where it is expected, and not in a later test."""
+    """Collects garbage after each test: sockets that the engines' packages left open when an engine ended are found
+    here, where they are expected, and not in a later test."""
     yield
     gc.collect()
 
@@ -35,14 +36,14 @@ def only_spare_docker() -> Iterator[spare.SecureDocker]:
 
 @pytest.fixture
 def spare_docker(only_spare_docker: spare.SecureDocker) -> Iterator[spare.SecureDocker]:
-    """A Docker daemon that a test may end, and that is reached over TLS too."""
+    """A Docker daemon that a test may end, and that can also be reached over TLS."""
     yield only_spare_docker
     only_spare_docker.start()
 
 
 @pytest.fixture
 def spare_podman() -> Iterator[spare.Spare]:
-    """A Podman service that a test may end, on the containers of the shared one."""
+    """A Podman service that a test may end; it uses the containers of the shared service."""
     if podman_host() is None:
         absent("podman", "the tests' own engine is not up")
     with spare.spare_podman() as running:
@@ -59,7 +60,7 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def client(engine: str) -> Iterator[docker.DockerClient]:
-    """Its Docker interface, which both have; for what the tests do beside the product."""
+    """A client of the engine's Docker API, which Podman has too, for what the tests do without the product."""
     made = docker.DockerClient(base_url=HOSTS[engine](), version="1.41", timeout=60)
     yield made
     made.close()
@@ -67,7 +68,7 @@ def client(engine: str) -> Iterator[docker.DockerClient]:
 
 @pytest.fixture
 def broken(client: docker.DockerClient, request: pytest.FixtureRequest) -> Iterator[str]:
-    """An image of a few lines on the base of all images; its Dockerfile is the parameter. Removed afterwards."""
+    """An image of a few lines on top of the base of all images; its Dockerfile is the parameter. Removed afterwards."""
     name = "llm-sandbox-mcp-broken"
     client.images.build(fileobj=io.BytesIO(request.param.encode()), tag=name, rm=True, forcerm=True)
     yield name
@@ -76,7 +77,7 @@ def broken(client: docker.DockerClient, request: pytest.FixtureRequest) -> Itera
 
 @pytest.fixture
 async def sandbox(anyio_backend: str, profile: Profile, folder: Path) -> AsyncIterator[Sandbox]:
-    """One of the image that Python has."""
+    """A sandbox of Python's image."""
     with anyio.fail_after(60):
         backend = open_backend(profile, surroundings(folder))
         async with backend, backend.sandbox(profile.limits.policy(), backend.image_of("python")) as opened:

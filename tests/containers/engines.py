@@ -1,4 +1,4 @@
-"""The tests' own engines, a server on each, and the containers that they have."""
+"""The tests' own engines, profiles of servers on them, and the containers of these servers."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -23,12 +23,12 @@ def address(engine: str) -> str:
 
 
 def client(host: str) -> docker.APIClient:
-    """Podman speaks Docker's language too."""
+    """A client of an engine; Podman has Docker's API too."""
     return docker.APIClient(base_url=host, version="1.41", timeout=30)
 
 
 def profile_file(engine: str, host: str, folder: Path, *, containers: Mapping[str, object] | None = None) -> Path:
-    """A profile for a server's process, everything that it keeps below the folder."""
+    """Writes a profile for a server process that keeps everything below the folder."""
     sections: Mapping[str, Mapping[str, object]] = {
         "backend": {"name": engine},
         "server": {"runtime": str(folder / "runtime"), "cache": str(folder / "cache")},
@@ -49,21 +49,21 @@ def profile_file(engine: str, host: str, folder: Path, *, containers: Mapping[st
 
 
 def _toml(value: object) -> str:
-    """A value as TOML has it, on one line."""
+    """A value as TOML, on one line."""
     if isinstance(value, Mapping):
         return f"{{{', '.join(f'{key} = {_toml(item)}' for key, item in value.items())}}}"
     return json.dumps(value)
 
 
 async def until(condition: Callable[[], bool], seconds: float) -> None:
-    """Nobody tells in time when a container or its processes are gone, hence the polling."""
+    """Waits until a condition is true. It polls, because nothing reports when a container or its processes are gone."""
     with anyio.fail_after(seconds):
         while not await anyio.to_thread.run_sync(condition):
             await anyio.sleep(_POLL)
 
 
 class Watched:
-    """The containers of all servers that had their folders below one place."""
+    """The containers of all servers whose folders are or were below one folder."""
 
     def __init__(self, host: str, runtime: Path) -> None:
         self._client = client(host)
@@ -71,21 +71,22 @@ class Watched:
         self._servers: set[str] = set()
 
     def now(self) -> set[str]:
-        """Their ids, whatever state they are in."""
+        """The ids of these containers, in any state."""
         if self._runtime.is_dir():
             self._servers.update(path.name for path in self._runtime.iterdir())
         listed = self._client.containers(all=True, filters={"label": LABEL})
         ours = (str(found["Id"]) for found in listed if found["Labels"][LABEL] in self._servers)
         there = {container for container in ours if self._is_there(container)}
-        self._client.close()  # else it keeps a connection of each container
+        self._client.close()  # otherwise it keeps one connection for each container
         return there
 
     def _is_there(self, container: str) -> bool:
-        """Docker 20.10 goes on listing a container that it removed by itself while it started, and has nothing of it."""
+        """Whether a container exists. Docker 20.10 still lists one that it removed by itself while the container
+        started."""
         try:
             self._client.inspect_container(container)
         except NotFound:
             return False
-        except APIError:  # by Podman, of one that it is about to remove
+        except APIError:  # from Podman, for a container that it is about to remove
             return True
         return True

@@ -1,4 +1,4 @@
-"""A way to an engine as a process of its own, so that a test can kill it: to its clients that is the engine's end."""
+"""A proxy to an engine in a separate process, so that a test can kill it: for its clients the engine has then ended."""
 
 import os
 import subprocess
@@ -15,7 +15,8 @@ _GONE = (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError
 
 @asynccontextmanager
 async def proxy(engine: str, place: Path, *, holds: str = "") -> AsyncIterator[Process]:
-    """A proxy at a path. It writes a + once it listens, and one for each request it holds back for ever."""
+    """Starts a proxy at a path. It writes a + once it listens, and another for each request that it holds back
+    forever."""
     place.unlink(missing_ok=True)
     argv = [sys.executable, "-m", "tests.containers.proxy", engine.removeprefix("unix://"), str(place), holds]
     async with await anyio.open_process(argv, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:

@@ -1,4 +1,4 @@
-"""An image registry on loopback that has one image and is only read: the pull half of the OCI distribution protocol."""
+"""A read-only image registry on loopback with one image: the pull half of the OCI distribution protocol."""
 
 import hashlib
 import io
@@ -16,8 +16,8 @@ _LAYER = "application/vnd.oci.image.layer.v1.tar"
 
 @contextmanager
 def registry(name: str, saved: bytes) -> Iterator[str]:
-    """The address of a registry with an image, as an engine exports it, under that name and the tag `latest`."""
-    blobs, manifest = _taken_apart(saved)
+    """Serves an image, as an engine exports it, under a name and the tag `latest`; gives the registry's address."""
+    blobs, manifest = _blobs_and_manifest(saved)
     digest = _digest(manifest)
     there = {f"/v2/{name}/blobs/{key}": ("application/octet-stream", content) for key, content in blobs.items()}
     there |= {f"/v2/{name}/manifests/{key}": (_MANIFEST, manifest) for key in ("latest", digest)}
@@ -32,7 +32,7 @@ def registry(name: str, saved: bytes) -> Iterator[str]:
             thread.join()
 
 
-def _taken_apart(saved: bytes) -> tuple[Mapping[str, bytes], bytes]:
+def _blobs_and_manifest(saved: bytes) -> tuple[Mapping[str, bytes], bytes]:
     """The blobs of an exported image, by digest, and its manifest."""
     with tarfile.open(fileobj=io.BytesIO(saved)) as archive:
 
@@ -73,6 +73,6 @@ def _handler(there: Mapping[str, tuple[str, bytes]]) -> type[BaseHTTPRequestHand
         do_HEAD = do_GET  # noqa: N815
 
         def log_message(self, *words: object) -> None:
-            """Says nothing."""
+            """Logs nothing."""
 
     return Handler

@@ -1,4 +1,4 @@
-"""What the agent of a container answers, where its files cannot be seen from outside."""
+"""The answers of a container's agent, where the container's files cannot be seen from outside."""
 
 from pathlib import Path
 
@@ -37,12 +37,12 @@ async def test_an_answer_that_comes_too_late_is_not_taken_for_the_next(
     assert await sandbox.fullness(thorough=True) == before
 
 
-def test_lines_of_another_form_count_for_nothing() -> None:
-    """Code of the same user can speak in the agent's place, at any moment."""
+def test_malformed_lines_are_ignored() -> None:
+    """Code has the same user as the agent, so it can write lines instead of the agent at any moment."""
     said = b"usage 0 0 0\n" + b"9" * 5000 + b" 1 1\n0 0\n\xff\n1 2 3 4\n"
     assert read_fullness(said) == Fullness()
 
 
-def test_what_the_agent_saw_is_read() -> None:
+def test_the_answer_of_the_agent_is_parsed() -> None:
     assert read_fullness(b"5 10 3\n0 20 19\n5 0 0\n/sandbox/a b\n") == Fullness(disk=True, entries=6, large=True)
     assert read_fullness(b"/home/large\n").large

@@ -1,4 +1,5 @@
-"""The backend `auto` takes the first engine that works, says why others were not taken, and refuses where none does."""
+"""The backend `auto` chooses the first engine that works, says why it did not choose others, and refuses if none
+works."""
 
 import os
 from collections.abc import Iterator
@@ -47,7 +48,7 @@ async def test_the_first_engine_that_works_is_taken(folder: Path, expected: str,
             assert await service.backend.sweep() == 0
 
 
-async def test_where_none_works_three_commands_are_named_and_nothing_runs(folder: Path) -> None:
+async def test_if_no_engine_works_three_commands_are_named_and_nothing_runs(folder: Path) -> None:
     with anyio.fail_after(60):
         async with open_service(
             small_profile("auto", folder, **{**NO_BUBBLEWRAP, "docker": NOWHERE, "podman": NOWHERE})

@@ -1,4 +1,4 @@
-"""However a server ends, no container outlives it for long, and none of another owner is touched."""
+"""However a server ends, none of its containers outlives it for long, and no container of another owner is touched."""
 
 import os
 import signal
@@ -27,7 +27,7 @@ from .engines import ENGINES, Watched, address, client, profile_file, until
 from .proxy import proxy
 
 KILLS = 10 * EFFORT
-"""Servers killed on each engine; each costs a second or two."""
+"""Number of servers killed on each engine; each takes a second or two."""
 LIMIT = 120 + 20 * KILLS
 """Seconds for a test."""
 
@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(LIMIT + 60)]
 
 AT_ONCE = 2
 GONE = 30.0
-"""Seconds in which the containers of a killed server are gone, without a sweep."""
+"""Seconds until the containers of a killed server are gone, without a sweep."""
 
 
 @pytest.fixture(params=ENGINES)
@@ -116,7 +116,7 @@ OTHERS = {
     "without our label": ({"another": "label"}, "", True),
     "of a server that is gone": ({LABEL: "{mark}gone", "llm-sandbox-mcp.machine": "{machine}"}, "", False),
     "of a server below another root": ({LABEL: "0-0-other", "llm-sandbox-mcp.machine": "{machine}"}, "", True),
-    "of another machine, with a fresh beat": (
+    "of another machine, with a fresh heartbeat": (
         {LABEL: "other", "llm-sandbox-mcp.machine": "other", "llm-sandbox-mcp.expires": "{later}"},
         "now",
         True,
@@ -126,7 +126,7 @@ OTHERS = {
         "10 minutes ago",
         False,
     ),
-    "of another machine, with a fresh beat, older than a day": (
+    "of another machine, with a fresh heartbeat, older than a day": (
         {LABEL: "other", "llm-sandbox-mcp.machine": "other", "llm-sandbox-mcp.expires": "1"},
         "now",
         True,
@@ -145,16 +145,16 @@ OTHERS = {
 
 
 def beats(api: docker.APIClient, container: str) -> bool:
-    """Whether the file that tells of its server is there, or nothing is any more."""
+    """Whether a container has its heartbeat file, or is gone."""
     try:
-        asked = api.exec_create(container, ["test", "-e", "/opt/handlers/.beat"])["Id"]
-        api.exec_start(asked)
-        return bool(api.exec_inspect(asked)["ExitCode"] == 0)
+        check = api.exec_create(container, ["test", "-e", "/opt/handlers/.beat"])["Id"]
+        api.exec_start(check)
+        return bool(api.exec_inspect(check)["ExitCode"] == 0)
     except APIError:
         return True
 
 
-async def test_a_sweep_removes_what_has_no_owner_and_only_that(engine: str, folder: Path) -> None:
+async def test_a_sweep_removes_containers_without_an_owner_and_no_others(engine: str, folder: Path) -> None:
     api = client(address(engine))
     made: dict[str, str] = {}
     async with open_service(small_profile(engine, folder)) as service:
@@ -177,7 +177,7 @@ async def test_a_sweep_removes_what_has_no_owner_and_only_that(engine: str, fold
                     ),
                     network_disabled=True,
                 )["Id"]
-                # Any server that starts meanwhile sweeps, too, and may come first.
+                # A server that starts meanwhile sweeps too, and may remove it first.
                 with suppress(NotFound):
                     if "ended" not in name:
                         api.start(made[name])
@@ -196,7 +196,7 @@ async def test_a_sweep_removes_what_has_no_owner_and_only_that(engine: str, fold
                     api.remove_container(container, force=True)
 
 
-# The packages leave a socket to be closed by the garbage collector when it cannot be connected.
+# The engines' packages leave a socket that could not connect to the garbage collector.
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 async def test_a_container_whose_engine_was_away_when_its_session_closed_is_removed_later(
@@ -207,7 +207,7 @@ async def test_a_container_whose_engine_was_away_when_its_session_closed_is_remo
     profile = small_profile(engine, folder, **{engine: {"host": f"unix://{place}"}})
     async with open_service(profile) as service:
         async with proxy(address(engine), place):
-            # Its agent is stopped, so that it does not end by itself when the server is gone from it.
+            # Its agent is stopped, so that it does not end by itself when it loses the server.
             session = (await service.execute("import os, signal\nos.kill(-1, signal.SIGSTOP)")).session_id
         with suppress(SandboxError):
             await service.sessions.close(session)

@@ -1,4 +1,4 @@
-"""What `doctor` says of an engine: the truth of each language's own image."""
+"""What `doctor` reports about an engine: whether each language works in its own image."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ from .engines import address, profile_file
 from .test_posture import LAYERS
 
 
-def test_each_language_is_asked_in_its_own_image(engine: str, folder: Path) -> None:
+def test_each_language_is_checked_in_its_own_image(engine: str, folder: Path) -> None:
     done = command("doctor", "--profile", str(profile_file(engine, address(engine), folder)))
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
     for language in LANGUAGES:
@@ -18,12 +18,14 @@ def test_each_language_is_asked_in_its_own_image(engine: str, folder: Path) -> N
     assert done.stdout.endswith("Code can run here.\n")
     for layer in LAYERS.keys() - {"memory, processes, processors"} | {"memory", "limits", "seccomp"}:
         assert re.search(rf"\n{layer} +ok ", done.stdout), done.stdout
-    # Docker gives no container a number of them, and says so.
+    # Docker cannot limit their number, and `doctor` reports that.
     terminals = {"docker": "degraded", "podman": "ok"}[engine]
     assert re.search(rf"\npseudo-terminals +{terminals} ", done.stdout), done.stdout
 
 
-def test_an_image_that_is_missing_or_lacks_the_language_is_told_and_the_others_run(engine: str, folder: Path) -> None:
+def test_an_image_that_is_missing_or_without_the_language_is_reported_and_the_others_run(
+    engine: str, folder: Path
+) -> None:
     images = {"go": "llm-sandbox-mcp-nowhere", "ruby": "llm-sandbox-mcp-bash"}
     file = profile_file(engine, address(engine), folder, containers={"images": images})
     done = command("doctor", "--profile", str(file))

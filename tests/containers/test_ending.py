@@ -1,4 +1,4 @@
-"""What is under way when a sandbox ends."""
+"""Work that is under way when a sandbox ends."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,7 +22,9 @@ def profile(engine: str, folder: Path) -> Profile:
     return small_profile(engine, folder)
 
 
-async def test_a_process_that_is_started_meanwhile_is_let_go(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_process_that_starts_while_the_sandbox_ends_is_closed(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert isinstance(sandbox, ContainerSandbox)
     container = sandbox._container
     assert isinstance(container, EngineContainer)
@@ -33,7 +35,7 @@ async def test_a_process_that_is_started_meanwhile_is_let_go(sandbox: Sandbox, m
 
     async def start_slowly(argv: Sequence[str], *, fed: bool) -> Attached:
         streams.append(await start(argv, fed=fed))
-        # As on a busy machine, where the answer to this comes after the end.
+        # As on a busy machine, where the engine's answer comes after the sandbox has ended.
         await streams[0].take_in()
         started.set()
         await ended.wait()

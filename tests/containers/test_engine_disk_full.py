@@ -1,4 +1,5 @@
-"""The disk of an engine is full: what it refuses is said with what fixes that, and all is well once there is room."""
+"""The disk of an engine is full: its refusals are reported with the fix, and everything works again once there is
+room."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -18,7 +19,7 @@ from .engines import Watched, until
 pytestmark = pytest.mark.anyio
 
 SIZE = "512m"
-"""The base image, and with Podman its archive beside it while it is loaded."""
+"""Room for the base image, and for its archive while Podman loads it."""
 SOON = 10.0
 GONE = 60.0
 FIX = "; free disk space where {} keeps its images and containers"
@@ -32,13 +33,13 @@ def disk(engine: str) -> Iterator[Path]:
 
 @pytest.fixture
 def lone(engine: str, disk: Path) -> Iterator[Spare]:
-    """An engine whose disk no test but this one fills."""
+    """An engine whose disk only this test fills."""
     with spare.lone(engine) as running:
         yield running
 
 
 def users(disk: Path) -> set[int | None]:
-    """The processes that were told where it is."""
+    """The processes that have the disk's path on their command line."""
     found: set[int | None] = set()
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(FileNotFoundError, ProcessLookupError):
@@ -47,9 +48,7 @@ def users(disk: Path) -> set[int | None]:
     return found
 
 
-async def test_what_runs_goes_on_and_what_is_refused_says_why(
-    engine: str, lone: Spare, disk: Path, folder: Path
-) -> None:
+async def test_sessions_that_run_go_on_and_refusals_say_why(engine: str, lone: Spare, disk: Path, folder: Path) -> None:
     (folder / "own").mkdir()
     (folder / "own/Dockerfile").write_text(f"FROM {IMAGE}\nRUN head -c 5000000 /dev/zero >/large\n")
     built = {"images": {"bash": "llm-sandbox-mcp-own"}, "dockerfiles": {"bash": str(folder / "own/Dockerfile")}}
@@ -69,5 +68,5 @@ async def test_what_runs_goes_on_and_what_is_refused_says_why(
         filler.unlink()
         assert (await service.execute("6 * 7")).result == "42"
         assert (await service.execute("echo 42", language="bash")).stdout.text == "42\n"
-    # Podman's own processes come back to its containers seconds after their end, and would do so without the disk.
+    # Podman's own processes access its containers again seconds after their end, even if the disk is gone by then.
     await until(lambda: not watched.now() and users(disk) == {lone.daemon.pid()}, GONE)

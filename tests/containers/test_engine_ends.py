@@ -1,4 +1,5 @@
-"""A real engine that ends in the middle of a run: that is said, no code of ours runs on, and its return is a recovery."""
+"""A real engine ends in the middle of a run: the error says so, no code keeps running, and everything works again once
+the engine is back."""
 
 import gc
 import os
@@ -26,11 +27,11 @@ pytestmark = pytest.mark.anyio
 
 SOON = 10.0
 GONE = 60.0
-"""Seconds for two tries to remove a container, each as long as an engine may take that has just come back."""
+"""Seconds for two attempts to remove a container, each as long as an engine that has just come back may take."""
 ROUNDS = 3
 POOLED = 3
-"""Connections to the engine that its package keeps for the next call, one more or less, and one of the look for what it
-may have made too late."""
+"""Connections that the engine's package keeps for the next call, give or take one, and one of the search for containers
+that the engine made too late."""
 
 
 @dataclass(frozen=True)
@@ -99,10 +100,12 @@ async def lose(service: Service, session: str, end: Callable[[], object]) -> Non
         await anyio.to_thread.run_sync(end)
 
 
-# The packages leave a socket to be closed by the garbage collector when it cannot be connected.
+# The engines' packages leave a socket that could not connect to the garbage collector.
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-async def test_its_end_is_told_and_its_return_is_a_recovery(spare: Spare, end: End, folder: Path) -> None:
+async def test_the_end_of_an_engine_is_reported_and_all_works_again_once_it_is_back(
+    spare: Spare, end: End, folder: Path
+) -> None:
     settings = {end.engine: {"host": spare.address}, "containers": {"image": IMAGE}}
     profile = small_profile(end.engine, folder, **settings)
     watched = Watched(spare.address, folder / "runtime")
@@ -115,7 +118,7 @@ async def test_its_end_is_told_and_its_return_is_a_recovery(spare: Spare, end: E
             await lose(service, session, partial(spare.end, end.number))
             with within(SOON), pytest.raises(EngineUnavailable, match=f"{end.engine} does not answer"):
                 await service.execute("print(1)", session_id=session)
-            # A daemon of Docker's that is killed leaves its containers as they were until it is back.
+            # A Docker daemon that is killed leaves its containers as they were until it is back.
             if end.engine == "podman" or end.number == signal.SIGTERM:
                 await until(lambda: not processes(container), GONE)  # noqa: B023
             await anyio.to_thread.run_sync(spare.start)
@@ -127,6 +130,6 @@ async def test_its_end_is_told_and_its_return_is_a_recovery(spare: Spare, end: E
             for open_session in service.sessions.list():
                 await service.sessions.close(open_session.id)
             await until(lambda: not watched.now(), GONE)
-            gc.collect()  # what could not be connected is held by its error
+            gc.collect()  # an error keeps the socket that could not connect
             counts.append(len(os.listdir("/proc/self/fd")))
     assert counts[-1] <= counts[1] + POOLED, counts

@@ -1,4 +1,4 @@
-"""Engines are found as their own tools find them, and what is no engine is told soon."""
+"""Engines are found as their own tools find them, and anything that is not an engine is soon reported."""
 
 import hashlib
 import json
@@ -39,7 +39,7 @@ def backend_at(engine: str, folder: Path, environ: Mapping[str, str] | None = No
 
 
 async def runs(backend: Backend, folder: Path) -> bool:
-    """Whether a program gets all its input and its end, and its output comes back whole."""
+    """Whether a program gets all of its input up to EOF, and its output comes back complete."""
     policy = small_profile("docker", folder).limits.policy()
     data = b"x" * 300_000
 
@@ -80,7 +80,7 @@ async def test_a_context_of_docker_is_used(engine: str, folder: Path, way: str) 
 async def test_the_socket_of_an_ordinary_users_engine_is_found(
     engine: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Where the engine of the whole machine is, there may be a person's own.
+    # The engine of the whole machine, which may exist, must not be found here.
     monkeypatch.setattr(f"llm_sandbox_mcp.backends.{engine}.finding._SOCKET", str(folder / "none.sock"))
     place = folder / {"docker": "docker.sock", "podman": "podman/podman.sock"}[engine]
     place.parent.mkdir(exist_ok=True)
@@ -118,7 +118,7 @@ def test_the_engine_of_the_whole_machine_comes_before_an_ordinary_users(
     assert docker_address(DOCKER, environ).url == f"unix://{machines}"
     monkeypatch.setattr("os.geteuid", lambda: 0)
     assert podman_address(PODMAN, environ).url == f"unix://{machines}"
-    # An ordinary user has no use for root's service.
+    # An ordinary user cannot use root's service.
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     assert podman_address(PODMAN, environ).url == f"unix://{podman_own}"
 
@@ -128,7 +128,7 @@ async def test_the_variables_of_the_tools_are_read(engine: str, folder: Path) ->
     assert await runs(backend_at(engine, folder, {variable: HOSTS[engine]() or ""}), folder)
 
 
-def test_a_connection_of_podman_is_used_and_settings_without_one_are_no_obstacle(tmp_path: Path) -> None:
+def test_a_connection_of_podman_is_used_and_settings_without_one_are_ignored(tmp_path: Path) -> None:
     folder = tmp_path / "containers"
     folder.mkdir()
     environ = {"XDG_CONFIG_HOME": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path)}
@@ -170,7 +170,7 @@ def other_json(peer: socket.socket) -> None:
 
 @pytest.mark.parametrize("answer", [silence, page_not_found, garbage, other_json])
 @pytest.mark.parametrize("engine", HOSTS)
-async def test_what_is_no_engine_is_told_soon(
+async def test_anything_that_is_not_an_engine_is_soon_reported(
     engine: str, folder: Path, answer: Callable[[socket.socket], None]
 ) -> None:
     path = folder / "x.sock"
@@ -185,7 +185,7 @@ async def test_what_is_no_engine_is_told_soon(
                     raw = stream.extra(anyio.abc.SocketAttribute.raw_socket)
                     if answer is not silence:
                         await anyio.wait_readable(raw)
-                        with suppress(OSError):  # who only looked whether someone listens is gone
+                        with suppress(OSError):  # a client that only checked whether something listens is gone
                             answer(raw)
                         await stream.aclose()
 
@@ -200,12 +200,12 @@ async def test_what_is_no_engine_is_told_soon(
 
 
 @pytest.mark.parametrize("engine", HOSTS)
-async def test_an_engine_that_is_not_there_is_told(engine: str, folder: Path) -> None:
+async def test_a_missing_engine_is_reported(engine: str, folder: Path) -> None:
     said = await refusal(backend_at(engine, folder, host=f"unix://{folder}/none.sock"), folder)
     assert f"{engine} does not answer at unix://{folder}/none.sock: No such file" in said
 
 
-async def test_podman_in_the_place_of_docker_is_told(folder: Path) -> None:
+async def test_podman_instead_of_docker_is_reported(folder: Path) -> None:
     await need("podman")
     said = await refusal(backend_at("docker", folder, host=podman_host() or ""), folder)
     assert 'is Podman; set backend.name = "podman"' in said

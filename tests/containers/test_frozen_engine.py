@@ -1,4 +1,5 @@
-"""An engine that takes a request and does not answer: that is said, and what it does too late is undone."""
+"""An engine that accepts a request and does not answer: the error says so, and what the engine does too late is
+undone."""
 
 import signal
 from pathlib import Path
@@ -16,11 +17,11 @@ from .proxy import proxy
 pytestmark = pytest.mark.anyio
 
 PATIENCE = 6
-"""Seconds that the server waits for an answer here; making a container takes a tenth of one."""
+"""Seconds that the server waits for an answer here; making a container takes a tenth of a second."""
 GONE = 60.0
 
 
-async def test_a_container_that_is_made_after_nobody_waits_for_it_any_more_is_removed(
+async def test_a_container_that_is_made_too_late_is_removed(
     engine: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(f"llm_sandbox_mcp.backends.{engine}.engine.SECONDS", PATIENCE)
@@ -41,7 +42,9 @@ async def test_a_container_that_is_made_after_nobody_waits_for_it_any_more_is_re
     assert not watched.now()
 
 
-async def test_one_that_does_not_tell_its_settings_runs_code_for_a_user_who_is_named(engine: str, folder: Path) -> None:
+async def test_an_engine_that_does_not_report_its_settings_runs_code_for_a_named_user(
+    engine: str, folder: Path
+) -> None:
     place = folder / "engine.sock"
     profile = small_profile(engine, folder, containers={"user": "1000:1000"}, **{engine: {"host": f"unix://{place}"}})
     with anyio.fail_after(120):

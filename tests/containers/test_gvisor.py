@@ -1,7 +1,7 @@
-"""Sandboxes on gVisor, a kernel in user space, by one key of the profile.
+"""Sandboxes on gVisor, a kernel in user space, which one key of the profile selects.
 
-It differs where a limit is reached: its own threads count, and at the limit of processes it ends as a whole. Where
-memory runs out, code is refused more and not killed.
+gVisor differs when a limit is reached: its own threads count, and at the limit on processes the whole sandbox ends.
+When memory runs out, code gets no more memory, but is not killed.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture
 def profile(spare_docker: Spare, folder: Path) -> Profile:
     if shutil.which("runsc") is None:
-        pytest.skip("gVisor is not here: runsc is not installed")
+        pytest.skip("gVisor is not available: runsc is not installed")
     settings = {"docker": {"host": spare_docker.address}, "containers": {"image": IMAGE, "runtime": "runsc"}}
     return small_profile("docker", folder, **settings)
 
@@ -43,7 +43,7 @@ async def test_code_has_gvisors_kernel_and_no_network(sandbox: Sandbox) -> None:
     assert interfaces.stdout == b""
 
 
-async def test_what_listens_inside_is_reached_by_code(sandbox: Sandbox) -> None:
+async def test_code_reaches_what_listens_inside(sandbox: Sandbox) -> None:
     with anyio.fail_after(60):
         async with sandbox.listen() as listener:
             code = f"import socket; socket.create_connection(('127.0.0.1', {listener.port}), 20).sendall(b'here')"
@@ -66,7 +66,7 @@ async def test_runs_keep_their_state_and_report_their_exit_codes(service: Servic
     assert any("files are kept" in note for note in ended.notes)
 
 
-async def test_a_full_disk_is_told_from_other_errors(service: Service) -> None:
+async def test_a_full_disk_is_distinguished_from_other_errors(service: Service) -> None:
     written = await service.execute("with open('big', 'wb') as file:\n    while True: file.write(bytes(1 << 20))")
     assert written.status == "disk_limit"
     other = await service.execute("import os\nos.remove('big')\n1 / 0", session_id=written.session_id)
@@ -97,7 +97,7 @@ BOMBS = {
 
 
 @pytest.mark.parametrize("bomb", BOMBS)
-async def test_at_a_limit_what_is_said_to_be_kept_is_kept_and_what_is_lost_is_removed(
+async def test_at_a_limit_files_reported_as_kept_are_kept_and_lost_containers_are_removed(
     service: Service, spare_docker: Spare, folder: Path, bomb: str
 ) -> None:
     watched = Watched(spare_docker.address, folder / "runtime")

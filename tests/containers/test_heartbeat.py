@@ -1,4 +1,4 @@
-"""Agents are told again and again that their server lives, whatever happens to their containers at that moment."""
+"""The server regularly sends each agent a heartbeat, whatever happens to the containers at that moment."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ while os.stat(beat).st_mtime == 0:
 """
 
 
-async def test_a_container_that_starts_or_ends_while_agents_are_told_harms_nothing(
+async def test_a_container_that_starts_or_ends_during_a_heartbeat_harms_nothing(
     engine: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(backend, "_BEAT", 0.001)
@@ -33,7 +33,7 @@ async def test_a_container_that_starts_or_ends_while_agents_are_told_harms_nothi
                 await service.sessions.close(done.session_id)
 
 
-async def test_a_container_has_a_sign_of_life_of_its_server_that_is_renewed(
+async def test_the_heartbeat_file_of_a_container_is_renewed(
     engine: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(backend, "_BEAT", 0.05)

@@ -1,4 +1,4 @@
-"""Images that are made or fetched when they are needed, and what callers hear of it."""
+"""Images that are built when they are needed, and the progress that callers see."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.anyio
 NAME = "llm-sandbox-mcp-scratch/own"
 
 
-async def test_a_dockerfile_of_the_profile_is_built_on_the_first_use_which_hears_how_it_goes(
+async def test_a_dockerfile_of_the_profile_is_built_on_the_first_use_which_gets_the_progress(
     engine: str, folder: Path, client: docker.DockerClient
 ) -> None:
     (folder / "own").mkdir()
@@ -30,7 +30,7 @@ async def test_a_dockerfile_of_the_profile_is_built_on_the_first_use_which_hears
     try:
         with anyio.fail_after(60):
             async with open_service(small_profile(engine, folder, containers=own)) as service:
-                # A run in a sandbox of another language needs no image of Bash's own.
+                # A Bash run in a sandbox of another language does not need Bash's own image.
                 other = await service.execute("1", on_progress=hear)
                 session = other.session_id
                 there = await service.execute("echo a", language="bash", session_id=session, on_progress=hear)

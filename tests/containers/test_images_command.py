@@ -24,7 +24,7 @@ USED = " of 20 templates (containers.templates)"
 
 
 class Images(Protocol):
-    """Runs `images ACTION` with what the profile says of containers."""
+    """Runs `images ACTION` under a profile with these settings for containers."""
 
     def __call__(self, *arguments: str, **containers: object) -> subprocess.CompletedProcess[str]: ...
 
@@ -39,13 +39,13 @@ def images(engine: str, folder: Path, client: docker.DockerClient) -> Iterator[I
     yield run
     for image in client.images.list():
         for tag in image.tags:
-            # By name: what was built here may be part of another image, such as that of the language.
+            # By name: an image that was built here may be part of another image, such as the language's.
             if PREFIX in tag:
                 client.images.remove(tag)
 
 
 def rows(done: subprocess.CompletedProcess[str]) -> dict[str, list[str]]:
-    """The table that was printed, by the name of the image."""
+    """The rows of the printed table, by the name of the image."""
     assert (done.returncode, done.stderr) == (0, ""), done
     head, _, *lines = done.stdout.splitlines()
     assert head.split() == ["language", "image", "present", "size"]
@@ -53,7 +53,7 @@ def rows(done: subprocess.CompletedProcess[str]) -> dict[str, list[str]]:
     return {image: [language, *rest] for language, image, *rest in cells}
 
 
-def test_images_are_built_line_by_line_and_one_that_fails_keeps_no_other_from_it(
+def test_builds_are_shown_line_by_line_and_one_that_fails_does_not_stop_the_others(
     images: Images, folder: Path, engine: str
 ) -> None:
     (folder / "Dockerfile").write_text("ARG BASE\nFROM ${BASE}\nRUN echo one; echo two >&2; exit 7\n")
@@ -92,7 +92,7 @@ def test_an_image_is_pulled_from_a_registry(images: Images, client: docker.Docke
     client.images.remove(f"{place}/{NAME}")
 
 
-def test_a_registry_that_does_not_answer_is_told_soon(engine: str, folder: Path) -> None:
+def test_a_registry_that_does_not_answer_is_soon_reported(engine: str, folder: Path) -> None:
     containers = {"image": NAME, "registry": "127.0.0.1:9"}
     profile = profile_file(engine, address(engine), folder, containers=containers)
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""A container that somebody else started is used as it is, and is still theirs afterwards."""
+"""A container that someone else started is used as it is, and keeps running afterwards."""
 
 from collections.abc import Iterator
 
@@ -26,7 +26,7 @@ def engine(request: pytest.FixtureRequest) -> Iterator[tuple[str, docker.APIClie
 
 @pytest.fixture
 def container(engine: tuple[str, docker.APIClient]) -> Iterator[str]:
-    """A container that sleeps, with files that are not ours."""
+    """A container that was started without the server; it only sleeps."""
     _, client = engine
     made = str(client.create_container("llm-sandbox-mcp-python", ["sleep", "600"], user="1000:1000")["Id"])
     try:
@@ -42,7 +42,7 @@ def profile(engine: tuple[str, docker.APIClient], container: str) -> Iterator[Pr
         yield small_profile(engine[0], folder, containers={"join": container})
 
 
-async def test_code_runs_in_it_and_it_runs_on(
+async def test_code_runs_in_it_and_it_keeps_running(
     engine: tuple[str, docker.APIClient], container: str, profile: Profile
 ) -> None:
     with anyio.fail_after(60):
@@ -70,7 +70,7 @@ async def test_it_serves_one_session_at_a_time(profile: Profile) -> None:
             assert (await service.execute("3")).result == "3"
 
 
-async def test_one_that_is_not_there_or_does_not_run_is_named(
+async def test_a_container_that_is_missing_or_does_not_run_is_named(
     engine: tuple[str, docker.APIClient], container: str, profile: Profile
 ) -> None:
     name, client = engine
@@ -84,7 +84,7 @@ async def test_one_that_is_not_there_or_does_not_run_is_named(
                 await service.execute("1")
 
 
-async def test_where_all_limits_are_required_none_is_joined(profile: Profile) -> None:
+async def test_no_container_is_joined_if_all_limits_are_required(profile: Profile) -> None:
     with anyio.fail_after(60):
         async with open_service(changed(profile, backend={"require_limits": True})) as service:
             with pytest.raises(

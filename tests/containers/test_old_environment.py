@@ -1,4 +1,5 @@
-"""An entry that a host has for LLM Sandbox's server in containers, with our command in the place of its own, runs code."""
+"""An entry of an MCP host for LLM Sandbox's server in containers runs code when only its command is replaced with
+ours."""
 
 import pytest
 
@@ -16,7 +17,7 @@ async def test_the_entry_for_docker_runs_code_in_a_container() -> None:
         assert server.told() == ["BACKEND"]
 
 
-async def test_the_entry_for_podman_with_all_that_hardens_it_runs_code_in_a_container() -> None:
+async def test_the_entry_for_podman_with_all_hardening_settings_runs_code_in_a_container() -> None:
     await need("podman")
     env = {
         "BACKEND": "podman",

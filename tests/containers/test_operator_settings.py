@@ -1,4 +1,5 @@
-"""What the operator asks of the engine beyond the usual reaches it, and what it cannot do is said with the next step."""
+"""Special settings of the operator reach the engine, and those that it cannot fulfil are reported with the next
+step."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -35,12 +36,12 @@ ASKED: Mapping[str, tuple[Mapping[str, object], Mapping[str, str], str]] = {
         {"docker": "gpu", "podman": "nvidia.com/gpu=0"},
         "install the NVIDIA Container Toolkit for the engine, or change containers.gpus in the profile",
     ),
-    "a runtime that is not there": (
+    "a missing runtime": (
         {"runtime": "nowhere"},
         {"docker": "runtime specified nowhere", "podman": "and not nowhere"},
         "change containers.runtime in the profile",
     ),
-    "a folder that is not there": (
+    "a missing folder": (
         {"mounts": (Mount(source=str(NOWHERE / "folder"), target="/data"),)},
         {"docker": f"does not exist: {NOWHERE}/folder", "podman": f"{NOWHERE}/folder: no such file"},
         "change containers.mounts in the profile",
@@ -54,7 +55,7 @@ ASKED: Mapping[str, tuple[Mapping[str, object], Mapping[str, str], str]] = {
 
 
 @pytest.mark.parametrize("what", ASKED)
-async def test_what_an_engine_cannot_give_is_told_with_the_next_step_and_nothing_is_left(
+async def test_a_setting_that_an_engine_cannot_fulfil_is_reported_with_the_next_step_and_nothing_is_left(
     engine: str, folder: Path, client: docker.DockerClient, what: str
 ) -> None:
     settings, reasons, step = ASKED[what]
@@ -75,7 +76,7 @@ async def test_what_an_engine_cannot_give_is_told_with_the_next_step_and_nothing
 
 
 @pytest.mark.parametrize(("gpus", "count"), [("all", -1), ("2", 2)])
-async def test_docker_is_asked_for_gpus(folder: Path, gpus: str, count: int) -> None:
+async def test_gpus_are_requested_from_docker(folder: Path, gpus: str, count: int) -> None:
     await need("docker")
     address = docker_host() or ""
     engine = DockerEngine(Address(address))

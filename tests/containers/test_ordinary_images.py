@@ -1,4 +1,4 @@
-"""Images that people have already: without uv, and with Python where they have it."""
+"""Images that people already have: without uv, and with Python in different folders."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,20 +16,20 @@ from tests.unit.local_index import LocalIndex, local_index, sdist, wheel
 
 pytestmark = [
     pytest.mark.anyio,
-    pytest.mark.usefixtures("elsewhere"),  # a relay inside carries what is installed
+    pytest.mark.usefixtures("elsewhere"),  # installations go through a relay inside
 ]
 
 OTHERS = 'RUN printf "[global]\\nindex-url = http://127.0.0.1:9/\\ntarget = /tmp/x\\n" >/etc/pip.conf\nENV PIP_INDEX_URL=x PIP_USER=1\n'
 """Settings of pip that an image may have."""
 OFFICIAL = f"FROM llm-sandbox-mcp-python\nUSER root\nRUN rm /usr/local/bin/uv\n{OTHERS}"
-"""As `python:3.11-slim` is."""
+"""Like `python:3.11-slim`."""
 DEBIAN = (
     "FROM llm-sandbox-mcp-base\n"
     "COPY --from=llm-sandbox-mcp-python /usr/local/lib/python3.11/site-packages /usr/lib/python3/dist-packages\n"
     "COPY --from=llm-sandbox-mcp-python /usr/local/bin/pip3 /usr/bin/pip3\n"
     f"RUN touch /usr/lib/python3.11/EXTERNALLY-MANAGED\n{OTHERS}"
 )
-"""As `ubuntu` is, with `python3-pip`."""
+"""Like `ubuntu` with `python3-pip`."""
 CONDA = (
     "FROM llm-sandbox-mcp-python\n"
     "USER root\n"
@@ -37,12 +37,12 @@ CONDA = (
     " && ln -sf /usr/bin/python3.11 /opt/conda/bin/python3\n"
     "ENV PATH=/opt/conda/bin:/usr/bin:/bin\n"
 )
-"""As `continuumio/miniconda3` is."""
+"""Like `continuumio/miniconda3`."""
 
 
 @asynccontextmanager
 async def service(engine: str, folder: Path, image: str, index: LocalIndex) -> AsyncIterator[Service]:
-    """A service whose image for Python this is, with the handler that people have."""
+    """A service that uses this image for Python, with the handler of the package."""
     profile = small_profile(
         engine,
         folder,
@@ -57,7 +57,7 @@ async def service(engine: str, folder: Path, image: str, index: LocalIndex) -> A
 
 
 @pytest.mark.parametrize("broken", [OFFICIAL, DEBIAN, CONDA], ids=["official", "debian", "conda"], indirect=True)
-async def test_it_runs_python_and_its_pip_installs_libraries(engine: str, folder: Path, broken: str) -> None:
+async def test_an_image_runs_python_and_its_pip_installs_libraries(engine: str, folder: Path, broken: str) -> None:
     with local_index() as index:
         index.add_project("tinyanswer", {**wheel("tinyanswer"), **wheel("tinyanswer", "2.0")}, index, html=True)
         index.add_project("built", sdist("built"), index)
@@ -85,7 +85,9 @@ async def test_it_runs_python_and_its_pip_installs_libraries(engine: str, folder
 
 
 @pytest.mark.parametrize("broken", ["FROM llm-sandbox-mcp-base\n"], indirect=True)
-async def test_one_without_pip_runs_python_and_says_what_is_missing(engine: str, folder: Path, broken: str) -> None:
+async def test_an_image_without_pip_runs_python_and_the_error_says_what_is_missing(
+    engine: str, folder: Path, broken: str
+) -> None:
     with local_index() as index:
         async with service(engine, folder, broken, index) as opened:
             assert (await opened.execute("6 * 7")).result == "42"
@@ -99,7 +101,7 @@ async def test_one_without_pip_runs_python_and_says_what_is_missing(engine: str,
 
 
 @pytest.mark.parametrize("broken", ["FROM llm-sandbox-mcp-base\nRUN rm /usr/bin/python3*\n"], indirect=True)
-async def test_one_without_python_is_told(engine: str, folder: Path, broken: str) -> None:
+async def test_an_image_without_python_is_reported(engine: str, folder: Path, broken: str) -> None:
     with local_index() as index:
         async with service(engine, folder, broken, index) as opened:
             with pytest.raises(StartFailed) as raised:
@@ -115,7 +117,7 @@ OLD = (
 
 
 @pytest.mark.parametrize("broken", [OLD], ids=["old"], indirect=True)
-async def test_one_whose_python_is_too_old_is_told(engine: str, folder: Path, broken: str) -> None:
+async def test_an_image_whose_python_is_too_old_is_reported(engine: str, folder: Path, broken: str) -> None:
     with local_index() as index:
         async with service(engine, folder, broken, index) as opened:
             run = await opened.execute("1")

@@ -1,6 +1,6 @@
-"""A live container as its machine sees it: by the engine's word, and by what the kernel says of each of its processes.
+"""A running container as its host sees it: what the engine reports, and what the kernel shows of each of its processes.
 
-The README's table promises it, and every layer of that is looked at here or where `ELSEWHERE` says.
+The README's table promises these layers; each of them is checked here, or in the file that `ELSEWHERE` names.
 """
 
 import os
@@ -26,20 +26,21 @@ pytestmark = pytest.mark.anyio
 SECRET = "posture-secret-7f3a"
 DAY = 86_400
 USER = "1234:2345"
-"""Not the one that images name."""
+"""Not the user that the images name."""
 LIMITS = {"memory": 96 * MIB, "cpus": 0.75, "pids": 48, "disk": 24 * MIB}
 OWN_PROCESSES = 4
-"""The init, the agent, and what it starts, beside those that the policy allows."""
+"""The init, the agent, and what the agent starts, in addition to those that the policy allows."""
 IN_MEMORY = ("/sandbox", "/home", "/tmp", "/opt/handlers")
 KERNELS = {"/proc", "/dev", "/dev/pts", "/dev/mqueue", "/dev/shm", "/sys/fs/cgroup", "/proc/keys", "/proc/timer_list"}
-"""Mounts without files of anybody's, writable as far as their owner, the machine's root, lets them be."""
+"""Mounts of the kernel without anyone's files; they are writable only as far as their owner, the host's root, allows
+it."""
 ENGINES_OWN = {"PATH", "LANG", "HOME", "HOSTNAME", "TERM", "container"}
 """Variables that an image or an engine sets."""
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What there is to look at."""
+    """A running container, as the checks see it."""
 
     server: str
     inspected: Mapping[str, Any]
@@ -51,7 +52,7 @@ class Seen:
         return settings
 
     def status(self, *keys: str) -> set[tuple[str, ...]]:
-        """What `/proc` says under these keys, of all processes; one value where all are alike."""
+        """The values of these keys in `/proc/PID/status` of all processes; one value if all are equal."""
         found = set()
         for process in self.processes:
             lines = (line.partition(":") for line in self.read(process, "status").splitlines())
@@ -66,7 +67,8 @@ class Seen:
         return {entry for process in self.processes for entry in self.read(process, "environ").split("\0") if entry}
 
     def mounts(self) -> Mapping[str, tuple[str, set[str], str, str]]:
-        """By its place in the container, of each mount: the root in its source, its options, its kind, its own options."""
+        """For each mount point in the container: the root in its source, the mount's options, the kind of file system,
+        and the file system's options."""
         found = {}
         for line in self.read(self.processes[0], "mountinfo").splitlines():
             here, _, there = line.partition(" - ")
@@ -76,7 +78,7 @@ class Seen:
         return found
 
     def limit(self, controller: str, old: str, new: str) -> list[int]:
-        """A limit of the control group, as numbers, in whichever version the machine has."""
+        """A limit of the control group, as numbers, in whichever version of control groups the host has."""
         groups = dict(line.split(":", 2)[1:] for line in self.read(self.processes[0], "cgroup").splitlines())
         if controller in groups:
             file = Path(f"/sys/fs/cgroup/{controller}{groups[controller]}/{old}")
@@ -115,13 +117,14 @@ def interfaces(seen: Seen) -> set[str]:
 
 
 def sources_of_the_machine(seen: Seen) -> set[str]:
-    """What of the machine's files is mounted: not the engine's socket, nor anything else that was not stated."""
+    """The mount points with files of the host: there must be no engine's socket, and only folders that the profile
+    names."""
     plumbing = ("/etc/hostname", "/etc/hosts", "/etc/resolv.conf", "/etc/passwd", "/etc/group", "/run/.containerenv")
     return {
         place
         for place, (root, _, kind, _) in seen.mounts().items()
         if kind not in ("proc", "sysfs", "cgroup", "cgroup2", "devpts", "mqueue", "overlay")
-        # A part of one in memory is the machine's; masked files are the container's own /dev/null.
+        # Part of a file system in memory belongs to the host; masked files are the container's own /dev/null.
         and not (kind == "tmpfs" and root in ("/", "/null"))
         and place not in (*plumbing, "/usr/sbin/docker-init", "/sbin/docker-init", "/run/podman-init")
     }
@@ -133,7 +136,8 @@ def sockets(seen: Seen) -> list[str]:
 
 
 def code_descriptors(seen: Seen) -> set[str]:
-    """What those of the interpreter and its child lead to: three pipes each, and what they opened themselves."""
+    """Targets of the descriptors of the interpreter and its child: three pipes each, and what they opened
+    themselves."""
     found = set()
     for process in seen.processes:
         if seen.read(process, "comm").strip() in ("python3", "sleep"):
@@ -153,7 +157,7 @@ POSTURE: Mapping[str, tuple[Callable[[Seen], object], object]] = {
         lambda seen: seen.status("Uid", "Gid"),
         {("1234 1234 1234 1234", "2345 2345 2345 2345")},
     ),
-    "further groups": (lambda seen: seen.status("Groups") - {("",)}, {("2345",)}),
+    "supplementary groups": (lambda seen: seen.status("Groups") - {("",)}, {("2345",)}),
     "capabilities": (
         lambda seen: seen.status("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"),
         {("0" * 16,) * 5},
@@ -165,11 +169,11 @@ POSTURE: Mapping[str, tuple[Callable[[Seen], object], object]] = {
     "the root": (lambda seen: "ro" in seen.mounts()["/"][1], True),
     "writable places": (writable, {*IN_MEMORY, "/stated/writable"}),
     "folders in memory": (lambda seen: {seen.mounts()[place][2] for place in IN_MEMORY}, {"tmpfs"}),
-    "set-uid programs and devices there": (
+    "setuid programs and devices there": (
         lambda seen: all({"nosuid", "nodev"} <= seen.mounts()[place][1] for place in IN_MEMORY),
         True,
     ),
-    "their size": (sizes, {LIMITS["disk"], 16 * MIB}),
+    "size of folders in memory": (sizes, {LIMITS["disk"], 16 * MIB}),
     "folders of the machine": (sources_of_the_machine, {"/stated/writable", "/stated/read-only"}),
     "sockets of the engine": (sockets, []),
     "memory": (
@@ -194,20 +198,20 @@ POSTURE: Mapping[str, tuple[Callable[[Seen], object], object]] = {
     ),
     "a log on disk": (lambda seen: seen.host["LogConfig"]["Type"], "none"),
     "descriptors of code": (code_descriptors, {"pipe", "/dev/null"}),
-    "its variables": (
+    "variables of the container": (
         lambda seen: {entry.partition("=")[0] for entry in seen.inspected["Config"]["Env"]} - ENGINES_OWN,
         set(),
     ),
     "variables of the server": (lambda seen: [entry for entry in seen.environment() if SECRET in entry], []),
 }
-"""What is looked at, how, and what it has to be."""
+"""For each check how its value is found, and the expected value."""
 
 
 @pytest.fixture
 async def seen(
     engine: str, folder: Path, client: docker.DockerClient, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Seen]:
-    """A session in the middle of its life, its interpreter started."""
+    """The container of a session whose interpreter has started."""
     monkeypatch.setenv("PIP_SECRET", SECRET)
     for name in ("writable", "read-only"):
         (folder / name).mkdir()
@@ -229,7 +233,7 @@ async def seen(
 
 
 def _processes(first: int) -> tuple[int, ...]:
-    """All processes of the container, its first one first."""
+    """All processes of the container, the first process first."""
     space = os.readlink(f"/proc/{first}/ns/pid")
     found = [first]
     for name in os.listdir("/proc"):
@@ -245,12 +249,15 @@ COLUMN = "Docker, Podman"
 LAYERS = {
     "namespaces": ("all but user", ("namespaces of the machine",)),
     "capabilities": ("none", ("capabilities", "privileged, devices")),
-    "gaining privileges": ("never", ("no new privileges, and filtered calls", "set-uid programs and devices there")),
+    "gaining privileges": ("never", ("no new privileges, and filtered calls", "setuid programs and devices there")),
     "system calls": ("ours", ("no new privileges, and filtered calls",)),
-    "user of the machine": ("one of its own for each container", ("user and group of every process", "further groups")),
+    "user of the machine": (
+        "one of its own for each container",
+        ("user and group of every process", "supplementary groups"),
+    ),
     "root folder": ("read-only", ("the root", "writable places", "folders of the machine", "sockets of the engine")),
-    "writable folders": ("/sandbox", ("writable places", "folders in memory", "their size")),
-    "environment": ("nothing of the server's", ("its variables", "variables of the server")),
+    "writable folders": ("/sandbox", ("writable places", "folders in memory", "size of folders in memory")),
+    "environment": ("nothing of the server's", ("variables of the container", "variables of the server")),
     "descriptors": ("three pipes", ("descriptors of code",)),
     "memory, processes, processors": (
         "the engine's control group",
@@ -258,20 +265,21 @@ LAYERS = {
     ),
     "network": ("its own loopback", ("network",)),
 }
-"""What the README's table says first of each layer, and what is looked at for it."""
+"""For each layer an entry that the README's table lists, and the checks of that layer."""
 ELSEWHERE = {"pseudo-terminals": "hostile/test_shared_counters.py"}
+"""Layers that are checked in other files."""
 
 
-def test_every_layer_that_the_readme_promises_of_containers_is_looked_at() -> None:
+def test_every_layer_that_the_readme_promises_for_containers_is_checked() -> None:
     promised = {layer for layer in TABLE if TABLE[layer][COLUMN] != "no"}
     assert promised == LAYERS.keys() | ELSEWHERE.keys()
     assert all(ELSEWHERE[layer] in showing(layer) for layer in ELSEWHERE)
-    for layer, (said, looked_at) in LAYERS.items():
+    for layer, (said, checks) in LAYERS.items():
         assert said in listed(layer, COLUMN), layer
-        assert POSTURE.keys() >= {*looked_at}, layer
+        assert POSTURE.keys() >= {*checks}, layer
 
 
-async def test_a_live_container_is_locked_up_as_the_policy_says(seen: Seen) -> None:
+async def test_a_running_container_is_locked_up_as_the_policy_says(seen: Seen) -> None:
     found = {name: look(seen) for name, (look, _) in POSTURE.items()}
     assert found == {name: expected for name, (_, expected) in POSTURE.items()}
     assert labels(seen) == (seen.server, True)

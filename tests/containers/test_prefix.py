@@ -1,4 +1,4 @@
-"""`containers.prefix`: every command in a container goes through another program, such as an environment manager's."""
+"""`containers.prefix`: every command in a container goes through another program, such as an environment manager."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,9 +25,9 @@ FILES = {
         "COPY micromamba /usr/local/bin/micromamba\n"
         "COPY tool /opt/mamba/envs/science/bin/tool\n"
     ),
-    # As the real one does: it refuses another command line, finds the environment where a variable of the image says,
-    # keeps something at home, sets the environment's variables, and stays as the command's parent, in the same process
-    # group, whatever is interrupted.
+    # Like the real micromamba: it refuses other command lines, finds the environment through a variable of the image,
+    # keeps files in the home folder, sets the environment's variables, and stays the command's parent, in the same
+    # process group, even when the command is interrupted.
     "micromamba": """\
 #!/bin/bash
 [ "$1" = run ] && [ "$2" = -n ] && [ $# -gt 3 ] || exit 109
@@ -47,7 +47,7 @@ exit $?
 
 @pytest.fixture
 def image(client: docker.DockerClient, folder: Path) -> Iterator[str]:
-    """Python's image with a program in the place of micromamba, which keeps a log of its commands."""
+    """Python's image with a substitute for micromamba that keeps a log of its commands."""
     (folder / "mamba").mkdir()
     for name, text in FILES.items():
         (folder / "mamba" / name).write_text(text)
@@ -57,8 +57,8 @@ def image(client: docker.DockerClient, folder: Path) -> Iterator[str]:
     client.images.remove(NAME, force=True)
 
 
-@pytest.mark.usefixtures("elsewhere")  # a relay inside carries what is installed
-async def test_runs_probes_and_installations_pass_through_it(engine: str, folder: Path, image: str) -> None:
+@pytest.mark.usefixtures("elsewhere")  # installations go through a relay inside
+async def test_runs_probes_and_installations_go_through_the_prefix(engine: str, folder: Path, image: str) -> None:
     containers = {"images": {"python": image}, "prefix": PREFIX}
     profile = small_profile(engine, folder, containers=containers, limits={"memory": 512 * MIB, "disk": 64 * MIB})
     with local_index() as served, anyio.fail_after(60):
@@ -69,7 +69,7 @@ async def test_runs_probes_and_installations_pass_through_it(engine: str, folder
             first = await service.execute(code, libraries=["tinyanswer"])
             assert first.result == "'science'", first
             session = first.session_id
-            # It is still the process whose group is interrupted, and that keeps the state.
+            # The interrupt still reaches the interpreter's process group, and the interpreter keeps the state.
             stopped = await service.execute("while True: pass", session_id=session, timeout=0.5)
             assert (stopped.status, stopped.session_state) == ("timeout", "kept")
             again = await service.execute("import subprocess\nx + 1", session_id=session)
@@ -91,7 +91,7 @@ async def test_runs_probes_and_installations_pass_through_it(engine: str, folder
                 assert part in log, (part, log)
 
 
-async def test_one_that_the_image_lacks_is_named_with_the_image(engine: str, folder: Path) -> None:
+async def test_a_prefix_that_is_missing_from_the_image_is_named_with_the_image(engine: str, folder: Path) -> None:
     profile = small_profile(engine, folder, containers={"prefix": PREFIX})
     with anyio.fail_after(60):
         async with open_service(profile) as service:

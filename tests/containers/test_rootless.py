@@ -1,4 +1,4 @@
-"""Podman's service of an ordinary user is found where it listens, and its sandboxes are that user's."""
+"""The Podman service of an ordinary user is found where it listens, and its sandboxes belong to that user."""
 
 import os
 import re
@@ -48,7 +48,7 @@ def profile(service_of_a_user: Spare, folder: Path) -> Profile:
     return small_profile("podman", folder, podman={"host": service_of_a_user.address}, containers={"image": IMAGE})
 
 
-async def test_it_is_found_and_says_that_it_is_rootless(
+async def test_the_service_is_found_and_reported_as_rootless(
     service_of_a_user: Spare, profile: Profile, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(finding, "_SOCKET", str(folder / "none.sock"))
@@ -59,7 +59,7 @@ async def test_it_is_found_and_says_that_it_is_rootless(
     assert checks["podman"].state == "ok"
     assert checks["podman"].detail.endswith(f" at {service_of_a_user.address}")
     assert checks["rootless"] == Check("rootless", "ok", "root in a container is an ordinary user on the machine")
-    # An ordinary user has control groups of version 2 alone, and those only that were delegated, which none was.
+    # An ordinary user has only control groups of version 2 that were delegated, and none was.
     assert checks["limits"].state == "degraded"
 
 
@@ -76,7 +76,7 @@ async def test_a_session_works_and_leaves_nothing(service_of_a_user: Spare, prof
     assert not watched.now()
 
 
-async def test_roots_ids_inside_are_others_outside(profile: Profile, folder: Path) -> None:
+async def test_root_inside_is_another_user_outside(profile: Profile, folder: Path) -> None:
     with anyio.fail_after(60):
         backend = open_backend(profile, surroundings(folder))
         async with backend, backend.sandbox(profile.limits.policy(), backend.image_of("python")) as sandbox:
@@ -85,7 +85,8 @@ async def test_roots_ids_inside_are_others_outside(profile: Profile, folder: Pat
 
 
 def _first_process(pid: int) -> Path:
-    """The folder of /proc of the user's container whose first process has this id in its engine's namespace."""
+    """The folder in /proc of the first process of the user's container; the process has this id in its engine's
+    namespace."""
     ids = re.compile(r"^Uid:\t(\d+)\t.*^NSpid:\t([\d\t]+)$", re.MULTILINE | re.DOTALL)
     found = []
     for status in Path("/proc").glob("[0-9]*/status"):
@@ -97,7 +98,7 @@ def _first_process(pid: int) -> Path:
     return first
 
 
-async def test_a_server_of_its_user_listens_inside_its_sandboxes(
+async def test_a_server_of_the_same_user_can_listen_inside_its_sandboxes(
     service_of_a_user: Spare, profile: Profile, folder: Path
 ) -> None:
     try:
@@ -108,8 +109,8 @@ async def test_a_server_of_its_user_listens_inside_its_sandboxes(
     backend = open_backend(profile, surroundings(folder))
     with anyio.fail_after(60):
         async with backend, backend.sandbox(profile.limits.policy(), backend.image_of("python")) as sandbox:
-            # The engine says which process it is, as seen in its own namespace: where no control groups were delegated,
-            # the server cannot be sure.
+            # The engine reports the id of the process in its own namespace: without delegated control groups the server
+            # cannot be sure which process that is.
             with docker.APIClient(service_of_a_user.address) as api:
                 first = _first_process(api.inspect_container(sandbox.id)["State"]["Pid"])
             network = os.open(first / "ns/net", os.O_RDONLY)

@@ -57,7 +57,7 @@ EXPECTED = "[True, 'one', 0, '0o100775', b'ran\\n', 'data/a.txt', '/tmp', 'mine'
 
 @pytest.fixture
 def before(client: docker.DockerClient) -> Iterator[set[str]]:
-    """The images that there were; what a test leaves, and failed to remove, is removed."""
+    """The images that existed before the test; templates that the test leaves behind are removed."""
     yield {str(image.id) for image in client.images.list(all=True)}
     for image in client.images.list(filters={"label": LABEL}):
         client.images.remove(str(image.id), force=True)
@@ -93,7 +93,7 @@ async def test_files_and_libraries_are_in_new_sessions_and_nothing_else_is(
             # The session goes on as it was.
             again = await service.execute("import tinyanswer\nx + 1", session_id=first.session_id)
             assert (again.result, again.session_state) == ("42", "kept")
-            # What is written later is not in it.
+            # Files that are written later are not in the template.
             await service.execute("open('data/a.txt', 'w').write('two')", session_id=first.session_id)
             (template,) = await (await images(service)).templates()
             assert template.image == f"{NAME}:latest" and template.size > 0
@@ -112,7 +112,7 @@ async def test_files_and_libraries_are_in_new_sessions_and_nothing_else_is(
     assert client.images.list(filters={"label": LABEL}) == []
 
 
-async def test_a_second_commit_takes_the_place_of_the_first_and_holds_it_only_once(
+async def test_a_second_commit_replaces_the_first_and_contains_its_files_only_once(
     engine: str, folder: Path, client: docker.DockerClient, before: set[str]
 ) -> None:
     async with serving(engine, folder) as service:
@@ -130,7 +130,7 @@ async def test_a_second_commit_takes_the_place_of_the_first_and_holds_it_only_on
         assert abs(twice.size - once.size) < MIB
         third = await service.execute("import os\nsorted(os.listdir()), open('mark').read()")
         assert third.result == "(['ballast', 'kept', 'mark', 'more'], 'xx')"
-        # The first one, of which a sandbox ran when it was replaced, goes when nothing uses it.
+        # A sandbox of the first template ran when that was replaced; the template is removed once nothing uses it.
         assert len(client.images.list(filters={"label": LABEL})) == 2
         for session in service.sessions.list():
             await service.sessions.close(session.id)
@@ -152,21 +152,21 @@ async def test_there_are_no_more_templates_than_the_profile_allows(
             except CapacityReached as error:
                 refused.append(str(error))
 
-        # Two at once do not both find the one place free.
+        # Of two commits at once only one gets the last free place.
         async with anyio.create_task_group() as group:
             group.start_soon(commit, NAME)
             group.start_soon(commit, f"{NAME}-other")
         (kept,) = await (await images(service)).templates()
         (said,) = refused
         assert said.startswith("there is no room for another template (containers.templates = 1); "), said
-        # One that is there is replaced, and one that is removed makes room.
+        # An existing template can be replaced, and removing one makes room.
         await service.sessions.commit(session, kept.image)
         await (await images(service)).remove(kept.image)
         await service.sessions.commit(session, f"{NAME}-third")
         assert [template.image for template in await (await images(service)).templates()] == [f"{NAME}-third:latest"]
 
 
-async def test_nothing_is_committed_unasked(
+async def test_nothing_is_committed_without_a_request(
     engine: str, folder: Path, client: docker.DockerClient, before: set[str]
 ) -> None:
     async with serving(engine, folder) as service:
@@ -188,11 +188,11 @@ def test_a_name_that_no_image_can_have_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["geo", "127.0.0.1:5000/a/geo", "my-registry.example/geo_1.2"])
-def test_a_name_without_a_tag_is_the_latest(name: str) -> None:
+def test_a_name_without_a_tag_means_latest(name: str) -> None:
     assert (checked(name), checked(f"{name}:V1.0")) == (f"{name}:latest", f"{name}:V1.0")
 
 
-async def test_an_image_that_was_no_session_s_is_neither_replaced_nor_removed(
+async def test_an_image_that_does_not_come_from_a_session_is_not_replaced_or_removed(
     engine: str, folder: Path, client: docker.DockerClient, before: set[str]
 ) -> None:
     other, inherits = f"{NAME}-other", f"{NAME}-inherits"
@@ -209,7 +209,7 @@ async def test_an_image_that_was_no_session_s_is_neither_replaced_nor_removed(
         ):
             with pytest.raises(InvalidArgument, match=f"image '{name}:latest' is not a template: {why}; "):
                 await (await images(service)).remove(name)
-        # One that is made of a template inherits its labels.
+        # An image that is built from a template inherits its labels.
         await service.sessions.commit(session, NAME)
         client.images.build(fileobj=io.BytesIO(f"FROM {NAME}\nENV A=b\n".encode()), tag=inherits, rm=True)
         assert [template.image for template in await (await images(service)).templates()] == [f"{NAME}:latest"]
@@ -234,7 +234,7 @@ async def test_a_session_without_a_sandbox_is_not_committed(engine: str, folder:
         assert await (await images(service)).templates() == []
 
 
-async def test_a_template_that_does_not_fit_is_named_with_what_fixes_it(
+async def test_a_template_that_does_not_fit_is_named_with_the_fix(
     engine: str, folder: Path, client: docker.DockerClient, before: set[str]
 ) -> None:
     async with serving(engine, folder) as service:
@@ -253,7 +253,7 @@ async def test_a_template_that_does_not_fit_is_named_with_what_fixes_it(
 
 @pytest.fixture
 def forged(folder: Path, client: docker.DockerClient, request: pytest.FixtureRequest) -> Iterator[str]:
-    """An image with an archive that no session of ours made; the parameter is the name of a file in it."""
+    """An image with an archive that does not come from a session; the parameter is the name of a file in it."""
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w") as packed:
         for name in ("sandbox", "home", "opt", "opt/handlers"):
@@ -273,16 +273,16 @@ def forged(folder: Path, client: docker.DockerClient, request: pytest.FixtureReq
 
 
 @pytest.mark.parametrize("forged", ["tmp/c"], indirect=True)
-async def test_an_archive_with_other_places_reaches_the_two_folders_only(
-    engine: str, folder: Path, forged: str
-) -> None:
+async def test_an_archive_with_other_paths_reaches_only_the_two_folders(engine: str, folder: Path, forged: str) -> None:
     async with serving(engine, folder, forged) as service:
         found = await service.execute("import os\nos.listdir(), os.listdir('/tmp')")
         assert found.result == "(['a'], [])"
 
 
 @pytest.mark.parametrize("forged", ["sandbox/../tmp/c"], indirect=True)
-async def test_an_archive_with_a_way_out_of_them_starts_nothing(engine: str, folder: Path, forged: str) -> None:
+async def test_an_archive_with_a_path_out_of_the_two_folders_starts_nothing(
+    engine: str, folder: Path, forged: str
+) -> None:
     async with serving(engine, folder, forged) as service:
         with pytest.raises(StartFailed, match="cannot be unpacked"):
             await service.execute("1")

@@ -1,4 +1,4 @@
-"""A Docker daemon on another machine is reached over TLS as one of this machine is over its socket."""
+"""A Docker daemon on another machine works over TLS just as a daemon on this machine works over its socket."""
 
 import hashlib
 import json
@@ -47,7 +47,7 @@ def named(engine: SecureDocker, files: Certificates) -> Mapping[str, str]:
 
 @pytest.fixture
 def profile(spare_docker: SecureDocker, folder: Path) -> Profile:
-    """Names the daemon and the certificates."""
+    """A profile that names the daemon and the certificates."""
     return profile_of(folder, **named(spare_docker, spare_docker.authority.client))
 
 
@@ -56,7 +56,7 @@ async def once(data: bytes) -> AsyncIterator[bytes]:
         yield data[start : start + MIB]
 
 
-async def test_it_is_named_with_its_version_and_address(
+async def test_the_daemon_is_named_with_its_version_and_address(
     spare_docker: SecureDocker, profile: Profile, folder: Path
 ) -> None:
     async with open_backend(profile, surroundings(folder)) as backend:
@@ -96,7 +96,7 @@ async def test_twenty_megabytes_go_in_and_come_out_the_same(sandbox: Sandbox) ->
     assert hashlib.sha256(got[0].content).digest() == hashlib.sha256(data).digest()
 
 
-async def test_large_output_comes_whole(sandbox: Sandbox) -> None:
+async def test_large_output_arrives_complete(sandbox: Sandbox) -> None:
     size = 50_000_000
     taken = 0
     async with await sandbox.spawn(["head", "-c", str(size), "/dev/zero"], {"PATH": PATH}) as process:
@@ -121,14 +121,14 @@ async def test_a_timeout_or_a_cancelled_run_leaves_a_session_that_works(service:
     assert (again.status, again.result) == ("ok", "1")
 
 
-async def test_code_that_answers_no_interrupt_is_killed_from_afar(service: Service) -> None:
+async def test_code_that_answers_no_interrupt_is_killed_remotely(service: Service) -> None:
     stubborn = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass"
     first = await service.execute(stubborn, timeout=0.5)
     assert (first.status, first.exit_code, first.session_state) == ("timeout", 137, "fresh")
     assert (await service.execute("6 * 7", session_id=first.session_id)).result == "42"
 
 
-async def test_limits_that_are_reached_are_seen_from_afar(service: Service) -> None:
+async def test_limits_that_are_reached_are_seen_remotely(service: Service) -> None:
     result = await service.execute("held = []\nwhile True: held.append(bytearray(1 << 20))")
     assert result.status == "out_of_memory", result
 
@@ -164,13 +164,15 @@ def opened(profile: Profile, folder: Path, environ: Mapping[str, str]) -> Backen
 
 
 @pytest.mark.parametrize("place", ["DOCKER_CERT_PATH", "DOCKER_CONFIG"])
-async def test_the_variables_of_dockers_tools_name_it(spare_docker: SecureDocker, folder: Path, place: str) -> None:
+async def test_the_variables_of_dockers_tools_name_the_daemon(
+    spare_docker: SecureDocker, folder: Path, place: str
+) -> None:
     environ = {"DOCKER_HOST": spare_docker.secure_address, "DOCKER_TLS_VERIFY": "1"}
     environ[place] = str(spare_docker.authority.client.folder)
     assert await runs(opened(profile_of(folder), folder, environ), profile_of(folder))
 
 
-async def test_a_context_with_certificates_names_it(spare_docker: SecureDocker, folder: Path) -> None:
+async def test_a_context_with_certificates_names_the_daemon(spare_docker: SecureDocker, folder: Path) -> None:
     key = hashlib.sha256(b"far").hexdigest()
     meta = folder / "docker/contexts/meta" / key / "meta.json"
     meta.parent.mkdir(parents=True)
@@ -198,24 +200,26 @@ NO_TLS = (
 
 WRONG: Mapping[str, tuple[Mapping[str, str], str, str]] = {
     "no certificate": ({"cert": "", "key": ""}, "TLS with docker .* fails: .*bad certificate", FIX),
-    "another's certificate": (
+    "a certificate of another authority": (
         {"cert": "{other}/cert.pem", "key": "{other}/key.pem"},
         "TLS with docker .* fails: .*(bad certificate|unknown ca)",
         FIX,
     ),
-    "an authority that did not sign the engine's": (
+    "an authority that did not sign the engine's certificate": (
         {"ca": "{other}/ca.pem"},
         "TLS with docker .* fails: certificate verify failed",
         FIX,
     ),
     "no TLS": ({"ca": "", "cert": "", "key": ""}, "docker at .* accepts only TLS", NO_TLS),
     "a certificate without its key": ({"key": ""}, "the certificates for docker .* cannot be used", FIX),
-    "a file that is not there": ({"ca": "/nonexistent/ca.pem"}, "docker at .*: no file /nonexistent/ca.pem", FIX),
+    "a missing file": ({"ca": "/nonexistent/ca.pem"}, "docker at .*: no file /nonexistent/ca.pem", FIX),
 }
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-async def test_what_is_wrong_is_told_soon_with_its_fix(spare_docker: SecureDocker, folder: Path, wrong: str) -> None:
+async def test_a_wrong_setting_is_soon_reported_with_its_fix(
+    spare_docker: SecureDocker, folder: Path, wrong: str
+) -> None:
     changed, cause, fix = WRONG[wrong]
     other = certificates.ensure("other").client.folder
     settings = {key: value.format(other=other) for key, value in changed.items()}

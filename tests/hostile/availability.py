@@ -1,4 +1,7 @@
-"""Attacks on availability by name: whatever takes time, memory, names or attention from others. Those of the tests, and more."""
+"""Attacks on availability, by name: code that takes time, memory, disk or other shared resources from others.
+
+They include the attacks of the tests, and more.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,7 +30,7 @@ class Attack:
     code: str
     language: str = "python"
     lasts: bool = False
-    """Whether it goes on after its answer."""
+    """Whether the code keeps running after its run has answered."""
 
 
 def _of(group: str, codes: Mapping[str, str]) -> dict[str, Attack]:
@@ -44,7 +47,7 @@ bomb = b''.join(make.compress(bytes(1 << 20)) for _ in range(200)) + make.flush(
 zlib.decompress(bomb)
 """,
     "regular expression": "import re\nre.match('(a+)+$', 'a' * 40 + 'b')",
-    "one power": "7 ** 7 ** 10",
+    "one huge power": "7 ** 7 ** 10",
     "processes that come and go": "import os\nwhile True:\n    if not os.fork(): os._exit(0)\n    os.wait()",
 }
 
@@ -65,7 +68,7 @@ for folder in ('/sandbox', '/home', '/tmp'):
     "folders": _ENDLESS + "os.mkdir(str(number))",
     "folders in folders": _ENDLESS + "os.mkdir('in')\n    os.chdir('in')",
     "a huge file": "import os\nos.posix_fallocate(os.open('huge', os.O_CREAT | os.O_RDWR), 0, 1 << 40)",
-    "files of holes": "for number in range(100): open(str(number), 'wb').truncate(16_000_000)",
+    "sparse files": "for number in range(100): open(str(number), 'wb').truncate(16_000_000)",
     "pipes": """
 import fcntl, os
 kept = []
@@ -88,11 +91,11 @@ _FLOODS = {
     "empty frames": NONCE + "block = frame(b'+') * 500\nwhile True:\n    os.write(1, block)",
     "surplus frames": NONCE + "block = frame(b'+', b'x' * 4000) * 500\nwhile True:\n    os.write(1, block)",
     "half frames": NONCE + "block = frame(b'+')[:-1] * 500\nwhile True:\n    os.write(1, block)",
-    "a report without end": NONCE + f"end(b'{_REPORT}\"result\": \"' + b'x' * 1_500_000 + b'\"}}')",
-    "a report as long as may be": NONCE + f"end(b'{_REPORT}\"result\": \"' + b'\\\\\\\\' * 500_000 + b'\"}}')",
+    "a report over the limit": NONCE + f"end(b'{_REPORT}\"result\": \"' + b'x' * 1_500_000 + b'\"}}')",
+    "a report of the maximum size": NONCE + f"end(b'{_REPORT}\"result\": \"' + b'\\\\\\\\' * 500_000 + b'\"}}')",
     "a deep report": NONCE + f"end(b'{_REPORT}\"x\": ' + b'[' * 1_000_000)",
     "a report of files": NONCE + f"end(b'{_REPORT}\"files\": [' + b'\"a\",' * 260_000 + b'\"a\"]}}')",
-    "a report of mistakes": NONCE + f"end(b'{_REPORT}\"files\": [' + b'0,' * 500_000 + b'0]}}')",
+    "a report of wrong types": NONCE + f"end(b'{_REPORT}\"files\": [' + b'0,' * 500_000 + b'0]}}')",
     "a report of figures": NONCE
     + f"""
 import json
@@ -118,9 +121,9 @@ _SPINS = {
 
 _OTHERS = {
     "spin: bash": Attack("while :; do :; done", "bash"),
-    "spin: bash that hears nothing": Attack("trap '' INT; while :; do :; done", "bash"),
+    "spin: bash that ignores SIGINT": Attack("trap '' INT; while :; do :; done", "bash"),
     "spin: node": Attack("for (;;);", "javascript"),
-    "spin: node that hears nothing": Attack("process.on('SIGINT', () => {}); for (;;);", "javascript"),
+    "spin: node that ignores SIGINT": Attack("process.on('SIGINT', () => {}); for (;;);", "javascript"),
     "bomb: regular expression of node": Attack("/^(a+)+$/.test('a'.repeat(40) + 'b')", "javascript"),
     "bomb: memory of node": Attack(
         "const kept = []; for (;;) kept.push(new Array(1e6).fill(kept.length))", "javascript"
@@ -136,7 +139,7 @@ _OTHERS = {
         + f"import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nend(b'{_REPORT[:-2]}}}')\nwhile True: pass",
         lasts=True,
     ),
-    "flood: ends of runs": Attack(NONCE + f"while True:\n    end(b'{_REPORT[:-2]}}}')", lasts=True),
+    "flood: forged ends of runs": Attack(NONCE + f"while True:\n    end(b'{_REPORT[:-2]}}}')", lasts=True),
     "fork bomb: that outlives its run": Attack(FORKS["that outlives its run"], lasts=True),
 }
 
@@ -157,7 +160,7 @@ ATTACKS: Mapping[str, Attack] = {
     **_of("flood", FLOODS),
     **_of("endless line", LINES),
     **_of("flood", _FLOODS),
-    **_of("deaf", STUBBORN),
+    **_of("uninterruptible", STUBBORN),
     **_of("spin", _SPINS),
     **_of("kill", _KILLS),
     **_OTHERS,

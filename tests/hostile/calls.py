@@ -1,4 +1,4 @@
-"""Code for inside a sandbox: raw system calls, and a way to find the runner's own nonce."""
+"""Code to run inside a sandbox: raw system calls, and a way to find the runner's nonce."""
 
 ATTEMPT = """
 import ctypes, errno, json, os, platform
@@ -19,7 +19,7 @@ def write(path, text):
     with open(path, 'w') as file:
         file.write(text)
 """
-"""`call(name, number, ...)` and `attempt(name, function, ...)` note in `attempts` how each went."""
+"""`call(name, number, ...)` and `attempt(name, function, ...)` record the outcome of each call in `attempts`."""
 
 REPORT = "\nprint(json.dumps(attempts))"
 
@@ -42,4 +42,5 @@ def end(report):
         os.write(1, frame(b'.' if at + 4000 >= len(report) else b'+', part))
     os.write(2, frame(b'.'))
 """
-"""Code in the runner's own process can find what only the runner should know: `end(report)` forges the end of a run."""
+"""Code in the runner's process can find the nonce, which only the runner should know: `end(report)` forges a run's
+end."""

@@ -1,4 +1,4 @@
-"""The arena of every hostile case, and what must hold after each of them."""
+"""The arena of every hostile test case, and the checks that run after each case."""
 
 import os
 import re
@@ -35,15 +35,15 @@ from tests.leftovers import System, containers, look, nothing_beyond
 from tests.unit.local_index import LocalIndex, local_index, sdist
 
 ANSWER = 10.0
-"""Seconds for any answer while or after an attack goes on: one is required, ten allow for a busy machine."""
+"""Seconds for any answer during or after an attack: one is required, ten allow for a busy machine."""
 OPENED = {"kubernetes": 20.0}
-"""Seconds for a newcomer, where it is not for the server how fast a sandbox is made."""
+"""Seconds for a new session, on backends where the server does not control how fast a sandbox starts."""
 GONE = 20.0
-"""Seconds until nothing is left: two are required, ten times that allow for a busy machine."""
+"""Seconds until nothing is left behind: two are required, ten times that allows for a busy machine."""
 POOL: dict[str, Mapping[str, object]] = {"kubernetes": {"min": 2, "languages": ("python",)}}
-"""Pods start in seconds: those of the next cases do so meanwhile."""
+"""Pods take seconds to start: the pool starts those for the next cases in the background."""
 PROCESSES = {"embedded": 2, "docker": 3, "podman": 3, "kubernetes": 3}
-"""Of a session with one interpreter; in a container the agent is one more."""
+"""Number of processes in a session with one interpreter; in a container the agent is one more."""
 _CORE_PATTERN = Path("/proc/sys/kernel/core_pattern")
 _CHECKED = pytest.StashKey[bool]()
 
@@ -54,15 +54,15 @@ class Canaries:
 
     environment: str
     private: Path
-    """Readable for the server's user only."""
+    """Readable only by the server's user."""
     public: Path
-    """Readable for everyone on the host, in a place that no sandbox sees."""
+    """Readable by everyone on the host, but in a folder that no sandbox sees."""
     content: Mapping[Path, str]
 
 
 @contextmanager
 def planted() -> Iterator[Canaries]:
-    """Plants canaries."""
+    """Creates the canaries, and removes them at the end."""
     with tempfile.TemporaryDirectory(prefix=".canary-", dir=Path.home()) as private, host_folder() as public:
         content = {path: f"canary-{secrets.token_hex(12)}" for path in (Path(private, "secret"), public / "secret")}
         for path, text in content.items():
@@ -80,24 +80,25 @@ def planted() -> Iterator[Canaries]:
 
 @dataclass
 class Arena:
-    """A server under attack, and a neighbour who must not notice. One for all cases of a file: it has to stand them all."""
+    """A server under attack, and a neighbour who must not notice. Many cases share one arena: it has to survive them
+    all."""
 
     backend: str
     service: Service
     canaries: Canaries
     neighbour: str
-    """Session of someone else."""
+    """Id of a session that belongs to someone else."""
     number: int
-    """What the neighbour's session holds."""
+    """The value of the variable `number` in the neighbour's session."""
     state: Callable[[], System]
-    """What of this machine the server takes now."""
+    """Returns what the server uses of this machine now."""
     only_neighbour: System
     outputs: list[str]
-    """Everything that came back."""
+    """Everything that the server returned or logged."""
     index: LocalIndex | None = None
-    """Where libraries come from, if the case has any."""
+    """The package index of the case, if it has one."""
     next: str = ""
-    """Session that was opened after the last attack, for the next one; empty once it is used."""
+    """Id of the session that was opened after the last attack, for the next attack; empty once it is used."""
     with_next: System | None = None
 
     async def attack(self, code: str, *, language: str = "python", **arguments: Any) -> Execution:
@@ -123,23 +124,23 @@ class Arena:
     async def execute(
         self, code: str, *, language: str = "python", session_id: str = "", **arguments: Any
     ) -> Execution:
-        """Runs code, in the session that is there for that where none is named."""
+        """Runs code. If no session is named, Python code runs in the session that was opened for the next attack."""
         if not session_id and language == "python":
             session_id, self.next = self.next, ""
         return await self.service.execute(code, language=language, session_id=session_id, **arguments)
 
     def counts_processes(self) -> bool:
-        """Whether results say that the limit on processes was reached."""
+        """Whether results report that the limit on processes was reached."""
         ungrouped = self.backend == "embedded" and without_control_groups()
         return not ungrouped and self.backend not in deviations.UNCOUNTED
 
-    def told_of_processes(self, result: Execution) -> None:
-        """The result says that the limit on processes was reached, as it does on every backend that counts that."""
-        told = any("the limit of 64 processes and threads was reached" in note for note in result.notes)
-        assert told == self.counts_processes(), result
+    def check_process_note(self, result: Execution) -> None:
+        """Checks that the result reports the limit on processes as reached, on every backend that counts that."""
+        reported = any("the limit of 64 processes and threads was reached" in note for note in result.notes)
+        assert reported == self.counts_processes(), result
 
-    def is_users(self, uid: str) -> bool:
-        """Whether it is the user id that code has: one inside a user namespace, another in each container and pod."""
+    def is_uid_of_code(self, uid: str) -> bool:
+        """Whether code can have this user id: 1000 in a user namespace, a different one in each container and pod."""
         return uid == "1000" if self.backend == "embedded" else int(uid) >= 1000
 
     async def neighbour_works(self) -> None:
@@ -147,25 +148,25 @@ class Arena:
         assert (result.status, result.result) == ("ok", str(self.number))
 
     async def check(self, code: str, session_id: str = "", **arguments: Any) -> str:
-        """Runs honest code that must succeed; gives what it printed."""
+        """Runs honest code that must succeed; returns what it printed."""
         result = await self.execute(code, session_id=session_id, **arguments)
         assert result.status == "ok", result
         return result.stdout.text
 
     async def open_next(self, seconds: float) -> None:
-        """A newcomer has to get the right answer, whatever went before; the next attack is made in the same session."""
+        """Checks that a new session gets the right answer, whatever ran before; the next attack uses this session."""
         with anyio.fail_after(seconds):
             result = await self.service.execute("6 * 7", session_id=self.next)
         assert (result.status, result.result) == ("ok", "42"), result
         if not self.next:
             self.next = result.session_id
-            # Where others are warmed meanwhile their number counts, which stays what it was at first.
+            # With a warm pool other pods start in the background: only their number is compared, and it stays the same.
             if self.with_next is None or not self.service.profile.pool.min:
                 await filled(self.service)
                 self.with_next = self.state()
 
     async def nothing_is_left(self) -> None:
-        """Closes what the case opened; nothing of it may stay."""
+        """Closes what the case opened, and checks that nothing of it is left behind."""
         containers()
         for info in self.service.sessions.list():
             if info.id not in (self.neighbour, self.next):
@@ -177,7 +178,7 @@ class Arena:
 
 @contextmanager
 def served(packages: Mapping[str, object]) -> Iterator[LocalIndex | None]:
-    """An index with these packages; none where there are none."""
+    """A package index with these packages, or None if there are no packages."""
     if not packages:
         yield None
         return
@@ -188,7 +189,7 @@ def served(packages: Mapping[str, object]) -> Iterator[LocalIndex | None]:
 
 
 async def filled(service: Service) -> None:
-    """Returns once as many sandboxes are warm as the server keeps, none where it keeps none."""
+    """Waits until as many sandboxes are warm as the pool keeps, which may be none, and no sandbox is closing."""
     await service.pool_until(lambda now: now.warm >= service.profile.pool.min and not now.closing)
 
 
@@ -202,7 +203,7 @@ def anyio_backend() -> str:
 
 
 ATTACKED = re.split(r"[\s,]+", os.environ.get("SANDBOX_ATTACK", " ".join(BACKENDS)))
-"""The backends that every case is run on."""
+"""The backends on which every case runs."""
 
 
 @pytest.fixture(scope="package", params=[name for name in BACKENDS if name in ATTACKED])
@@ -216,7 +217,7 @@ Tolerated = Callable[[Iterable[str]], None]
 
 @pytest.fixture
 def tolerated(request: pytest.FixtureRequest, backend_name: str) -> Tolerated:
-    """Takes what a case found that should not be; that must be what `deviations.py` lists."""
+    """A check of what a case found and should not have found: it must be exactly what `deviations.py` lists."""
     known = deviations.findings(backend_name, request.function.__name__)
 
     def check(found: Iterable[str]) -> None:
@@ -224,15 +225,15 @@ def tolerated(request: pytest.FixtureRequest, backend_name: str) -> Tolerated:
         assert not strange - known, "; ".join(sorted(strange - known))
         by_version = known if strange and backend_name in deviations.SOME_FOUND else deviations.BY_VERSION
         missing = known - strange - by_version
-        assert not missing, f"deviations.py lists what was not found; take it out: {sorted(missing)}"
+        assert not missing, f"deviations.py lists findings that were not found; remove them: {sorted(missing)}"
 
     return check
 
 
 @pytest.fixture(scope="package")
 def limits(request: pytest.FixtureRequest) -> dict[str, Mapping[str, object]]:
-    """Sections of the profile that a case overrides, as a parameter of it; and `packages`, the code that runs while each of
-    them is built, by their names."""
+    """Sections of the profile that a case overrides, given as its parameter. The key `packages` is not a section: it
+    maps names of packages to the code that runs while they are built."""
     return getattr(request, "param", {})
 
 
@@ -240,7 +241,7 @@ def limits(request: pytest.FixtureRequest) -> dict[str, Mapping[str, object]]:
 async def attacked(
     anyio_backend: str, backend_name: str, limits: dict[str, Mapping[str, object]]
 ) -> AsyncIterator[Arena]:
-    """Opens a server with a neighbour on it; once it is closed, nothing of it may be left."""
+    """Opens a server with a neighbour on it, and checks that nothing is left after it was closed."""
     await need(backend_name)
     sections = {name: values for name, values in limits.items() if name != "packages"}
     with host_folder() as folder, planted() as canaries, served(limits.get("packages", {})) as index:
@@ -263,7 +264,7 @@ async def attacked(
             neighbour = session.session_id
             with overheard(service) as outputs:
                 arena = Arena(backend_name, service, canaries, neighbour, number, state, state(), outputs, index)
-                # Nothing went before; all attacks on this backend would fail with it.
+                # No attack ran yet: if this fails, all attacks on this backend fail.
                 await arena.open_next(60)
                 with kept(backend_name):
                     yield arena
@@ -272,7 +273,7 @@ async def attacked(
 
 @pytest.fixture(autouse=True)
 async def arena(request: pytest.FixtureRequest, attacked: Arena) -> AsyncIterator[Arena]:
-    """After the case, holds the server to everything that must hold."""
+    """Gives the arena to the case, and afterwards checks everything that must be true of the server."""
     arena, canaries = attacked, attacked.canaries
     arena.outputs.clear()
     core_pattern = _CORE_PATTERN.read_bytes()
@@ -294,10 +295,10 @@ async def arena(request: pytest.FixtureRequest, attacked: Arena) -> AsyncIterato
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Fails a case after which the above was not checked, whichever way it got around it."""
+    """Fails a case if the checks of `arena` did not run after it, whatever the reason."""
     report = yield
     if call.when == "call":
         item.stash[_CHECKED] = False
     elif call.when == "teardown" and report.passed and item.stash.get(_CHECKED, True) is False:
-        report.outcome, report.longrepr = "failed", "nothing was checked after it: it has no `arena`, or one of its own"
+        report.outcome, report.longrepr = "failed", "nothing was checked after it: it has no `arena`, or its own"
     return report

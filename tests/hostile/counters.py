@@ -1,4 +1,4 @@
-"""Code for inside a sandbox: takes all that there is of something which the kernel counts for each user, or for all."""
+"""Code to run inside a sandbox: it uses up a resource that the kernel counts per user, or for the whole machine."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -92,7 +92,10 @@ def context(events=2000):
 
 @dataclass(frozen=True)
 class Counter:
-    """What to do to it, and what anyone else must still be able to do, or nothing where it is one for the machine."""
+    """Code that uses the counter up, and code that must still work for everyone else.
+
+    The default of `use` needs nothing of the counter: it is for counters of the whole machine.
+    """
 
     take: str
     use: str = "print(1)"

@@ -1,4 +1,4 @@
-"""Where containers and pods differ from bubblewrap. A row that no longer holds fails the run."""
+"""Where containers and pods differ from bubblewrap. A row that no longer applies fails the run."""
 
 from collections.abc import Iterable
 
@@ -9,70 +9,75 @@ from llm_sandbox_mcp.errors import SandboxError
 CONTAINERS = ("docker", "podman")
 PODS = ("kubernetes",)
 
-_AGENT = "code has the user of the agent, so it can end it; `test_agent.py` says what comes of that"
-_FEEDER = "code has the user of what feeds its runner, so it can end that, and with it its own run; the pod stays"
-_PID_1 = "the first process of a container has the user of the code; `test_agent.py` says what comes of that"
-_TERMINALS = "a container's terminals are mounted by the engine, which takes no number"
-_BUFFERS = "a node with control groups of version 1 does not limit them; with version 2 they are memory"
+_AGENT = "code runs as the agent's user, so it can kill the agent; `test_agent.py` shows the consequences"
+_FEEDER = (
+    "code runs as the user of the process that feeds its runner, so it can kill that and its own run; the pod stays"
+)
+_PID_1 = "the first process of a container runs as the code's user; `test_agent.py` shows the consequences"
+_TERMINALS = "the engine mounts a container's terminals, and has no setting for their number"
+_BUFFERS = "a node with control groups of version 1 does not limit socket buffers; with version 2 they count as memory"
 _USERS = "an engine without user namespaces maps no users"
 
-_SIZES = "before 1.22 no volume in memory has a size; memory bounds them all"
-_NETWORK = "the tests' cluster gives pods a network; where pods have one, the server refuses to run: `tests/cluster`"
+_SIZES = "before Kubernetes 1.22 volumes in memory have no size; the memory limit bounds them all"
+_NETWORK = (
+    "the tests' cluster gives pods a network; `tests/cluster` shows that the server refuses to run where pods have one"
+)
 
-UNCOUNTED = {"kubernetes": "a node limits processes, and counts no refusals"}
-"""Backends on which no result says that the limit on processes was reached, and why."""
+UNCOUNTED = {"kubernetes": "a node limits processes, but does not count refusals"}
+"""Backends whose results never report that the limit on processes was reached, and why."""
 
 FILES_BOUNDED = ("docker",)
-"""Engines that refuse files beyond limits.files; elsewhere they are counted after a run, and too many end the sandbox."""
+"""Engines that refuse files beyond limits.files; elsewhere files are counted after a run, and too many end the
+sandbox."""
 
 FILES_UNSEEN = PODS
-"""Backends that count them after a run that failed only: after each it would cost a process."""
+"""Backends that count files only after a run that failed: counting after every run would cost a process."""
 
 OUTCOMES: dict[str, tuple[tuple[str, ...], str]] = {
     "test_a_killed_runner_is_an_error_that_says_so[{}-everything, the runner last]": (CONTAINERS, _AGENT),
     "test_a_killed_runner_is_an_error_that_says_so[{}-from a child]": (CONTAINERS, _AGENT),
     "test_pid_1_survives_every_signal[{}]": (CONTAINERS, _AGENT),
     "test_pid_1_survives_every_signal[kubernetes]": (PODS, _FEEDER),
-    "test_pid_1_can_be_neither_read_nor_written_nor_traced[{}]": (CONTAINERS + PODS, _PID_1),
+    "test_pid_1_cannot_be_read_written_or_traced[{}]": (CONTAINERS + PODS, _PID_1),
     "test_no_other_user_of_the_machine_is_mapped[{}]": (CONTAINERS + PODS, _USERS),
     "test_a_file_that_does_not_fit_is_refused_with_the_reason[{}-16777216]": (PODS, _SIZES),
     "test_a_disk_filler_meets_the_limit": (PODS, _SIZES),
     "test_a_limit_has_its_status_in_every_language[{}-disk_limit": (PODS, _SIZES),
-    "test_each_limit_holds_after_that[{}-disk_limit": (PODS, _SIZES),
-    "test_the_limit_keeps_a_dump_from_a_program_of_the_host_too": (
+    "test_each_limit_still_applies_after_that[{}-disk_limit": (PODS, _SIZES),
+    "test_the_limit_also_keeps_a_dump_from_a_program_of_the_host": (
         PODS,
-        "a shell counts in blocks, so that no limit of one byte can be set; it is 0, and no file is written",
+        "a shell sets this limit in blocks, so it cannot be one byte; it is 0, and no file is written",
     ),
     **{
-        f"test_what_one_sandbox_takes_the_others_still_have[{backend}-pseudo-terminals]": ((backend,), _TERMINALS)
+        f"test_others_still_have_what_one_sandbox_uses_up[{backend}-pseudo-terminals]": ((backend,), _TERMINALS)
         for backend in ("docker", "kubernetes")
     },
     **{f"test_buffers_of_sockets_count_as_memory[kubernetes-{kind}]": (PODS, _BUFFERS) for kind in ("tcp", "udp")},
-    "test_the_only_interface_is_the_own_loopback": (PODS, _NETWORK),
+    "test_the_only_interface_is_its_own_loopback": (PODS, _NETWORK),
     "test_no_address_outside_can_be_reached": (PODS, _NETWORK),
 }
-"""Tests that must fail on some backends, by how their names begin, {} being the backend."""
+"""Tests that must fail on some backends, by the start of their names; {} is the backend."""
 
 _IMAGE = "an image is a whole system, with empty folders and files that only root can read"
-_PROC = "the engine decides what of /proc and /sys is masked"
-_OWN_HANDLERS = "each container has a copy of the handlers, which is the code's, and message queues of its own"
+_PROC = "the engine decides which parts of /proc and /sys are masked"
+_OWN_HANDLERS = "each container has its own copy of the handlers, which code may write, and its own message queues"
 
 FINDINGS: dict[str, tuple[str, set[str]]] = {
-    "test_engine_sockets_and_the_users_places_are_absent": (
+    "test_engine_sockets_and_the_users_folders_are_absent": (
         _IMAGE,
         {"/run", "/var", "/root", "/etc/shadow", "/mnt", "/media", "/srv", "/boot", "/sys", "/proc/1/root/run"},
     ),
-    "test_engine_sockets_and_the_users_places_are_absent[docker]": ("it marks its containers", {"/.dockerenv"}),
+    "test_engine_sockets_and_the_users_folders_are_absent[docker]": ("Docker marks its containers", {"/.dockerenv"}),
     "test_no_setting_of_the_kernel_can_be_written": (
-        "its own audit id, which tells nobody anything, the first process's badness, which bounds only itself, and files by "
-        "which the kernel wakes who waits for memory",
+        "its own audit id, which reveals nothing, the OOM score of the first process, which affects only that process, "
+        "and files through which the kernel wakes processes that wait for memory",
         {"self/loginuid", "1/oom_score_adj", *(f"/proc/pressure/{name}" for name in ("cpu", "io", "memory", "irq"))},
     ),
     "test_sysfs_and_control_groups_are_not_there": (
         _PROC,
         {"/sys", "/sys/kernel", "/sys/fs/cgroup", "/proc/sys/../../sys"},
     ),
-    "test_nothing_in_proc_tells_of_the_host": (
+    "test_nothing_in_proc_reveals_the_host": (
         _PROC,
         {
             *(
@@ -103,44 +108,44 @@ FINDINGS: dict[str, tuple[str, set[str]]] = {
             "file in /dev/mqueue",
         },
     ),
-    "test_only_the_own_folders_are_writable_mounts": (
-        "what belongs to root is not written by others, and nothing can gain privileges: `no_new_privs`",
+    "test_only_its_own_folders_are_writable_mounts": (
+        "root's files cannot be written by other users, and nothing can gain privileges: `no_new_privs`",
         {"/opt/handlers", "/dev", "/sys/fs/cgroup", "setuid programs elsewhere"},
     ),
-    "test_only_the_own_folders_are_writable_mounts[kubernetes]": (
-        "a pod's volumes have no such options; nothing can gain privileges, nor make a device",
+    "test_only_its_own_folders_are_writable_mounts[kubernetes]": (
+        "a pod's volumes have no such options; nothing can gain privileges or make a device",
         {
             *(f"{place} without {option}" for place in ("/sandbox", "/home", "/tmp") for option in ("nosuid", "nodev")),
-            *("/etc/hosts", "/root/end"),  # which are root's
+            *("/etc/hosts", "/root/end"),  # owned by root
         },
     ),
 }
-"""What else a test finds on containers and pods, or on the one named, and why: all of it."""
+"""What a test finds in addition on containers and pods, or on the named backend, and why. Each set is complete."""
 
 BY_VERSION = {
     *("cmdline", "config.gz", "interrupts", "kallsyms", "key-users"),
     *("/sys/fs/cgroup", "setuid programs elsewhere", "/.dockerenv"),
     *("driver", "modules", "/proc/pressure/irq"),
 }
-"""Of that, what engines mask, mount or make in one version and not in another, and what the last line names, which not
-every kernel has: it may be found."""
+"""Findings that may be missing: engines mask, mount or make them in some versions only, and not every kernel has those
+of the last line."""
 
 SOME_FOUND = PODS
-"""Backends on which some of it is found; which, depends on what the nodes of a cluster run."""
+"""Backends on which only some of the findings occur; which ones depends on the software of the cluster's nodes."""
 
 
 def mark(items: Iterable[pytest.Item]) -> None:
-    """Has the tests of the first table fail; what their checks afterwards find is an error all the same."""
+    """Marks the tests of `OUTCOMES` as expected to fail; a failure of the checks after them is still an error."""
     for item in items:
         for name, (backends, reason) in OUTCOMES.items():
             for backend in backends:
                 if f"[{backend}" in item.name and item.name.startswith(name.format(backend)):
-                    # The last is of `pytest.raises`, where nothing was raised.
+                    # `pytest.raises` raises the last one if nothing was raised.
                     raises = (AssertionError, SandboxError, pytest.fail.Exception)
                     item.add_marker(pytest.mark.xfail(reason=reason, raises=raises))
 
 
 def findings(backend: str, test: str) -> set[str]:
-    """What a test finds on a backend."""
+    """What a test is expected to find on a backend."""
     rows = (test, f"{test}[{backend}]") if backend in CONTAINERS + PODS else ()
     return {found for row in rows if row in FINDINGS for found in FINDINGS[row][1]}

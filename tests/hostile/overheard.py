@@ -1,4 +1,4 @@
-"""Everything that comes back from a server, whichever way a case asks it."""
+"""Records everything that a server returns or logs, whichever way a case calls it."""
 
 import logging
 from collections.abc import Awaitable, Callable, Iterator
@@ -25,7 +25,7 @@ class _Lines(logging.Handler):
 
 @contextmanager
 def overheard(service: Service) -> Iterator[list[str]]:
-    """Gives what comes back meanwhile: results, artifacts, errors, and lines of the log."""
+    """Gives a list that collects what the server returns: results, artifacts, errors, and log lines."""
     heard: list[str] = []
     listener = _Lines(heard)
     package = logging.getLogger("llm_sandbox_mcp")
@@ -58,13 +58,13 @@ def _hear(method: Callable[P, Awaitable[T]], heard: list[str]) -> Callable[P, Aw
 def _with_artifacts(
     service: Service, execute: Callable[P, Awaitable[Execution]], heard: list[str]
 ) -> Callable[P, Awaitable[Execution]]:
-    """Reads what a run left behind, before a later one may take its place."""
+    """Also reads the artifacts of each run, before those of a later run may replace them."""
 
     @wraps(execute)
     async def executing(*arguments: P.args, **named: P.kwargs) -> Execution:
         result = await execute(*arguments, **named)
         for artifact in result.artifacts:
-            with suppress(SandboxError):  # gone with its session
+            with suppress(SandboxError):  # it is gone with its session
                 _, content = await service.files.read_artifact(result.session_id, artifact.name)
                 heard.append(content.decode(errors="replace"))
         return result

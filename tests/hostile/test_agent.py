@@ -1,4 +1,5 @@
-"""Attack: the agent of a container, which has the user of the code. Outcome: that sandbox is lost at most, and it says so."""
+"""Attack: killing and deceiving the agent of a container, which runs as the same user as code. Outcome: at most that
+sandbox is lost, and the error says so."""
 
 import anyio
 import pytest
@@ -7,7 +8,7 @@ from llm_sandbox_mcp.errors import SandboxLost
 from tests.hostile.conftest import Arena
 from tests.hostile.deviations import CONTAINERS
 
-# Not a fixture of the same name, which would be given the server of whichever backend came before.
+# Not a fixture of the same name: it would get the server of the backend that ran before.
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("backend_name", CONTAINERS, indirect=True, scope="package")]
 
 GRACE = {"grace": 0.5}
@@ -20,7 +21,7 @@ agent = next(int(p) for p in os.listdir('/proc') if p.isdigit() and b'ends with 
 ENDS = {
     "killed": AGENT + "os.kill(agent, signal.SIGKILL)\ntime.sleep(1000)",
     "killed with everything": "import os, signal\nif os.fork() == 0:\n    os.kill(-1, signal.SIGKILL)\nos.wait()\nos.kill(os.getpid(), signal.SIGKILL)",
-    "killed behind words in its name": AGENT
+    "killed after forged output in its name": AGENT
     + "open(f'/proc/{agent}/fd/1', 'w').write('ready\\n' * 5000)\nos.kill(agent, signal.SIGKILL)\ntime.sleep(1000)",
 }
 
@@ -54,7 +55,7 @@ if os.fork() == 0:
         except SandboxLost:
             pass
     else:
-        pytest.fail("it stays lost")
+        pytest.fail("the sandbox stays lost")
     assert second.stdout.text == "1\n"
 
 
@@ -66,7 +67,7 @@ LATE = {
 
 
 @pytest.mark.parametrize("code", LATE.values(), ids=LATE)
-async def test_a_stopped_agent_holds_up_nobody(arena: Arena, code: str) -> None:
+async def test_a_stopped_agent_delays_nobody(arena: Arena, code: str) -> None:
     with anyio.fail_after(10):
         result = await arena.attack(code, timeout=0.5, limits=GRACE)
     assert (result.status, result.session_state) == ("timeout", "fresh"), result
@@ -91,7 +92,7 @@ async def test_the_agent_cannot_be_starved(arena: Arena, resource: str) -> None:
     assert stopped.status == "timeout", stopped
 
 
-async def test_a_flood_of_words_in_the_agents_name_reaches_nobody_and_its_session_closes(arena: Arena) -> None:
+async def test_a_flood_of_forged_output_of_the_agent_is_ignored_and_the_session_closes(arena: Arena) -> None:
     result = await arena.attack(
         AGENT
         + """
@@ -107,7 +108,7 @@ time.sleep(1)
     assert (result.status, result.notes) == ("ok", ()), result
 
 
-async def test_the_copy_of_the_handlers_is_the_sandboxs_own(arena: Arena) -> None:
+async def test_each_sandbox_has_its_own_copy_of_the_handlers(arena: Arena) -> None:
     result = await arena.attack("""
 import os, shutil
 for entry in os.scandir('/opt/handlers'):

@@ -1,4 +1,4 @@
-"""Attack: small archives with ten gigabytes of zeros. Outcome: the size of the disk is the cap."""
+"""Attack: archives that unpack to far more than the disk limit. Outcome: the disk limit stops them."""
 
 import pytest
 
@@ -34,7 +34,7 @@ tarfile.open(fileobj=Zeros(), mode='r|').extractall('out')
 @pytest.mark.parametrize("bomb", BOMBS.values(), ids=BOMBS)
 async def test_a_bomb_unpacks_to_the_size_of_the_disk_at_most(arena: Arena, bomb: str) -> None:
     result = await arena.attack(bomb)
-    # Where folders have no size of their own, the file meets its own limit.
+    # Where folders have no size limit, the limit on one file applies.
     assert result.status in ("disk_limit", "error", *(["file_limit"] if arena.backend in PODS else [])), result
     assert "No space left" in result.stderr.text or "File too large" in result.stderr.text
     assert all(artifact.size <= 16 << 20 for artifact in result.artifacts)

@@ -1,4 +1,4 @@
-"""Attack: huge, many, odd and moving artifacts. Outcome: capped, and the result says what was left out."""
+"""Attack: huge, many, oddly named and changing artifacts. Outcome: capped, and the result says what was left out."""
 
 from pathlib import Path
 
@@ -34,7 +34,7 @@ async def test_the_store_is_bounded_over_runs(arena: Arena) -> None:
     assert kept[-1].name == "file-7"
 
 
-async def test_a_run_that_fills_the_store_alone_is_told_what_is_kept_of_it(arena: Arena) -> None:
+async def test_a_run_that_fills_the_store_alone_reports_what_is_kept(arena: Arena) -> None:
     earlier = await arena.attack("open('earlier', 'wb').write(b'x' * 1_000_000)\nNone")
     some = await arena.attack(
         "for number in range(4): open(f'{number}', 'wb').write(b'x' * 1_000_000)", session_id=earlier.session_id
@@ -53,7 +53,7 @@ async def test_a_run_that_fills_the_store_alone_is_told_what_is_kept_of_it(arena
 
 
 @pytest.mark.parametrize("limits", [{"limits": {"disk": 1 << 30}}], indirect=True)
-async def test_holes_are_not_copied(arena: Arena) -> None:
+async def test_sparse_files_over_the_limit_are_not_copied(arena: Arena) -> None:
     result = await arena.attack(
         "for number in range(8):\n    open(f'sparse-{number}', 'wb').truncate((1 << 30) - 1)\n"
         "open('tail', 'w').write('x')"
@@ -79,14 +79,14 @@ async def test_odd_names_are_kept_as_they_are(arena: Arena) -> None:
         assert content.decode() == name
 
 
-async def test_a_name_that_is_no_text_is_left_out_and_counted(arena: Arena) -> None:
+async def test_a_name_that_is_not_text_is_left_out_and_counted(arena: Arena) -> None:
     result = await arena.attack("open(b'\\xff\\xfe', 'w').write('x')\nopen('plain', 'w').write('x')")
     assert result.status == "ok", result
     assert "plain" in {artifact.name for artifact in result.artifacts}
     assert any("not kept" in note for note in result.notes) or len(result.artifacts) == 2, result
 
 
-async def test_files_that_change_into_links_while_they_are_taken_give_nothing_else(arena: Arena) -> None:
+async def test_files_that_become_links_while_they_are_copied_out_give_no_other_content(arena: Arena) -> None:
     result = await arena.attack("""
 import os
 for number in range(8):
@@ -109,7 +109,7 @@ if os.fork() == 0:
         assert content in (b"x", b"", b"\0"), content
 
 
-async def test_folders_that_change_into_links_while_they_are_looked_at_lead_nowhere_else(arena: Arena) -> None:
+async def test_folders_that_become_links_while_they_are_scanned_lead_nowhere_else(arena: Arena) -> None:
     result = await arena.attack("""
 import os
 print(open('/etc/passwd').read(), end='')
@@ -126,14 +126,14 @@ if os.fork() == 0:
             os.rename('.away' if os.path.exists('.away') else '/tmp/away', f'{number}')
 """)
     assert result.status == "ok", result
-    own = result.stdout.text.encode()  # where it is tar inside that follows the link, it leads to this
+    own = result.stdout.text.encode()  # if `tar` inside the sandbox follows the link, it reads this
     assert own != Path("/etc/passwd").read_bytes()
     for artifact in result.artifacts:
         _, content = await arena.service.files.read_artifact(result.session_id, artifact.name)
         assert content in (b"x", b"", own), artifact
 
 
-async def test_what_is_no_regular_file_is_no_artifact_and_holds_nobody_up(arena: Arena) -> None:
+async def test_a_file_that_is_not_regular_is_not_an_artifact_and_delays_nobody(arena: Arena) -> None:
     result = await arena.attack("""
 import os, socket
 os.mkfifo('fifo')

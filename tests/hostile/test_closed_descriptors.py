@@ -11,10 +11,10 @@ ATTACKS = {
     "standard streams closed": "import os\nos.closerange(0, 3)",
     "all but the standard streams closed": "import os\nos.closerange(3, 5000)",
     "stream objects closed": "import sys\nsys.stdin.close()\nsys.stdout.close()\nsys.stderr.close()",
-    "stream objects gone": "import sys\nsys.stdin = sys.stdout = sys.stderr = None",
-    "all led to nothing": "import os\nnull = os.open('/dev/null', os.O_RDWR)\nfor fd in range(4096):\n    if fd != null: os.dup2(null, fd)",
-    "all led to zeros": "import os\nzero = os.open('/dev/zero', os.O_RDWR)\nfor fd in range(4096):\n    if fd != zero: os.dup2(zero, fd)",
-    "outputs exchanged": """
+    "stream objects removed": "import sys\nsys.stdin = sys.stdout = sys.stderr = None",
+    "all redirected to the null device": "import os\nnull = os.open('/dev/null', os.O_RDWR)\nfor fd in range(4096):\n    if fd != null: os.dup2(null, fd)",
+    "all redirected to zeros": "import os\nzero = os.open('/dev/zero', os.O_RDWR)\nfor fd in range(4096):\n    if fd != zero: os.dup2(zero, fd)",
+    "all pipes replaced by stderr": """
 import os
 for fd in map(int, os.listdir('/proc/self/fd')):
     try:
@@ -23,8 +23,8 @@ for fd in map(int, os.listdir('/proc/self/fd')):
     except OSError:
         pass
 """,
-    "none left to open": "import os\nheld = []\nwhile True:\n    held.append(os.open('/dev/null', os.O_RDONLY))",
-    "no more allowed": "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))",
+    "no descriptor left": "import os\nheld = []\nwhile True:\n    held.append(os.open('/dev/null', os.O_RDONLY))",
+    "no descriptor allowed": "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))",
 }
 
 
@@ -37,7 +37,7 @@ async def test_closed_descriptors_give_a_clean_result(arena: Arena, code: str) -
         assert result.notes or result.stderr.text, result
     again = await arena.service.execute("print('again')", session_id=result.session_id, timeout=2)
     if again.status != "ok":
-        # The descriptors were no good any more, which showed only now.
+        # The descriptors were unusable, which showed only in this run.
         assert again.notes, again
         again = await arena.service.execute("print('again')", session_id=result.session_id, timeout=2)
     assert (again.status, again.stdout.text) == ("ok", "again\n"), again
@@ -80,7 +80,7 @@ async def test_garbage_on_the_runners_private_descriptors_is_output(arena: Arena
         assert result.exit_code == 4
 
 
-async def test_requests_that_code_writes_to_its_own_runner_give_no_result_of_a_later_run(arena: Arena) -> None:
+async def test_requests_that_code_writes_to_its_own_runner_do_not_forge_a_later_result(arena: Arena) -> None:
     result = await arena.attack("""
 import json, os
 request = json.dumps({'nonce': '0' * 32, 'cell': 9, 'variables': {}, 'code': 'print("forged")'}).encode() + b'\\n'

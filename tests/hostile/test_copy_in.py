@@ -1,4 +1,5 @@
-"""Attack: copying files in to where they do not belong, by name or through links. Outcome: refused, or not followed."""
+"""Attack: copying files in to places outside the working directory, by name or through links. Outcome: the path is
+refused, or the link is not followed."""
 
 import pytest
 
@@ -98,7 +99,7 @@ async def test_a_planted_folder_link_is_not_followed(arena: Arena, link: str) ->
     assert output == "[]\n"
 
 
-async def test_what_stands_in_the_place_of_a_file_is_replaced_and_not_opened(arena: Arena) -> None:
+async def test_a_link_or_fifo_with_the_name_of_a_file_is_replaced_and_not_opened(arena: Arena) -> None:
     session = (
         await arena.attack("""
 import os
@@ -120,7 +121,7 @@ os.makedirs('folder/full')
     assert output == "untouched new new new new\n"
 
 
-async def test_links_that_are_exchanged_meanwhile_harm_nobody_else(arena: Arena) -> None:
+async def test_links_that_are_swapped_during_a_copy_harm_nobody_else(arena: Arena) -> None:
     session = (
         await arena.attack("""
 import os

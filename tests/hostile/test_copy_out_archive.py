@@ -1,4 +1,5 @@
-"""Attack: an archive out of the sandbox that is not what `tar` would write. Outcome: dropped, and bounded."""
+"""Attack: a crafted archive comes out of the sandbox instead of the one of `tar`. Outcome: its members are dropped, and
+what the server reads is bounded."""
 
 import pytest
 
@@ -57,7 +58,7 @@ async def test_crafted_members_are_dropped(arena: Arena, monkeypatch: pytest.Mon
     "members", [[("file", b"0", 1 << 40)], [("x" * 200, b"0", 1 << 33)], [("file", b"L", 1 << 30)], []]
 )
 @pytest.mark.parametrize("byte", [b"\0", b"x"])
-async def test_an_archive_without_end_is_left(
+async def test_an_endless_archive_is_abandoned(
     arena: Arena, members: list[tuple[str, bytes, int]], byte: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("llm_sandbox_mcp.backends.copying.COPY_SECONDS", 1.0)
@@ -69,12 +70,12 @@ async def test_an_archive_without_end_is_left(
     except SandboxError:
         pass
     else:
-        # Where `tar` was faster than the code that looked for it.
+        # `tar` finished before the hostile code found it.
         assert copied.size == len("honest")
     assert resident() - before < 20 * MIB
 
 
-async def test_a_report_that_names_what_is_not_there_gives_nothing(arena: Arena) -> None:
+async def test_a_report_that_names_files_which_cannot_be_copied_gives_no_artifacts(arena: Arena) -> None:
     result = await arena.attack(
         NONCE
         + """

@@ -1,4 +1,4 @@
-"""Attack: dying so that the kernel writes the memory down. Outcome: no file on the host."""
+"""Attack: dying by a signal that makes the kernel write a core dump. Outcome: no file on the host."""
 
 import os
 from pathlib import Path
@@ -28,8 +28,8 @@ async def test_an_abort_writes_no_file(arena: Arena, language: str) -> None:
     assert set(os.listdir()) | {path.name for path in Path("/tmp").glob("core*")} == before
 
 
-async def test_the_limit_keeps_a_dump_from_a_program_of_the_host_too(arena: Arena) -> None:
-    # With a core_pattern that starts a program, the kernel heeds one limit only: 1.
+async def test_the_limit_also_keeps_a_dump_from_a_program_of_the_host(arena: Arena) -> None:
+    # If core_pattern starts a program, a limit of 1 is the only one that the kernel respects.
     # https://www.kernel.org/doc/html/latest/admin-guide/sysctl/kernel.html and fs/coredump.c
     output = await arena.check("import resource\nprint(resource.getrlimit(resource.RLIMIT_CORE))")
     assert output == "(1, 1)\n"

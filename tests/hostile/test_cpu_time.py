@@ -1,4 +1,5 @@
-"""Attack: processor time, spread over processes, threads and generations. Outcome: `cpu_limit`, whoever used it up."""
+"""Attack: using processor time in many processes, threads and generations. Outcome: `cpu_limit`, whichever of them used
+it."""
 
 import pytest
 
@@ -8,7 +9,7 @@ pytestmark = pytest.mark.anyio
 
 LIMIT = {"limits": {"cpu_time": 1.0, "timeout": 60.0}}
 FAR = 30.0
-"""Seconds of wall time, which processor time must be used up long before."""
+"""Seconds of wall-clock time; the processor time must be used up long before."""
 
 SPIN = "while True: pass\n"
 SPENDERS = {
@@ -66,14 +67,14 @@ async def test_processor_time_is_bounded_over_all_processes(arena: Arena, code: 
 
 @pytest.mark.usefixtures("control_groups")
 @pytest.mark.parametrize("limits", [LIMIT], indirect=True)
-async def test_one_that_ignores_the_interrupt_is_killed_at_the_limit(arena: Arena) -> None:
+async def test_code_that_ignores_the_interrupt_is_killed_at_the_limit(arena: Arena) -> None:
     result = await arena.attack(f"import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n{SPIN}", timeout=FAR)
     assert (result.status, result.exit_code, result.session_state) == ("cpu_limit", 137, "fresh"), result
 
 
 @pytest.mark.usefixtures("control_groups")
 @pytest.mark.parametrize("limits", [LIMIT], indirect=True)
-async def test_each_run_has_its_own_and_keeps_state_where_it_answers(arena: Arena) -> None:
+async def test_each_run_has_its_own_limit_and_keeps_state_if_it_answers_the_interrupt(arena: Arena) -> None:
     session = ""
     for number in range(3):
         result = await arena.attack(
@@ -87,18 +88,18 @@ async def test_each_run_has_its_own_and_keeps_state_where_it_answers(arena: Aren
 
 
 @pytest.mark.parametrize("limits", [LIMIT], indirect=True)
-async def test_one_who_waits_uses_none(arena: Arena) -> None:
+async def test_waiting_uses_no_processor_time(arena: Arena) -> None:
     result = await arena.attack("import time\ntime.sleep(1.5)", timeout=FAR)
     assert result.status == "ok", result
 
 
-async def test_a_caller_can_lower_it(arena: Arena, control_groups: None) -> None:
+async def test_a_caller_can_lower_the_limit(arena: Arena, control_groups: None) -> None:
     result = await arena.attack(SPIN, timeout=FAR, limits={"cpu_time": 0.3})
     assert result.status == "cpu_limit", result
     assert any("stopped after 300ms of processor time" in note for note in result.notes)
 
 
 @pytest.mark.parametrize("limits", [LIMIT], indirect=True)
-async def test_a_program_and_its_build_are_held_to_it(arena: Arena) -> None:
+async def test_the_limit_applies_to_a_program_and_its_build(arena: Arena) -> None:
     result = await arena.attack("int main() { for (volatile int i = 0;; i = i + 1); }", language="cpp", timeout=FAR)
     assert result.status == "cpu_limit", result

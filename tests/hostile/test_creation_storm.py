@@ -1,5 +1,5 @@
-"""Attack: sandboxes without end. Outcome: as many as the profile allows, the rest is refused with the next step, and the
-server goes on answering."""
+"""Attack: creating endless sandboxes. Outcome: as many start as the profile allows, the others are refused with the
+next step, and the server keeps answering."""
 
 import re
 from collections import Counter
@@ -14,14 +14,14 @@ pytestmark = pytest.mark.anyio
 
 STORM = 500
 PACE = {"sessions": {"max": 64, "starts_per_second": 4.0}}
-"""Those that are begun before the storm are some of the four."""
+"""Sandboxes that started just before the storm count towards the four."""
 FULL = {"sessions": {"max": 1000, "starts_per_second": 1000.0}, "pool": {"min": 0, "max": 4, "exhaustion": "fail_fast"}}
 WAIT = {**FULL, "pool": {"min": 0, "max": 4, "exhaustion": "wait", "acquire_timeout": 1.0}}
 QUOTA = {"sessions": {"max": 4, "starts_per_second": 1000.0}}
 
 
 async def storm(arena: Arena, size: int = STORM) -> Counter[str]:
-    """Opens so many sessions at once while the neighbour works; counts how that went, by status or refusal."""
+    """Opens `size` sessions at once while the neighbour works; counts the outcomes, by status or refusal."""
     outcomes: Counter[str] = Counter()
 
     async def open_one() -> None:
@@ -47,7 +47,7 @@ async def storm(arena: Arena, size: int = STORM) -> Counter[str]:
 
 
 @pytest.mark.parametrize("limits", [PACE], indirect=True)
-async def test_starts_beyond_so_many_a_second_are_refused_with_the_time_to_wait(arena: Arena) -> None:
+async def test_starts_beyond_the_rate_are_refused_with_the_time_to_wait(arena: Arena) -> None:
     outcomes = await storm(arena)
     refusal = (
         "sandboxes are started at most 4 times a second; try again in TIME, "
@@ -84,7 +84,7 @@ async def test_sessions_beyond_the_limit_are_refused_while_all_are_busy(arena: A
                 lambda session: arena.service.execute("input_ = 0\nwhile True: pass", session_id=session, timeout=6),
                 session,
             )
-        # All have begun: a sandbox that nobody waits for any more would stay, as a warm one beyond those of before.
+        # Wait until all runs have begun: a sandbox that nobody waits for any more would stay as an additional warm one.
         while sum(info.running and info.runs > 0 for info in arena.service.sessions.list()) < 4:
             await anyio.lowlevel.checkpoint()
         for _ in range(STORM):
@@ -94,8 +94,8 @@ async def test_sessions_beyond_the_limit_are_refused_while_all_are_busy(arena: A
 
 
 @pytest.mark.parametrize("limits", [QUOTA], indirect=True)
-async def test_a_storm_of_new_sessions_takes_places_of_its_own_and_of_no_session_that_is_used(arena: Arena) -> None:
-    # Used once, it is not told from the storm.
+async def test_a_storm_of_new_sessions_replaces_its_own_sessions_and_none_that_is_in_use(arena: Arena) -> None:
+    # This session was used only once, so the server cannot distinguish it from those of the storm.
     await arena.service.sessions.close(arena.next)
     arena.next = ""
     seen = {(await arena.service.execute("1")).session_id for _ in range(20)}

@@ -1,4 +1,4 @@
-"""Attack: a process that leaves everything that ties it to its run. Outcome: gone with its sandbox."""
+"""Attack: a process that detaches itself from its run. Outcome: it is gone with its sandbox."""
 
 import pytest
 
@@ -37,8 +37,8 @@ async def test_a_daemon_is_gone_with_a_session_that_is_not_kept(arena: Arena) ->
     assert (result.status, result.session_state) == ("ok", "ended")
 
 
-async def test_one_that_was_never_a_child_of_the_code_is_gone_too(arena: Arena) -> None:
-    # Its parent is the runner's parent from the beginning: the flag is CLONE_PARENT.
+async def test_a_process_that_was_never_a_child_of_the_code_is_gone_too(arena: Arena) -> None:
+    # Its parent is the runner's parent from the start: 0x8000 is CLONE_PARENT.
     result = await arena.attack(
         DAEMON
         + """
@@ -75,14 +75,14 @@ async def test_a_daemon_is_gone_when_its_run_is_killed(arena: Arena, backend_nam
     assert int(output) == PROCESSES[backend_name] - 2
 
 
-async def test_what_a_daemon_prints_later_stays_in_its_session(arena: Arena) -> None:
+async def test_later_output_of_a_daemon_stays_in_its_session(arena: Arena) -> None:
     first = await arena.attack(DAEMON + "daemon(lambda: (os.write(1, b'late'), time.sleep(0.02)))")
     second = await arena.attack("import time\ntime.sleep(0.2)", session_id=first.session_id)
     assert second.status == "ok"
     assert "late" in second.stdout.text
 
 
-async def test_a_hundred_orphans_are_reaped_and_count_no_more(arena: Arena) -> None:
+async def test_two_hundred_orphans_are_reaped_and_no_longer_counted(arena: Arena) -> None:
     code = """
 import os
 for _ in range(200):

@@ -1,5 +1,5 @@
-"""Attack: what the code's processes inherit. Outcome: known descriptors only, in every language, and nothing of the host
-behind them."""
+"""Attack: using inherited descriptors. Outcome: the code's processes have only known descriptors, in every language,
+and none of them leads to the host."""
 
 import json
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.anyio
 LIST = "ls -l /proc/self/fd | sed -n 's/.* \\([0-9]*\\) -> /\\1 /p'"
 HARMLESS = ("pipe:[", "/dev/null", "/proc/", "anon_inode:[event", "anon_inode:[io_uring", "socket:[")
 KEPT = {"bash": ("249",)}
-"""Where bash reads the code of this run from."""
+"""The descriptor from which Bash reads the code of the run."""
 OURS = ("/opt/handlers/", "/sandbox/", "/tmp/", "/home/")
 
 
@@ -24,22 +24,22 @@ OURS = ("/opt/handlers/", "/sandbox/", "/tmp/", "/home/")
         ("javascript", f"require('child_process').execSync({json.dumps(LIST)}, {{stdio: 'inherit'}}); null"),
     ],
 )
-async def test_a_child_inherits_its_streams_alone(arena: Arena, language: str, code: str) -> None:
+async def test_a_child_inherits_only_its_streams(arena: Arena, language: str, code: str) -> None:
     result = await arena.attack(code, language=language)
     assert result.status == "ok", result
     found = dict(line.split(" ", 1) for line in result.stdout.text.splitlines())
-    # The folder of descriptors that is listed is one itself.
+    # The descriptor of the listed folder itself does not count.
     inherited = {number: target for number, target in found.items() if "/fd" not in target}
     assert set(inherited) == {"0", "1", "2", *KEPT.get(language, ())}, found
     assert all(target.startswith(("pipe:[", "/dev/null", "socket:[")) for target in inherited.values()), found
 
 
-async def test_the_runner_itself_holds_nothing_of_the_host(arena: Arena) -> None:
+async def test_the_runner_itself_has_no_descriptor_of_the_host(arena: Arena) -> None:
     output = await arena.check(
         "import json, os\nprint(json.dumps({fd: os.readlink(f'/proc/self/fd/{fd}') "
         "for fd in os.listdir('/proc/self/fd') if os.path.lexists(f'/proc/self/fd/{fd}')}))"
     )
     found: dict[str, str] = json.loads(output)
     assert [target for target in found.values() if not target.startswith(HARMLESS + OURS)] == [], found
-    # A socket would be somebody's other end.
+    # Someone else would have the other end of a socket.
     assert [fd for fd, target in found.items() if target.startswith("socket:[") and int(fd) > 2] == [], found

@@ -1,4 +1,5 @@
-"""Attack: files without end. Outcome: `disk_limit` or an error inside, and nothing on the host's disk."""
+"""Attack: writing endless files. Outcome: `disk_limit`, or an error inside the sandbox, and nothing on the host's
+disk."""
 
 import pytest
 
@@ -44,23 +45,23 @@ except OSError as error:
     assert result.stdout.text in ("No space left on device\n", "File too large\n")
 
 
-@pytest.mark.usefixtures("control_groups")  # which alone hold what the kernel itself needs for files
+@pytest.mark.usefixtures("control_groups")  # only they limit what the kernel itself needs for files
 @pytest.mark.parametrize(
     "make", ["open(str(number), 'x').close()", "os.mkdir(str(number))", "os.symlink('x', str(number))"]
 )
-async def test_files_without_content_end_at_a_limit_too(arena: Arena, make: str) -> None:
+async def test_empty_files_reach_a_limit_too(arena: Arena, make: str) -> None:
     result = await arena.attack(f"import os, itertools\nfor number in itertools.count():\n    {make}", timeout=20)
     assert result.status in ("inode_limit", "disk_limit", "out_of_memory"), result
 
 
 @pytest.mark.parametrize("size", [1 << 30, 1 << 40, (1 << 63) - 1])
-async def test_a_file_larger_than_the_disk_cannot_be_made_not_even_of_holes(arena: Arena, size: int) -> None:
+async def test_a_file_larger_than_the_disk_cannot_be_made_even_if_it_is_sparse(arena: Arena, size: int) -> None:
     result = await arena.attack(f"open('sparse', 'wb').truncate({size})")
     assert result.status == "error"
     assert "File too large" in result.stderr.text
 
 
-async def test_shared_memory_has_a_size_of_its_own(arena: Arena) -> None:
+async def test_shared_memory_has_its_own_size(arena: Arena) -> None:
     result = await arena.attack("""
 with open('/dev/shm/file', 'wb') as file, open('/dev/shm/other', 'wb') as other:
     while True:

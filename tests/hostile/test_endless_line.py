@@ -24,7 +24,7 @@ async def test_an_endless_line_is_capped(arena: Arena, line: str) -> None:
     assert result.status == ("output_limit" if "while" in line or "raise" in line else "ok"), result.status
 
 
-async def test_a_line_without_end_is_shown_with_head_and_tail(arena: Arena) -> None:
+async def test_a_long_line_is_shown_with_head_and_tail(arena: Arena) -> None:
     result = await arena.attack("import sys\nsys.stdout.write('head' + 'x' * 100_000 + 'tail')\nNone")
     assert result.status == "ok"
     assert result.stdout.text.startswith("head") and result.stdout.text.endswith("tail")

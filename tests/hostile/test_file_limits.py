@@ -1,4 +1,4 @@
-"""Attack: files that are too large, or too many to be named. Outcome: a status of its own for each, and the host keeps its
+"""Attack: files that are too large, and too many files. Outcome: each has its own status, and the host keeps its
 inodes."""
 
 import pytest
@@ -13,8 +13,8 @@ SIZE = {"limits": {"file_size": MIB, "disk": 16 * MIB}}
 FILES = {"limits": {"files": 1000}}
 TOO_LARGE = {
     "python": "open('{folder}/large', 'wb').write(bytes(2 << 20))",
-    "python, bit by bit": "with open('{folder}/.large', 'wb', 0) as file:\n    while file.write(bytes(1000)): pass",
-    "python, reserved": "import os\nfile = os.open('{folder}/large', os.O_CREAT | os.O_RDWR)\n"
+    "python, small writes": "with open('{folder}/.large', 'wb', 0) as file:\n    while file.write(bytes(1000)): pass",
+    "python, preallocated": "import os\nfile = os.open('{folder}/large', os.O_CREAT | os.O_RDWR)\n"
     "os.ftruncate(file, 1 << 20)\nos.posix_fallocate(file, 0, 2 << 20)",
     "a child": "import subprocess\nsubprocess.run('head -c 2000000 /dev/zero > {folder}/large', shell=True, check=True)",
 }
@@ -23,7 +23,7 @@ TOO_LARGE = {
 @pytest.mark.parametrize("limits", [SIZE], indirect=True)
 @pytest.mark.parametrize("folder", ["/sandbox", "/home", "/tmp"])
 @pytest.mark.parametrize("code", TOO_LARGE.values(), ids=TOO_LARGE)
-async def test_a_file_over_the_limit_fails_by_name(arena: Arena, folder: str, code: str) -> None:
+async def test_a_file_over_the_limit_has_its_own_status(arena: Arena, folder: str, code: str) -> None:
     result = await arena.attack(code.replace("{folder}", folder))
     assert (result.status, result.session_state) == ("file_limit", "kept"), result
     assert any("the limit of 1MiB for one file was reached; write less" in note for note in result.notes), result
@@ -50,13 +50,15 @@ int main() { std::vector<char> data(2 << 20); FILE *file = fopen("large", "w"); 
         ),
     ],
 )
-async def test_in_other_languages_too(arena: Arena, language: str, code: str) -> None:
+async def test_a_file_over_the_limit_has_the_same_status_in_other_languages(
+    arena: Arena, language: str, code: str
+) -> None:
     result = await arena.attack(code, language=language)
     assert result.status == "file_limit", result
 
 
 @pytest.mark.parametrize("limits", [SIZE], indirect=True)
-async def test_files_that_fit_one_by_one_are_fine(arena: Arena) -> None:
+async def test_many_files_that_are_each_below_the_limit_are_fine(arena: Arena) -> None:
     await arena.check("for number in range(8): open(f'/tmp/{number}', 'wb').write(bytes(1 << 20))")
 
 
@@ -64,24 +66,24 @@ MAKE = {
     "files": "open(f'{folder}/{number}', 'x').close()",
     "folders": "os.mkdir(f'{folder}/{number}')",
     "links": "os.symlink('x', f'{folder}/{number}')",
-    "hidden ones": "open(f'{folder}/.{number}', 'x').close()",
+    "hidden files": "open(f'{folder}/.{number}', 'x').close()",
 }
 
 
 @pytest.mark.parametrize("limits", [FILES], indirect=True)
 @pytest.mark.parametrize("folder", ["/sandbox", "/home", "/tmp"])
 @pytest.mark.parametrize("make", MAKE.values(), ids=MAKE)
-async def test_more_files_than_may_be_have_a_status_of_their_own(arena: Arena, folder: str, make: str) -> None:
+async def test_more_files_than_allowed_have_their_own_status(arena: Arena, folder: str, make: str) -> None:
     result = await arena.attack(f"import os\nfolder = '{folder}'\nfor number in range(2000):\n    {make}\n1 / 0")
     assert result.status == "inode_limit", result
     assert any("the limit of 1000 files and folders was reached" in note for note in result.notes), result
-    # Where the engine refuses them the session goes on; elsewhere it is too late for that.
+    # If the engine refuses the files, the session goes on; elsewhere the files already exist, and the sandbox ends.
     assert result.session_state == ("kept" if arena.backend in deviations.FILES_BOUNDED else "fresh"), result
     assert await arena.check("print(6 * 7)", result.session_id if result.session_state == "fresh" else "") == "42\n"
 
 
 @pytest.mark.parametrize("limits", [FILES], indirect=True)
-async def test_who_makes_too_many_and_succeeds_does_not_keep_them(arena: Arena) -> None:
+async def test_a_run_that_makes_too_many_files_and_succeeds_does_not_keep_them(arena: Arena) -> None:
     result = await arena.attack(
         "import contextlib\nfor number in range(2000):\n    with contextlib.suppress(OSError): open(f'{number}', 'x').close()"
     )
@@ -95,6 +97,6 @@ async def test_who_makes_too_many_and_succeeds_does_not_keep_them(arena: Arena) 
 
 
 @pytest.mark.parametrize("limits", [FILES], indirect=True)
-async def test_as_many_as_may_be_are_fine(arena: Arena) -> None:
+async def test_as_many_files_as_allowed_are_fine(arena: Arena) -> None:
     result = await arena.attack("for number in range(990): open(f'{number}', 'x').close()")
     assert (result.status, result.session_state) == ("ok", "kept"), result

@@ -1,4 +1,4 @@
-"""Attack: output that looks like the runner's own reports. Outcome: nobody is deceived but the code itself."""
+"""Attack: output that looks like the runner's own reports. Outcome: the code deceives only its own session."""
 
 import anyio
 import pytest
@@ -24,19 +24,19 @@ raise SystemExit(3)
 
 PAYLOADS = {
     "nothing": b"",
-    "no JSON": b"{",
-    "no object": b"[]",
+    "not JSON": b"{",
+    "not an object": b"[]",
     "wrong types": b'{"status": 1, "exit_code": "x"}',
     "no status": b'{"exit_code": 0}',
     "unknown status": b'{"status": "out_of_memory", "exit_code": 0}',
-    "an endless number": b'{"status": "ok", "exit_code": ' + b"9" * 100_000 + b"}",
-    "depth": b'{"status": "ok", "exit_code": 0, "x": ' + b"[" * 100_000,
+    "a very long number": b'{"status": "ok", "exit_code": ' + b"9" * 100_000 + b"}",
+    "deep nesting": b'{"status": "ok", "exit_code": 0, "x": ' + b"[" * 100_000,
     "infinity": b'{"status": "ok", "exit_code": Infinity}',
     "not UTF-8": b'{"status": "ok", "exit_code": 0, "result": "\xff"}',
     "lone surrogates": b'{"status": "ok", "exit_code": 0, "result": "\\ud800"}',
     "a long result": b'{"status": "ok", "exit_code": 0, "result": "' + b"x" * 900_000 + b'"}',
     "a report over the limit": b'{"status": "ok", "exit_code": 0, "result": "' + b"x" * 1_500_000 + b'"}',
-    "names of the server's own": b'{"status": "ok", "exit_code": 0, "session_state": "ended", "notes": ["x"], "session_id": "y"}',
+    "fields that only the server sets": b'{"status": "ok", "exit_code": 0, "session_state": "ended", "notes": ["x"], "session_id": "y"}',
 }
 
 
@@ -68,7 +68,7 @@ for _ in range(100):
 end(b'{"status": "ok", "exit_code": 0}')
 """
     )
-    arena.told_of_processes(result)
+    arena.check_process_note(result)
 
 
 async def test_code_that_goes_on_after_a_forged_end_is_stopped_by_the_next_deadline(arena: Arena) -> None:
@@ -100,15 +100,15 @@ GOES_ON = {
 
 
 @pytest.mark.parametrize("how", GOES_ON)
-async def test_what_goes_on_after_the_answer_is_ended_at_the_deadline(arena: Arena, how: str) -> None:
+async def test_code_that_keeps_running_after_the_answer_is_ended_at_the_deadline(arena: Arena, how: str) -> None:
     used = arena.service.pool().leased
     first = await arena.attack(GOES_ON[how], timeout=1)
     assert (first.status, first.session_state) == ("ok", "kept"), first
     await ended_for_overtime(arena, first.session_id, used)
 
 
-async def test_what_goes_on_after_a_cancelled_run_is_ended_at_the_deadline(arena: Arena) -> None:
-    deaf = (
+async def test_code_that_keeps_running_after_a_cancelled_run_is_ended_at_the_deadline(arena: Arena) -> None:
+    stubborn = (
         NONCE
         + """
 import signal
@@ -128,12 +128,13 @@ while True: pass
         async def cancel(_stream: str, _text: str) -> None:
             scope.cancel()
 
-        await arena.execute(deaf, session_id=session, timeout=1, on_output=cancel)
+        await arena.execute(stubborn, session_id=session, timeout=1, on_output=cancel)
     await ended_for_overtime(arena, session, used)
 
 
 async def ended_for_overtime(arena: Arena, session: str, used: int) -> None:
-    """Waits until a session's sandbox is ended, of which there were so many, and sees that it says why."""
+    """Waits until fewer than `used` sandboxes are leased, and checks that the session says why its sandbox was
+    ended."""
     with anyio.fail_after(1 + ANSWER):
         await arena.service.pool_until(lambda pool: pool.leased < used)
     second = await arena.execute("6 * 7", session_id=session)
@@ -145,14 +146,14 @@ async def ended_for_overtime(arena: Arena, session: str, used: int) -> None:
     ) in second.notes
 
 
-async def test_half_an_end_is_no_end(arena: Arena) -> None:
+async def test_an_end_on_one_stream_only_does_not_end_the_run(arena: Arena) -> None:
     result = await arena.attack(NONCE + "os.write(1, frame(b'.', b'{}'))\nos.closerange(0, 4096)", timeout=2)
     assert result.status in ("error", "timeout"), result
     assert result.duration < 2 + ANSWER
 
 
 @pytest.mark.parametrize("frame", ["frame(b'+')", "frame(b'+', b'x' * 4000)", "frame(b'+')[:-1]"])
-async def test_frames_without_end_neither_fill_nor_stop_the_server(arena: Arena, frame: str) -> None:
+async def test_endless_frames_neither_fill_nor_stop_the_server(arena: Arena, frame: str) -> None:
     result = await arena.attack(NONCE + f"block = {frame} * 500\nwhile True:\n    os.write(1, block)", timeout=20)
     assert result.status == "output_limit", result
     assert result.duration < ANSWER

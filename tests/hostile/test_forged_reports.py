@@ -1,5 +1,6 @@
-"""Attack: a child reads the nonce of the run from the runner's memory, in every language that has one, and reports in its
-place; frames of other runs are sent again. Outcome: what README.md says of it, and never more."""
+"""Attack: a child process reads the run's nonce from the runner's memory, in every language that has a nonce, and
+reports instead of the runner; frames of other runs are sent again. Outcome: what README.md says about forged reports,
+and nothing more."""
 
 import json
 
@@ -41,13 +42,13 @@ for my $nonce (keys %found) {
     syswrite(STDERR, "\x1e$nonce.0\n");
 }
 """
-SAID = json.dumps(json.dumps(REPORT))
+REPORT_ARGUMENT = json.dumps(json.dumps(REPORT))
 RUNS = {
-    "python": f"import subprocess, time\nsubprocess.run(['perl', 'forger', {SAID}])\ntime.sleep(1000)",
-    "javascript": f"require('child_process').spawnSync('perl', ['forger', {SAID}], {{stdio: 'inherit'}});\n"
+    "python": f"import subprocess, time\nsubprocess.run(['perl', 'forger', {REPORT_ARGUMENT}])\ntime.sleep(1000)",
+    "javascript": f"require('child_process').spawnSync('perl', ['forger', {REPORT_ARGUMENT}], {{stdio: 'inherit'}});\n"
     "await new Promise((done) => setTimeout(done, 1000000))",
-    "r": f"system2('perl', c('forger', shQuote({SAID})))\nSys.sleep(1000)",
-    "ruby": f"system('perl', 'forger', {SAID})\nsleep 1000",
+    "r": f"system2('perl', c('forger', shQuote({REPORT_ARGUMENT})))\nSys.sleep(1000)",
+    "ruby": f"system('perl', 'forger', {REPORT_ARGUMENT})\nsleep 1000",
     "bash": f"perl forger '{json.dumps(REPORT)}'\nsleep 1000",
 }
 VALUES = {"python": "x = 7", "javascript": "var x = 7", "r": "x <- 7", "ruby": "x = 7", "bash": "x=7"}
@@ -56,14 +57,14 @@ ROOM = {"limits": {"memory": 512 << 20}}
 
 @pytest.mark.parametrize("limits", [ROOM], indirect=True)
 @pytest.mark.parametrize("language", RUNS)
-async def test_who_reads_the_nonce_deceives_its_own_session_alone(arena: Arena, language: str) -> None:
+async def test_code_that_reads_the_nonce_deceives_only_its_own_session(arena: Arena, language: str) -> None:
     used = await arena.attack(VALUES[language], language=language)
     session = used.session_id
     await arena.service.files.copy_in(session, "forger", FORGER.encode())
     await arena.service.files.copy_in(session, "own", b"own")
     result = await arena.attack(RUNS[language], language=language, session_id=session, timeout=ANSWER)
     forged = result.status == "ok"
-    # Where the memory cannot be read the code has not ended, which is what it says.
+    # Where the memory cannot be read, the code keeps running until its timeout, and the result says so.
     assert forged or (result.status == "timeout" and arena.backend != "embedded"), result
     assert (result.session_id, result.session_state) == (session, "kept"), result
     if forged:
@@ -72,7 +73,7 @@ async def test_who_reads_the_nonce_deceives_its_own_session_alone(arena: Arena, 
         _, content = await arena.service.files.read_artifact(session, "own")
         assert content == b"own"
         assert not any("all is well" in note for note in result.notes), result
-    # Its own sleep goes on, and holds up its own session: that is stopped at the next deadline like any other.
+    # After the forged end its own sleep goes on and blocks its own session, until the next deadline stops it.
     after = await arena.execute(VALUES[language], language=language, session_id=session, timeout=1)
     assert after.status == ("timeout" if forged else "ok"), after
 
@@ -97,7 +98,7 @@ raise SystemExit(3)
     assert second.stdout.text.count("\x1e") == 6 and second.stdout.text.count("forged") == 2, second
 
 
-async def test_a_child_that_reports_in_the_name_of_its_run_after_that_is_output_too(arena: Arena) -> None:
+async def test_a_report_of_a_child_for_an_earlier_run_is_output_too(arena: Arena) -> None:
     first = await arena.attack(f"""{NONCE}
 import time
 end_of_this = frame(b'.', {END}), frame(b'.')
@@ -117,7 +118,7 @@ if not child:
     assert "forged" in second.stdout.text and "\x1e" in second.stderr.text, second
 
 
-async def test_an_end_on_one_stream_alone_or_in_halves_of_two_runs_is_none(arena: Arena) -> None:
+async def test_an_end_made_of_two_runs_or_cut_short_does_not_end_the_run(arena: Arena) -> None:
     first = await arena.attack(f"{NONCE}\nearlier = frame(b'.', {END})")
     half = f"{NONCE}\nos.write(1, earlier[:20] + frame(b'.', {END})[20:])\nos.write(2, frame(b'.', b'')[:-1])\n"
     second = await arena.attack(f"{half}raise SystemExit(3)", session_id=first.session_id)
@@ -125,7 +126,7 @@ async def test_an_end_on_one_stream_alone_or_in_halves_of_two_runs_is_none(arena
 
 
 @pytest.mark.usefixtures("control_groups")
-async def test_who_reports_success_is_told_of_the_memory_that_ran_out_all_the_same(arena: Arena) -> None:
+async def test_a_forged_success_still_reports_that_memory_ran_out(arena: Arena) -> None:
     result = await arena.attack(f"""{NONCE}
 import subprocess
 subprocess.run([sys.executable, '-c', 'held = []\\nwhile True: held.append(bytearray(1 << 20))'])

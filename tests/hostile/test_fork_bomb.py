@@ -1,4 +1,4 @@
-"""Attack: processes without end. Outcome: the limit on processes holds, and the result names it."""
+"""Attack: starting endless processes. Outcome: the limit on processes stops them, and the result names it."""
 
 import pytest
 
@@ -9,7 +9,7 @@ pytestmark = pytest.mark.anyio
 OUT_OF_REACH = "one whose members leave their group and session"
 BOMBS = {
     "the classic": "import os\nwhile True:\n    os.fork()",
-    "one that takes no refusal for an answer": """
+    "one that ignores refusals": """
 import os, signal
 for number in range(1, 65):
     try:
@@ -61,11 +61,12 @@ while True:
 @pytest.mark.parametrize("bomb", BOMBS.values(), ids=BOMBS)
 async def test_a_fork_bomb_meets_the_limit_on_processes(arena: Arena, bomb: str) -> None:
     result = await arena.attack(bomb, timeout=1)
-    arena.told_of_processes(result)
+    arena.check_process_note(result)
 
 
 async def test_the_session_of_a_fork_bomb_works_again(arena: Arena) -> None:
-    # Were it not for the first line, the interrupt could be answered in time, and the bomb would go on beside its session.
+    # Without the first line the interrupt could be answered in time, and the bomb would keep running next to its
+    # session.
     bomb = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n" + BOMBS[OUT_OF_REACH]
     result = await arena.attack(bomb, timeout=1)
     assert result.status == "timeout"
@@ -84,7 +85,7 @@ except OSError:
     pass
 open('left.txt', 'w').write('x')
 """)
-    arena.told_of_processes(result)
+    arena.check_process_note(result)
     assert any("not kept" in note for note in result.notes), result
     await arena.check("for process in started: process.kill(), process.wait()", result.session_id)
     again = await arena.service.execute("open('left.txt', 'w').write('y')", session_id=result.session_id)

@@ -1,4 +1,5 @@
-"""Attack: files of the host by the copy tool. Outcome: refused, unless they are under an operator's root."""
+"""Attack: reaching files of the host with the copy tool. Outcome: refused, unless they are below a root that the
+operator set."""
 
 import os
 from pathlib import Path
@@ -27,7 +28,7 @@ async def test_without_roots_no_host_path_is_allowed(arena: Arena) -> None:
             await arena.service.files.copy_out_to_host(arena.neighbour, "x", path)
 
 
-async def test_with_a_root_only_what_is_below_it(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_with_a_root_only_paths_below_it_are_allowed(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     session = (await arena.attack("open('out', 'w').write('from inside')")).session_id
     with host_folder() as root:
         monkeypatch.setattr(arena.service.files, "roots", (str(root),))

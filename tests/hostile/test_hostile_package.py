@@ -1,5 +1,5 @@
-"""Attack: a package whose own code runs while it is built. Outcome: same sandbox, same limits, and no way to the index once the
-installation is over."""
+"""Attack: a package whose code runs while it is built. Outcome: it runs in the same sandbox with the same limits, and
+cannot reach the index once the installation is over."""
 
 import json
 import re
@@ -35,13 +35,13 @@ def reached(host, port):
     except OSError:
         return False
 """
-FORGET = "    import signal\n    for number in range(1, 65):\n        try: signal.signal(number, signal.SIG_IGN)\n        except (OSError, ValueError): pass\n"
+IGNORE_SIGNALS = "    import signal\n    for number in range(1, 65):\n        try: signal.signal(number, signal.SIG_IGN)\n        except (OSError, ValueError): pass\n"
 DAEMON = f"""{INDEX}{REACH}
 import time
 port = index()
 if os.fork() == 0:
     os.setsid()
-{FORGET}
+{IGNORE_SIGNALS}
     for number in range(3): os.close(number)
     while True:
         # The last line tells how it is now.
@@ -70,7 +70,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("limits", [PROFILE], in
 
 
 async def install(arena: Arena, name: str, session: str = "") -> str:
-    """Installs a package while the neighbour works; gives the error that came of it, empty where none did."""
+    """Installs a package while the neighbour works; returns the error message, or an empty string."""
     said = []
 
     async def attack() -> None:
@@ -88,14 +88,14 @@ async def install(arena: Arena, name: str, session: str = "") -> str:
 
 
 @pytest.mark.parametrize("name", ["loops", "sleeps", "prints", "prints-errors", "fills", "forks", "eats", "kills"])
-async def test_what_a_build_does_has_the_limits_of_its_sandbox(arena: Arena, name: str) -> None:
+async def test_a_build_has_the_limits_of_its_sandbox(arena: Arena, name: str) -> None:
     with anyio.fail_after(6 + 4 * ANSWER):
         said = await install(arena, name)
     assert said, "it was installed"
     assert len(said) < 4000
 
 
-async def test_the_session_that_it_was_for_goes_on(arena: Arena) -> None:
+async def test_the_session_of_a_build_that_fails_goes_on(arena: Arena) -> None:
     session = (await arena.attack("kept = 1")).session_id
     assert "took longer than 6s" in await install(arena, "loops", session)
     assert await arena.check("print(kept)", session) == "1\n"
@@ -113,10 +113,10 @@ async def test_a_daemon_of_a_build_has_no_way_to_the_index_afterwards(arena: Are
     session = (await arena.attack("1")).session_id
     assert await install(arena, "daemon", session) == ""
     assert arena.index is not None
-    asked = len(arena.index.requests)
+    requests = len(arena.index.requests)
     look = "import time\nbefore = len(open('/sandbox/.seen').readlines())\nwhile len(seen := open('/sandbox/.seen').readlines()) < before + 5: time.sleep(0.02)\nprint(seen[0], seen[-1])"
     assert re.findall(r"\w+", await arena.check(look, session)) == ["True", "False"]
-    assert len(arena.index.requests) == asked
+    assert len(arena.index.requests) == requests
 
 
 async def test_a_build_reaches_the_index_and_nothing_else(arena: Arena) -> None:

@@ -1,4 +1,5 @@
-"""Attack: what kernels keep beside processes: shared memory, queues, keys. Outcome: private, and gone with the sandbox."""
+"""Attack: objects that the kernel keeps separately from processes: shared memory, queues, keys. Outcome: they are
+private, and gone with the sandbox."""
 
 import json
 
@@ -35,19 +36,19 @@ print([
 """
 
 
-async def test_what_one_sandbox_leaves_in_the_kernel_no_other_finds(arena: Arena) -> None:
+async def test_no_sandbox_finds_what_another_leaves_in_the_kernel(arena: Arena) -> None:
     output = await arena.check(LEAVE, arena.neighbour)
     assert output.startswith("[True, True, True,") and output.endswith("True]\n"), output
     assert await arena.check(LOOK) == "[False, False, False, False, False]\n"
 
 
-async def test_it_is_gone_with_its_sandbox(arena: Arena) -> None:
+async def test_what_a_sandbox_leaves_in_the_kernel_is_gone_with_it(arena: Arena) -> None:
     session = (await arena.attack(LEAVE)).session_id
     await arena.service.sessions.close(session)
     assert await arena.check(LOOK) == "[False, False, False, False, False]\n"
 
 
-async def test_keys_and_the_interfaces_exploits_are_made_with_are_refused(arena: Arena, tolerated: Tolerated) -> None:
+async def test_keys_and_the_interfaces_that_exploits_use_are_refused(arena: Arena, tolerated: Tolerated) -> None:
     output = await arena.check(
         ATTEMPT
         + """

@@ -51,7 +51,7 @@ async def test_sysfs_and_control_groups_are_not_there(arena: Arena, tolerated: T
     tolerated(json.loads(output))
 
 
-async def test_nothing_in_proc_tells_of_the_host(arena: Arena, tolerated: Tolerated) -> None:
+async def test_nothing_in_proc_reveals_the_host(arena: Arena, tolerated: Tolerated) -> None:
     output = await arena.check("""
 import json, os
 sizes = {}
@@ -68,7 +68,7 @@ print(json.dumps(sizes))
     tolerated(name for name, size in json.loads(output).items() if size)
 
 
-async def test_no_process_but_its_own_can_be_seen(arena: Arena, backend_name: str) -> None:
+async def test_only_its_own_processes_can_be_seen(arena: Arena, backend_name: str) -> None:
     output = await arena.check("""
 import json, os
 environments, commands = [], []

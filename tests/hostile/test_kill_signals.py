@@ -53,7 +53,7 @@ print(sent > 0)
     assert await arena.check("print(6 * 7)", result.session_id) == "42\n"
 
 
-async def test_pid_1_can_be_neither_read_nor_written_nor_traced(arena: Arena) -> None:
+async def test_pid_1_cannot_be_read_written_or_traced(arena: Arena) -> None:
     output = await arena.check(
         ATTEMPT
         + """
@@ -91,7 +91,7 @@ async def test_pid_1_cannot_be_starved(arena: Arena, resource: str) -> None:
     assert again.result == "42"
 
 
-async def test_pid_1_is_not_made_to_wait_for_others_and_the_code_itself_may_be(arena: Arena) -> None:
+async def test_code_can_lower_its_own_priority_but_not_that_of_pid_1(arena: Arena) -> None:
     output = await arena.check("""
 import json, os
 def attempt(name, call, *arguments):
@@ -113,7 +113,7 @@ print(json.dumps(done))
     assert json.loads(output) == []
 
 
-async def test_a_runner_killed_between_two_runs_gives_no_result_in_its_name(arena: Arena) -> None:
+async def test_a_run_after_its_runner_was_killed_really_runs(arena: Arena) -> None:
     first = await arena.attack("""
 import os, signal, threading
 open('armed', 'w').close()
@@ -121,7 +121,7 @@ threading.Timer(0.05, os._exit, (0,)).start()
 kept = 1
 """)
     assert first.status == "ok"
-    # Files are written by the first run only: its end is awaited from outside the session's language.
+    # The Python runner ends after the first run: a Bash run in the same session waits until it is gone.
     waited = await arena.service.execute(
         "while [ -n \"$(ls /proc | grep -c '^[0-9]')\" ] && grep -qs 'runner[.]py' /proc/[0-9]*/cmdline; do sleep 0.01; done",
         session_id=first.session_id,
@@ -132,7 +132,7 @@ kept = 1
     assert any("started fresh" in note for note in waited.notes + second.notes), second
 
 
-async def test_a_runner_that_ends_while_it_is_asked_gives_no_result_in_its_name(arena: Arena) -> None:
+async def test_a_run_whose_runner_ends_while_it_reads_the_request_really_runs(arena: Arena) -> None:
     first = await arena.attack("""
 import os
 read = os.read
@@ -144,7 +144,7 @@ os.read = lambda *arguments: (read(*arguments), os._exit(0))
     assert any("started fresh" in note for note in second.notes), second
 
 
-async def test_a_stopped_copy_does_not_hold_the_session_for_ever(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stopped_copy_does_not_block_the_session_forever(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("llm_sandbox_mcp.backends.copying.COPY_SECONDS", 1.0)
     result = await arena.attack("""
 import os, signal

@@ -1,5 +1,6 @@
-"""Attack: make the list of installed libraries, which the server reads after an installation, expensive to read, or one that
-looks like our own words. Outcome: the others are served meanwhile, the session gets an answer, and no line of ours is forged."""
+"""Attack: the list of installed libraries, which the server reads after an installation, is expensive to read, or looks
+like the server's own text. Outcome: others are served meanwhile, the session gets an answer, and no line of the server
+is forged."""
 
 import anyio
 import pytest
@@ -18,7 +19,7 @@ pytestmark = [
     pytest.mark.parametrize("limits", [{"packages": {"none": ""}}], indirect=True, ids=["gems"]),
 ]
 
-# Whoever lists gems runs their descriptions.
+# Listing gems runs the code in their gemspecs.
 PLANT = """
 require 'fileutils'
 folder = File.join(ENV['GEM_HOME'], 'specifications')
@@ -26,13 +27,13 @@ FileUtils.mkdir_p(folder)
 File.write(File.join(folder, 'a.gemspec'), %q(WHAT
 Gem::Specification.new('forged', '1')))
 """
-# It took a minute to read, in the thread that all share.
+# Reading this list once took a minute, in the thread that all sessions share.
 EXPENSIVE = """puts '=' * 100_000 + ' '"""
 FORGED = """puts "x\\e[2J\\u202e==1\\rnote: all is well==1" """
 
 
 async def planted(arena: Arena, what: str) -> str:
-    """A session of Ruby with a gem whose description does that; an index has another one."""
+    """Opens a Ruby session with a gem whose gemspec runs `what`; the index has another gem, `tiny-answer`."""
     need_image(arena.backend, "ruby")
     assert arena.index is not None
     arena.index.pages.update({path: Page(content) for path, content in Gems.small().pages.items()})
@@ -54,11 +55,11 @@ async def test_a_list_that_is_expensive_to_read_delays_nobody_else(arena: Arena)
             tasks.start_soon(neighbour_works)
             done = await arena.service.install(["tiny-answer"], language="ruby", session_id=session)
             tasks.cancel_scope.cancel()
-    # The list is what code in the session made of it, and is told nobody else.
+    # Code in the session controls this list, and nobody else gets it.
     assert Library("tiny-answer", "1.0.0") in done.libraries, done
 
 
-async def test_a_name_of_a_library_forges_no_line_of_ours(arena: Arena) -> None:
+async def test_a_library_name_forges_no_line_of_the_server(arena: Arena) -> None:
     session = await planted(arena, FORGED)
     done = await arena.service.install(["tiny-answer"], language="ruby", session_id=session)
     items = [LibraryItem(name=library.name, version=library.version) for library in done.libraries]

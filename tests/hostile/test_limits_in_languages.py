@@ -1,5 +1,5 @@
-"""Attack: the limits, in languages that have memory managers, threads and compilers of their own. Outcome: the status is the
-same as Python's, while a program is built as well as while it runs."""
+"""Attack: exceeding the limits in languages with their own memory managers, threads and compilers. Outcome: the same
+status as in Python, both while a program is built and while it runs."""
 
 import pytest
 
@@ -14,7 +14,7 @@ PAST: dict[str, dict[str, str]] = {
     "out_of_memory": {
         "go": "package main\nfunc main() { var l [][]byte\n for { b := make([]byte, 1<<20); for i := range b { b[i] = 1 }; l = append(l, b) } }",
         "cpp": "#include <cstdlib>\n#include <cstring>\nint main() { for (;;) memset(malloc(1 << 20), 1, 1 << 20); }",
-        "cpp, as it is built": '#include "/dev/zero"\nint main() {}',
+        "cpp, while it is built": '#include "/dev/zero"\nint main() {}',
         "javascript": "const l = []; for (;;) l.push(new Array(100000).fill(1.5))",
         "r": "l <- list(); while (TRUE) l[[length(l) + 1]] <- rep(1.5, 1e6)",
         "ruby": "l = []; loop { l << 'x' * (1 << 20) }",
@@ -38,11 +38,11 @@ PAST: dict[str, dict[str, str]] = {
         "r": "writeBin(raw(2e7), '.x')",
     },
     "output_limit": {
-        "cpp, as it is built": '#pragma message "' + "x" * 100 + '"\n',
+        "cpp, while it is built": '#pragma message "' + "x" * 100 + '"\n',
     },
 }
-TIMES = {"cpp, as it is built": 6000}
-"""How often the code stands there."""
+TIMES = {"cpp, while it is built": 6000}
+"""How often the code is repeated."""
 CASES = [(status, how) for status, codes in PAST.items() for how in codes]
 
 

@@ -1,4 +1,5 @@
-"""Attack: memory without end, by every way that memory can be had. Outcome: `out_of_memory`, and the host has its own."""
+"""Attack: taking endless memory, in every way that memory can be allocated. Outcome: `out_of_memory`, and the host
+keeps its own."""
 
 import pytest
 
@@ -9,7 +10,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("control_groups")]
 
 BOMBS = {
     "of one list": "held = []\nwhile True:\n    held.append(bytearray(1 << 20))",
-    "that ignores what can be ignored": """
+    "that ignores signals and refusals": """
 import signal
 for number in range(1, 65):
     try:
@@ -30,7 +31,7 @@ while True:
     held.append(mmap.mmap(-1, 1 << 20))
     held[-1].write(b'x' * (1 << 20))
 """,
-    "of files without a name": """
+    "of anonymous files": """
 import os
 held = []
 while True:
@@ -55,7 +56,7 @@ while True:
         time.sleep(1000)
     os.read(filled, 1)  # or the limit on processes would come first
 """,
-    "in the standard library's own hands": "import itertools\nlist(itertools.repeat('x' * 8))",
+    "inside the standard library": "import itertools\nlist(itertools.repeat('x' * 8))",
 }
 
 
@@ -64,12 +65,12 @@ async def test_a_memory_bomb_is_out_of_memory(arena: Arena, bomb: str) -> None:
     result = await arena.attack(bomb, timeout=3)
     assert result.status == "out_of_memory", result
     assert any("the memory limit of 128MiB was reached" in note for note in result.notes), result
-    # Where the kernel chose another process than the runner, its state is still there.
+    # If the kernel killed a process other than the runner, the state is still there.
     assert result.session_state == ("kept" if "fork" in bomb and result.exit_code in (1, 130) else "fresh")
     assert await arena.check("print(6 * 7)", result.session_id) == "42\n"
 
 
-async def test_a_memory_bomb_in_a_child_ends_the_child_alone(arena: Arena) -> None:
+async def test_a_memory_bomb_in_a_child_ends_only_the_child(arena: Arena) -> None:
     result = await arena.attack("""
 import subprocess, sys
 kept = 1
@@ -92,7 +93,7 @@ with open('{folder}/bomb', 'wb') as file:
     assert result.session_state == "fresh"
 
 
-async def test_what_one_run_died_of_is_not_said_of_the_next(arena: Arena) -> None:
+async def test_the_cause_of_one_runs_end_is_not_reported_for_the_next(arena: Arena) -> None:
     first = await arena.attack(
         "import subprocess, sys\n"
         "subprocess.run([sys.executable, '-c', 'held = []\\nwhile True: held.append(bytearray(1 << 20))'])"

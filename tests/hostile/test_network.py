@@ -1,4 +1,5 @@
-"""Attack: any way out by network. Outcome: unreachable. Nothing here leaves the machine even if isolation fails."""
+"""Attack: every way out over the network. Outcome: nothing is reachable. Nothing here leaves the machine, even if
+isolation fails."""
 
 import json
 import os
@@ -26,7 +27,7 @@ def reach(name, family, kind, address):
 """
 
 
-async def test_the_only_interface_is_the_own_loopback(arena: Arena) -> None:
+async def test_the_only_interface_is_its_own_loopback(arena: Arena) -> None:
     output = await arena.check("""
 import json
 print(json.dumps([[line.split(':')[0].strip() for line in open('/proc/net/dev').read().splitlines()[2:]], open('/proc/net/route').read().splitlines()[1:]]))
@@ -48,7 +49,7 @@ print(json.dumps([[line.split(':')[0].strip() for line in open('/proc/net/dev').
 
 
 async def test_no_address_outside_can_be_reached(arena: Arena) -> None:
-    # Addresses that are nobody's (RFC 5737, 3849), link-local metadata, and multicast.
+    # Addresses for documentation (RFC 5737, 3849), link-local metadata, multicast, broadcast, and a private address.
     output = await arena.check(
         REACH
         + """
@@ -141,7 +142,7 @@ print(json.dumps(reached))
     assert set(json.loads(output).values()) == {"ECONNREFUSED"}
 
 
-async def test_engine_sockets_and_the_users_places_are_absent(arena: Arena, tolerated: Tolerated) -> None:
+async def test_engine_sockets_and_the_users_folders_are_absent(arena: Arena, tolerated: Tolerated) -> None:
     output = await arena.check("""
 import json, os
 print(json.dumps([path for path in (

@@ -1,4 +1,5 @@
-"""Attack: from a sandbox that may reach everything, this machine. Outcome: the network is reached, the machine is not."""
+"""Attack: reaching this machine from a sandbox with an open network. Outcome: the network is reached, this machine is
+not."""
 
 import json
 import secrets
@@ -21,14 +22,14 @@ pytestmark = [
 
 @pytest.fixture(scope="package", params=[name for name in ("embedded",) if name in ATTACKED])
 def backend_name(request: pytest.FixtureRequest) -> str:
-    """The only one whose network is of our making; containers and pods have the engine's."""
+    """The only backend that opens the network itself; containers and pods use the engine's."""
     name: str = request.param
     return name
 
 
 @pytest.fixture
 def world(arena: Arena) -> Iterator[Outside]:
-    """Gone before the arena looks for what is left."""
+    """The world outside, which is removed before the arena checks what is left."""
     with outside() as made:
         yield made
 
@@ -106,7 +107,7 @@ async def test_this_machine_is_out_of_reach_by_every_address_and_option(arena: A
         loopbacks = ("127.0.0.1", "127.0.0.2", "127.255.255.254", "0.0.0.0", "255.255.255.255")
         own = own_addresses()
         assert world.gateway in own
-        # Opened now, as those that a sandbox does not reach are those of its beginning.
+        # Opened only now: a sandbox blocks the addresses that this machine has when the sandbox starts.
         session = (await arena.service.execute("0")).session_id
         places = [(address, port) for address in (*loopbacks, *gateways, *own)]
         reached = json.loads(await arena.check(f"{KNOCK}\nprint(json.dumps(knock({places!r})))", session, timeout=25))
@@ -120,7 +121,7 @@ async def test_this_machine_is_out_of_reach_by_every_address_and_option(arena: A
             udp.recv(1)
 
 
-async def test_link_local_addresses_are_shut(arena: Arena, world: Outside) -> None:
+async def test_link_local_addresses_are_blocked(arena: Arena, world: Outside) -> None:
     with socket.create_connection((world.link_local, PORT), 5) as here:
         assert here.recv(100).decode() == ANSWER
     places = [(world.link_local, PORT), (world.address, PORT)]
@@ -129,9 +130,9 @@ async def test_link_local_addresses_are_shut(arena: Arena, world: Outside) -> No
     assert not [way for way in reached if way.startswith(world.link_local)]
 
 
-async def test_the_other_addresses_where_clouds_tell_a_machine_its_secrets_are_shut(arena: Arena) -> None:
-    # Read and not tried: on a machine in such a cloud they are real.
-    shut = await arena.check(
+async def test_other_metadata_addresses_of_clouds_are_blocked(arena: Arena) -> None:
+    # Read from the routes and not tried: on a machine in such a cloud these addresses are real.
+    blocked = await arena.check(
         """
 import ipaddress, socket, struct
 for line in open('/proc/net/route').read().splitlines()[1:]:
@@ -141,10 +142,10 @@ for line in open('/proc/net/route').read().splitlines()[1:]:
         print(ipaddress.ip_network(f'{address}/{mask}'))
 """
     )
-    assert {"169.254.0.0/16", "100.100.100.200/32", "192.0.0.192/32", "168.63.129.16/32"} <= set(shut.split())
+    assert {"169.254.0.0/16", "100.100.100.200/32", "192.0.0.192/32", "168.63.129.16/32"} <= set(blocked.split())
 
 
-async def test_code_can_change_nothing_of_its_network(arena: Arena) -> None:
+async def test_code_cannot_change_its_network(arena: Arena) -> None:
     output = await arena.check(
         f"""{ATTEMPT}
 import fcntl, socket, struct
@@ -169,7 +170,7 @@ attempt('a setting', write, '/proc/sys/net/ipv4/conf/all/route_localnet', '1')
     assert len(capabilities) == 5 and set(capabilities) == {"0" * 16}
 
 
-async def test_what_opens_the_network_is_not_seen_and_takes_no_process(arena: Arena) -> None:
+async def test_the_process_that_opens_the_network_is_not_seen_and_not_counted(arena: Arena) -> None:
     seen = await arena.check(
         "import os\nprint(sorted(open(f'/proc/{pid}/comm').read() for pid in os.listdir('/proc') if pid.isdigit()))"
     )
@@ -193,7 +194,7 @@ for pid in children:
 print(there + len(children))
 """
     )
-    # As without a network: bubblewrap itself is the one that code does not see.
+    # The same as without a network: bubblewrap itself is the one process that code does not see.
     assert int(many) == arena.service.profile.limits.pids - 1
 
 

@@ -1,4 +1,4 @@
-"""Attack: output without end. Outcome: cut, stopped within a second, and the server's memory stays bounded."""
+"""Attack: endless output. Outcome: it is cut and stopped within a second, and the server's memory stays bounded."""
 
 from pathlib import Path
 
@@ -13,20 +13,20 @@ FLOODS = {
     "stdout": "while True:\n    print('x' * 1000)",
     "stderr": "import sys\nwhile True:\n    print('x' * 1000, file=sys.stderr)",
     "both": "import os\nwhile True:\n    os.write(1, b'x' * 65536)\n    os.write(2, b'y' * 65536)",
-    "stderr of one that ignores SIGINT": """
+    "stderr, with SIGINT ignored": """
 import os, signal
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 while True:
     os.write(2, b'x' * 65536)
 """,
-    "children's": "import subprocess\nsubprocess.run('yes & yes >&2 & yes & wait', shell=True)",
-    "children's that left the group": """
+    "of children": "import subprocess\nsubprocess.run('yes & yes >&2 & yes & wait', shell=True)",
+    "of children that left the group": """
 import subprocess, time
 for _ in range(3):
     subprocess.Popen(['yes'], start_new_session=True)
 time.sleep(1000)
 """,
-    "that no process copies": "import os\nzeros = os.open('/dev/zero', os.O_RDONLY)\nwhile True: os.splice(zeros, 1, 1 << 20)",
+    "by splice": "import os\nzeros = os.open('/dev/zero', os.O_RDONLY)\nwhile True: os.splice(zeros, 1, 1 << 20)",
     "newlines": "import os\nwhile True:\n    os.write(1, b'\\n' * 65536)",
     "frame starts": "import os\nwhile True:\n    os.write(1, b'\\x1e' * 65536)",
     "not UTF-8": "import os\nwhile True:\n    os.write(1, b'\\xff\\0\\xc3' * 20000)",
@@ -81,7 +81,7 @@ async def test_a_flood_that_stops_at_the_interrupt_keeps_state(arena: Arena) -> 
 
 
 async def test_a_flood_between_runs_is_bounded_too(arena: Arena) -> None:
-    # It begins once the first run is over: one that begins in a run is ended with that.
+    # The flood begins after the first run: a flood that begins during a run is ended with the run.
     first = await arena.attack("""
 import subprocess
 flood = subprocess.Popen(['sh', '-c', 'until [ -e go ]; do sleep 0.01; done; exec yes'])

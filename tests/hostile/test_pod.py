@@ -1,4 +1,5 @@
-"""Attack: what a node gives every pod. Outcome: nothing that speaks for it, and nothing that reaches the node's disk."""
+"""Attack: using what a node gives every pod. Outcome: there are no credentials of the pod, and no way to the node's
+disk."""
 
 import json
 
@@ -8,11 +9,11 @@ from tests.hostile.calls import ATTEMPT, REPORT
 from tests.hostile.conftest import Arena
 from tests.hostile.deviations import PODS
 
-# Not a fixture of the same name, which would be given the server of whichever backend came before.
+# Not a fixture of the same name: it would get the server of the backend that ran before.
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("backend_name", PODS, indirect=True, scope="package")]
 
 
-async def test_no_file_of_the_nodes_own_can_be_written(arena: Arena) -> None:
+async def test_no_file_of_the_node_can_be_written(arena: Arena) -> None:
     output = await arena.check(
         ATTEMPT
         + """
@@ -29,7 +30,7 @@ for path in {*files, '/dev/termination-log', '/root/end', '/etc/hosts', '/etc/ho
     assert {name: how for name, how in attempts.items() if how == "done"} == {}
 
 
-async def test_nothing_in_a_pod_speaks_for_it(arena: Arena) -> None:
+async def test_a_pod_has_no_credentials(arena: Arena) -> None:
     output = await arena.check("""
 import json, os
 environment = open('/proc/1/environ', 'rb').read().split(b'\\0')
@@ -41,6 +42,6 @@ print(json.dumps([
 ]))
 """)
     names, mounted, there = json.loads(output)
-    # Where the cluster's API is, which it tells every pod, and what the image says.
+    # KUBERNETES_*: the address of the cluster's API, which every pod gets; the others are set by the image.
     assert {name for name in names if not name.startswith("KUBERNETES_")} <= {"PATH", "HOME", "LANG", "HOSTNAME"}
     assert (mounted, there) == ([], [])

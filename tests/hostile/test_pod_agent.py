@@ -1,4 +1,5 @@
-"""Attack: the agent of a pod, its first process. Outcome: the session loses its state at most, and holds up nobody."""
+"""Attack: stealing the requests to the agent of a pod, its first process. Outcome: the session loses at most its state,
+and delays nobody."""
 
 import anyio
 import pytest
@@ -6,7 +7,7 @@ import pytest
 from tests.hostile.conftest import Arena
 from tests.hostile.deviations import PODS
 
-# Not a fixture of the same name, which would be given the server of whichever backend came before.
+# Not a fixture of the same name: it would get the server of the backend that ran before.
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("backend_name", PODS, indirect=True, scope="package")]
 
 THIEVES = """
@@ -21,13 +22,14 @@ thieves = [os.fork() or steal() for _ in range(16)]
 while not all(map(waits, thieves)): pass
 os.write(os.open('/proc/1/fd/0', os.O_WRONLY), b'\\n')
 """
-"""Takes what the server asks a pod's agent, which is its first process, in its place.
+"""Steals the requests that the server sends to a pod's agent, which is the pod's first process.
 
-Who waits longest is given what comes: that is the agent, until the last line has it wait anew, behind all others.
+The process that has waited longest gets the next data of a pipe. That is the agent, until the last line makes it wait
+again, behind all thieves.
 """
 
 
-async def test_an_agent_whose_requests_are_taken_costs_its_session_its_state_and_says_so(arena: Arena) -> None:
+async def test_stealing_the_requests_to_the_agent_costs_the_session_its_state_and_is_reported(arena: Arena) -> None:
     with anyio.fail_after(10):
         result = await arena.attack(THIEVES, timeout=0.5, limits={"grace": 0.5})
     assert (result.status, result.session_state) == ("ok", "fresh"), result

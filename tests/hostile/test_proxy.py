@@ -1,4 +1,4 @@
-"""Attack: around, through and against the proxy. Outcome: 403 and a line in the log, and nobody else notices."""
+"""Attack: ways around the proxy, and overload of it. Outcome: 403 and a line in the log, and nobody else notices."""
 
 import atexit
 import json
@@ -12,7 +12,7 @@ import pytest
 from tests.hostile.conftest import Arena
 
 GRANTED = socket.create_server(("127.0.0.1", 0), backlog=512)
-"""Named in the profile; what connects is never answered."""
+"""A listener that the profile names; it never answers."""
 atexit.register(GRANTED.close)
 LIMITS = {"network": {"mode": "allow", "domains": (f"127.0.0.1:{GRANTED.getsockname()[1]}", "*.example")}}
 
@@ -39,8 +39,8 @@ def connect(target):
 
 
 @pytest.fixture(autouse=True)
-def untouched(arena: Arena) -> Iterator[None]:
-    """Nothing may be left of what came to the granted port."""
+def no_connection_left(arena: Arena) -> Iterator[None]:
+    """Closes the connections that reached the granted port."""
     yield
     GRANTED.setblocking(False)
     with suppress(BlockingIOError):
@@ -53,7 +53,9 @@ def refusals(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
     return [line for line in lines if line["event"] == "network.refused"]
 
 
-async def test_every_way_around_the_names_gets_403_and_a_line(arena: Arena, caplog: pytest.LogCaptureFixture) -> None:
+async def test_every_way_around_the_allowed_names_gets_403_and_a_line_in_the_log(
+    arena: Arena, caplog: pytest.LogCaptureFixture
+) -> None:
     port = GRANTED.getsockname()[1]
     targets = [
         *(
@@ -121,8 +123,9 @@ for raw in (b'CONNECT a\\n{"event": "forged"} HTTP/1.1\\r\\n\\r\\n', b'CONNECT a
         assert json.loads(text)["event"] == "network.refused"
 
 
-async def test_connections_that_ask_nothing_are_in_nobodys_way(arena: Arena) -> None:
-    # More than a sandbox has at once, held until the code ends: the neighbour's own proxy has to answer meanwhile.
+async def test_connections_that_send_no_request_delay_nobody(arena: Arena) -> None:
+    # More connections than a sandbox may have, kept open until the code ends: the neighbour's proxy has to answer
+    # meanwhile.
     result = await arena.attack(
         ASK
         + """
@@ -147,7 +150,7 @@ print(len(held))
     assert " 403 " in answer.stdout.text, answer
 
 
-async def test_hundreds_of_connections_one_after_another_end_nothing(arena: Arena) -> None:
+async def test_hundreds_of_connections_one_after_another_break_nothing(arena: Arena) -> None:
     result = await arena.attack(
         ASK
         + """
@@ -165,7 +168,7 @@ print('done')
     assert result.stdout.text == "done\n", result
 
 
-async def test_tunnels_that_are_left_half_open_go_with_the_sandbox(arena: Arena) -> None:
+async def test_tunnels_that_are_left_half_open_end_with_the_sandbox(arena: Arena) -> None:
     port = GRANTED.getsockname()[1]
     result = await arena.attack(
         ASK
@@ -191,7 +194,7 @@ print(len(opened))
             assert connection.recv(1) == b""
 
 
-async def test_heads_without_end_and_bodies_nobody_asked_for_are_cut_off(arena: Arena) -> None:
+async def test_endless_headers_and_unexpected_bodies_are_cut_off(arena: Arena) -> None:
     result = await arena.attack(
         ASK
         + """
@@ -214,8 +217,8 @@ print('cut')
     assert result.stdout.text == "cut\n", result
 
 
-async def test_whoever_takes_the_place_of_the_proxy_reaches_nobody(arena: Arena) -> None:
-    # Where what listens is a process of the code's own user, code can end it: that costs its sandbox the network.
+async def test_code_that_listens_instead_of_the_proxy_reaches_nobody(arena: Arena) -> None:
+    # If the listener is a process of the code's user, code can kill it: then its sandbox loses the network.
     result = await arena.attack(
         ASK
         + """

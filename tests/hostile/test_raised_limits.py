@@ -1,4 +1,5 @@
-"""Attack: code that raises its own limits, by every call that there is for that. Outcome: refused, and each limit holds."""
+"""Attack: code that raises its own limits, with every call that could do so. Outcome: refused, and each limit still
+applies."""
 
 import json
 
@@ -67,7 +68,7 @@ AFTER = {
 @pytest.mark.usefixtures("control_groups")
 @pytest.mark.parametrize("limits", [SMALL], indirect=True)
 @pytest.mark.parametrize("status", AFTER)
-async def test_each_limit_holds_after_that(arena: Arena, status: str) -> None:
+async def test_each_limit_still_applies_after_that(arena: Arena, status: str) -> None:
     result = await arena.attack(RAISE + AFTER[status])
     expected = "error" if status == "process_limit" and not arena.counts_processes() else status
     assert result.status == expected, result
@@ -89,7 +90,7 @@ throw new Error(`${status} ${signal}`);
 
 @pytest.mark.usefixtures("control_groups")
 @pytest.mark.parametrize("language", FLAGS)
-async def test_what_a_language_is_told_of_more_memory_is_not_what_it_gets(arena: Arena, language: str) -> None:
+async def test_a_language_that_is_allowed_more_memory_by_code_does_not_get_it(arena: Arena, language: str) -> None:
     result = await arena.attack(FLAGS[language], language=language)
     assert result.status == "out_of_memory", result
     assert any("the memory limit of 128MiB was reached" in note for note in result.notes), result

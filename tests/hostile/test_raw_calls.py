@@ -1,4 +1,4 @@
-"""Attack: calls by other doors than the C library's, and requests that load modules of the kernel. Outcome: refused."""
+"""Attack: system calls through other call tables, and requests that load kernel modules. Outcome: refused."""
 
 import json
 
@@ -44,14 +44,14 @@ for number in (470, 471, 600, 2**31 - 1, -1, 2**32 + 470):
 """
 
 
-async def test_no_other_table_of_calls_can_be_reached(arena: Arena, tolerated: Tolerated) -> None:
+async def test_no_other_table_of_system_calls_can_be_reached(arena: Arena, tolerated: Tolerated) -> None:
     attempts = json.loads(await arena.check(ATTEMPT + OTHER_TABLES + REPORT))
     assert len(attempts) >= 6
     tolerated(f"{name}: {how}" for name, how in attempts.items() if how not in ("killed", "ENOSYS", "EPERM"))
 
 
-async def test_no_request_to_a_socket_loads_a_module_of_the_kernel(arena: Arena, tolerated: Tolerated) -> None:
-    """`bridge` and `8021q` are loaded by whoever asks, before anybody looks at what that is allowed to do."""
+async def test_no_request_to_a_socket_loads_a_kernel_module(arena: Arena, tolerated: Tolerated) -> None:
+    """The kernel loads `bridge` and `8021q` for any caller, before it checks what the caller is allowed to do."""
     output = await arena.check(
         ATTEMPT
         + """

@@ -1,4 +1,4 @@
-"""Attack: writing outside the three folders that are the code's own. Outcome: read-only."""
+"""Attack: writing outside the folders that code may write. Outcome: everything else is read-only."""
 
 import json
 
@@ -76,7 +76,7 @@ async def test_the_only_devices_are_harmless_ones(arena: Arena, backend_name: st
     }
 
 
-async def test_only_the_own_folders_are_writable_mounts(arena: Arena, tolerated: Tolerated) -> None:
+async def test_only_its_own_folders_are_writable_mounts(arena: Arena, tolerated: Tolerated) -> None:
     output = await arena.check("""
 import json
 mounts = {}

@@ -1,4 +1,4 @@
-"""Attack: programs with the setuid bit. Outcome: no gain."""
+"""Attack: programs with the setuid bit. Outcome: no privileges are gained."""
 
 import json
 
@@ -30,7 +30,7 @@ attempt('priority', os.setpriority, os.PRIO_PROCESS, 0, -5)
     assert {name: how for name, how in attempts.items() if how == "done"} == {}
 
 
-async def test_an_own_setuid_file_changes_nothing(arena: Arena) -> None:
+async def test_its_own_setuid_file_changes_nothing(arena: Arena) -> None:
     output = await arena.check("""
 import os, shutil, subprocess
 print(os.getuid())
@@ -44,7 +44,7 @@ for folder in ('/sandbox', '/tmp', '/home', '/dev/shm'):
         assert folder == '/dev/shm'  # of an engine, where nothing can be executed at all
 """)
     (uid,) = set(output.split())
-    assert arena.is_users(uid)
+    assert arena.is_uid_of_code(uid)
 
 
 async def test_the_systems_setuid_programs_give_nothing(arena: Arena) -> None:

@@ -1,4 +1,4 @@
-"""Attack: take all that the kernel has of what it counts for each user. Outcome: the others have theirs."""
+"""Attack: using up the resources that the kernel counts per user. Outcome: other sandboxes still have theirs."""
 
 import pytest
 
@@ -9,8 +9,8 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.parametrize("counter", COUNTERS)
-async def test_what_one_sandbox_takes_the_others_still_have(arena: Arena, counter: str) -> None:
-    """The arena has its neighbour work meanwhile, and a newcomer afterwards."""
+async def test_others_still_have_what_one_sandbox_uses_up(arena: Arena, counter: str) -> None:
+    """The arena also runs its neighbour meanwhile, and a new session afterwards."""
     taken = await arena.attack(COUNTERS[counter].take)
     print(taken.status, taken.stdout.text, taken.stderr.text)
     for session in (arena.neighbour, ""):

@@ -1,5 +1,5 @@
-"""Attack: lock, and look at, the files that all sandboxes share. Outcome: nobody waits for such a lock, and no mount tells more
-of the host than where our own folders are."""
+"""Attack: locking and inspecting the files that all sandboxes share. Outcome: nobody waits for such a lock, and the
+mounts reveal nothing of the host except where the server's own folders are."""
 
 from pathlib import Path
 
@@ -27,11 +27,11 @@ print(locked)
 """
 
 
-async def test_locks_on_all_that_is_shared_keep_nobody_waiting(arena: Arena) -> None:
+async def test_locks_on_all_shared_files_keep_nobody_waiting(arena: Arena) -> None:
     locked = await arena.attack(LOCK)
     assert locked.status == "ok" and int(locked.stdout.text) > 10, locked
     await arena.check("import json")
-    # Which looks at all prepared environments, and takes those away that nobody uses.
+    # Warming checks all prepared environments, and removes those that nobody uses.
     await arena.service.warm(["python", "bash"])
 
 
@@ -43,15 +43,15 @@ for line in open('/proc/self/mountinfo'):
 """
 
 
-async def test_mounts_tell_of_no_folders_of_the_host_but_the_systems_and_our_own(arena: Arena) -> None:
+async def test_mounts_reveal_no_folders_of_the_host_except_the_systems_and_the_servers(arena: Arena) -> None:
     if arena.backend != "embedded":
-        pytest.skip("an engine mounts what it needs from where it has it; the README promises this of bubblewrap alone")
+        pytest.skip("an engine mounts what it needs from its own folders; the README promises this only for bubblewrap")
     folders = arena.service.profile.server
-    # What a mount shows is named from the top of its own file system; bubblewrap mounts its own root from below one.
+    # The root of a mount is a path within its own file system; bubblewrap's root is mounted from below the root of one.
     system = ("/", "/newroot", "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/null", "/sys")
     ours = tuple(f"/{Path(folder).parent.name}/{Path(folder).name}/" for folder in (folders.cache, folders.runtime))
-    told = [line.split() for line in (await arena.check(MOUNTS)).splitlines()]
-    assert any(one in root for root, _ in told for one in ours)
+    shown = [line.split() for line in (await arena.check(MOUNTS)).splitlines()]
+    assert any(one in root for root, _ in shown for one in ours)
     known = [*ours, *(f"/{device} /dev/{device}" for device in ("zero", "full", "random", "urandom", "tty"))]
-    strange = [mount for mount in told if mount[0] not in system and not any(one in " ".join(mount) for one in known)]
+    strange = [mount for mount in shown if mount[0] not in system and not any(one in " ".join(mount) for one in known)]
     assert not strange

@@ -1,4 +1,4 @@
-"""Attack: code that answers no interrupt. Outcome: dead soon after the deadline."""
+"""Attack: code that does not react to interrupts. Outcome: it is dead soon after the deadline."""
 
 import pytest
 
@@ -9,7 +9,7 @@ pytestmark = pytest.mark.anyio
 DEADLINE = 0.5
 GRACE = {"grace": 0.25}
 LATE = 10.0
-"""Usual is a third of a second; what is not killed goes on for ever."""
+"""Seconds. A third of a second is usual; code that is not killed runs forever."""
 
 STUBBORN = {
     "SIGINT ignored": "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass",
@@ -32,7 +32,7 @@ while True:
     except BaseException:
         pass
 """,
-    "finally for ever": """
+    "nested finally blocks": """
 import time
 try:
     time.sleep(100)
@@ -58,7 +58,7 @@ signal.signal(signal.SIGINT, signal.SIG_IGN)
 subprocess.run(['sh', '-c', 'trap "" INT TERM HUP; while :; do :; done'])
 """,
     "stopped": "import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)",
-    "many beside a first process that has to wait": """
+    "many processes while the first process has to wait": """
 import os, signal
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 for change in (lambda: os.setpriority(os.PRIO_PROCESS, 1, 19), lambda: os.sched_setscheduler(1, os.SCHED_IDLE, os.sched_param(0))):

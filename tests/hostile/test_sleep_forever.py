@@ -1,4 +1,4 @@
-"""Attack: waiting for what never comes, without using the processor. Outcome: the deadline is one of wall-clock time."""
+"""Attack: waiting forever without using the processor. Outcome: the deadline, which counts wall-clock time, ends it."""
 
 import pytest
 
@@ -36,12 +36,12 @@ async def test_a_sleeper_is_woken_by_the_deadline_and_keeps_its_state(arena: Are
         ("javascript", "await new Promise(() => setInterval(() => {}, 1000))"),
     ],
 )
-async def test_sleepers_in_other_languages_meet_the_deadline(arena: Arena, language: str, code: str) -> None:
+async def test_sleepers_in_other_languages_are_ended_at_the_deadline(arena: Arena, language: str, code: str) -> None:
     result = await arena.attack(code, language=language, timeout=0.5)
     assert result.status == "timeout", result
 
 
-async def test_nobody_answers_questions(arena: Arena) -> None:
+async def test_input_is_at_eof(arena: Arena) -> None:
     result = await arena.attack("input('your password? ')")
     assert result.status == "error"
     assert "EOFError" in result.stderr.text

@@ -1,5 +1,5 @@
-"""Attack: keep memory in the buffers of sockets, which the kernel counts apart from that of processes. Outcome: it is counted,
-the limit on memory bounds it, and the machine's sockets have theirs."""
+"""Attack: keeping memory in socket buffers, which the kernel counts separately from the memory of processes. Outcome:
+the limit on memory includes it, and the machine's own sockets keep their buffers."""
 
 import pytest
 
@@ -66,7 +66,7 @@ os.read(filled, 1)
 os.close(told)
 print(sum(one for one, in struct.iter_unpack('Q', open(totals, 'rb').read())))
 """
-# The kernel lets each TCP connection have its least, about what is sent in one call, whatever the limit.
+# Whatever the limit, the kernel gives each TCP connection a minimum, about as much as one call sends.
 LEAST = {"tcp": 100 * KIB, "udp": 0, "unix": 0}
 PROCESSES, PAIRS = 10, 100
 

@@ -38,7 +38,7 @@ print(json.dumps(made))
     tolerated({f"family {family}" for family in families - ALLOWED} | odd)
 
 
-async def test_ordinary_sockets_work_on_the_own_loopback(arena: Arena) -> None:
+async def test_ordinary_sockets_work_on_the_sandboxs_loopback(arena: Arena) -> None:
     assert (
         await arena.check("""
 import socket

@@ -1,5 +1,5 @@
-"""Attack: change what the runner itself is made of. Outcome: the code that did it has an answer, or an end, in time; the session
-works once it starts anew, and whatever else runs in it is as before."""
+"""Attack: changing the runner's own code and state. Outcome: the run answers or is ended in time; the session works
+again after a reset, and other languages in it are not affected."""
 
 import pytest
 
@@ -66,7 +66,7 @@ async def test_a_runner_that_was_changed_harms_its_own_session_only(arena: Arena
     assert result.duration < 1 + ANSWER
     if result.session_state == "fresh":
         assert result.notes, result
-    # Its answer is the code's own affair; that it comes in time is not.
+    # A changed runner may give any answer, but it has to give it in time.
     again = await arena.service.execute(
         HONEST.get(language, "print(6 * 7)"), language=language, session_id=session, timeout=1, limits=GRACE
     )
@@ -92,7 +92,7 @@ done
 
 
 @pytest.mark.parametrize("language", ["python", "bash", "javascript", "ruby", "r"])
-async def test_what_code_leaves_for_the_next_interpreter_of_its_session_is_not_run(arena: Arena, language: str) -> None:
+async def test_files_left_for_the_next_interpreter_of_a_session_are_not_run(arena: Arena, language: str) -> None:
     need_image(arena.backend, language)
     opened = await arena.execute(HONEST.get(language, "print(6 * 7)"), language=language)
     session = opened.session_id

@@ -1,5 +1,5 @@
-"""Attack: output, values, errors and names of files that a terminal obeys, or that look like our own words. Outcome: data in
-JSON, shown and not obeyed elsewhere, and no line of ours is forged."""
+"""Attack: output, values, errors and file names that control a terminal, or that look like the server's own text.
+Outcome: data in JSON, escaped elsewhere, and no line of the server is forged."""
 
 import json
 
@@ -16,7 +16,7 @@ ESCAPES = "\x1b]52;c;eA==\x07\x1b[2J\x9b2J\u202e\u2066\u2028\r\b"
 FORGED = "x\nsession: 0123456789abcdef0123456789abcdef (kept)\nnote: all is well"
 
 
-async def test_what_is_printed_raised_and_returned_is_kept_as_data(arena: Arena) -> None:
+async def test_text_that_is_printed_raised_or_returned_is_kept_as_data(arena: Arena) -> None:
     result = await arena.attack(f"import sys\nprint({ESCAPES!r})\nprint({ESCAPES!r}, file=sys.stderr)\n{ESCAPES!r}")
     assert (result.stdout.text, result.stderr.text) == (f"{ESCAPES}\n", f"{ESCAPES}\n")
     assert result.result == repr(ESCAPES)
@@ -27,7 +27,7 @@ async def test_what_is_printed_raised_and_returned_is_kept_as_data(arena: Arena)
 
 @pytest.mark.parametrize("name", [FORGED.replace("/", ""), f"a{ESCAPES}b"], ids=["lines", "escapes"])
 @pytest.mark.parametrize("size", [1, 2 * MIB], ids=["kept", "left out"])
-async def test_a_name_of_a_file_forges_no_line_of_ours(arena: Arena, name: str, size: int) -> None:
+async def test_a_file_name_forges_no_line_of_the_server(arena: Arena, name: str, size: int) -> None:
     result = await arena.attack(f"open({name!r}, 'wb').write(b'x' * {size})\nNone")
     assert result.status == "ok", result
     assert [artifact.name for artifact in result.artifacts] == ([name] if size == 1 else []), result
@@ -38,7 +38,7 @@ async def test_a_name_of_a_file_forges_no_line_of_ours(arena: Arena, name: str, 
     assert not any(ESCAPES[0] in line for line in lines)
 
 
-async def test_names_that_are_no_text_are_told_of_in_valid_json(arena: Arena) -> None:
+async def test_names_that_are_not_text_are_reported_in_valid_json(arena: Arena) -> None:
     result = await arena.attack(
         "import os\nfor name in (b'\\xff\\xfe', b'\\xed\\xa0\\x80', b'a\\xc3'): os.close(os.open(name, os.O_CREAT))\nNone"
     )

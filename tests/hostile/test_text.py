@@ -1,5 +1,5 @@
-"""Attack: text that is none, in output and in code, and code without end. Outcome: replaced and said so, in valid JSON; what is
-too long is refused before anything starts."""
+"""Attack: output and code that are not valid text, and huge code. Outcome: invalid bytes are replaced and flagged, in
+valid JSON; code that is too long is refused before anything starts."""
 
 import json
 
@@ -21,7 +21,7 @@ PRINTED = {
 
 
 @pytest.mark.parametrize(("data", "replaced"), PRINTED.values(), ids=PRINTED)
-async def test_bytes_that_are_no_text_are_replaced_and_flagged(arena: Arena, data: bytes, replaced: bool) -> None:
+async def test_bytes_that_are_not_text_are_replaced_and_flagged(arena: Arena, data: bytes, replaced: bool) -> None:
     result = await arena.attack(f"import os\nfor stream in (1, 2): os.write(stream, {data!r})\nNone")
     assert result.status == "ok", result
     shown = json.loads(structured(result).model_dump_json().encode())
@@ -35,7 +35,7 @@ CODE = ("print('a')\0", "print('\ud800')", "\ufeffprint('a')", "print('a')  # \u
 
 
 @pytest.mark.parametrize("language", ["python", "bash", "javascript"])
-async def test_code_that_is_no_text_is_an_error_of_its_own_at_most(arena: Arena, language: str) -> None:
+async def test_code_that_is_not_text_causes_at_most_an_error_of_its_own_run(arena: Arena, language: str) -> None:
     session = ""
     for code in CODE:
         result = await arena.attack(code, language=language, session_id=session)

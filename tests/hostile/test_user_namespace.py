@@ -1,4 +1,4 @@
-"""Attack: a user namespace within the sandbox, where every capability is to be had. Outcome: denied."""
+"""Attack: making a user namespace within the sandbox, which would give every capability. Outcome: denied."""
 
 import json
 
@@ -70,7 +70,7 @@ print(json.dumps([status['Uid'].split(), status['Gid'].split(), status['Groups']
     capabilities, users = (json.loads(line) for line in output.splitlines())
     assert capabilities == ["0" * 16] * 5 + ["1", "2"]
     user = users[0][0]
-    assert arena.is_users(user)
+    assert arena.is_uid_of_code(user)
     assert users[:2] == [[user] * 4] * 2
     assert not {"0"} & set(users[2])
 

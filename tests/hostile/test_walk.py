@@ -1,4 +1,5 @@
-"""Attack: reading every file there is for secrets of the host. Outcome: there is none, and no folder of the host's."""
+"""Attack: searching every file for secrets of the host. Outcome: there are none, and no folder of the host is
+visible."""
 
 import json
 
@@ -32,7 +33,7 @@ print(json.dumps([files, found]))
 
 
 async def test_no_file_that_can_be_read_is_a_secret_of_the_host(arena: Arena) -> None:
-    # In two halves, so that the code itself is not what it looks for.
+    # In two halves, so that the search does not find its own code.
     mark = "MARK = b'canary' + b'-'\n"
     secret = f"SECRET = {[arena.canaries.private.parent.name, arena.canaries.public.parent.name, '.ssh']!r}\n"
     files, found = json.loads(await arena.check(mark + secret + WALK, timeout=20))
