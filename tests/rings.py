@@ -70,7 +70,7 @@ ONLY_IN_ALL = (
     "tests/slurm/",
     *(
         f"tests/unit/rules/test_worker.py::test_no_text_keeps_code_from_being_judged[{language}]"
-        for language in ("bash", "cpp", "go", "java", "javascript", "r")
+        for language in ("bash", "cpp", "go", "java", "javascript", "r", "ruby")
     ),
 )
 """What is about load, takes or waits long, or needs daemons, packages or a network that nothing else does."""

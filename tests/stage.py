@@ -92,7 +92,10 @@ def main() -> int:
 def run(arguments: Iterable[str], limit: float, record: Path) -> Run:
     """Runs pytest to its end, or ends it when the limit (seconds) is reached."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "pytest", f"{journal.OPTION}={record}", *arguments], preexec_fn=_end_with_stage
+        [sys.executable, "-m", "pytest", f"{journal.OPTION}={record}", *arguments],
+        # Compiled modules are kept, whatever this process was told: each process of the tests imports hundreds.
+        env={name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"},
+        preexec_fn=_end_with_stage,
     )
     try:
         code = process.wait(limit)

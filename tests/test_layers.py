@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -81,8 +82,13 @@ def modules() -> dict[str, Path]:
 MODULES = modules()
 
 
-def imports(module: str) -> Iterator[str]:
+@cache
+def imports(module: str) -> frozenset[str]:
     """What a module imports, ours by their names below the package, others with a mark; those for types alone are left out."""
+    return frozenset(_imported(module))
+
+
+def _imported(module: str) -> Iterator[str]:
     path = MODULES[module]
     package = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
     package = [part for part in package if part]

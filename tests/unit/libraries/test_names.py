@@ -110,10 +110,13 @@ ATTACKS_BY_LANGUAGE = {
 """Names that only one package manager understands as a file, a pattern or itself."""
 
 
+PROFILE = load_profile()
+RULES = library_rules(PROFILE, LANGUAGES)
+
+
 @pytest.fixture
 def installer(tmp_path: Path) -> Installer:
-    profile = load_profile()
-    return Installer(profile, tmp_path, library_rules(profile, LANGUAGES))
+    return Installer(PROFILE, tmp_path, RULES)
 
 
 def test_every_language_with_a_package_manager_is_covered() -> None:
