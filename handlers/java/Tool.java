@@ -12,7 +12,7 @@ import javax.tools.StandardJavaFileManager;
 import javax.tools.ToolProvider;
 
 /**
- * {@code Tool.java SOURCES CLASSES ARGUMENT...}: compiles a tool, keeps it for the next time, and runs it, all in one JVM.
+ * {@code Tool.java SOURCES CLASSES ARGUMENT...}: compiles a tool, keeps it for next time, and runs it, all in one JVM.
  */
 class Tool {
     public static void main(String[] args) throws Exception {
@@ -26,7 +26,7 @@ class Tool {
 
     private static Path compile(Path sources, Path classes) throws IOException {
         JavaCompiler compiler = ToolProvider.getSystemJavaCompiler();
-        // It is there at once and whole: an interrupt must not leave half of it.
+        // The folder appears in one step and complete: an interrupt must not leave half of it.
         Path made = Files.createTempDirectory(Files.createDirectories(classes.getParent()), "unfinished");
         File[] files = sources.toFile().listFiles((folder, name) -> name.endsWith(".java"));
         try (StandardJavaFileManager manager = compiler.getStandardFileManager(null, null, null)) {

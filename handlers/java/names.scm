@@ -1,8 +1,8 @@
-; What names something in Java; handlers/README.md explains the captures.
+; Finds the names that Java code uses; handlers/README.md explains the captures.
 
 (import_declaration (scoped_identifier) @module (asterisk) (#set! bind "star"))
 (import_declaration [(identifier) (scoped_identifier)] @module . ";" (#set! bind "last"))
-; Names of packages need no import.
+; Full names, with the package, need no import.
 ((scoped_type_identifier) @module (#set! bind "none"))
 ((field_access) @module (#set! bind "none"))
 

@@ -1,4 +1,4 @@
-# tool.sh NAME ARGUMENT...: runs a tool of this folder, which is compiled once in a sandbox.
+# tool.sh NAME ARGUMENT...: runs a tool of this folder; it is compiled once in each sandbox.
 
 here="${0%/*}"
 tool="$1"
@@ -9,6 +9,6 @@ if [ -d "$classes" ]; then
 else
   set -- "$here/Tool.java" "$here/$tool" "$classes" "$@"
 fi
-# No more heap than all processes have memory together; the JVM would go by the memory of the machine.
+# Limits the heap to the memory of the sandbox; by default the JVM uses the memory of the machine.
 exec java -XX:MaxRAM="$SANDBOX_MEMORY" -XX:MaxRAMPercentage=60 -XX:+UseSerialGC -XX:TieredStopAtLevel=1 \
   -XX:-UsePerfData -Xshare:auto "$@"

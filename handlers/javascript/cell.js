@@ -1,9 +1,9 @@
 'use strict';
 
-// Turns the code of one run into a script whose declarations later runs see and may repeat.
+// Turns the code of one run into a script. Later runs can use its declarations and repeat them.
 //
-// Top-level `const`, `let` and `class` become `var`, on the same lines. Code that awaits or imports at top level runs inside
-// an async function, and its declarations move in front of it.
+// Top-level `const`, `let` and `class` become `var`, on the same lines. Code that awaits or imports at the top level runs
+// inside an async function, and its declarations move in front of that function.
 
 const vm = require('vm');
 const acorn = require('internal/deps/acorn/acorn/dist/acorn');
@@ -24,7 +24,7 @@ function compile(code, filename) {
   try {
     cell = transform(code);
   } catch {
-    // The engine says it in its own words, and may know syntax that the parser does not. Or code broke what the parser uses.
+    // Node reports the mistake itself, or accepts syntax that the parser does not know. Or earlier code broke the parser.
     return { script: compileAsIs(code, filename), hasValue: true };
   }
   return { script: script(cell.text, filename, cell.shift), hasValue: cell.hasValue };
@@ -38,7 +38,7 @@ function compileAsIs(code, filename) {
   try {
     return script(code, filename);
   } catch (error) {
-    // Not what is wrong with it: an `await` in the right place is fine here.
+    // A top-level `await` is not the mistake: it is allowed here. Compiled like this, the code shows the real one.
     if (/\bawait\b/.test(error.message)) script(OPEN + code + CLOSE, filename, OPEN.length);
     throw error;
   }
@@ -77,7 +77,7 @@ function transform(code) {
   return { text: open + edits.apply() + CLOSE, shift: open.length, hasValue };
 }
 
-/** What the code has outside of functions: whether it waits, its `var` declarations, and which of them head a loop. */
+/** Finds what is outside of functions: `await` or `import`, `var` declarations, and those of them in a loop's head. */
 function survey(program) {
   const found = { waits: false, vars: [], heads: new Set() };
   const nodes = [program];
@@ -108,7 +108,7 @@ function nameClass(node, edits, keyword) {
   edits.insert(node.end, ';');
 }
 
-/** `const {a} = f(), b = 2` as the assignments `void (({a} = f()), (b = 2))`; bare in the head of a loop. */
+/** Turns `const {a} = f(), b = 2` into `void (({a} = f()), (b = 2))`; in a loop's head it only removes the keyword. */
 function assign(node, edits, names, head = false) {
   for (const { id, init, end } of node.declarations) {
     addNames(id, names);

@@ -1,6 +1,6 @@
 'use strict';
 
-// How values and errors are shown: as Node does, without frames of the runner or of Node's own start.
+// Shows values and errors as Node does, without stack frames of the runner or of Node's internals.
 
 const util = require('util');
 
@@ -35,7 +35,7 @@ function clean(shown) {
   for (let i = 0; i < lines.length; i++) {
     const frame = exec(INTERNAL, lines[i]);
     if (!frame) text += (i ? '\n' : '') + lines[i];
-    else if (frame[1]) text += ' {'; // The properties that follow the stack open on its last line.
+    else if (frame[1]) text += ' {'; // The list of properties after the stack begins on its last line.
   }
   return text;
 }

@@ -1,6 +1,6 @@
 'use strict';
 
-// Which regular files appeared or changed below a folder, told by inode, size and time of change.
+// Finds regular files that appeared or changed below a folder, by their inode, size and modification time.
 
 const fs = require('fs');
 
@@ -37,7 +37,7 @@ function snapshot(root) {
   return { root, seen };
 }
 
-/** Names of the files that differ from the snapshot, as it was and as it is now. */
+/** Names of the files that are new or changed since the snapshot. */
 function changes({ root, seen: before }) {
   const { seen: after } = snapshot(root);
   const names = [];

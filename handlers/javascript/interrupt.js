@@ -1,25 +1,25 @@
 'use strict';
 
-// SIGINT for a thread that may be busy. A thread waits inside a script that SIGINT breaks; it tells the main thread, and
-// when that does not answer, it terminates what runs there. This also stops loops that run after an `await` or in a timer,
-// which vm's own `breakOnSigint` cannot.
+// Handles SIGINT although the main thread may be busy. A worker thread waits inside a script that SIGINT breaks. Then it
+// sends a message to the main thread, and if that does not answer, it terminates the code that runs there. This also stops
+// loops after an `await` or in a timer, which vm's own `breakOnSigint` cannot stop.
 
 const { Worker, isMainThread, parentPort, workerData } = require('worker_threads');
 
-const RUN = 0; // Number of the run that may be interrupted, one more after each termination; 0, or HELD.
+const RUN = 0; // Number of the run that can be interrupted, plus one for each termination; 0 if none; or HELD.
 const READY = 1;
-const INTERRUPTED = 2; // Number of the last run that SIGINT has reached.
+const INTERRUPTED = 2; // Number of the last run that received SIGINT.
 const NEVER = 3;
-const HELD = -1; // While a termination is being asked for.
-const NUMBERS = 1 << 10; // From one run's number to the next one's.
-const PATIENCE = 20; // Twice as long each time.
+const HELD = -1; // While a termination is being requested.
+const NUMBERS = 1 << 10; // The difference between the numbers of two runs.
+const PATIENCE = 20; // Milliseconds to wait for an answer; doubled each time.
 
 class Watch {
   constructor(stop) {
     this.cells = new Int32Array(new SharedArrayBuffer(16));
     this.count = 0;
     this.ready = false;
-    // The worker also keeps the process alive while a run waits for nothing but its own promise.
+    // The worker also keeps the process alive while a run waits only for its own promise.
     const worker = new Worker(__filename, { workerData: this.cells });
     worker.on('message', (number) => {
       if (number !== load(this.cells, RUN)) return;
@@ -34,21 +34,21 @@ class Watch {
     store(this.cells, RUN, this.count);
   }
 
-  /** Whether SIGINT has reached this run. When a child died of it, it may still be on its way here. */
+  /** Whether this run received SIGINT. If a child died of it (`expected`), the signal may still be on its way here. */
   interrupted(expected) {
     const last = load(this.cells, INTERRUPTED);
     if (expected && last !== this.count) wait(this.cells, INTERRUPTED, last, 50);
     return load(this.cells, INTERRUPTED) === this.count;
   }
 
-  /** Lets nothing interrupt what comes next. A termination that is on its way hits in here, and another call is due. */
+  /** Ends interrupts for this run. A termination that is already on its way hits in here; then this is called again. */
   end() {
     let number = this.count;
     while (compareExchange(this.cells, RUN, number, 0) !== number) {
       wait(this.cells, RUN, HELD);
       number = load(this.cells, RUN);
       if (number === 0) return;
-      // One to see it, one to be hit.
+      // In the first turn the termination is noticed, in the second it hits.
       for (let turn = 0; turn < 2; turn++) wait(this.cells, NEVER, 0, 1);
     }
     notify(this.cells, RUN);
@@ -59,7 +59,7 @@ const { compareExchange, load, notify, store, wait } = Atomics;
 
 let held = 0; // What RUN was before it was HELD.
 
-// SIGINT can end this at any point; it is called again then.
+// SIGINT can end this function at any point; it is then called again.
 function interrupt(cells) {
   if (compareExchange(cells, RUN, HELD, held + 1) === HELD) notify(cells, RUN);
   let number = load(cells, RUN);
@@ -67,7 +67,7 @@ function interrupt(cells) {
   store(cells, INTERRUPTED, number - (number % NUMBERS));
   notify(cells, INTERRUPTED);
   for (let patience = PATIENCE; ; patience *= 2) {
-    // Each time: a termination may hit the main thread while it takes the message.
+    // Sent again each time: a termination may hit the main thread while it handles the message.
     parentPort.postMessage(number);
     if (wait(cells, RUN, number, patience) !== 'timed-out') return;
     held = number;
@@ -111,7 +111,7 @@ function watch(cells) {
       interrupted = inner();
     }
   };
-  // Node gives SIGINT its deadly default back when the last breakable script ends: the outer one never does.
+  // When the last breakable script ends, Node restores the deadly default of SIGINT: so the outer script never ends.
   const outer = breakable('loop()');
   for (;;) interrupted = outer();
 }

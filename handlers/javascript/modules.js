@@ -1,7 +1,7 @@
 'use strict';
 
-// `require` and `import()` as if the code were a file in the working directory. `require` finds the installed libraries by
-// NODE_PATH, which `import()` ignores: it asks again from each folder there.
+// Makes `require` and `import()` work as if the code were a file in the working directory. `require` finds the installed
+// libraries through NODE_PATH. `import()` ignores NODE_PATH, so it is tried again from each folder there.
 
 const { existsSync } = require('fs');
 const Module = require('module');
@@ -20,7 +20,7 @@ function moduleIn(folder) {
 
 const importers = Object.create(null);
 
-/** The `import()` that a module in the folder would have. */
+/** The `import()` of a module in the folder. */
 function importerIn(folder) {
   if (!importers[folder]) {
     const module = moduleIn(folder);
@@ -36,7 +36,7 @@ async function importModule(name, script, attributes) {
     return await importerIn(cwd())(name, options);
   } catch (error) {
     if (error.code !== 'ERR_MODULE_NOT_FOUND') throw error;
-    // The library that is meant; none by a path or an address.
+    // The name of the library; undefined for a path or an address.
     const [library] = /^(@[^/]+\/)?[^./:][^/:]*(?=\/|$)/.exec(name) ?? [];
     const folder = library && others.find((other) => existsSync(join(other, 'node_modules', library)));
     if (!folder) throw error;
@@ -48,7 +48,7 @@ async function importModule(name, script, attributes) {
 function defineModuleGlobals(folder) {
   const module = moduleIn(folder);
   const require = Module.createRequire(module.filename);
-  require.main = module; // So that `if (require.main === module)` runs.
+  require.main = module; // So that the code after `if (require.main === module)` runs.
   Object.assign(globalThis, { require, module, exports: module.exports, __filename: module.filename, __dirname: folder });
 }
 

@@ -1,4 +1,4 @@
-; What names something in JavaScript; handlers/README.md explains the captures.
+; Finds the names that JavaScript code uses; handlers/README.md explains the captures.
 
 (import_statement source: (string) @module (#set! bind "none"))
 (import_statement (import_clause (identifier) @as) source: (string) @module)
@@ -50,7 +50,7 @@
 (call_expression
   function: [(identifier) (import)] @call
   arguments: (arguments . (comment) . [(string) (template_string)] @argument))
-; What another call gives, such as createRequire(x)('fs').
+; A call of another call's result, such as createRequire(x)('fs').
 (call_expression
   function: (call_expression function: [(identifier) (member_expression)] @call)
   arguments: (arguments . [(string) (template_string)] @argument))

@@ -1,6 +1,6 @@
 'use strict';
 
-// Synchronous output: what the code printed is in the pipe before the frame that ends the run.
+// Synchronous output: everything that the code printed is in the pipe before the frame that ends the run.
 
 const fs = require('fs');
 const { Writable } = require('stream');
@@ -17,7 +17,7 @@ function writeAll(fd, data) {
     try {
       at += writeSync(fd, bytes, at, bytes.length - at);
     } catch (error) {
-      // A child may have made the pipe that it shares with us non-blocking.
+      // A child may have made the shared pipe non-blocking.
       if (error.code !== 'EAGAIN') throw error;
       wait(clock, 0, 0, 1);
     }

@@ -1,10 +1,10 @@
 'use strict';
 
 // Prints packages as name==version, in a fifth of the time that `npm ls` takes:
-//   packages.js asked FOLDER   those that installations into the folder named
-//   packages.js all FOLDER     those, and what they depend on
-//   packages.js given          what the system has for all sessions
-// A package that calls itself something else than the index does has a line with either name: rules go by both.
+//   packages.js asked FOLDER   packages that were requested for the folder by name
+//   packages.js all FOLDER     those packages and their dependencies
+//   packages.js given          packages that the system has for all sessions
+// If a package calls itself by another name than the index does, there is a line for each name: rules check both.
 
 const fs = require('fs');
 const { join } = require('path');
@@ -19,14 +19,14 @@ function read(place) {
   }
 }
 
-/** The names of folders in a folder; no links, for code can make circles of them. */
+/** The names of the folders in a folder, without links, because code can make circles of links. */
 function folders(place) {
   if (!fs.lstatSync(place, { throwIfNoEntry: false })?.isDirectory()) return [];
   const entries = fs.readdirSync(place, { withFileTypes: true });
   return entries.filter((entry) => entry.isDirectory()).map((entry) => entry.name).sort();
 }
 
-/** The names of the packages right in a node_modules. */
+/** The names of the packages directly in a node_modules folder. */
 function packages(modules) {
   const inner = (name) => folders(join(modules, name)).map((part) => `${name}/${part}`);
   return folders(modules).flatMap((name) => (name.startsWith('@') ? inner(name) : [name]));

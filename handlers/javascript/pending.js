@@ -1,7 +1,7 @@
 'use strict';
 
-// A run ends as a script does: when the work that it started is done. Servers that listen do not hold it, and neither does
-// what an earlier run left behind.
+// A run ends as a script does: when the work that it started is done. It does not wait for servers that listen or for
+// work that an earlier run started.
 
 const { immediateQueue, timerListMap } = require('internal/timers');
 
@@ -23,19 +23,19 @@ function count() {
   return held;
 }
 
-/** Called when a run starts, in the callback of its request; the returned function tells whether what it started is done. */
+/** Called when a run starts, in the callback of its request; returns a function that checks whether its work is done. */
 function settled() {
   const before = count() - 1; // The read that brought the request is still counted.
   return () => count() <= before;
 }
 
-/** Stops the timers of code that was ended, or its loops would go on printing into later runs. */
+/** Stops the timers of code that was stopped; otherwise its loops would print into later runs. */
 function clearTimers() {
   for (const duration in timerListMap) {
     const list = timerListMap[duration];
     for (let timer = list._idlePrev; timer && timer !== list; ) {
       const newer = timer._idlePrev;
-      if (timer.hasRef && timer.hasRef()) clearTimeout(timer); // Node's own timers hold nothing.
+      if (timer.hasRef && timer.hasRef()) clearTimeout(timer); // Node's own timers have no reference.
       timer = newer;
     }
   }

@@ -1,8 +1,8 @@
 'use strict';
 
-// The protocol is in ../README.md. handler.toml starts this file with duplicates of the three standard streams as the
-// descriptors below and with an empty standard input: Node cannot duplicate a descriptor, and it hides every descriptor
-// above 2 from children. What the loop needs after user code ran is bound here, because code may replace any global.
+// The protocol is in ../README.md. handler.toml starts this file with an empty standard input and with duplicates of the
+// three standard streams as the descriptors below, because Node cannot duplicate a descriptor. Node hides descriptors above
+// 2 from children. Everything that the loop needs after user code ran is bound here: code may replace any global.
 
 const REQUESTS = 3;
 const REPORTS = 4;
@@ -30,7 +30,7 @@ const { setImmediate } = globalThis;
 
 const WORKDIR = process.env.SANDBOX_WORKDIR || process.cwd();
 const FIGURES = process.env.SANDBOX_FIGURES;
-const PAYLOAD = 4000; // With the head of a frame this stays below PIPE_BUF.
+const PAYLOAD = 4000; // With the head of a frame this is less than PIPE_BUF.
 const FILES = 200;
 
 class Exit extends Error {
@@ -63,7 +63,7 @@ async function evaluate(current, { cell, code, variables }) {
     let value = script.runInThisContext();
     if (types.isPromise(value)) value = await value;
     const shown = hasValue && value !== undefined ? inspectValue(value) : null;
-    // Rejections that nobody handles are reported after this turn, and belong to the run.
+    // Node reports unhandled rejections after this turn; they belong to the run.
     const check = () => {
       if (run !== current) return;
       if (current.settled()) end({ result: shown });
@@ -77,7 +77,7 @@ async function evaluate(current, { cell, code, variables }) {
 
 const later = (() => {
   const { setTimeout } = globalThis;
-  // Without a reference, the wait is not itself something to wait for.
+  // Without a reference, this timer does not itself count as unfinished work.
   return (check) => setTimeout(check, 2).unref();
 })();
 
@@ -124,12 +124,12 @@ function asExitCode(code) {
   return code === undefined || code === null ? 0 : Number(code) & 255;
 }
 
-// A lone surrogate has no UTF-8 form; what reads the report could not pass it on.
+// A lone surrogate has no UTF-8 form, so the server could not pass it on.
 function wellFormed(text) {
   return toText(from(text));
 }
 
-// Not JSON.stringify of the array: code may have given arrays a toJSON.
+// JSON.stringify of the whole array is not safe: code may have given arrays a toJSON.
 function list(names, most) {
   let text = '';
   for (let i = 0; i < names.length && i < most; i++) text += (i ? ',' : '') + stringify(wellFormed(names[i]));

@@ -1,7 +1,8 @@
 """Installs libraries with the image's own pip, or lists them: `python3 -I install.py [LIBRARIES [INDEX NAME...]]`.
 
-They go into an environment beside the libraries, which are a link into it: only in an environment does pip find what it
-installed before, and replace another version as a whole. What the image's Python has counts as installed.
+Installs into a virtual environment next to the libraries folder, which is a link into that environment: only in an
+environment does pip find what it installed before and replace another version completely. Packages next to the image's
+pip count as installed.
 """
 
 import os
@@ -11,10 +12,10 @@ from glob import glob
 
 import pip
 
-# What pip would read for its settings: files, and variables of the image.
+# pip reads its settings from files and from variables of the image: none of them apply here.
 SETTINGS = {"PIP_CONFIG_FILE": os.devnull}
 OPTIONS = ("--isolated", "--disable-pip-version-check", "--no-input", "--no-color")
-# A cache would take the room of each file twice.
+# With a cache, each file would take space twice.
 INSTALL = ("--no-cache-dir", "--no-compile", "--no-warn-script-location", "--progress-bar", "off")
 
 
@@ -26,12 +27,12 @@ def main(libraries="", index="", *names):
     if not os.path.islink(libraries):
         venv.create(environment, symlinks=True)
         (packages,) = glob(f"{environment}/lib/python3*/site-packages")
-        os.symlink(packages, libraries)  # last, so that what was given up half way is made again
+        os.symlink(packages, libraries)  # last: after an interruption, all of this is done again
     run(f"{environment}/bin/python3", "install", "--index-url", index, *INSTALL, "--", *names)
 
 
 def run(python, command, *options):
-    """Becomes pip, which is the image's whatever its Python."""
+    """Replaces this process with pip: the image's pip, run by the given Python."""
     settings = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
     os.execve(python, (python, "-I", pip.__path__[0], command, *OPTIONS, *options), {**settings, **SETTINGS})
 

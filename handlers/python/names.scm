@@ -1,4 +1,4 @@
-; What names something in Python; handlers/README.md explains the captures.
+; Finds the names that Python code uses; handlers/README.md explains the captures.
 
 (import_statement name: (dotted_name) @module (#set! bind "first"))
 (import_statement name: (aliased_import name: (dotted_name) @module alias: (identifier) @as))

@@ -3,12 +3,13 @@
 import os
 import sys
 
-# The script's own folder must not answer the code's imports; everything of ours is in lib/, which PYTHONPATH names.
+# The code must not import from this script's folder; the runner's own modules are in lib/, which is in PYTHONPATH.
 if sys.path and sys.path[0] == os.path.dirname(os.path.abspath(__file__)):
     del sys.path[0]
 
-if sys.version_info < (3, 8):  # noqa: UP036 - it is that of an image, whichever that is
-    sys.exit("Python 3.8 or newer is needed, and here is " + sys.version.split()[0] + "; name an image that has it")
+if sys.version_info < (3, 8):  # noqa: UP036 - an image can have any version
+    found = sys.version.split()[0]
+    sys.exit("Python 3.8 or newer is required, but this is " + found + "; use an image with a newer Python")
 
 from sandbox_serve import serve, set_up
 

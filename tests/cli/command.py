@@ -1,4 +1,4 @@
-"""The command as a process of its own, as people start it."""
+"""Runs the command in its own process, as people start it."""
 
 import os
 import subprocess
@@ -7,13 +7,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 LIMIT = 300.0
-"""Seconds after which a command counts as stuck; the first on a machine prepares Python's libraries."""
+"""Seconds after which a command counts as stuck; the first command on a machine prepares Python's libraries."""
 
 ARGV = (sys.executable, "-m", "llm_sandbox_mcp")
 
 
 def environment(**changes: str) -> dict[str, str]:
-    """The environment for a command: this process's, without what would choose a profile."""
+    """The environment for a command: that of this process, without the variable that chooses a profile."""
     kept = {key: value for key, value in os.environ.items() if key != "LLM_SANDBOX_PROFILE"}
     return kept | {"PYTHONPATH": str(ROOT)} | changes
 
@@ -21,7 +21,7 @@ def environment(**changes: str) -> dict[str, str]:
 def command(
     *arguments: str, stdin: str = "", cwd: Path | None = None, **changes: str
 ) -> subprocess.CompletedProcess[str]:
-    """Runs `llm-sandbox-mcp` to its end."""
+    """Runs `llm-sandbox-mcp` and waits until it ends."""
     return subprocess.run(
         [*ARGV, *arguments],
         input=stdin,
@@ -35,7 +35,7 @@ def command(
 
 
 def refused(*arguments: str) -> str:
-    """The one line on stderr by which a command was refused."""
+    """The one line on stderr with which a command is refused."""
     done = command(*arguments)
     assert done.returncode == 2, done
     assert done.stdout == ""

@@ -1,6 +1,7 @@
-"""A program of a user of the library, run by another user than the tests': what its sandboxes take from each other, as JSON.
+"""A program that uses the library, run by an ordinary user: reports as JSON what its sandboxes take from each other.
 
-Its arguments are a profile, and code by names: what takes all of something, and what uses it elsewhere.
+Its arguments are JSON and a profile. The JSON maps a name to two pieces of code: one uses up a resource in one sandbox,
+and the other uses the resource in other sandboxes.
 """
 
 import ctypes
@@ -22,7 +23,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 async def run(service: Service, code: str, session: str = "") -> tuple[str, str]:
-    """How it ended, and in which session."""
+    """Runs the code; returns how it ended, and in which session."""
     try:
         done = await service.execute(code, session_id=session)
     except SandboxError as error:
@@ -31,29 +32,29 @@ async def run(service: Service, code: str, session: str = "") -> tuple[str, str]
 
 
 async def use(service: Service, codes: dict[str, list[str]]) -> dict[str, Any]:
-    """For each: how another session and a newcomer fare while it is taken, and a newcomer when it no longer is."""
-    said = {}
+    """For each resource: what an older and a new session report while it is used up, and a new session afterwards."""
+    found = {}
     _, neighbour = await run(service, "count = 0")
     for name, (take, other) in codes.items():
         _, taker = await run(service, take)
         during = [(await run(service, other, session))[0] for session in (neighbour, "")]
         await service.sessions.close(taker)
         after, _ = await run(service, other)
-        said[name] = {"during": during, "after": after}
-    return said
+        found[name] = {"during": during, "after": after}
+    return found
 
 
 async def main() -> None:
     with anyio.fail_after(90):
         async with open_service(load_profile(sys.argv[2])) as service:
-            said = await use(service, json.loads(sys.argv[1]))
-    print(json.dumps(said))
+            found = await use(service, json.loads(sys.argv[1]))
+    print(json.dumps(found))
 
 
 if ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
     raise SystemExit("this process cannot become a subreaper")
 anyio.run(main)
-# What has taken much ends slowly, and may do so after its parent.
+# Processes that use much of a resource end slowly, perhaps after their parent.
 signal.alarm(60)
 with suppress(ChildProcessError):
     while True:

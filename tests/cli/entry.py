@@ -1,4 +1,4 @@
-"""A server that a host started by the entry that it had for LLM Sandbox's, with our command in the place of its own."""
+"""A server that a host starts with its old configuration entry for LLM Sandbox, with only the command replaced."""
 
 import json
 import re
@@ -19,7 +19,7 @@ from .command import ARGV, ROOT
 
 
 class Started:
-    """A server that a host started by an entry of its configuration."""
+    """A server that a host started with an entry of its configuration."""
 
     def __init__(self, client: Client, log: Path) -> None:
         self.client = client
@@ -35,7 +35,7 @@ class Started:
         return str(given["stdout"])
 
     def told(self) -> list[str]:
-        """The variables that the log has a line for, in order."""
+        """The variables that the log reports as deprecated, in order."""
         lines = self.log.read_text().splitlines()
         return [found[1] for line in lines if (found := re.search(r"WARNING \S+: (\w+) is deprecated: .*; ", line))]
 

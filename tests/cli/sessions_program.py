@@ -1,4 +1,4 @@
-"""A program of a user of the library, run by another user than the tests': what sandboxes it has, as JSON."""
+"""A program that uses the library, run by an ordinary user: reports as JSON facts about its sandboxes."""
 
 import ctypes
 import json
@@ -26,12 +26,12 @@ for name in ("plain.csv", "private/inner.csv"):
         file.write("a,b")
 os.chmod("plain.csv", 0o600)
 with open("/dev/stderr", "w") as stderr:
-    stderr.write("opened anew")
+    stderr.write("opened again")
 """
 
 
 def below(word: str) -> Mapping[int, int]:
-    """The processes below this one whose command has a word, and whose they are."""
+    """The descendants of this process whose command contains a word, with their uids."""
     pids, found = [os.getpid()], {}
     for pid in pids:
         place = Path(f"/proc/{pid}")
@@ -44,23 +44,23 @@ def below(word: str) -> Mapping[int, int]:
 
 
 def sandboxes() -> list[int]:
-    """Whose all that runs in a sandbox is."""
+    """The uids of all processes in sandboxes."""
     return sorted({*below("/opt/").values()})
 
 
 def reap() -> None:
-    """Waits for the processes whose parent was killed, which are this program's then."""
+    """Waits for processes whose parent was killed: this program is then their parent."""
     with suppress(ChildProcessError):
         while True:
             os.waitpid(-1, 0)
 
 
 async def use(service: Service) -> dict[str, Any]:
-    """Uses sandboxes in several ways, and ends what is the parent of all."""
+    """Uses sandboxes in several ways, and kills the launcher, which is their parent."""
     probed = {check.name: [check.state, check.detail, check.fix] for check in await service.backend.probe()}
     one, other = [await service.execute("x = 1") for _ in range(2)]
     ((launcher, parent),) = below("launcher").items()
-    whose = sandboxes()
+    uids = sandboxes()
     written = await service.execute(WRITE, session_id=one.session_id)
     os.kill(launcher, signal.SIGKILL)
     after: list[str] = []
@@ -72,7 +72,7 @@ async def use(service: Service) -> dict[str, Any]:
     return {
         "uids": probed["user of the machine"],
         "launcher": parent,
-        "sandboxes": whose,
+        "sandboxes": uids,
         "written": [written.status, written.stderr.text, sorted(artifact.name for artifact in written.artifacts)],
         "after": after,
         "sandboxes after": sandboxes(),
@@ -82,8 +82,8 @@ async def use(service: Service) -> dict[str, Any]:
 async def main() -> None:
     with anyio.fail_after(60):
         async with open_service(load_profile(sys.argv[1])) as service:
-            said = await use(service)
-    print(json.dumps(said))
+            found = await use(service)
+    print(json.dumps(found))
 
 
 if ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):

@@ -1,4 +1,4 @@
-"""The small commands, and what holds for all of them."""
+"""The small commands, and the behaviour that all commands share."""
 
 import json
 import os
@@ -39,12 +39,12 @@ INITIALIZE = {
 }
 
 
-def test_the_version_is_the_packages() -> None:
+def test_the_version_is_that_of_the_package() -> None:
     assert command("--version").stdout == f"llm-sandbox-mcp {__version__}\n"
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_explains_itself(name: str) -> None:
+def test_every_command_has_a_help_text(name: str) -> None:
     done = command(*name.split(), "--help")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith(f"usage: llm-sandbox-mcp {name}")
@@ -63,11 +63,11 @@ def test_every_command_explains_itself(name: str) -> None:
         (("client-config", "emacs"), "there are: claude-code, claude-desktop, cursor, vscode"),
     ],
 )
-def test_a_mistake_is_one_line_and_status_two(arguments: tuple[str, ...], reason: str) -> None:
+def test_a_wrong_argument_is_reported_in_one_line_with_status_two(arguments: tuple[str, ...], reason: str) -> None:
     assert reason in refused(*arguments)
 
 
-def test_without_a_command_it_serves_until_its_input_ends() -> None:
+def test_without_a_command_the_server_runs_until_its_input_ends() -> None:
     done = command(stdin=json.dumps(INITIALIZE) + "\n")
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)["result"]["serverInfo"]["name"] == "llm-sandbox-mcp"
@@ -82,14 +82,14 @@ def test_languages_are_listed_with_their_names_and_libraries() -> None:
 
 
 @pytest.mark.usefixtures("embedded")
-def test_doctor_says_that_code_can_run_and_in_which_languages() -> None:
+def test_doctor_reports_that_code_can_run_and_in_which_languages() -> None:
     done = command("doctor")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.endswith("Code can run here.\n")
     assert all(f"\n{name} " in done.stdout for name in ("bubblewrap", "sandbox", "bash", "python", "uv", "cache"))
 
 
-def test_doctor_says_what_is_missing_and_what_fixes_it(tmp_path: Path) -> None:
+def test_doctor_names_what_is_missing_and_the_fix(tmp_path: Path) -> None:
     profile = tmp_path / "no.toml"
     profile.write_text('[embedded]\nbwrap = "no-such-program"\n')
     done = command("doctor", "--profile", str(profile))
@@ -100,7 +100,7 @@ def test_doctor_says_what_is_missing_and_what_fixes_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("embedded")
-def test_doctor_names_a_language_whose_programs_are_missing_and_the_others_run(tmp_path: Path) -> None:
+def test_doctor_names_a_language_without_its_programs_and_the_others_run(tmp_path: Path) -> None:
     (tmp_path / "absent").mkdir()
     (tmp_path / "absent/handler.toml").write_text(
         'name = "absent"\ntitle = "Absent"\nextension = ".x"\nversion_command = ["no-such-program"]\nstateful = true\n'
@@ -121,7 +121,7 @@ def test_doctor_names_a_language_whose_programs_are_missing_and_the_others_run(t
     assert "absent needs no-such-program, which /usr of this machine does not have; apt-get install absent" in said
 
 
-def test_where_bubblewrap_is_missing_nothing_runs(tmp_path: Path) -> None:
+def test_without_bubblewrap_nothing_runs(tmp_path: Path) -> None:
     profile = tmp_path / "no.toml"
     profile.write_text('[embedded]\nbwrap = "no-such-program"\n')
     assert "no-such-program is not on PATH" in refused(
@@ -130,8 +130,8 @@ def test_where_bubblewrap_is_missing_nothing_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("embedded")
-def test_sweep_leaves_the_living_alone_and_removes_what_the_killed_left(tmp_path: Path) -> None:
-    # Below /tmp itself, which users of sandboxes can enter; pytest's own folders are closed to them.
+def test_sweep_keeps_folders_of_live_servers_and_removes_those_of_killed_servers(tmp_path: Path) -> None:
+    # Directly below /tmp, which the uids of sandboxes can enter; they cannot enter pytest's folders.
     runtime = Path("/tmp") / f"llm-sandbox-sweep-{os.getpid()}"
     profile = tmp_path / "own.toml"
     profile.write_text(f'[server]\nruntime = "{runtime}"\n')
@@ -154,7 +154,7 @@ def test_sweep_leaves_the_living_alone_and_removes_what_the_killed_left(tmp_path
         runtime.rmdir()
 
 
-def test_what_is_kept_for_later_installations_is_shown_and_cleared(tmp_path: Path) -> None:
+def test_the_cache_for_later_installations_is_shown_and_cleared(tmp_path: Path) -> None:
     profile = tmp_path / "own.toml"
     profile.write_text(f'[server]\ncache = "{tmp_path}"\n')
     (tmp_path / "downloads").mkdir()
@@ -176,7 +176,7 @@ def test_what_is_kept_for_later_installations_is_shown_and_cleared(tmp_path: Pat
 def test_the_entry_for_a_client_starts_a_server_with_a_minimal_environment(client: str) -> None:
     done = command("client-config", client, "--profile", "strict")
     assert done.returncode == 0
-    assert done.stderr, "it says where the entry belongs"
+    assert done.stderr, "must name the place of the entry"
     (servers,) = json.loads(done.stdout).values()
     entry = servers["llm-sandbox"]
     assert Path(entry["command"]).is_absolute()
@@ -193,7 +193,7 @@ def test_the_entry_for_a_client_starts_a_server_with_a_minimal_environment(clien
     assert json.loads(answer.stdout)["result"]["serverInfo"]["name"] == "llm-sandbox-mcp"
 
 
-def test_a_table_has_columns_as_wide_as_their_cells_and_obeys_nothing_in_them() -> None:
+def test_table_columns_are_as_wide_as_their_cells_and_control_characters_are_escaped() -> None:
     assert table(("a", "bb"), [("1", "2"), ("three", "\x1b[2J")]).splitlines() == [
         "a      bb",
         "-----  -------",
@@ -202,5 +202,5 @@ def test_a_table_has_columns_as_wide_as_their_cells_and_obeys_nothing_in_them() 
     ]
 
 
-def test_escaping_shows_what_would_move_the_cursor_or_turn_text_round() -> None:
+def test_characters_that_move_the_cursor_or_reverse_text_are_escaped() -> None:
     assert escape("a\tb\n\x1b[31m\r\u202egnp\x9b") == "a\tb\n\\x1b[31m\\r\\u202egnp\\x9b"

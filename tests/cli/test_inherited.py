@@ -1,4 +1,4 @@
-"""The server runs code, interrupts it and leaves nothing of it, whatever it inherits of the process that starts it."""
+"""The server runs code, interrupts it and cleans up after it, whatever it inherits from the process that starts it."""
 
 import sys
 from functools import partial
@@ -16,8 +16,8 @@ from .entry import started
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("embedded")]
 
 INHERITED = {
-    "a umask that is closed to others": "os.umask(0o077)",
-    # As `nohup` and `&` ignore some.
+    "a umask that excludes other users": "os.umask(0o077)",
+    # `nohup` and `&` ignore some signals.
     "signals that are ignored": "for n in {1, 2, 3, 13, 15, 17}: signal.signal(n, signal.SIG_IGN)",
     "signals that are blocked": "signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())",
 }
@@ -34,7 +34,7 @@ GONE = 20.0
 
 
 @pytest.mark.parametrize("begin", INHERITED.values(), ids=INHERITED)
-async def test_what_the_server_inherits_is_not_handed_on(begin: str, tmp_path: Path) -> None:
+async def test_sandboxes_do_not_inherit_settings_of_the_server(begin: str, tmp_path: Path) -> None:
     argv = (sys.executable, "-c", f"import os, signal, sys\n{begin}\nos.execv(sys.argv[1], sys.argv[1:])", *ARGV)
     profile = tmp_path / "profile.toml"
     with host_folder() as folder:

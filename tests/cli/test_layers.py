@@ -1,4 +1,4 @@
-"""`doctor` says of each layer of the README's table whether it is on, and what is closed stays closed without it."""
+"""`doctor` reports whether each layer in the README's table is active; without a layer, the others still protect."""
 
 import os
 import platform
@@ -19,7 +19,7 @@ from .command import ARGV, LIMIT, command, environment
 pytestmark = pytest.mark.usefixtures("embedded")
 
 ROWS = {"memory, processes, processors": "limits"}
-"""What `doctor` calls them, where that is shorter."""
+"""Shorter names that `doctor` uses for layers."""
 WITHOUT = """
 import ctypes, os, struct, sys
 answers, argv = sys.argv[1].split(), sys.argv[2:]
@@ -39,21 +39,21 @@ if ctypes.CDLL(None, use_errno=True).prctl(22, 2, program, 0, 0):
     raise SystemExit(f'cannot take calls away: {os.strerror(ctypes.get_errno())}')
 os.execvp(argv[0], argv)
 """
-"""Runs a command on a kernel that answers some calls with an error, each `number:first argument or -1:error`."""
+"""Runs a command while some system calls fail with an error; each is `number:first argument or -1:error`."""
 EINVAL, ENOSYS = 22, 38
 NO_LANDLOCK = f"444:-1:{ENOSYS}"
 
 
 def no_filters() -> str:
-    """A kernel without filters of system calls."""
+    """The system calls that fail on a kernel without filters for system calls."""
     seccomp = {"x86_64": 317, "aarch64": 277}[platform.machine()]
     return f"{seccomp}:-1:{ENOSYS} {PRCTL[platform.machine()]}:22:{EINVAL}"
 
 
-def lacking(calls: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Runs the command where these calls fail."""
+def failing(calls: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs the command while these system calls fail."""
     if os.geteuid() != 0:
-        pytest.skip("needs root to take calls away and leave all else as it is")
+        pytest.skip("needs root to make only these system calls fail")
     return _run([sys.executable, "-c", WITHOUT, calls, *ARGV, *arguments])
 
 
@@ -68,7 +68,7 @@ def states(doctor: str) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def usual() -> dict[str, str]:
-    """What it says where nothing is taken away."""
+    """The states that `doctor` reports when no layer is removed."""
     done = command("doctor")
     assert done.returncode == 0, done
     return states(done.stdout)
@@ -77,34 +77,36 @@ def usual() -> dict[str, str]:
 def test_doctor_has_a_row_for_each_layer_of_the_readme(usual: dict[str, str]) -> None:
     found = usual
     assert {ROWS.get(layer, layer) for layer in TABLE} <= found.keys()
-    machines_own = {"Landlock", "limits", "user of the machine", "pseudo-terminals"}
-    assert {found[ROWS.get(layer, layer)] for layer in TABLE if ROWS.get(layer, layer) not in machines_own} == {"ok"}
+    depend_on_the_machine = {"Landlock", "limits", "user of the machine", "pseudo-terminals"}
+    assert {
+        found[ROWS.get(layer, layer)] for layer in TABLE if ROWS.get(layer, layer) not in depend_on_the_machine
+    } == {"ok"}
     assert found["Landlock"] == ("ok" if landlock.version() else "degraded")
 
 
-def test_without_landlock_it_is_said_to_be_off_and_all_else_holds(usual: dict[str, str]) -> None:
-    done = lacking(NO_LANDLOCK, "doctor")
+def test_without_landlock_it_is_reported_as_off_and_other_layers_still_protect(usual: dict[str, str]) -> None:
+    done = failing(NO_LANDLOCK, "doctor")
     assert done.returncode == 0, done
     assert re.search(r"\nLandlock +degraded +not in this kernel; only the mounts limit", done.stdout), done.stdout
     assert states(done.stdout) == {**usual, "Landlock": "degraded"}
     code = "ls /root /var /run 2>&1 | grep -c 'No such file'; touch /usr/x 2>&1 | grep -o 'Read-only file system'"
-    ran = lacking(NO_LANDLOCK, "run", "--language", "bash", "-c", code)
+    ran = failing(NO_LANDLOCK, "run", "--language", "bash", "-c", code)
     assert (ran.returncode, ran.stdout) == (0, "3\nRead-only file system\n"), ran
 
 
-def test_without_filters_of_system_calls_nothing_runs() -> None:
-    done = lacking(no_filters(), "doctor")
+def test_without_filters_for_system_calls_nothing_runs() -> None:
+    done = failing(no_filters(), "doctor")
     assert done.returncode == 1, done
     assert states(done.stdout)["sandbox"] == "missing"
     assert done.stdout.endswith("Code cannot run here.\n")
-    ran = lacking(no_filters(), "run", "--language", "bash", "-c", "echo unfiltered")
+    ran = failing(no_filters(), "run", "--language", "bash", "-c", "echo unfiltered")
     assert (ran.returncode, ran.stdout) == (2, ""), ran
     assert "SECCOMP" in ran.stderr
 
 
-def test_without_control_groups_they_are_said_to_be_off_and_code_runs_in_each_processs_limits(tmp_path: Path) -> None:
+def test_without_control_groups_they_are_reported_as_off_and_limits_apply_to_each_process(tmp_path: Path) -> None:
     if os.geteuid() != 0:
-        pytest.skip("needs root to take control groups away")
+        pytest.skip("needs root to remove control groups")
     argv = ["unshare", "--mount", "sh", "-c", 'umount -R /sys/fs/cgroup && exec "$@"', "sh", *ARGV]
     done = _run([*argv, "doctor"])
     assert done.returncode == 0, done
@@ -113,7 +115,7 @@ def test_without_control_groups_they_are_said_to_be_off_and_code_runs_in_each_pr
 
 
 @pytest.mark.parametrize("controller", ["memory", "pids"])
-def test_without_one_controller_its_limit_alone_is_that_of_each_process(tmp_path: Path, controller: str) -> None:
+def test_without_one_controller_only_its_limit_applies_to_each_process(tmp_path: Path, controller: str) -> None:
     argv = _without(controller)
     done = _run([*argv, "doctor"])
     assert done.returncode == 0, done
@@ -125,7 +127,7 @@ def test_without_one_controller_its_limit_alone_is_that_of_each_process(tmp_path
     assert (memory == "65536", processes == "20") == (controller == "memory", controller == "pids")
 
 
-def test_where_all_limits_are_required_nothing_runs_without_one(tmp_path: Path) -> None:
+def test_if_all_limits_are_required_nothing_runs_without_one(tmp_path: Path) -> None:
     profile = tmp_path / "own.toml"
     profile.write_text("[backend]\nrequire_limits = true\n")
     run = ["run", "--profile", str(profile), "--language", "bash", "-c", "echo ran"]
@@ -142,15 +144,15 @@ def test_where_all_limits_are_required_nothing_runs_without_one(tmp_path: Path) 
 
 
 def _without(controller: str) -> list[str]:
-    """The command where no control group has this controller."""
+    """The command, run without this controller in any control group."""
     if os.geteuid() != 0 or not Path("/sys/fs/cgroup", controller).is_mount():
-        pytest.skip("needs root, and control groups of version 1, to take a controller away")
-    taken = f'umount /sys/fs/cgroup/{controller} && exec "$@"'
-    return ["unshare", "--mount", "sh", "-c", taken, "sh", *ARGV]
+        pytest.skip("needs root and control groups of version 1 to remove a controller")
+    script = f'umount /sys/fs/cgroup/{controller} && exec "$@"'
+    return ["unshare", "--mount", "sh", "-c", script, "sh", *ARGV]
 
 
 def _limits_of_a_process(argv: Sequence[str], folder: Path) -> list[str]:
-    """Its memory in KiB, and how many processes there may be."""
+    """The memory limit of a process in KiB, and its limit on the number of processes."""
     profile = folder / "limits.toml"
     profile.write_text('[limits]\nmemory = "64MiB"\npids = 20\n')
     code = "ulimit -Hd; ulimit -Hu"

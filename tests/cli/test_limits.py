@@ -12,11 +12,11 @@ from .command import command
 pytestmark = pytest.mark.usefixtures("control_groups")
 
 EXITS: dict[Status, int] = {"cpu_limit": 124, "output_limit": 130}
-"""Elsewhere the code failed, with the status that Python then has. `test_run.py` has those of time and memory."""
+"""For other limits the code fails, with Python's status for an error. `test_run.py` tests time and memory."""
 
 
 @pytest.mark.parametrize("status", [status for status in LIMITS if status not in ("timeout", "out_of_memory")])
-def test_a_limit_is_a_status_and_a_line_on_stderr(tmp_path: Path, status: Status) -> None:
+def test_a_reached_limit_gives_a_status_and_a_line_on_stderr(tmp_path: Path, status: Status) -> None:
     limit = LIMITS[status]
     profile = tmp_path / "small.toml"
     profile.write_text(PROFILE)

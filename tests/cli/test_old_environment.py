@@ -1,4 +1,4 @@
-"""An entry that a host has for LLM Sandbox's server, with our command in the place of its own, starts and runs code."""
+"""A host's configuration entry for LLM Sandbox's server, with only the command replaced, starts and runs code."""
 
 import re
 
@@ -15,14 +15,14 @@ MIB = 1 << 20
 
 
 @pytest.mark.usefixtures("embedded")
-async def test_an_entry_without_variables_runs_on_what_is_here_and_says_nothing() -> None:
+async def test_an_entry_without_variables_runs_on_the_available_backend_without_warnings() -> None:
     async with started({}) as server:
         assert await server.prints("echo $((6 * 7))") == "42\n"
         assert server.told() == []
 
 
 @pytest.mark.usefixtures("embedded", "control_groups")
-async def test_limits_of_an_entry_hold_without_a_daemon() -> None:
+async def test_limits_of_an_entry_apply_without_a_daemon() -> None:
     env = {"BACKEND": "bubblewrap", "SANDBOX_MEMORY": "96m", "SANDBOX_CPUS": "1", "SANDBOX_READ_ONLY": "true"}
     async with started(env) as server:
         shown = await server.profile()
@@ -34,7 +34,7 @@ async def test_limits_of_an_entry_hold_without_a_daemon() -> None:
 
 
 @pytest.mark.usefixtures("embedded")
-async def test_a_profile_that_is_named_holds_beside_them() -> None:
+async def test_a_named_profile_takes_precedence_over_the_variables() -> None:
     env = {"BACKEND": "kubernetes", "SANDBOX_MEMORY": "4g", "SANDBOX_PRIVILEGED": "true"}
     for more, options in (({}, ["--profile", "strict"]), ({"LLM_SANDBOX_PROFILE": "strict"}, [])):
         async with started(env | more, *options) as server:
@@ -53,7 +53,7 @@ async def test_a_profile_that_is_named_holds_beside_them() -> None:
         ("SANDBOX_MEMORY", "\x1b[m"),
     ],
 )
-def test_what_cannot_be_had_stops_the_start_in_one_line(
+def test_a_setting_that_is_not_supported_stops_the_start_with_one_line(
     name: str, value: str, transport: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(name, value)
@@ -66,14 +66,14 @@ def test_what_cannot_be_had_stops_the_start_in_one_line(
 
 
 @pytest.mark.usefixtures("embedded")
-def test_only_the_server_looks_at_them() -> None:
+def test_only_the_server_uses_the_variables() -> None:
     done = command("run", "--language", "bash", "-c", "echo on", BACKEND="nsjail", SANDBOX_PRIVILEGED="true")
     assert (done.returncode, done.stdout, done.stderr) == (0, "on\n", "")
     assert 'memory = "2GiB"' in command("profile", "show", SANDBOX_MEMORY="4g").stdout
 
 
 @pytest.mark.usefixtures("open_network")
-def test_doctor_examines_what_the_server_would_have_and_tells_of_each() -> None:
+def test_doctor_checks_the_settings_of_the_server_and_reports_each_variable() -> None:
     done = command("doctor", SANDBOX_NETWORK_MODE="bridge", KEEP_TEMPLATE="true", SANDBOX_PRIVILEGED="true")
     assert done.returncode in (0, 1), done
     assert re.search(r"\ncode's network +ok +open", done.stdout), done.stdout

@@ -1,4 +1,4 @@
-"""A server with few open files says how far they go, and goes on however many sessions come."""
+"""A server with a low limit of open files reports how many sandboxes fit, and works with any number of sessions."""
 
 import resource
 import sys
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("embedded")
 
 FEW = 256
 ROOM = 12
-"""Sandboxes for which they are enough."""
+"""The number of sandboxes that `FEW` open files allow."""
 PROFILE = "[languages.python]\nlibraries = []\n[pool]\nmin = 0\n[sessions]\nmax = 32\n"
 LIMITED = """
 import os, resource, sys
@@ -32,12 +32,12 @@ def profile(tmp_path: Path) -> str:
 
 
 def limited(soft: int, hard: int) -> tuple[str, ...]:
-    """The command, with these limits of open files."""
+    """The command with these limits of open files."""
     return (sys.executable, "-c", LIMITED, str(soft), str(hard), *ARGV)
 
 
 @pytest.mark.anyio
-async def test_as_many_as_may_be_open_are_made_use_of(profile: str) -> None:
+async def test_the_server_raises_its_limit_of_open_files_to_the_hard_limit(profile: str) -> None:
     async with started({}, "--profile", profile, argv=limited(FEW, 2 * FEW)) as server:
         code = "import os, resource\nprint(resource.getrlimit(resource.RLIMIT_NOFILE))"
         run = await answer(server.client, "execute_code", code=code)
@@ -45,7 +45,7 @@ async def test_as_many_as_may_be_open_are_made_use_of(profile: str) -> None:
 
 
 @pytest.mark.anyio
-async def test_more_sessions_than_there_is_room_for_make_room_for_each_other(profile: str) -> None:
+async def test_new_sessions_close_the_oldest_if_there_is_no_room_for_all(profile: str) -> None:
     async with started({}, "--profile", profile, argv=limited(FEW, FEW)) as server:
         opened = [
             (await answer(server.client, "execute_code", code=f"x = {number}"))["session_id"] for number in range(32)
@@ -58,7 +58,7 @@ async def test_more_sessions_than_there_is_room_for_make_room_for_each_other(pro
         assert "sessions.max is 32, but there is room for only 12 sandboxes (open files)" in server.log.read_text()
 
 
-def test_doctor_says_how_far_they_go(profile: str) -> None:
+def test_doctor_reports_how_many_sandboxes_the_open_files_allow(profile: str) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (FEW, hard))
     try:

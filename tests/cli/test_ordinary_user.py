@@ -1,4 +1,4 @@
-"""The command for an ordinary user, whose sandboxes have no control groups: single processes are limited then."""
+"""The command run by an ordinary user, whose sandboxes have no control groups: limits then apply to each process."""
 
 import os
 import subprocess
@@ -41,19 +41,19 @@ def folder() -> Iterator[Path]:
 
 
 def command(packages: Path, folder: Path, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Runs llm-sandbox-mcp on the profile in a folder of the user."""
+    """Runs llm-sandbox-mcp with the profile in a folder of the user."""
     argv = ("-m", "llm_sandbox_mcp", name, "--profile", str(folder / "profile.toml"), *arguments)
     return ordinary.run(packages, *argv, cwd=folder, env={"HOME": str(folder)})
 
 
-@pytest.mark.parametrize(("code", "said"), BEYOND.values(), ids=BEYOND)
-def test_limits_hold_for_single_processes(ordinary_packages: Path, folder: Path, code: str, said: str) -> None:
+@pytest.mark.parametrize(("code", "message"), BEYOND.values(), ids=BEYOND)
+def test_limits_apply_to_each_process(ordinary_packages: Path, folder: Path, code: str, message: str) -> None:
     done = command(ordinary_packages, folder, "run", "-c", code)
     assert done.returncode != 0
-    assert said in done.stderr
+    assert message in done.stderr
 
 
-def test_doctor_says_so(ordinary_packages: Path, folder: Path) -> None:
+def test_doctor_reports_that_limits_apply_to_each_process(ordinary_packages: Path, folder: Path) -> None:
     done = command(ordinary_packages, folder, "doctor")
     (row,) = [line for line in done.stdout.splitlines() if line.startswith("limits ")]
     assert "degraded" in row

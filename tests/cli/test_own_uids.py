@@ -1,4 +1,4 @@
-"""An ordinary user to whom uids are lent: each sandbox has one of its own, and all else is as it is without them."""
+"""An ordinary user with subordinate uids: each sandbox has its own uid, and everything else works as without them."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from tests.leftovers import look, nothing_beyond
 pytestmark = pytest.mark.usefixtures("embedded")
 
 GONE = 20.0
-"""Seconds until nothing is left; usual is one."""
+"""Seconds until nothing is left; usually one."""
 PROFILE = """
 [backend]
 name = "embedded"
@@ -34,13 +34,13 @@ libraries = []
 PROGRAM = Path(__file__).with_name("sessions_program.py").read_text()
 COUNTERS_PROGRAM = Path(__file__).with_name("counters_program.py").read_text()
 COUNTED_BY_UID = {"epoll watches": "No space left on device", "descriptors in flight": "Too many references"}
-"""What sandboxes of one uid have so many of together, and what code then is told; the server goes on."""
-WRITTEN = ["ok", "opened anew", ["plain.csv", "private/inner.csv"]]
+"""Resources that are limited for all sandboxes of one uid together, and the error of the code; the server goes on."""
+WRITTEN = ["ok", "opened again", ["plain.csv", "private/inner.csv"]]
 
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder of the user, into which none of the lent uids can look."""
+    """A folder of the user that none of the lent uids can read."""
     with host_folder() as made:
         os.chown(made, ordinary.USER, ordinary.USER)
         made.chmod(0o700)
@@ -63,7 +63,7 @@ def sessions(packages: Path, folder: Path, **options: Any) -> Any:
     return json.loads(done.stdout)
 
 
-def test_each_sandbox_has_one_of_those_that_are_lent(ordinary_packages: Path, folder: Path) -> None:
+def test_each_sandbox_has_one_of_the_lent_uids(ordinary_packages: Path, folder: Path) -> None:
     found = sessions(ordinary_packages, folder, lent=True)
     assert found["uids"][:2] == [
         "ok",
@@ -76,7 +76,9 @@ def test_each_sandbox_has_one_of_those_that_are_lent(ordinary_packages: Path, fo
     assert found["after"][-1] == "ok"
 
 
-def test_without_them_all_are_the_servers_and_doctor_says_what_to_do(ordinary_packages: Path, folder: Path) -> None:
+def test_without_lent_uids_sandboxes_have_the_servers_uid_and_doctor_names_the_fix(
+    ordinary_packages: Path, folder: Path
+) -> None:
     found = sessions(ordinary_packages, folder)
     state, detail, fix = found["uids"]
     assert state == "degraded"
@@ -88,7 +90,7 @@ def test_without_them_all_are_the_servers_and_doctor_says_what_to_do(ordinary_pa
     assert found["written"] == WRITTEN
 
 
-def test_where_they_may_not_be_used_it_goes_on_without(ordinary_packages: Path, folder: Path) -> None:
+def test_lent_uids_that_cannot_be_used_are_ignored(ordinary_packages: Path, folder: Path) -> None:
     found = sessions(ordinary_packages, folder, lent=True, privileges=["--no-new-privs"])
     state, detail, fix = found["uids"]
     assert state == "degraded"
@@ -98,7 +100,7 @@ def test_where_they_may_not_be_used_it_goes_on_without(ordinary_packages: Path, 
 
 
 @pytest.mark.usefixtures("open_network")
-def test_an_open_network_is_opened_by_the_sandboxs_own(ordinary_packages: Path, folder: Path) -> None:
+def test_an_open_network_works_with_the_sandboxs_own_uid(ordinary_packages: Path, folder: Path) -> None:
     argv = ("-m", "llm_sandbox_mcp", "run", "--language", "bash", "-c", "cat /proc/net/dev", "--profile")
     done = run(ordinary_packages, folder, *argv, more='[network]\nmode = "open"', lent=True)
     assert done.returncode == 0, done.stderr
@@ -106,7 +108,7 @@ def test_an_open_network_is_opened_by_the_sandboxs_own(ordinary_packages: Path, 
 
 
 @pytest.mark.parametrize("lent", [True, False], ids=["own uids", "shared uid"])
-def test_what_one_sandbox_takes_of_what_is_counted_by_uid_the_others_have(
+def test_other_sandboxes_can_use_a_resource_that_one_sandbox_uses_up(
     ordinary_packages: Path, folder: Path, lent: bool
 ) -> None:
     codes = json.dumps({name: [counter.take, counter.use] for name, counter in COUNTERS.items()})

@@ -12,7 +12,7 @@ from .command import command, refused
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in CONFIGS.glob("*.toml")))
-def test_what_is_shown_of_a_profile_can_be_loaded_again_and_is_the_same(name: str, tmp_path: Path) -> None:
+def test_a_shown_profile_can_be_loaded_again_and_is_the_same(name: str, tmp_path: Path) -> None:
     shown = command("profile", "show", name)
     assert shown.returncode == 0, shown
     again = tmp_path / "again.toml"
@@ -52,7 +52,7 @@ def test_credentials_in_addresses_are_masked(tmp_path: Path) -> None:
     assert 'index = "https://***@packages.example/simple"' in shown.stdout
 
 
-def test_names_with_quotes_and_other_characters_survive(tmp_path: Path) -> None:
+def test_names_with_quotes_and_other_characters_stay_unchanged(tmp_path: Path) -> None:
     profile = tmp_path / "odd.toml"
     profile.write_text("""[files]\nroots = ['/a "b" \\ ü']\n""")
     again = tmp_path / "again.toml"
@@ -60,7 +60,7 @@ def test_names_with_quotes_and_other_characters_survive(tmp_path: Path) -> None:
     assert load_profile(str(again)).files.roots == ('/a "b" \\ ü',)
 
 
-def test_the_environment_names_a_profile_and_the_option_comes_first() -> None:
+def test_the_environment_names_a_profile_and_the_argument_takes_precedence() -> None:
     assert 'memory = "512MiB"' in command("profile", "show", LLM_SANDBOX_PROFILE="strict").stdout
     assert 'memory = "2GiB"' in command("profile", "show", "default", LLM_SANDBOX_PROFILE="strict").stdout
 
@@ -91,11 +91,11 @@ def test_a_mistake_is_one_line_with_file_key_and_reason(tmp_path: Path, text: st
         assert str(profile) in line or "language" in reason
 
 
-def test_an_unknown_name_says_which_there_are() -> None:
+def test_for_an_unknown_name_the_known_names_are_listed() -> None:
     assert "available: default" in refused("profile", "check", "nope")
 
 
-def test_a_right_profile_is_said_to_be_right() -> None:
+def test_a_valid_profile_is_reported_as_valid() -> None:
     done = command("profile", "check", "strict")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("strict: right")

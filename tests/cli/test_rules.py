@@ -1,4 +1,4 @@
-"""What the commands say of languages whose code the rules cannot judge, before any code comes."""
+"""The commands report languages whose code the rules cannot judge, before any code is run."""
 
 import re
 import shutil
@@ -13,7 +13,7 @@ from .command import command, refused
 
 @pytest.fixture
 def profile(tmp_path: Path) -> Path:
-    """A profile whose rules apply to languages of its own: one lacks its grammar, one has a mistake, one has neither."""
+    """A profile with rules and three own languages: no installed grammar, a mistake in the query, no `[grammar]`."""
     for name in ("ruby", "bash"):
         shutil.copytree(HANDLERS / name, tmp_path / "languages" / name)
     absent = tmp_path / "languages/ruby/handler.toml"
@@ -31,7 +31,7 @@ def profile(tmp_path: Path) -> Path:
 
 
 @pytest.mark.usefixtures("embedded")
-def test_doctor_names_languages_that_rules_refuse_as_a_whole_and_what_fixes_that(profile: Path) -> None:
+def test_doctor_names_languages_that_rules_refuse_completely_and_the_fix(profile: Path) -> None:
     done = command("doctor", "--profile", str(profile))
     assert (done.returncode, done.stderr) == (0, "")
     assert re.search(
@@ -51,16 +51,16 @@ def test_doctor_names_languages_that_rules_refuse_as_a_whole_and_what_fixes_that
 
 
 @pytest.mark.usefixtures("embedded")
-def test_doctor_says_nothing_of_rules_where_there_are_none() -> None:
+def test_doctor_has_no_row_for_rules_if_there_are_none() -> None:
     assert not re.search(r"^rules |rules +missing", command("doctor").stdout, re.MULTILINE)
 
 
-def test_a_mistake_in_what_names_something_is_found_by_the_check_of_a_profile(profile: Path) -> None:
+def test_profile_check_finds_a_mistake_in_names_scm(profile: Path) -> None:
     said = refused("profile", "check", str(profile))
     assert f"{profile.parent}/languages/bash/names.scm: rules apply to bash" in said
     assert "no_such_node" in said
 
 
-def test_a_grammar_that_is_not_installed_is_no_mistake_of_the_profile(profile: Path) -> None:
+def test_a_grammar_that_is_not_installed_is_not_a_mistake_in_the_profile(profile: Path) -> None:
     shutil.rmtree(profile.parent / "languages/bash")
     assert command("profile", "check", str(profile)).returncode == 0

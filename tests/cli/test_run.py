@@ -19,7 +19,7 @@ def bash(code: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
     return command("run", "--language", "bash", *arguments, "-c", code)
 
 
-def test_streams_stay_apart_and_the_status_is_the_codes_own() -> None:
+def test_streams_stay_separate_and_the_status_is_that_of_the_code() -> None:
     done = bash("echo out; echo err >&2; exit 3")
     assert (done.returncode, done.stdout, done.stderr) == (3, "out\n", "err\n")
 
@@ -35,14 +35,14 @@ def test_an_error_in_the_code_is_status_one() -> None:
     assert "broken" in done.stderr
 
 
-def test_time_that_runs_out_is_status_124_and_says_so() -> None:
+def test_a_timeout_is_status_124_with_a_note() -> None:
     done = bash("echo before; sleep 1000", "--timeout", "0.5")
     assert (done.returncode, done.stdout) == (124, "before\n")
     assert "note: stopped after 500ms" in done.stderr
 
 
 @pytest.mark.usefixtures("control_groups")
-def test_memory_that_runs_out_is_status_137(tmp_path: Path) -> None:
+def test_the_memory_limit_is_status_137(tmp_path: Path) -> None:
     profile = tmp_path / "small.toml"
     profile.write_text('[limits]\nmemory = "128MiB"\n')
     done = command(
@@ -69,7 +69,7 @@ def test_a_program_comes_from_standard_input() -> None:
     assert command("run", "--language", "bash", "-", stdin="echo from here").stdout == "from here\n"
 
 
-def test_files_go_in_under_their_own_name_or_another(tmp_path: Path) -> None:
+def test_files_are_copied_in_under_their_own_name_or_another_name(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("content")
     (tmp_path / "link").symlink_to("a.txt")
     files = ("--file", f"{tmp_path}/a.txt", "--file", f"{tmp_path}/link:deep/b.txt")
@@ -77,14 +77,14 @@ def test_files_go_in_under_their_own_name_or_another(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "contentcontent")
 
 
-def test_files_that_the_code_made_come_out_into_the_folder(tmp_path: Path) -> None:
+def test_files_that_the_code_made_are_saved_in_the_folder(tmp_path: Path) -> None:
     done = bash("mkdir sub; echo 1 > a.txt; echo 2 > sub/b.txt", "--artifacts", str(tmp_path / "new" / "out"))
     assert done.returncode == 0
     made = {str(path.relative_to(tmp_path)): path.read_text() for path in tmp_path.rglob("*.txt")}
     assert made == {"new/out/a.txt": "1\n", "new/out/sub/b.txt": "2\n"}
 
 
-def test_names_of_files_are_shown_and_not_obeyed_even_in_a_pipe(tmp_path: Path) -> None:
+def test_control_characters_in_file_names_are_escaped_even_in_a_pipe(tmp_path: Path) -> None:
     name = "a\x1b]0;x\x07\x9b2J\u202e\r\nsaved: forged"
     done = command("run", "--artifacts", str(tmp_path / "out"), "-c", f"open({name!r}, 'w').write('x')\nNone")
     assert done.returncode == 0, done
@@ -93,7 +93,7 @@ def test_names_of_files_are_shown_and_not_obeyed_even_in_a_pipe(tmp_path: Path) 
     assert (tmp_path / "out" / name).read_text() == "x"
 
 
-def test_output_is_passed_as_it_is_to_a_pipe_and_escaped_for_a_terminal() -> None:
+def test_output_is_unchanged_in_a_pipe_and_escaped_on_a_terminal() -> None:
     code = r"printf 'a\033]0;title\007b\n'"
     assert bash(code).stdout == "a\x1b]0;title\x07b\n"
     ours, theirs = pty.openpty()
@@ -128,7 +128,7 @@ def test_output_is_live_and_a_signal_ends_everything(number: signal.Signals) -> 
     assert not _processes_with(marker)
 
 
-def test_a_reader_that_goes_away_ends_the_program_quietly() -> None:
+def test_the_program_ends_quietly_when_its_reader_ends() -> None:
     with subprocess.Popen(
         [*ARGV, "run", "--language", "bash", "-c", "while true; do echo line; done"],
         stdout=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""Files that code made, saved by `run --artifacts`: their names come from inside a sandbox."""
+"""Files that `run --artifacts` saves: their names come from code in a sandbox."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ def test_a_file_is_written_below_the_folder_and_replaces_an_older_one(tmp_path: 
 
 
 @pytest.mark.parametrize("name", ["../x", "a/../x", "/etc/x", "", "a//b", "a/", ".git/hooks/x", "a/.env", "x\0"])
-def test_a_name_that_leads_out_or_is_hidden_is_refused(tmp_path: Path, name: str) -> None:
+def test_a_name_that_leads_outside_or_is_hidden_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(BadPath, match="was not saved"):
         save(tmp_path / "out", name, b"")
     assert not list(tmp_path.iterdir())
@@ -38,7 +38,7 @@ def test_no_link_below_the_folder_is_followed(tmp_path: Path) -> None:
     assert not (out / "file").is_symlink()
 
 
-def test_a_folder_in_the_place_of_a_file_is_an_error_that_leaves_nothing(tmp_path: Path) -> None:
+def test_a_folder_with_the_name_of_a_file_is_an_error_that_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "name").mkdir()
     with pytest.raises(BadPath, match="was not saved"):
         save(tmp_path, "name", b"")

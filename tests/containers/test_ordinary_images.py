@@ -122,4 +122,4 @@ async def test_an_image_whose_python_is_too_old_is_reported(engine: str, folder:
         async with service(engine, folder, broken, index) as opened:
             run = await opened.execute("1")
             assert (run.status, run.exit_code) == ("error", 1)
-            assert run.stderr.text.startswith("Python 3.8 or newer is needed, and here is 3.7.9; name an image")
+            assert run.stderr.text.startswith("Python 3.8 or newer is required, but this is 3.7.9; use an image")

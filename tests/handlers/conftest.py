@@ -1,4 +1,4 @@
-"""What the tests of languages share."""
+"""Fixtures that the tests of languages share."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ from .python_environment import place
 
 @pytest.fixture(scope="module", params=BACKENDS)
 def backend_name(request: pytest.FixtureRequest) -> str:
-    """Each engine, for what every language has to do on all of them; a test says by `need` that it wants it here."""
+    """Each engine, for behaviour that languages must have on all engines; a test calls `need` to require the engine."""
     name: str = request.param
     return name
 

@@ -32,16 +32,16 @@ from tests.signals import usual_signals
 
 HANDLERS = Path(__file__).resolve().parents[2] / "handlers"
 LIMIT = 60.0
-"""Seconds any single step may take before the test fails."""
+"""Seconds that a single step can take before the test fails."""
 SECOND_INTERRUPT = 0.125
-"""Seconds after which the server interrupts again: bash, for one, loses a signal that meets it between fork and exec."""
+"""Seconds after which the server interrupts again: bash, for one, loses a signal that arrives between fork and exec."""
 LARGEST_FRAME = 4096
 
 Stream = Literal["stdout", "stderr"]
 
 
 class RunnerEnded(Exception):
-    """The runner closed its streams before it ended the run."""
+    """The runner closed its streams before the end of the run."""
 
 
 class ProtocolError(Exception):
@@ -50,7 +50,7 @@ class ProtocolError(Exception):
 
 @dataclass(frozen=True)
 class Run:
-    """What one run printed, and the runner's report on it."""
+    """The output of one run, and the runner's report on it."""
 
     stdout: bytes
     stderr: bytes
@@ -113,7 +113,7 @@ class _Channel:
     def _take_frame(self) -> bool:
         at = self._pending.find(self._start)
         if at < 0:
-            # The start of a frame may still be cut in two by the read.
+            # The end of the data may be the start of a frame that the read cut in two.
             keep = min(len(self._pending), len(self._start) - 1)
             cut = len(self._pending) - keep
             self.output += self._pending[:cut]
@@ -151,7 +151,7 @@ class _Channel:
 
 
 class Runner:
-    """A live runner in a session of its own; killed with everything it started when the block ends."""
+    """A live runner in its own session of processes; it and all that it started are killed when the block ends."""
 
     def __init__(self, argv: Sequence[str], workdir: Path, env: Mapping[str, str]) -> None:
         self.workdir = workdir
@@ -186,12 +186,12 @@ class Runner:
         self.close()
 
     def run(self, code: str, variables: Mapping[str, Any] | None = None, **asked: bool) -> Run:
-        """Sends the code, with what else is asked for, and waits for the end of the run."""
+        """Sends the code, with further keys of the request, and waits for the end of the run."""
         self.send(code, variables, **asked)
         return self.finish()
 
     def send(self, code: str, variables: Mapping[str, Any] | None = None, **asked: bool) -> None:
-        """Sends the code and returns at once: `finish` has the rest."""
+        """Sends the code and returns at once; `finish` waits for the end of the run."""
         self.cell += 1
         self._interrupted = False
         self.nonce = secrets.token_hex(16)
@@ -202,7 +202,7 @@ class Runner:
         self._stdin.write(line.encode())
 
     def finish(self) -> Run:
-        """Waits for the last frame on both streams, and interrupts a second time, as the server does, if that is late."""
+        """Waits for the last frame on both streams; if an interrupted run goes on, interrupts again as the server does."""
         channels = self._channels
 
         def ended() -> bool:
@@ -231,7 +231,7 @@ class Runner:
         self._pump(lambda: text.encode() in channel.seen())
 
     def interrupt(self) -> None:
-        """SIGINT to the process group, as the server does it."""
+        """Sends SIGINT to the process group, as the server does."""
         self._interrupted = True
         os.killpg(self.process.pid, signal.SIGINT)
 
@@ -269,7 +269,7 @@ class Runner:
 
 
 def start(language: str, folder: Path, env: Mapping[str, str] | None = None, **places: str) -> Runner:
-    """Starts a language's runner as its `handler.toml` says, with its folders below `folder`.
+    """Starts the runner of a language as in its `handler.toml`, with its folders below `folder`.
 
     `env` is added to the environment; `places` replaces placeholders, as in `environment="/usr"`.
     """
@@ -294,7 +294,7 @@ def start(language: str, folder: Path, env: Mapping[str, str] | None = None, **p
         "SANDBOX_FIGURES": values["figures"],
         "SANDBOX_LIBRARIES": values["libraries"],
     }
-    if " " not in values["temporary"]:  # which R refuses, so that what it leaves is elsewhere
+    if " " not in values["temporary"]:  # R refuses spaces; it then leaves its files elsewhere
         environment["TMPDIR"] = values["temporary"]
     environment |= {name: fill(value) for name, value in definition.get("env", {}).items()}
     environment |= env or {}

@@ -1,6 +1,6 @@
 """Package indexes with one tiny library each, made by the test that serves them on loopback.
 
-A class is one kind of index: `pages` is what it answers, by path.
+Each class is one kind of index: `pages` maps a path to the answer.
 """
 
 import os
@@ -22,7 +22,7 @@ LIMIT = 60.0
 
 
 class Index(Protocol):
-    """What an index answers."""
+    """The answers of an index."""
 
     @property
     def pages(self) -> Mapping[str, Page | bytes]: ...
@@ -60,7 +60,7 @@ class Npm:
 
 @dataclass
 class Gems:
-    """A folder as `gem generate_index` makes it."""
+    """A folder that `gem generate_index` makes."""
 
     pages: dict[str, bytes] = field(default_factory=dict)
 
@@ -95,7 +95,7 @@ class Cran:
     pages: dict[str, bytes] = field(default_factory=dict)
 
     def add(self, name: str, code: str, more: str = "") -> None:
-        """Adds a package that exports all its code; `more` is what its description says beside the necessary."""
+        """Adds a package that exports all its code; `more` contains further lines of its description."""
         description = f"Package: {name}\nVersion: 1.0\n{more}"
         whole = f"{description}Title: None\nDescription: None.\nAuthor: None\nMaintainer: None <none@localhost>\nLicense: MIT\n"
         files = {"DESCRIPTION": whole, "NAMESPACE": 'exportPattern("^[a-z]")\n', "R/code.R": code}
@@ -105,7 +105,7 @@ class Cran:
 
     @classmethod
     def small(cls) -> Self:
-        """The package `tinyanswer`, which needs another one, and one that cannot be installed."""
+        """The package `tinyanswer`, which needs another package, and a package that cannot be installed."""
         index = cls()
         index.add("tinyquestion", "question <- function() 'six by nine'\n")
         index.add("tinyanswer", "answer <- function() c(tinyquestion::question(), '42')\n", "Imports: tinyquestion\n")
@@ -126,7 +126,7 @@ INDEXES: dict[str, Callable[[], Index]] = {
 
 
 def pages(language: str) -> dict[str, Page]:
-    """What the index of a language answers, for a server of one's own."""
+    """The answers of a language's index, by path, as copies that a test can change."""
     return {path: replace(page) for path, page in _made(language).items()}
 
 
@@ -139,7 +139,7 @@ def _made(language: str) -> Mapping[str, Page]:
 
 @contextmanager
 def serve_indexes(languages: Mapping[str, bool]) -> Iterator[dict[str, str]]:
-    """Serves the index of every language whose tools are here, and gives their addresses."""
+    """Serves the index of every language whose tools are installed, and yields the addresses by language."""
     with ExitStack() as stack:
         addresses = {}
         for language in INDEXES:

@@ -1,4 +1,4 @@
-"""Package indexes of compiled languages, small enough to be made by a test: what an index answers, by path."""
+"""Package indexes of compiled languages, small enough for a test to make: `pages` maps a path to the answer."""
 
 import hashlib
 import io
@@ -20,7 +20,7 @@ class Maven:
     pages: dict[str, bytes] = field(default_factory=dict)
 
     def add(self, coordinate: str, pom: str = "", sources: Mapping[str, str] | None = None) -> None:
-        """Adds an artifact; `pom` is what stands in its project file beside its coordinate, `sources` its classes."""
+        """Adds an artifact; `pom` is the content of its project file after the coordinate, `sources` its classes."""
         group, name, version = coordinate.split(":")
         folder = f"/{group.replace('.', '/')}/{name}"
         place = f"{folder}/{version}/{name}-{version}"
@@ -38,7 +38,7 @@ class Maven:
 
     @classmethod
     def small(cls) -> "Maven":
-        """A library whose parent says which version of another one it needs."""
+        """A library whose parent sets the version of another library that it needs."""
         index = cls()
         index.add(
             "org.example:words:1.5", sources={"org/example/Words": 'public static String hello() { return "hello"; }'}
@@ -69,8 +69,8 @@ class Maven:
 
 def _dependency(key: str, version: str = "", more: str = "") -> str:
     group, name = key.split(":")
-    said = f"<version>{version}</version>" if version else ""
-    return f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId>{said}{more}</dependency>"
+    tag = f"<version>{version}</version>" if version else ""
+    return f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId>{tag}{more}</dependency>"
 
 
 def _jar(sources: Mapping[str, str]) -> bytes:
@@ -91,7 +91,7 @@ def _jar(sources: Mapping[str, str]) -> bytes:
 
 @dataclass
 class GoProxy:
-    """What the Go module proxy protocol asks for."""
+    """A Go module proxy."""
 
     pages: dict[str, bytes] = field(default_factory=dict)
 
@@ -110,7 +110,7 @@ class GoProxy:
 
     @classmethod
     def small(cls) -> "GoProxy":
-        """A module in two versions that needs another one, in a package below its own."""
+        """A module in two versions, one of whose packages needs another module."""
         index = cls()
         index.add("example.com/words", "v1.2.0", {"words.go": 'package words\n\nconst Hello = "hello"\n'})
         for version in ("v1.0.0", "v1.1.0"):
@@ -156,7 +156,7 @@ class Debian:
 
     @classmethod
     def small(cls) -> "Debian":
-        """Headers in a folder of their own that a file for pkg-config names, which need others."""
+        """Headers in a separate folder, which a pkg-config file names, and which need headers of another package."""
         index = cls()
         index.add("libwords-dev", "2.0-1", {"usr/include/words.hpp": '#define HELLO "hello"\n'})
         index.add(

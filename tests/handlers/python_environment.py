@@ -1,4 +1,4 @@
-"""Python environments for the tests, made as the server makes them: built by uv in one place, used in another."""
+"""Python environments for the tests, made as the server makes them: uv builds them, then they are moved elsewhere."""
 
 import functools
 import os
@@ -15,12 +15,12 @@ from .driver import Runner, start
 INTERPRETER = os.environ.get("SANDBOX_TEST_PYTHON", "/usr/bin/python3")
 
 _folder = Path()
-"""Where they are."""
+"""The folder that contains them."""
 
 
 @contextmanager
 def place() -> Iterator[None]:
-    """Has a folder for them, until no test is left."""
+    """Makes a folder for them, and removes it after the last test."""
     global _folder
     with tempfile.TemporaryDirectory(prefix="python-environments-") as made:
         _folder = Path(made)
@@ -30,7 +30,7 @@ def place() -> Iterator[None]:
 
 @functools.cache
 def environment(*libraries: str) -> str:
-    """Makes an environment once per test session and returns its folder."""
+    """Makes an environment, once for all tests, and returns its folder."""
     folder = Path(tempfile.mkdtemp(dir=_folder))
     built = folder / "built"
     tool = uv.find_uv_bin()

@@ -1,4 +1,4 @@
-"""A whole service with room for every language, whose libraries come from indexes on loopback."""
+"""A complete service with enough resources for every language; libraries come from indexes on loopback."""
 
 import shutil
 from collections.abc import AsyncIterator
@@ -18,16 +18,16 @@ _LIMITS = {"memory": 1024 * MIB, "cpus": 2.0, "pids": 256, "disk": 256 * MIB, "o
 
 
 def missing(language: Language, *, libraries: bool) -> list[str]:
-    """The programs that a language needs and that are not here."""
+    """The programs that a language needs and that are not installed."""
     handler = language.handler
     programs = [*handler.requires.commands, *(handler.libraries.requires if libraries and handler.libraries else ())]
-    # Those with a placeholder come with the server.
+    # Programs with a placeholder are included in the server.
     return [program for program in programs if "{" not in program and shutil.which(program) is None]
 
 
 @asynccontextmanager
 async def service_with_indexes(backend: str, *, warm: bool = False) -> AsyncIterator[Service]:
-    """A service on one backend, with an index for every language that has one here; with warm kernels of all if asked for."""
+    """A service on one backend, with an index for each language that can have one here; `warm` fills its pool first."""
     ready = {name: not missing(language, libraries=True) for name, language in LANGUAGES.items()}
     with host_folder() as folder, serve_indexes(ready) as addresses:
         sections = {name: LanguageSection(index=address) for name, address in addresses.items()}
@@ -43,7 +43,7 @@ async def service_with_indexes(backend: str, *, warm: bool = False) -> AsyncIter
             }
             profile = profile.model_copy(update={"pool": profile.pool.model_copy(update=pool)})
         async with open_service(profile) as opened:
-            # With all that it keeps, so that the last case leaves what the first found.
+            # Everything that it keeps now exists, so that the last case leaves no more than the first case found.
             if warm:
                 await opened.warm()
             else:

@@ -1,4 +1,4 @@
-"""What runs leave behind, with real libraries through the whole server: media types, sizes, and whose run it was."""
+"""Artifacts of runs, with real libraries and the whole server: media types, sizes, and the run that they belong to."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -37,7 +37,7 @@ plt.show()
 KINDS = {
     "plot.png": ("image/png", 300, 200),
     "plot.jpg": ("image/jpeg", 300, 200),
-    # matplotlib's SVG is 216 points wide, of which an inch has 72 and 96 pixels.
+    # matplotlib's SVG is 216 points wide; an inch has 72 points and 96 pixels.
     "plot.svg": ("image/svg+xml", 288, 192),
     "plot.pdf": ("application/pdf", 0, 0),
     "table.csv": ("text/csv", 0, 0),
@@ -76,10 +76,10 @@ async def service(backend_name: str) -> AsyncIterator[Service]:
 
 
 def _profile(backend_name: str, folder: Path) -> Profile:
-    """With Python's usual libraries: from the cache on the host, or from the image."""
+    """A profile with Python's usual libraries: from the cache on the host, or from the image."""
     if backend_name == "embedded":
         return load_profile()
-    artifacts = {"file_size": 16 * MIB, "store": 64 * MIB}  # a widget of plotly has four of them
+    artifacts = {"file_size": 16 * MIB, "store": 64 * MIB}  # a widget of plotly takes 4 MiB
     return small_profile(backend_name, folder, limits=_LIMITS, artifacts=artifacts, handlers={"folders": ()})
 
 
@@ -95,14 +95,14 @@ async def test_every_kind_of_file_has_its_media_type_and_images_their_size(servi
     assert kinds(await service.execute("1", session_id=run.session_id)) == {}
 
 
-async def test_a_plot_and_a_widget_of_r_come_back_as_image_and_page(service: Service, backend_name: str) -> None:
+async def test_a_plot_of_r_is_an_image_and_a_widget_of_r_is_a_page(service: Service, backend_name: str) -> None:
     need_image(backend_name, "r")
     if missing(LANGUAGES["r"], libraries=False):
         pytest.skip("needs R")
     drawn = await service.execute("dev.new(width = 3, height = 2)\nplot(1:3)", language="r")
     assert kinds(drawn) == {"figure-1.png": ("image/png", 360, 240)}
-    there = await service.execute("nzchar(system.file(package = 'plotly'))", language="r", session_id=drawn.session_id)
-    if there.result != "[1] TRUE":
+    found = await service.execute("nzchar(system.file(package = 'plotly'))", language="r", session_id=drawn.session_id)
+    if found.result != "[1] TRUE":
         pytest.skip("needs r-cran-plotly")
     code = "plotly::plot_ly(x = 1:3, y = 1:3, type = 'bar')"
     shown = await service.execute(code, language="r", session_id=drawn.session_id)
@@ -110,12 +110,12 @@ async def test_a_plot_and_a_widget_of_r_come_back_as_image_and_page(service: Ser
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-async def test_a_file_that_code_changes_is_an_artifact_of_that_run_alone(
+async def test_a_file_that_code_changes_is_an_artifact_of_that_run_only(
     service: Service, backend_name: str, language: str
 ) -> None:
     need_image(backend_name, language)
-    if lacking := missing(LANGUAGES[language], libraries=False):
-        pytest.skip(f"{language} needs {', '.join(lacking)}")
+    if programs := missing(LANGUAGES[language], libraries=False):
+        pytest.skip(f"{language} needs {', '.join(programs)}")
     session = service.sessions.open(language)
     for name in ("old.txt", "same.txt"):
         await service.files.copy_in(session, name, b"old")

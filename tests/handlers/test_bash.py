@@ -1,4 +1,4 @@
-"""The Bash runner, spoken to as the server does it."""
+"""The Bash runner, started directly; the test speaks the server's protocol."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_an_unset_variable_under_nounset_is_reported_before_the_shell_ends(bash:
 
 
 @pytest.mark.parametrize("code", ["exec true", "trap : EXIT; builtin exit 0", "kill -KILL $$"])
-def test_a_shell_that_is_gone_is_reported_as_an_error(bash: Runner, code: str) -> None:
+def test_a_shell_that_ended_is_reported_as_an_error(bash: Runner, code: str) -> None:
     run = bash.run(code)
     assert (run.status, run.exit_code) == ("error", 1)
 
@@ -94,7 +94,7 @@ def test_variables_become_strings(bash: Runner) -> None:
     assert run.out == text + '|1.5|true||{"a":[1,{"b":"\\"}]"}]}|[]|c|2|'
 
 
-def test_standard_input_is_at_its_end(bash: Runner) -> None:
+def test_standard_input_is_empty(bash: Runner) -> None:
     assert bash.run("cat; read x; echo $?").out == "1\n"
 
 
@@ -146,7 +146,7 @@ def test_files_created_and_changed_are_reported_once(bash: Runner) -> None:
     assert bash.run("cat a").files == []
 
 
-def test_a_file_that_came_between_runs_is_not_of_the_next_run(bash: Runner) -> None:
+def test_a_file_copied_in_between_runs_does_not_belong_to_the_next_run(bash: Runner) -> None:
     bash.run("true")
     (bash.workdir / "copied").write_text("1")
     assert bash.run("true").files == []
@@ -157,7 +157,7 @@ def test_names_of_files_are_escaped(bash: Runner) -> None:
     assert run.files == sorted(['a "b" \\ é', "tab\tnewline\n", "with space/&"])
 
 
-def test_of_many_files_two_hundred_are_named(bash: Runner) -> None:
+def test_at_most_two_hundred_files_are_named(bash: Runner) -> None:
     run = bash.run("touch f{1..250}")
     assert (len(run.files), run.report["files_omitted"]) == (200, 50)
 
@@ -166,7 +166,7 @@ def test_figures_are_reported_by_name(bash: Runner) -> None:
     assert bash.run('echo x > "$SANDBOX_FIGURES/plot.png"').report["figures"] == ["plot.png"]
 
 
-def test_strange_options_do_not_reach_the_report(bash: Runner) -> None:
+def test_unusual_shell_options_do_not_change_the_report(bash: Runner) -> None:
     bash.run("IFS=,x; shopt -s dotglob failglob nocasematch; set -fxC; GLOBIGNORE='*'")
     run = bash.run("echo 1 >a; echo 1 >.hidden")
     assert (run.files, run.err) == (["a"], "")
@@ -193,11 +193,11 @@ def test_code_that_redirects_its_streams_is_answered(bash: Runner, code: str) ->
     assert bash.run("x=1; [[ $x == 1 ]]").status == "ok"
 
 
-def test_code_that_closes_every_descriptor_gets_an_end(bash: Runner) -> None:
+def test_a_run_that_closes_every_descriptor_ends(bash: Runner) -> None:
     assert bash.run('for i in {0..255}; do eval "exec $i>&-"; done').status == "error"
 
 
-def test_redefined_builtins_do_not_reach_the_protocol(bash: Runner) -> None:
+def test_redefined_builtins_do_not_change_the_protocol(bash: Runner) -> None:
     names = "printf read eval echo source trap shopt set unset declare disown local return"
     run = bash.run(f'for name in {names}; do builtin eval "$name() {{ :; }}"; done; builtin echo ok')
     assert run.out == "ok\n"
@@ -215,6 +215,6 @@ def test_the_runner_ends_with_its_input(bash: Runner) -> None:
     assert bash.end_input() == 0
 
 
-def test_an_inherited_variable_cannot_run_code_of_its_own(tmp_path: Path) -> None:
+def test_an_inherited_variable_cannot_run_code(tmp_path: Path) -> None:
     with start("bash", tmp_path, env={"BASH_ENV": os.devnull}) as bash:
         assert bash.run("echo ok").out == "ok\n"

@@ -1,4 +1,4 @@
-"""Java, C++ and Go through the whole server: what is awkward about them, beside the cases of their folders."""
+"""Java, C++ and Go with the whole server: difficult cases, in addition to the selftests in their folders."""
 
 import shutil
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 
 _LIMITS = {"memory": 1024 * MIB, "pids": 256, "disk": 256 * MIB, "cpus": 2.0}
 _BOUND = 60.0
-"""Seconds for any one test: a compiler on a busy machine is slow."""
+"""Seconds for a single test: a compiler on a busy machine is slow."""
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="module")
 def indexes() -> Iterator[dict[str, LocalIndex]]:
-    """An index for each language whose toolchain is here, made when it is first asked for."""
+    """An index for each language, empty until `serve` fills it for a language whose toolchain is installed."""
     with local_index() as cpp, local_index() as go, local_index() as java:
         yield {"cpp": cpp, "go": go, "java": java}
 
@@ -54,7 +54,7 @@ def need_toolchain(language: str) -> None:
     requires = load_languages()[language].handler.requires
     missing = [command for command in requires.commands if shutil.which(command) is None]
     if missing:
-        pytest.skip(f"{', '.join(missing)} is not here: {requires.install}")
+        pytest.skip(f"{', '.join(missing)} is not installed: {requires.install}")
 
 
 @asynccontextmanager
@@ -63,7 +63,7 @@ async def serving(
     env: Mapping[str, Mapping[str, str]] | None = None,
     bound: float | None = _BOUND,
 ) -> AsyncIterator[Service]:
-    """A server whose compiled languages install from these indexes."""
+    """A service whose compiled languages install from these indexes."""
     await need("embedded")
     env = env or {}
     languages = {name: LanguageSection(index=url, env=env.get(name, {})) for name, url in indexes.items()}
@@ -81,7 +81,7 @@ async def service(indexes: dict[str, LocalIndex]) -> AsyncIterator[Service]:
 
 @pytest.fixture(scope="module")
 async def java(anyio_backend: str) -> AsyncIterator[Callable[..., Any]]:
-    """Runs one program after another in one session, in which our part of the compiler is compiled once."""
+    """Runs one program after another in one session, so that the handler's build tool is compiled only once."""
     need_toolchain("java")
     async with serving({}, bound=None) as service:
         session = service.sessions.open()
@@ -127,7 +127,7 @@ PROGRAMS = {
         "System.out.print(names); // done",
         "[a, b]",
     ),
-    "statements with methods, fields and types beside them": (
+    "statements with methods, fields and types": (
         "import java.util.*;\nSystem.out.print(twice(new Point(counter, 2)));\n"
         "private static int counter = 1;\n"
         "List<Point> twice(Point point) throws Exception {\n  return List.of(point, point);\n}\n"
@@ -156,7 +156,7 @@ PROGRAMS = {
         "package a;\nThread.sleep(1);\nSystem.out.print(Thread.currentThread().getStackTrace()[1].getClassName());",
         "a.Main",
     ),
-    "statements beside a class named Main": (
+    "statements and a class named Main": (
         "class Main { static int x = 4; }\nSystem.out.print(Main.x);",
         "4",
     ),
@@ -172,31 +172,31 @@ async def test_java_runs(java: Callable[..., Any], code: str, printed: str) -> N
 MISTAKES = {
     "an expression": ("int a = 1;\n\n  int b = c + a;", "Main.java:3: error: cannot find symbol\n  int b = c + a;\n          ^"),
     "the first line": ('String s = 1;', "Main.java:1: error: incompatible types"),
-    "a line behind tabs": ("class A {\n\t\tint x = y;\n}", "A.java:2: error: cannot find symbol\n\t\tint x = y;\n\t\t        ^"),
-    "a method beside statements": ("f();\nvoid f() {\n  return 1;\n}", "Main.java:3: error: incompatible types"),
-    "a brace that is missing": ("int a = 1;\nif (a > 0) {\n  a++;\n", "Main.java:3: error: reached end of file"),
+    "a line that begins with tabs": ("class A {\n\t\tint x = y;\n}", "A.java:2: error: cannot find symbol\n\t\tint x = y;\n\t\t        ^"),
+    "a method among statements": ("f();\nvoid f() {\n  return 1;\n}", "Main.java:3: error: incompatible types"),
+    "a missing brace": ("int a = 1;\nif (a > 0) {\n  a++;\n", "Main.java:3: error: reached end of file"),
     "a brace too many": ("int a = 1;\n}\n", "Main.java:2: error: "),
-    "an import that is not there": ("import no.such.Thing;\nSystem.out.println();", "Main.java:1: error: package no.such does not exist"),
-    "no main": ("class A {}", "error: nothing to start"),
+    "an import that does not exist": ("import no.such.Thing;\nSystem.out.println();", "Main.java:1: error: package no.such does not exist"),
+    "no main": ("class A {}", "error: the program has no main method"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("code", "message"), MISTAKES.values(), ids=MISTAKES)
-async def test_java_says_what_is_wrong_where(java: Callable[..., Any], code: str, message: str) -> None:
+async def test_java_reports_a_mistake_at_its_line(java: Callable[..., Any], code: str, message: str) -> None:
     result = await java(code)
     assert result.status == "error"
     assert message in result.stderr.text
     assert result.stderr.text.count("error:") == 1, result.stderr.text
 
 
-async def test_a_stack_trace_has_the_lines_of_methods_beside_statements(java: Callable[..., Any]) -> None:
+async def test_a_stack_trace_has_the_lines_of_methods_among_statements(java: Callable[..., Any]) -> None:
     result = await java('first();\nvoid first() {\n  throw new IllegalStateException("no");\n}')
     assert "IllegalStateException: no" in result.stderr.text
     assert ".first(Main.java:3)" in result.stderr.text
     assert "at Main.main(Main.java:1)" in result.stderr.text
 
 
-async def test_the_heap_of_java_is_held_within_the_memory_of_the_sandbox(java: Callable[..., Any]) -> None:
+async def test_the_heap_of_java_is_limited_to_the_memory_of_the_sandbox(java: Callable[..., Any]) -> None:
     result = await java("long[][] all = new long[1 << 20][];\nfor (int i = 0; ; i++) all[i] = new long[1 << 17];")
     assert (result.status, result.exit_code, result.session_state) == ("error", 1, "kept"), result
     assert "OutOfMemoryError: Java heap space" in result.stderr.text
@@ -211,7 +211,7 @@ async def test_the_heap_of_java_is_held_within_the_memory_of_the_sandbox(java: C
         ("java", "org.example"), ("java", "a:b"), ("java", "a:b:c:d:e"), ("java", "../a:b:1"), ("java", "a:..:1"), ("java", "a:b:${x}"),
     ],
 )  # fmt: skip
-async def test_what_is_no_name_of_a_library_is_refused(service: Service, language: str, library: str) -> None:
+async def test_anything_but_a_library_name_is_refused(service: Service, language: str, library: str) -> None:
     with pytest.raises(InvalidArgument, match="is not a plain name"):
         await service.install([library], language=language)
 
@@ -221,20 +221,20 @@ async def test_a_damaged_jar_is_refused(service: Service, serve: Callable[[str],
     for path, page in pages("java").items():
         if "words-1.5" in path:
             index.pages[path.replace("words", "harmed")] = Page(b"something else") if path.endswith(".jar") else page
-    with pytest.raises(InstallFailed, match=r"org\.example:harmed:1\.5: what the index has is damaged"):
+    with pytest.raises(InstallFailed, match=r"org\.example:harmed:1\.5: the file in the index is damaged"):
         await service.install(["org.example:harmed:1.5"], language="java")
 
 
-async def test_libraries_are_fetched_once_and_all_of_them_stay(
+async def test_libraries_are_downloaded_once_and_earlier_ones_are_kept(
     service: Service, serve: Callable[[str], LocalIndex]
 ) -> None:
     index = serve("java")
     first = await service.install(["org.example:words:1.5"], language="java")
     jar = "/org/example/words/1.5/words-1.5.jar"
-    asked = [path for path, _ in index.requests].count(jar)
+    downloads = [path for path, _ in index.requests].count(jar)
     both = await service.install(["org.example:greeting:1.0"], language="java", session_id=first.session_id)
     assert [library.name for library in both.libraries] == ["org.example:greeting", "org.example:words"]
-    assert [path for path, _ in index.requests].count(jar) == asked
+    assert [path for path, _ in index.requests].count(jar) == downloads
 
 
 async def test_a_program_is_built_again_with_another_version_of_a_library(
@@ -268,7 +268,7 @@ async def test_a_package_that_is_not_main_is_an_error(service: Service, serve: C
     assert "no main packages" in result.stderr.text
 
 
-async def test_the_profile_chooses_the_standard_of_cpp() -> None:
+async def test_the_profile_sets_the_standard_of_cpp() -> None:
     need_toolchain("cpp")
     async with serving({"cpp": ""}, {"cpp": {"CPP_STANDARD": "c++20"}}) as service:
         result = await service.execute('#include <cstdio>\nint main() { printf("%ld", __cplusplus); }', language="cpp")
@@ -296,12 +296,12 @@ BOMBS = {
     "templates": "template<int N> struct A { A<N - 1> a; A<N - 2> b; };\ntemplate<int N, int M> struct B : B<N - 1, M>, B<N - 1, M + 1> {};\n"
     "template<int M> struct B<0, M> {};\nB<40, 0> bomb;\nint main() {}",
     "constant evaluation": "constexpr int f(int n) { return n < 2 ? n : f(n - 1) + f(n - 2); }\nconstexpr int n = f(60);\nint main() {}",
-    "a file without end": '#include "/dev/zero"\nint main() {}',
+    "an endless file": '#include "/dev/zero"\nint main() {}',
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("code", BOMBS.values(), ids=BOMBS)
-async def test_a_compiler_without_end_is_stopped(service: Service, code: str) -> None:
+async def test_a_compiler_that_does_not_end_is_stopped(service: Service, code: str) -> None:
     need_toolchain("cpp")
     result = await service.execute(code, language="cpp", timeout=2.0)
     assert result.status in ("timeout", "out_of_memory", "error"), result
@@ -310,14 +310,14 @@ async def test_a_compiler_without_end_is_stopped(service: Service, code: str) ->
     assert after.status == "ok", after
 
 
-async def test_a_compiler_that_floods_is_cut_short(service: Service) -> None:
+async def test_the_number_of_compiler_errors_is_limited(service: Service) -> None:
     need_toolchain("cpp")
     result = await service.execute(FLOOD, language="cpp")
     assert result.status == "error"
     assert result.stderr.text.count("error:") <= 20 + 1
 
 
-async def test_what_is_unchanged_is_not_built_again(service: Service) -> None:
+async def test_an_unchanged_program_is_not_built_again(service: Service) -> None:
     need_toolchain("cpp")
     code = '#include <sys/stat.h>\n#include <cstdio>\nint main() { struct stat s; stat("/proc/self/exe", &s); printf("%ld", s.st_mtim.tv_nsec + s.st_ino); }'
     first = await service.execute(code, language="cpp")
@@ -335,7 +335,7 @@ HELLO = {
 
 
 @pytest.mark.parametrize("language", HELLO)
-async def test_a_second_run_finds_what_the_first_has_built(service: Service, language: str) -> None:
+async def test_a_second_run_uses_the_program_that_the_first_built(service: Service, language: str) -> None:
     need_toolchain(language)
     first = await service.execute(HELLO[language], language=language)
     built = f"find $HOME/build/{language} -type f -printf '%p %i %C@\\n' | sort"
@@ -350,7 +350,7 @@ async def test_a_second_run_finds_what_the_first_has_built(service: Service, lan
     assert other.stdout.text != after.stdout.text
 
 
-async def test_a_program_that_ignores_the_interrupt_is_killed_and_files_stay(service: Service) -> None:
+async def test_a_program_that_ignores_the_interrupt_is_killed_and_files_are_kept(service: Service) -> None:
     need_toolchain("cpp")
     first = await service.execute('#include <fstream>\nint main() { std::ofstream("kept") << 1; }', language="cpp")
     stubborn = "#include <csignal>\nint main() { std::signal(SIGINT, SIG_IGN); for (;;) {} }"
@@ -368,7 +368,7 @@ async def test_a_program_that_was_removed_is_built_again(service: Service) -> No
     assert again.exit_code == 5, again
 
 
-async def test_a_session_keeps_a_bounded_number_of_programs(service: Service, tmp_path: Path) -> None:
+async def test_the_number_of_programs_that_a_session_keeps_is_limited(service: Service, tmp_path: Path) -> None:
     need_toolchain("cpp")
     session = ""
     for number in range(34):

@@ -1,4 +1,4 @@
-"""Whose packages C++'s `install.py` takes: those of the sandbox's own system, where that is of Debian's family."""
+"""C++'s `install.py` takes packages of the sandbox's own system, which must be in the Debian family."""
 
 import importlib.util
 import shutil
@@ -17,7 +17,7 @@ FEDORA = 'PRETTY_NAME="Fedora Linux 42"\nID=fedora\nVERSION_CODENAME=""\n'
 
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The script as a module, on a system whose `/etc/os-release` is a file of the test's."""
+    """The script as a module, with a file of the test as the system's `/etc/os-release`."""
     if shutil.which("dpkg") is None:
         pytest.skip("needs dpkg")
     monkeypatch.setenv("SANDBOX_LIBRARIES", str(tmp_path))
@@ -38,14 +38,12 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
         (MINT, ["dists/noble/main", "dists/noble/universe"]),
     ],
 )
-def test_packages_are_looked_up_where_the_system_has_its_own(
-    install: ModuleType, system: str, places: list[str]
-) -> None:
+def test_packages_are_looked_up_in_the_lists_of_the_system(install: ModuleType, system: str, places: list[str]) -> None:
     install.SYSTEM.write_text(system)
     assert [path.partition("/binary-")[0] for path in install._lists()] == places
 
 
-def test_another_family_is_refused_by_its_name(install: ModuleType) -> None:
+def test_a_system_of_another_family_is_refused_and_named(install: ModuleType) -> None:
     install.SYSTEM.write_text(FEDORA)
     with pytest.raises(install.Failure, match="Fedora Linux 42 is not of Debian's family"):
         install._lists()

@@ -1,4 +1,4 @@
-"""What a model is told about each language, and that the examples it is shown run as they are."""
+"""The description of each language for models; the examples in it run without changes."""
 
 import json
 import os
@@ -43,14 +43,14 @@ async def client() -> AsyncIterator[Client]:
 
 @pytest.fixture(params=LANGUAGES)
 def language(request: pytest.FixtureRequest) -> str:
-    """Each language whose programs are on this machine."""
+    """Each language whose programs are installed on this machine."""
     name = str(request.param)
     need_programs(name)
     return name
 
 
 def need_programs(language: str) -> None:
-    """Skips where a toolchain is missing, which fails none of the others; `.ci/run` has them all."""
+    """Skips a language whose toolchain is missing; the others still run. `.ci/run` has all toolchains."""
     missing = [found for found in LANGUAGES[language].handler.requires.commands if not shutil.which(found, path=PATH)]
     if missing:
         pytest.skip(f"{language} needs {', '.join(missing)}")
@@ -59,11 +59,11 @@ def need_programs(language: str) -> None:
 async def describe(client: Client, language: str) -> dict[str, Any]:
     [contents] = (await client.read_resource(f"sandbox://languages/{language}")).contents
     assert isinstance(contents, TextResourceContents)
-    told: dict[str, Any] = json.loads(contents.text)
-    return told
+    described: dict[str, Any] = json.loads(contents.text)
+    return described
 
 
-async def test_both_examples_run_as_they_are(client: Client, language: str) -> None:
+async def test_both_examples_run_unchanged(client: Client, language: str) -> None:
     examples = (await describe(client, language))["examples"]
     assert len(examples) == 2
     session_id = ""
@@ -73,11 +73,11 @@ async def test_both_examples_run_as_they_are(client: Client, language: str) -> N
         session_id = ran["session_id"]
 
 
-async def test_the_version_is_what_the_live_language_says(client: Client, language: str) -> None:
-    told = await describe(client, language)
-    assert re.search(r"[0-9]+\.[0-9]+", told["version"])
-    assert "problem" not in told
-    assert told["keeps_state"] is LANGUAGES[language].handler.stateful
+async def test_the_version_is_that_of_the_installed_language(client: Client, language: str) -> None:
+    described = await describe(client, language)
+    assert re.search(r"[0-9]+\.[0-9]+", described["version"])
+    assert "problem" not in described
+    assert described["keeps_state"] is LANGUAGES[language].handler.stateful
 
 
 async def test_the_libraries_of_python_are_those_of_its_environment(client: Client) -> None:
@@ -99,7 +99,7 @@ async def test_the_libraries_of_r_are_those_of_the_system(client: Client) -> Non
         assert (name in libraries) == (name in names)
 
 
-async def test_the_libraries_of_ruby_are_the_gems_at_hand(client: Client) -> None:
+async def test_the_libraries_of_ruby_are_the_installed_gems(client: Client) -> None:
     need_programs("ruby")
     libraries = {library["name"]: library["version"] for library in (await describe(client, "ruby"))["libraries"]}
     seen = await answer(client, "execute_code", code="require 'csv'\nCSV::VERSION", language="ruby")
@@ -130,7 +130,7 @@ folders.flatMap((folder) => fs.readdirSync(folder)).filter((name) => !name.start
         (("given",), ["@scope/one", "two"]),
     ],
 )
-async def test_packages_of_javascript_are_found_where_npm_puts_them(
+async def test_packages_of_javascript_are_found_where_npm_installs_them(
     tmp_path: Path, words: tuple[str, ...], packages: list[str]
 ) -> None:
     need_programs("javascript")
@@ -150,7 +150,7 @@ async def test_packages_of_javascript_are_found_where_npm_puts_them(
     (modules / "theirs/package.json").write_text('{"name": "called-otherwise", "version": "1.2.3"}')
     (modules / "empty").mkdir()
     (modules / ".package-lock.json").write_text("{}")
-    (modules / "theirs/node_modules").symlink_to(modules)  # code can make circles
+    (modules / "theirs/node_modules").symlink_to(modules)  # code can make circles of links
     environment = {
         "NODE_PATH": ":".join(str(tmp_path / folder / "node_modules") for folder in ("own", "all", "nowhere")),
         "SANDBOX_LIBRARIES": str(tmp_path / "own"),
@@ -164,19 +164,19 @@ async def test_packages_of_javascript_are_found_where_npm_puts_them(
     assert {library.version for library in found} == {"1.2.3"}
 
 
-async def test_what_the_handler_says_is_told(client: Client, language: str) -> None:
+async def test_the_description_has_the_facts_of_the_handler(client: Client, language: str) -> None:
     handler = LANGUAGES[language].handler
-    said = {
+    facts = {
         "figures": list(handler.figures),
         "package_manager": handler.libraries.manager if handler.libraries else None,
         "keeps_state": handler.stateful,
         "file_extension": handler.extension,
     }
-    assert said.items() <= (await describe(client, language)).items()
+    assert facts.items() <= (await describe(client, language)).items()
 
 
 def write(folder: Path, name: str, **changed: str) -> None:
-    """A handler of a language whose program is not there."""
+    """Writes the handler of a language whose program is not installed."""
     keys = {"version": '["/usr/bin/no-such-program"]', **changed}
     (folder / name).mkdir(parents=True)
     (folder / name / "handler.toml").write_text(
@@ -186,7 +186,7 @@ def write(folder: Path, name: str, **changed: str) -> None:
 
 
 @pytest.mark.parametrize("version", ['["/usr/bin/no-such-program"]', '["false"]'])
-async def test_a_language_that_does_not_run_says_so_and_the_others_run(tmp_path: Path, version: str) -> None:
+async def test_a_language_that_does_not_run_has_a_problem_and_the_others_run(tmp_path: Path, version: str) -> None:
     write(tmp_path, "absent", version=version)
     (tmp_path / "profile.toml").write_text(f"[handlers]\nfolders = ['{tmp_path}']\n")
     async with (
@@ -201,7 +201,7 @@ async def test_a_language_that_does_not_run_says_so_and_the_others_run(tmp_path:
         assert ran["stdout"] == "hi\n"
 
 
-async def test_a_language_that_is_yet_to_be_prepared_is_described_at_once(tmp_path: Path) -> None:
+async def test_a_language_that_is_not_prepared_yet_is_described_at_once(tmp_path: Path) -> None:
     (tmp_path / "profile.toml").write_text(
         f"[server]\ncache = '{tmp_path / 'cache'}'\n[languages.python]\nlibraries = ['numpy']\n"
     )
@@ -209,6 +209,6 @@ async def test_a_language_that_is_yet_to_be_prepared_is_described_at_once(tmp_pa
         open_service(load_profile(str(tmp_path / "profile.toml"))) as service,
         Client(build_server(service, host_files=True)) as client,
     ):
-        told = await describe(client, "python")
-        assert [library["name"] for library in told["libraries"]] == ["numpy"]
-        assert "prepared" in told["version"]
+        described = await describe(client, "python")
+        assert [library["name"] for library in described["libraries"]] == ["numpy"]
+        assert "prepared" in described["version"]

@@ -1,4 +1,4 @@
-"""The handlers' images, on real engines and as locked up as sandboxes are: each has its toolchain and what the server needs."""
+"""The handlers' images, on real engines, restricted like sandboxes: each has its toolchain and all the server needs."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -44,13 +44,13 @@ PROGRAMS = {
 """A program in each language that prints a line."""
 
 MANAGERS = {"javascript": ["npm"], "ruby": ["gem"], "cpp": ["dpkg-deb", "/usr/bin/python3"]}
-"""What installs libraries in a session, where it is not the language's own program."""
+"""The programs that install libraries in a session, if they are separate from the language's own program."""
 
 WRITABLE = ("/sandbox", "/home", "/tmp")
 
 
 class Engine(NamedTuple):
-    """An engine that works here."""
+    """An engine that works on this machine."""
 
     name: str
     client: docker.DockerClient
@@ -68,9 +68,9 @@ def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
 
 
 @contextmanager
-def locked_up(engine: Engine, language: str, command: list[str]) -> Iterator[Container]:
-    """A container as the server would make it, started; it is removed whatever happens."""
-    # Each engine has a way of its own to give a mount to the sandbox's user, and refuses the other's.
+def restricted(engine: Engine, language: str, command: list[str]) -> Iterator[Container]:
+    """A running container, made as the server makes it; it is always removed."""
+    # Each engine has its own option to give a mount to the sandbox's user, and refuses the option of the other engine.
     owner = "uid=1000,gid=1000" if engine.name == "docker" else "U"
     container = engine.client.containers.create(
         f"llm-sandbox-mcp-{language}",
@@ -92,34 +92,34 @@ def locked_up(engine: Engine, language: str, command: list[str]) -> Iterator[Con
 
 
 def output(engine: Engine, language: str, command: list[str]) -> str:
-    """What the command prints; a command that fails is a failed test."""
-    with locked_up(engine, language, command) as container:
+    """The output of the command; a command that fails fails the test."""
+    with restricted(engine, language, command) as container:
         code = container.wait(timeout=70)["StatusCode"]
-        said = str(container.logs(), "utf-8")
-    assert code == 0, said
-    return said
+        printed = str(container.logs(), "utf-8")
+    assert code == 0, printed
+    return printed
 
 
-def test_every_language_has_an_image_and_a_program_here() -> None:
+def test_every_language_has_a_dockerfile_and_a_program() -> None:
     assert sorted(PROGRAMS) == LANGUAGES
     assert [name for name in LANGUAGES if not (HANDLERS / name / "Dockerfile").is_file()] == []
 
 
 @pytest.mark.parametrize("language", PROGRAMS)
-def test_a_locked_up_container_runs_a_program(engine: Engine, language: str) -> None:
+def test_a_restricted_container_runs_a_program(engine: Engine, language: str) -> None:
     assert output(engine, language, PROGRAMS[language]) == "hello\n"
 
 
 @pytest.mark.parametrize("language", PROGRAMS)
-def test_code_is_nobody_on_a_system_that_it_cannot_change(engine: Engine, language: str) -> None:
+def test_code_runs_as_an_ordinary_user_on_a_read_only_system(engine: Engine, language: str) -> None:
     script = """
         id -u; id -g; id -un; pwd; echo ~; echo "$LANG"
         for folder in "$@"; do touch "$folder/x" && rm "$folder/x" || echo "cannot write $folder"; done
         for folder in / /etc /usr /opt/handlers; do touch "$folder/x" 2>/dev/null && echo "can write $folder"; done
         true
     """
-    said = output(engine, language, ["sh", "-c", script, "sh", *WRITABLE])
-    assert said.split() == ["1000", "1000", "sandbox", "/sandbox", "/home", "C.UTF-8"]
+    printed = output(engine, language, ["sh", "-c", script, "sh", *WRITABLE])
+    assert printed.split() == ["1000", "1000", "sandbox", "/sandbox", "/home", "C.UTF-8"]
 
 
 @pytest.mark.parametrize("language", PROGRAMS)

@@ -1,4 +1,4 @@
-"""The JavaScript runner, spoken to as the server does it."""
+"""The JavaScript runner, started directly; the test speaks the server's protocol."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ def test_a_value_that_cannot_be_shown_is_an_error_of_the_run(node: Runner) -> No
     assert node.run("1").result == "1"
 
 
-def test_declarations_are_kept_and_may_be_repeated(node: Runner) -> None:
+def test_declarations_are_kept_and_can_be_repeated(node: Runner) -> None:
     code = "const a = 1; let b = 2, c; class D { n() { return 4 } }; function f() { return a + b }\nvar {e, ...r} = {e: 5, g: 6}"
     for _ in range(2):
         assert node.run(code).status == "ok"
     assert node.run("[a, b, c, new D().n(), f(), e, r.g]").result == "[ 1, 2, undefined, 4, 3, 5, 6 ]"
 
 
-def test_declarations_beside_an_await_are_kept_and_may_be_repeated(node: Runner) -> None:
+def test_declarations_in_code_with_await_are_kept_and_can_be_repeated(node: Runner) -> None:
     code = (
         "const {a, b: [c = 3]} = await Promise.resolve({a: 1, b: []})\nlet d; class E {}\nfunction f() { return a + c }\n"
         "for (var i = 0; i < 2; i++) { var j = await i }\nfor await (const k of [1]) d = k"
@@ -93,7 +93,7 @@ def test_a_syntax_error_has_the_line_of_the_code(node: Runner, code: str) -> Non
     assert "    at" not in run.err
 
 
-def test_a_thrown_value_that_is_no_error_is_shown(node: Runner) -> None:
+def test_a_thrown_value_that_is_not_an_error_is_shown(node: Runner) -> None:
     assert node.run("throw {a: 1}").err == "Uncaught { a: 1 }\n"
 
 
@@ -114,7 +114,7 @@ def test_exit_ends_the_run_and_keeps_the_state(node: Runner, code: str) -> None:
     assert (run.result, run.exit_code) == ("1", 0)
 
 
-def test_the_run_lasts_until_what_it_started_is_done(node: Runner) -> None:
+def test_the_run_lasts_until_the_work_that_it_started_is_done(node: Runner) -> None:
     run = node.run(
         "setTimeout(() => console.log('timer'), 20)\n"
         "require('child_process').exec('echo child', (error, out) => console.log(out.trim()))\n"
@@ -123,7 +123,7 @@ def test_the_run_lasts_until_what_it_started_is_done(node: Runner) -> None:
     assert sorted(run.out.split()) == ["child", "main", "timer"]
 
 
-def test_a_server_that_listens_does_not_hold_the_run(node: Runner) -> None:
+def test_the_run_does_not_wait_for_a_server_that_listens(node: Runner) -> None:
     code = "const server = require('http').createServer((_, r) => r.end('served')); await new Promise(d => server.listen(0, '127.0.0.1', d))"
     assert node.run(code).status == "ok"
     run = node.run("await (await fetch(`http://127.0.0.1:${server.address().port}/`)).text()")
@@ -137,7 +137,7 @@ def test_a_server_that_listens_does_not_hold_the_run(node: Runner) -> None:
         "setTimeout(() => { throw new Error('lost') }, 1); await new Promise(() => {})",
     ],
 )
-def test_an_error_that_nobody_handles_ends_the_run_but_not_the_runner(node: Runner, code: str) -> None:
+def test_an_unhandled_error_ends_the_run_but_not_the_runner(node: Runner, code: str) -> None:
     node.run("const kept = 1")
     run = node.run(code)
     assert "Error: lost" in run.err
@@ -175,7 +175,7 @@ def test_variables_become_globals(node: Runner) -> None:
     assert node.run("x").result == "1"
 
 
-def test_standard_input_is_at_its_end(node: Runner) -> None:
+def test_standard_input_is_empty(node: Runner) -> None:
     assert node.run("require('fs').readFileSync(0, 'utf8')").result == "''"
     assert node.run("let text = ''; for await (const part of process.stdin) text += part; text").result == "''"
 
@@ -215,8 +215,9 @@ def test_an_interrupt_stops_the_code_and_keeps_the_state(node: Runner, loop: str
         assert (run.result, run.out) == ("1", "")
 
 
-def test_an_interrupt_that_the_thread_is_late_for_keeps_the_state(node: Runner) -> None:
-    # As late as the patience for it, so that it is often terminated just when it begins to answer.
+def test_an_interrupt_that_the_main_thread_answers_late_keeps_the_state(node: Runner) -> None:
+    # Each callback takes as long as the runner waits for an answer, so that the thread is often terminated just when it
+    # begins to answer.
     late = "const last = Date.now(); while (Date.now() - last < 20) {}"
     node.run("const kept = 1")
     for _ in range(100 * EFFORT):
@@ -240,7 +241,7 @@ def test_an_interrupt_stops_a_child_and_the_code_that_waits_for_it(node: Runner)
 def test_an_interrupt_between_runs_does_not_end_the_runner(node: Runner) -> None:
     node.run("const kept = 1")
     node.interrupt()
-    node.run("0")  # Node hears of a signal in another thread, which may be as late as this run.
+    node.run("0")  # Another thread of Node receives the signal, perhaps only during this run.
     run = node.run("kept")
     assert (run.result, run.interrupted) == ("1", False)
 
@@ -256,7 +257,7 @@ def test_files_created_and_changed_are_reported_once(node: Runner) -> None:
     assert node.run("fs.appendFileSync('a', '2')").files == ["a"]
 
 
-def test_of_many_files_two_hundred_are_named(node: Runner) -> None:
+def test_at_most_two_hundred_files_are_named(node: Runner) -> None:
     run = node.run("for (let i = 0; i < 250; i++) require('fs').writeFileSync('f' + i, '')")
     assert (len(run.files), run.report["files_omitted"]) == (200, 50)
 
@@ -270,7 +271,7 @@ def test_a_child_inherits_only_the_standard_streams(node: Runner) -> None:
     run = node.run(
         "require('child_process').spawnSync('sh', ['-c', 'echo child; ls /proc/self/fd'], {stdio: 'inherit'}); undefined"
     )
-    assert run.out.split() == ["child", "0", "1", "2", "3"]  # The last one is the folder that ls reads.
+    assert run.out.split() == ["child", "0", "1", "2", "3"]  # Descriptor 3 is the folder that ls reads.
 
 
 @pytest.mark.parametrize("descriptors", ["[0, 1, 2]", "[1]"])

@@ -1,4 +1,4 @@
-"""Libraries of every language that has a package manager: whose they are, how often they are fetched, what goes wrong."""
+"""Libraries of each language with a package manager: which session has them, how often they are fetched, failures."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import ExitStack, asynccontextmanager
@@ -31,7 +31,7 @@ _FILES = {
     "go": "/v1.1.0.zip",
     "cpp": "/libgreeting-dev_",
 }
-"""What the address of the library's own file has in it."""
+"""A part of the address of the library's own file."""
 _ABSENT = {
     "python": {
         "nosuchthing": "nosuchthing was not found",
@@ -62,11 +62,11 @@ _ABSENT = {
         "libbroken-dev": "libbroken-dev needs libabsent-dev",
     },
 }
-"""Libraries, and versions of some, that the index or what they need does not have, and what package managers say of it."""
+"""Libraries that are not in the index or have a dependency that is not, and parts of the package managers' messages."""
 
 
 def with_a_library(language: str) -> Run:
-    """The run of the language's own selftest that uses a library."""
+    """The run of the language's selftest that uses a library."""
     return next(run for case in cases(LANGUAGES[language]) for run in case.run if run.libraries)
 
 
@@ -77,13 +77,13 @@ def language(request: pytest.FixtureRequest) -> str:
 
 
 def need_programs(language: str) -> None:
-    if lacking := missing(LANGUAGES[language], libraries=True):
-        pytest.skip(f"{language} needs {', '.join(lacking)}")
+    if programs := missing(LANGUAGES[language], libraries=True):
+        pytest.skip(f"{language} needs {', '.join(programs)}")
 
 
 @asynccontextmanager
 async def serving(backend_name: str, language: str, address: str, folder: Path | None = None) -> AsyncIterator[Service]:
-    """A service whose cache is in the folder, or gone with it."""
+    """A service with its cache in the folder; without a folder, the cache is removed with the service."""
     await need(backend_name)
     need_image(backend_name, language)
     need_programs(language)
@@ -108,30 +108,30 @@ async def service(backend_name: str, language: str, index: LocalIndex) -> AsyncI
         yield opened
 
 
-async def test_a_library_is_there_in_its_own_session_only_and_not_fetched_again(
+async def test_a_library_is_only_in_its_own_session_and_is_not_downloaded_again(
     service: Service, index: LocalIndex, language: str
 ) -> None:
     run = with_a_library(language)
 
-    def fetched() -> int:
+    def downloads() -> int:
         return sum(_FILES[language] in path for path, _ in index.requests)
 
     mine = await service.execute(run.code, language=language, libraries=run.libraries)
     assert mine.status == "ok", mine
-    once = fetched()
+    once = downloads()
     assert once >= 1, index.requests
     for libraries in ((), run.libraries, run.libraries):
         again = await service.execute(run.code, language=language, session_id=mine.session_id, libraries=libraries)
         assert (again.status, again.stdout.text, again.result) == ("ok", mine.stdout.text, mine.result)
-    assert fetched() == once
+    assert downloads() == once
     other = await service.execute(run.code, language=language)
     assert other.status == "error", other
 
 
-async def test_a_file_is_fetched_once_for_all_sessions_and_servers(backend_name: str, language: str) -> None:
+async def test_a_file_is_downloaded_once_for_all_sessions_and_servers(backend_name: str, language: str) -> None:
     run = with_a_library(language)
     need_programs(language)
-    # Of an index on the machine itself nothing is kept, and that is what the first of its addresses means.
+    # Files of an index on 127.0.0.1, the machine itself, are not kept, so the index has another loopback address.
     with local_index("127.0.0.2") as index, host_folder() as folder:
         index.pages.update(pages(language))
         for number in (1, 2):
@@ -141,18 +141,20 @@ async def test_a_file_is_fetched_once_for_all_sessions_and_servers(backend_name:
                         run.code, language=language, libraries=run.libraries, keep_session=False
                     )
                     assert done.status == "ok", done
-        fetched = [path for path, _ in index.requests if _FILES[language] in path]
-    assert fetched
-    assert sorted(set(fetched)) == sorted(fetched)
+        downloads = [path for path, _ in index.requests if _FILES[language] in path]
+    assert downloads
+    assert sorted(set(downloads)) == sorted(downloads)
 
 
-async def test_what_the_index_does_not_have_is_named_and_the_code_is_not_run(service: Service, language: str) -> None:
+async def test_a_library_that_is_not_in_the_index_is_named_and_the_code_is_not_run(
+    service: Service, language: str
+) -> None:
     session = service.sessions.open()
-    for library, said in _ABSENT[language].items():
+    for library, message in _ABSENT[language].items():
         with pytest.raises(InstallFailed) as failure:
             await service.execute("never run", language=language, session_id=session, libraries=[library])
         assert f" could not install {library}: " in str(failure.value)
-        assert said in str(failure.value).partition(": ")[2]
+        assert message in str(failure.value).partition(": ")[2]
     assert service.sessions.list()[0].runs == 0
 
 

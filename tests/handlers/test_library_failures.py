@@ -1,4 +1,4 @@
-"""What is said when a library cannot be had: which one, and the package manager's own last lines."""
+"""Messages when a library cannot be installed: they name the library and show the package manager's last lines."""
 
 import json
 import shutil
@@ -25,7 +25,7 @@ installed = ["true"]
 installed_pattern = '(?P<name>)(?P<version>)'
 index = "http://127.0.0.1:9"
 """
-"""One that takes no library from anywhere."""
+"""A package manager that does not use an index; its `install` command is added below."""
 
 
 @pytest.fixture(scope="module")
@@ -42,13 +42,13 @@ async def service(anyio_backend: str, backend_name: str) -> AsyncIterator[Servic
 
 def _need(backend_name: str, language: str) -> None:
     need_image(backend_name, language)
-    if lacking := missing(LANGUAGES[language], libraries=True):
-        pytest.skip(f"{language} needs {', '.join(lacking)}")
+    if programs := missing(LANGUAGES[language], libraries=True):
+        pytest.skip(f"{language} needs {', '.join(programs)}")
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(
-    ("language", "library", "said"),
+    ("language", "library", "message"),
     [
         ("r", "nosuchthing", "no such package in the index for this version of R: nosuchthing"),
         ("r", "tinyanswer==2.0", "tinyanswer is 1.0"),
@@ -58,11 +58,11 @@ def _need(backend_name: str, language: str) -> None:
         ("ruby", "tiny-answer:9.0", r"Could not find a valid gem 'tiny-answer' \(= 9.0\)"),
     ],
 )
-async def test_a_library_that_cannot_be_had_is_named(
-    service: Service, backend_name: str, language: str, library: str, said: str
+async def test_a_library_that_cannot_be_installed_is_named(
+    service: Service, backend_name: str, language: str, library: str, message: str
 ) -> None:
     _need(backend_name, language)
-    with anyio.fail_after(LIMIT), pytest.raises(InstallFailed, match=said):
+    with anyio.fail_after(LIMIT), pytest.raises(InstallFailed, match=message):
         await service.install([library], language=language)
 
 
@@ -80,7 +80,7 @@ async def test_a_library_that_cannot_be_had_is_named(
         ("ruby", "http://localhost/tiny-answer"),
     ],
 )
-async def test_what_is_no_plain_name_is_refused(service: Service, language: str, library: str) -> None:
+async def test_anything_but_a_plain_name_is_refused(service: Service, language: str, library: str) -> None:
     with pytest.raises(InvalidArgument, match="is not a plain name"):
         await service.install([library], language=language)
 
@@ -90,7 +90,7 @@ async def test_what_is_no_plain_name_is_refused(service: Service, language: str,
     ("language", "libraries"),
     [("r", {"tinyanswer": "1.0", "tinyquestion": "1.0"}), ("ruby", {"tiny-answer": "1.0.0"})],
 )
-async def test_what_is_installed_is_listed_with_what_it_needs(
+async def test_an_installed_library_is_listed_with_its_dependencies(
     service: Service, backend_name: str, language: str, libraries: dict[str, str]
 ) -> None:
     _need(backend_name, language)
@@ -141,9 +141,7 @@ async def test_a_limit_that_an_installation_reached_is_named(install: str, reach
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("backend_name", [name for name in BACKENDS if name != "embedded"], indirect=True)
-async def test_an_image_without_what_installing_needs_is_named_with_what_to_do(
-    service: Service, backend_name: str
-) -> None:
+async def test_an_image_without_the_package_manager_is_named_with_the_fix(service: Service, backend_name: str) -> None:
     need_image(backend_name, "python")
     session = (await service.execute("1")).session_id
     with pytest.raises(InstallFailed) as failure:
@@ -158,7 +156,7 @@ async def test_an_image_without_what_installing_needs_is_named_with_what_to_do(
 
 @pytest.mark.anyio
 @pytest.mark.usefixtures("embedded")
-async def test_a_machine_without_what_installing_needs_says_what_is_missing(tmp_path: Path) -> None:
+async def test_a_package_manager_that_the_machine_does_not_have_is_named(tmp_path: Path) -> None:
     shutil.copytree(LANGUAGES["cpp"].folder, tmp_path / "handlers/cpp")
     definition = tmp_path / "handlers/cpp/handler.toml"
     definition.write_text(definition.read_text().replace('"dpkg-deb"', '"no-dpkg-deb"'))

@@ -1,4 +1,4 @@
-"""Installations under the lists of a profile, in real sandboxes: what came in is looked at too."""
+"""Installations with `allow` and `deny` lists in a profile, in real sandboxes: what was installed is checked too."""
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -39,14 +39,14 @@ async def serving(
 
 @pytest.fixture
 def wheels() -> Iterator[LocalIndex]:
-    """An index with `tinyanswer`, which is all it has."""
+    """An index that has only `tinyanswer`."""
     with local_index() as served:
         for path, content in Wheels.small().pages.items():
             served.pages[path] = content if isinstance(content, Page) else Page(content)
         yield served
 
 
-async def test_a_list_lets_in_what_it_names_and_nothing_else(wheels: LocalIndex) -> None:
+async def test_only_libraries_in_the_allow_list_are_installed(wheels: LocalIndex) -> None:
     async with serving("python", wheels, allow=("Tiny_Answer", "tinyanswer")) as service:
         ran = await service.execute("import tinyanswer", libraries=["TinyAnswer"])
         assert ran.status == "ok", ran
@@ -54,7 +54,7 @@ async def test_a_list_lets_in_what_it_names_and_nothing_else(wheels: LocalIndex)
             await service.install(["humanize"], session_id=ran.session_id)
 
 
-async def test_a_version_that_came_in_and_is_not_allowed_takes_the_sandbox_with_it(wheels: LocalIndex) -> None:
+async def test_the_sandbox_is_removed_when_a_version_that_is_not_allowed_was_installed(wheels: LocalIndex) -> None:
     async with serving("python", wheels, allow=("tinyanswer>=9",)) as service:
         session = (await service.execute("x = 1")).session_id
         with pytest.raises(InstallFailed, match="was installed, but the profile allows tinyanswer>=9"):
@@ -64,7 +64,7 @@ async def test_a_version_that_came_in_and_is_not_allowed_takes_the_sandbox_with_
         assert any("started fresh" in note for note in ran.notes)
 
 
-async def test_a_denied_version_that_came_in_is_named_and_gone(wheels: LocalIndex) -> None:
+async def test_a_denied_version_that_was_installed_is_named_and_removed(wheels: LocalIndex) -> None:
     async with serving("python", wheels, deny=("tinyanswer<9",)) as service:
         session = (await service.execute("x = 1")).session_id
         with pytest.raises(InstallFailed, match="which the profile denies"):
@@ -81,7 +81,7 @@ async def test_a_file_that_the_profile_opens_is_installed(wheels: LocalIndex) ->
         assert ran.status == "ok", ran
 
 
-async def test_a_dependency_that_comes_along_is_denied_too() -> None:
+async def test_a_dependency_is_denied_too() -> None:
     with local_index() as served:
         served.add_npm("tiny-answer", served)
         served.add_npm("harmless", served, "tiny-answer")

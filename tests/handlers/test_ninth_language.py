@@ -1,4 +1,4 @@
-"""A language is a folder: the one that `handlers/README.md` shows is added to a server by naming its folder."""
+"""A language is a folder: the language in `handlers/README.md` is added to a server by naming its folder."""
 
 import json
 import re
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("embedded")]
 
 
 def shown(file: str) -> str:
-    """A file that the page shows whole."""
+    """A file that the page shows completely."""
     match = re.search(rf"`perl/{re.escape(file)}`:\n\n```\w+\n(.*?)```\n", README, re.DOTALL)
     assert match is not None
     return match[1]
@@ -60,7 +60,7 @@ async def service(profile: Profile) -> AsyncIterator[Service]:
             yield opened
 
 
-async def test_a_model_is_offered_the_language_beside_the_others(service: Service) -> None:
+async def test_a_model_is_offered_the_language_with_the_others(service: Service) -> None:
     async with Client(build_server(service, host_files=True)) as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
         offered = tools["execute_code"].input_schema["properties"]["language"]["enum"]
@@ -72,21 +72,21 @@ async def test_a_model_is_offered_the_language_beside_the_others(service: Servic
         assert ran["stdout"] == "42"
 
 
-async def test_state_lives_on_and_the_last_value_is_the_result(service: Service) -> None:
+async def test_state_is_kept_and_the_last_value_is_the_result(service: Service) -> None:
     first = await service.execute("$x = 20; print 'é'; 'ü'", language="perl", variables={"y": 22})
     second = await service.execute("$x + $y", language="perl", session_id=first.session_id)
     assert (first.stdout.text, first.result) == ("é", "ü")
     assert (second.result, second.session_state) == ("42", "kept")
 
 
-async def test_an_error_names_the_codes_own_line_and_keeps_the_state(service: Service) -> None:
+async def test_an_error_names_the_line_of_the_code_and_keeps_the_state(service: Service) -> None:
     failed = await service.execute("$x = 1;\n\ndie 'no'", language="perl")
     assert (failed.status, failed.exit_code, failed.session_state) == ("error", 1, "kept")
     assert failed.stderr.text == "no at cell 1 line 3.\n"
     assert (await service.execute("$x", language="perl", session_id=failed.session_id)).result == "1"
 
 
-async def test_the_exit_code_is_the_codes_own(service: Service) -> None:
+async def test_the_exit_code_is_that_of_the_code(service: Service) -> None:
     ended = await service.execute("exit 3", language="perl")
     assert (ended.status, ended.exit_code, ended.session_state) == ("error", 3, "kept")
 
@@ -97,7 +97,7 @@ async def test_a_timeout_stops_the_code_and_keeps_the_state(service: Service) ->
     assert (await service.execute("$x", language="perl", session_id=ended.session_id)).result == "5"
 
 
-async def test_files_and_figures_come_back(service: Service) -> None:
+async def test_files_and_figures_are_artifacts(service: Service) -> None:
     code = (
         "mkdir 'a'; for ('a/b.csv', '.hidden', \"$ENV{SANDBOX_FIGURES}/f.svg\") { open(my $f, '>', $_); print $f 'x' }"
     )
@@ -106,7 +106,7 @@ async def test_files_and_figures_come_back(service: Service) -> None:
     assert (await service.execute("1", language="perl", session_id=ran.session_id)).artifacts == ()
 
 
-async def test_input_is_empty_and_long_output_is_whole(service: Service) -> None:
+async def test_input_is_empty_and_a_long_result_is_cut(service: Service) -> None:
     ran = await service.execute("print scalar(<STDIN>) // 'empty'; 'x' x 30000", language="perl")
     assert ran.stdout.text == "empty"
     assert ran.result == "x" * 20000
@@ -118,7 +118,7 @@ async def test_both_examples_run(service: Service) -> None:
         assert ran.status == "ok", ran.stderr
 
 
-async def test_libraries_are_refused_where_the_folder_says_nothing_of_them(service: Service) -> None:
+async def test_libraries_are_refused_if_the_folder_does_not_define_them(service: Service) -> None:
     async with Client(build_server(service, host_files=True)) as client:
         result = await client.call_tool("install_libraries", {"libraries": ["x"], "language": "perl"})
     assert result.is_error

@@ -1,6 +1,6 @@
-"""The indexes that package managers go to by themselves, those of which answer here, from a session on every engine.
+"""Installations from the package managers' default indexes, if they can be reached, in a session on every engine.
 
-Every other test of installations has an index of its own on loopback; this shows that those are like the real ones.
+Every other test of installations has its own index on loopback; this test shows that those are like the real indexes.
 """
 
 import urllib.error
@@ -36,7 +36,7 @@ PROGRAMS = {
         ("stdout", "42\n"),
     ),
 }
-"""Libraries, a program that needs them, and what it gives: with compiled parts, dependencies, a scope, something to link."""
+"""Libraries, a program that needs them, and its output: compiled parts, dependencies, a scope, a library to link."""
 
 _LIMITS = {"memory": 1024 * MIB, "cpus": 2.0, "pids": 256, "disk": 512 * MIB, "timeout": 60.0}
 _BOUND = 300.0
@@ -44,15 +44,15 @@ _BOUND = 300.0
 
 @pytest.fixture(params=PROGRAMS)
 def language(request: pytest.FixtureRequest) -> str:
-    """Each language whose own index can be reached from here."""
+    """Each language with an index above whose programs are installed."""
     name = str(request.param)
-    if lacking := missing(LANGUAGES[name], libraries=True):
-        pytest.skip(f"{name} needs {', '.join(lacking)}")
+    if programs := missing(LANGUAGES[name], libraries=True):
+        pytest.skip(f"{name} needs {', '.join(programs)}")
     return name
 
 
 def reach(index: str) -> None:
-    """Skips where nothing answers there; that it answers with an error is an answer."""
+    """Skips the test if the index does not answer; an HTTP error is an answer."""
     try:
         urllib.request.urlopen(index, timeout=20).close()
     except urllib.error.HTTPError as answer:

@@ -1,4 +1,4 @@
-"""What a run of Python code gives, and what stays for the next one."""
+"""The results of runs of Python code, and the state that is kept for the next run."""
 
 import re
 import shutil
@@ -28,14 +28,14 @@ def test_the_last_expression_is_the_result(runner: Runner) -> None:
     assert runner.run("").result is None
 
 
-def test_the_last_result_is_an_underscore(runner: Runner) -> None:
+def test_the_last_result_is_in_the_underscore_variable(runner: Runner) -> None:
     runner.run("41")
     assert runner.run("_ + 1").result == "42"
     runner.run("None")
     assert runner.run("_").result == "42"
 
 
-def test_output_comes_raw_and_in_full(runner: Runner) -> None:
+def test_output_is_unchanged_and_complete(runner: Runner) -> None:
     run = runner.run("import sys\nprint('out', end='')\nprint('err', end='', file=sys.stderr)")
     assert (run.stdout, run.stderr) == (b"out", b"err")
     assert runner.run("import os\nos.system('echo child') and None").stdout == b"child\n"
@@ -49,13 +49,13 @@ def test_lines_arrive_while_the_code_runs(runner: Runner) -> None:
     runner.finish()
 
 
-def test_state_stays_also_after_an_error(runner: Runner) -> None:
+def test_state_is_kept_also_after_an_error(runner: Runner) -> None:
     runner.run("import os, math\ndef double(n):\n    return 2 * n\nos.mkdir('sub')\nos.chdir('sub')\nkept = 4\n1 / 0")
     run = runner.run("double(kept), math.pi > 3, os.path.basename(os.getcwd())")
     assert run.result == "(8, True, 'sub')"
 
 
-def test_variables_come_into_the_namespace(runner: Runner) -> None:
+def test_variables_are_added_to_the_namespace(runner: Runner) -> None:
     variables = {"text": 'q"\n\\é\U0001f600', "items": [1, 2.5, None, True], "table": {"a": {"b": []}}}
     run = runner.run("(text, items, table)", variables)
     assert run.result == repr((variables["text"], variables["items"], variables["table"]))
@@ -71,7 +71,7 @@ def test_a_result_is_at_most_20000_characters(runner: Runner) -> None:
     assert runner.run("class Big:\n    def __repr__(self): return 'y' * 50_000\nBig()").result == "y" * 19_999 + "…"
 
 
-def test_text_that_utf8_cannot_carry_stays_visible(runner: Runner) -> None:
+def test_text_that_utf8_cannot_represent_stays_visible(runner: Runner) -> None:
     assert runner.run("print('\\ud800 \\0')").stdout == b"\\ud800 \0\n"
     assert (
         runner.run("class Odd:\n    def __repr__(self): return 'a\\ud800\\0\\x1e\"'\nOdd()").result == 'a\\ud800\0\x1e"'
@@ -117,7 +117,7 @@ def test_form_feeds_do_not_shift_the_lines_of_a_traceback(runner: Runner) -> Non
     assert "    raise KeyError('here')\n" in runner.run("a = '\x0c \u2028'\n\x0cb = 1\r\nraise KeyError('here')").err
 
 
-def test_chained_exceptions_are_printed_whole(runner: Runner) -> None:
+def test_chained_exceptions_are_printed_completely(runner: Runner) -> None:
     code = "try:\n    {}['a']\nexcept KeyError as error:\n    raise ValueError('b') from error"
     err = runner.run(code).err
     assert err.index("KeyError: 'a'") < err.index("direct cause") < err.index("ValueError: b")
@@ -226,7 +226,7 @@ def test_a_module_written_by_one_run_is_found_by_the_next(runner: Runner) -> Non
     assert run.result == "2"
 
 
-def test_libraries_installed_later_are_found_also_by_children(runner: Runner, tmp_path: Path) -> None:
+def test_libraries_installed_later_are_also_found_by_children(runner: Runner, tmp_path: Path) -> None:
     libraries = tmp_path / "libraries"
     libraries.rmdir()
     assert "ModuleNotFoundError" in runner.run("import latecomer").err
@@ -254,7 +254,7 @@ def test_processes_run_functions_of_the_code(runner: Runner) -> None:
     )
     runner.run("import math\nspawn = multiprocessing.get_context('spawn')")
     assert runner.run("with spawn.Pool(1) as pool:\n    roots = pool.map(math.isqrt, [9])\nroots").result == "[3]"
-    # Its semaphores are the machine's, and would outlive a runner that is killed.
+    # The pool's semaphores belong to the machine and would remain after the runner is killed.
     assert runner.run("import gc\ndel pool\ngc.collect() >= 0").result == "True"
 
 
@@ -277,13 +277,13 @@ def test_files_created_and_changed_are_reported(runner: Runner) -> None:
     assert runner.run("1").files == []
 
 
-def test_files_beyond_200_and_names_that_json_cannot_carry_are_counted(runner: Runner) -> None:
+def test_files_beyond_200_and_names_that_json_cannot_represent_are_counted(runner: Runner) -> None:
     run = runner.run("for i in range(250):\n    open(f'{i}.txt', 'w').close()\nopen(b'\\xff', 'w').close()")
     assert len(run.files) == 200
     assert run.report["files_omitted"] == 51
 
 
-def test_a_new_file_among_very_many_is_reported_alone(runner: Runner) -> None:
+def test_only_new_and_changed_files_among_very_many_are_reported(runner: Runner) -> None:
     runner.run(
         "for i in range(10_500):\n    open(f'{i}.txt', 'w').close()\nimport os\nbefore = os.stat('1.txt').st_ctime_ns"
     )
@@ -292,19 +292,19 @@ def test_a_new_file_among_very_many_is_reported_alone(runner: Runner) -> None:
     assert set(files) <= {"77.txt", "new.txt"}
 
 
-def test_a_working_directory_that_is_gone_harms_nothing(runner: Runner) -> None:
+def test_a_deleted_working_directory_breaks_nothing(runner: Runner) -> None:
     run = runner.run("import os, shutil\nshutil.rmtree(os.environ['SANDBOX_WORKDIR'])")
     assert (run.status, run.files) == ("ok", [])
     assert runner.run("1").result == "1"
 
 
-def test_the_runner_ends_with_its_input_whatever_threads_are_left(runner: Runner) -> None:
+def test_the_runner_ends_with_its_input_even_if_threads_still_run(runner: Runner) -> None:
     run = runner.run("import threading\nthreading.Thread(target=threading.Event().wait).start()\n'done'")
     assert run.result == "'done'"
     assert runner.end_input() == 0
 
 
-def test_a_large_request_and_a_long_report_pass(runner: Runner) -> None:
+def test_a_large_request_and_a_long_report_work(runner: Runner) -> None:
     text = "é" * 300_000
     assert runner.run(f"len('{text}')").result == "300000"
     assert runner.run("'\U0001f600' * 30_000").result == "'" + "\U0001f600" * 19_998 + "…"

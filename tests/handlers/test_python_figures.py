@@ -1,4 +1,4 @@
-"""Which figures a run of Python code leaves, with a real matplotlib."""
+"""The figures that a run of Python code produces, with a real matplotlib."""
 
 import struct
 from collections.abc import Iterator
@@ -58,7 +58,7 @@ def test_only_new_files_are_figures_of_a_run(runner: Runner) -> None:
     assert figures(runner.run("import shutil\nshutil.rmtree(folder)")) == []
 
 
-def test_numbers_count_through_the_session(runner: Runner) -> None:
+def test_figure_numbers_continue_through_the_session(runner: Runner) -> None:
     runner.run("import matplotlib.pyplot as plt\nplt.plot([1]); plt.show()")
     assert figures(runner.run("for _ in range(10):\n    plt.plot([1]); plt.show()"))[-2:] == [
         "figure-10.png",
@@ -66,7 +66,7 @@ def test_numbers_count_through_the_session(runner: Runner) -> None:
     ]
 
 
-def test_figures_left_open_are_written_at_the_end_also_after_an_error(runner: Runner) -> None:
+def test_open_figures_are_written_when_the_run_ends_also_after_an_error(runner: Runner) -> None:
     assert figures(runner.run("import matplotlib.pyplot as plt\nplt.plot([1, 2]) and None")) == ["figure-1.png"]
     assert figures(runner.run("plt.get_fignums()")) == []
     run = runner.run("plt.plot([1, 2])\n1 / 0")
@@ -98,13 +98,13 @@ def test_a_figure_saved_elsewhere_is_written(runner: Runner, target: str) -> Non
     assert figures(runner.run(code)) == ["figure-1.png"]
 
 
-def test_figures_are_captured_whatever_backend_the_code_chose(runner: Runner) -> None:
+def test_figures_are_captured_with_any_backend_that_the_code_chose(runner: Runner) -> None:
     code = "import matplotlib\nmatplotlib.use({!r})\nimport matplotlib.pyplot as plt\nplt.plot([1, 2]) and None"
     assert figures(runner.run(code.format("Agg"))) == ["figure-1.png"]
     assert figures(runner.run(code.format("svg"))) == ["figure-2.png"]
 
 
-def test_show_of_one_figure_writes_that_one(runner: Runner) -> None:
+def test_show_of_one_figure_writes_that_figure(runner: Runner) -> None:
     run = runner.run("import matplotlib.pyplot as plt\na = plt.figure(); plt.plot([1])\na.show()\nplt.get_fignums()")
     assert (figures(run), run.result) == (["figure-1.png"], "[]")
 
@@ -148,7 +148,7 @@ def test_an_interrupt_while_drawing_ends_the_run(runner: Runner) -> None:
     assert runner.run("1").result == "1"
 
 
-def test_children_show_into_the_same_folder(runner: Runner) -> None:
+def test_children_write_figures_to_the_same_folder(runner: Runner) -> None:
     runner.run("import matplotlib.pyplot as plt\nplt.plot([1]); plt.show()")
     child = "import matplotlib.pyplot as plt; plt.plot([1]); plt.show()"
     run = runner.run(f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {child!r}]).returncode")
@@ -159,6 +159,6 @@ def test_a_figure_closed_by_the_code_is_not_written(runner: Runner) -> None:
     assert figures(runner.run("import matplotlib.pyplot as plt\nplt.plot([1])\nplt.close()")) == []
 
 
-def test_the_working_directory_receives_no_caches(runner: Runner) -> None:
+def test_no_caches_are_written_to_the_working_directory(runner: Runner) -> None:
     runner.run("import matplotlib.pyplot as plt\nplt.plot([1]); plt.show()")
     assert list(runner.workdir.iterdir()) == []

@@ -1,4 +1,4 @@
-"""Python's runner does in a session's last run what the interpreter does at its end."""
+"""In a session's last run, Python's runner does what the interpreter does when it exits."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,13 +22,13 @@ def runner(tmp_path: Path) -> Iterator[Runner]:
         yield started
 
 
-def test_what_is_left_for_the_end_is_done_in_the_last_run_only(runner: Runner) -> None:
+def test_exit_functions_run_in_the_last_run_only(runner: Runner) -> None:
     assert runner.run(f"{LEFT}thread.join()").out == "thread\n"
     last = runner.run("print('last')", last=True)
     assert (last.out, last.status) == ("last\nbye\n", "ok")
 
 
-def test_it_comes_after_an_error_and_does_not_change_the_exit_code(runner: Runner) -> None:
+def test_exit_functions_run_after_an_error_is_printed_and_do_not_change_the_exit_code(runner: Runner) -> None:
     run = runner.run(f"{LEFT}import sys\natexit.register(print, 'late', file=sys.stderr)\nsys.exit(3)", last=True)
     assert (run.out, run.exit_code) == ("thread\nbye\n", 3)
     failed = runner.run("import atexit, sys\natexit.register(print, 'late', file=sys.stderr)\n1 / 0", last=True)
@@ -36,13 +36,13 @@ def test_it_comes_after_an_error_and_does_not_change_the_exit_code(runner: Runne
     assert failed.exit_code == 1
 
 
-def test_an_exit_function_that_fails_is_told_of(runner: Runner) -> None:
+def test_an_exit_function_that_fails_is_reported(runner: Runner) -> None:
     run = runner.run("import atexit\natexit.register(print, 'bye')\natexit.register(lambda: 1 / 0)", last=True)
     assert (run.out, run.exit_code) == ("bye\n", 0)
     assert "ZeroDivisionError" in run.err
 
 
-def test_files_and_figures_of_the_end_are_reported(runner: Runner) -> None:
+def test_files_of_exit_functions_are_reported(runner: Runner) -> None:
     code = "import atexit\natexit.register(lambda: open('late.txt', 'w').close())"
     assert runner.run(code, last=True).report["files"] == ["late.txt"]
 

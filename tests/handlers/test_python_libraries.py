@@ -1,4 +1,4 @@
-"""How libraries come into a session: the command of `handler.toml`, against an index on this machine."""
+"""How libraries are installed in a session: the commands of `handler.toml`, with an index on this machine."""
 
 import base64
 import functools
@@ -23,7 +23,7 @@ LIBRARIES = tomllib.loads((HANDLERS / "python/handler.toml").read_text())["libra
 
 
 def make_wheel(folder: Path, name: str, version: str) -> None:
-    """Writes a wheel with one module, where a package index would have it."""
+    """Writes a wheel with one module, in the folder where a package index has it."""
     place = folder / "simple" / name
     place.mkdir(parents=True)
     info = f"{name}-{version}.dist-info"
@@ -83,13 +83,13 @@ def test_an_installed_library_is_found_and_listed(tmp_path: Path, index: str) ->
     assert found == [{"name": "tinylib", "version": "1.2.3"}]
 
 
-def test_a_failed_install_says_why(tmp_path: Path, index: str) -> None:
+def test_a_failed_install_names_the_library(tmp_path: Path, index: str) -> None:
     done = command(LIBRARIES["install"], tmp_path, index, "nosuchlib")
     assert done.returncode != 0
     assert "nosuchlib" in done.stderr
 
 
-def test_the_default_index_is_what_uv_says(tmp_path: Path) -> None:
+def test_the_default_index_is_in_the_help_text_of_uv(tmp_path: Path) -> None:
     tool, *rest = LIBRARIES["default_index"]
     assert tool == "uv"
     done = subprocess.run([uv.find_uv_bin(), *rest], capture_output=True, text=True, check=True, timeout=30)
@@ -112,7 +112,7 @@ def test_the_default_index_is_what_uv_says(tmp_path: Path) -> None:
     ],
 )
 def test_names_with_extras_and_versions_are_accepted(name: str) -> None:
-    assert re.search(LIBRARIES["name"], name)
+    assert re.search(LIBRARIES["name_pattern"], name)
 
 
 @pytest.mark.parametrize(
@@ -157,9 +157,9 @@ def test_names_with_extras_and_versions_are_accepted(name: str) -> None:
     ],
 )
 def test_anything_else_is_refused(name: str) -> None:
-    assert not re.search(LIBRARIES["name"], name)
+    assert not re.search(LIBRARIES["name_pattern"], name)
 
 
 def test_a_long_hostile_name_is_refused_at_once() -> None:
     for name in ("a" * 50_000 + "!", "a" + "-." * 20_000, "a[" + "b," * 20_000, "a" + "==1," * 20_000):
-        assert not re.search(LIBRARIES["name"], name)
+        assert not re.search(LIBRARIES["name_pattern"], name)

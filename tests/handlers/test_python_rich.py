@@ -1,4 +1,4 @@
-"""What values become that are more than their text: images, pages, tables. With the real libraries."""
+"""Values that are shown as images, pages or tables, with the real libraries."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,7 +49,7 @@ def a_value(method: str, body: str) -> str:
         ("_repr_mimebundle_", "({'image/png': 'cG5n'}, {})", "figure-1.png", b"png"),
     ],
 )
-def test_a_last_value_that_has_a_picture_or_a_page_is_written_beside_its_text(
+def test_a_last_value_with_a_picture_or_a_page_is_written_and_shown_as_text(
     plain: Runner, tmp_path: Path, method: str, gives: str, name: str, written: bytes
 ) -> None:
     run = plain.run(a_value(method, f"return {gives}") + "Thing()")
@@ -62,26 +62,26 @@ def test_the_best_of_several_forms_is_the_only_one_written(plain: Runner) -> Non
     assert figures(plain.run(code)) == ["figure-1.svg"]
 
 
-def test_a_long_text_makes_way_for_the_picture_that_says_the_same(plain: Runner) -> None:
+def test_a_long_text_is_replaced_by_a_reference_to_the_picture(plain: Runner) -> None:
     code = a_value("_repr_png_", "return b'png'") + "Thing.__repr__ = lambda self: 'data' * 1000\nThing()"
     assert plain.run(code).result == "<__main__.Thing, see figure-1.png>"
     assert plain.run("display(Thing())").out == ""
 
 
 @pytest.mark.parametrize("gives", ["None", "''", "42", "()", "[b'png']"])
-def test_a_form_without_content_is_none(plain: Runner, gives: str) -> None:
+def test_a_form_without_content_is_ignored(plain: Runner, gives: str) -> None:
     run = plain.run(a_value("_repr_png_", f"return {gives}") + "Thing()")
     assert (figures(run), run.result) == ([], "a thing")
 
 
 @pytest.mark.parametrize("method", ["_repr_mimebundle_", "_repr_png_", "_repr_html_"])
-def test_an_error_in_a_form_is_told_and_leaves_the_text(plain: Runner, method: str) -> None:
+def test_an_error_in_a_form_is_printed_and_the_text_is_shown(plain: Runner, method: str) -> None:
     run = plain.run(a_value(method, "return 1 / 0") + "Thing()")
     assert (run.status, run.result, run.report["figures"]) == ("ok", "a thing", [])
     assert run.err == f"Thing.{method}: ZeroDivisionError: division by zero\n"
 
 
-def test_content_that_is_not_what_it_says_leaves_the_text(plain: Runner) -> None:
+def test_for_content_in_a_wrong_format_the_text_is_shown(plain: Runner) -> None:
     run = plain.run(a_value("_repr_png_", "return 'a'") + "Thing()")
     assert (run.status, run.result, run.report["figures"]) == ("ok", "a thing", [])
     assert "Thing could not be drawn" in run.err
@@ -95,14 +95,14 @@ def test_an_interrupt_in_a_form_ends_the_run(plain: Runner) -> None:
     assert plain.run("1").result == "1"
 
 
-def test_values_that_answer_to_any_name_are_shown_as_text(plain: Runner) -> None:
+def test_values_with_an_attribute_for_every_name_are_shown_as_text(plain: Runner) -> None:
     run = plain.run("from unittest.mock import Mock\nMock(name='it')")
     assert figures(run) == []
     assert run.result is not None and run.result.startswith("<Mock name='it'")
     assert figures(plain.run("class Any:\n    def __getattr__(self, name): return lambda: b'png'\nAny()")) == []
 
 
-def test_classes_are_not_taken_for_their_values(plain: Runner) -> None:
+def test_a_class_is_not_treated_like_its_instances(plain: Runner) -> None:
     assert figures(plain.run(a_value("_repr_png_", "return b'png'") + "Thing")) == []
 
 
@@ -112,7 +112,7 @@ def test_display_shows_pictures_and_prints_the_rest(plain: Runner) -> None:
     assert plain.run("def display(x): return 'mine'\ndisplay(1)").result == "'mine'"
 
 
-def test_runs_that_show_nothing_load_nothing_for_it(plain: Runner) -> None:
+def test_runs_that_show_nothing_do_not_load_the_modules_for_it(plain: Runner) -> None:
     run = plain.run("import sys\n[1, 2]\n'sandbox_rich' in sys.modules or 'sandbox_shown' in sys.modules")
     assert run.result == "False"
 
@@ -136,14 +136,14 @@ def test_a_renderer_chosen_by_the_code_changes_nothing(runner: Runner) -> None:
 
 @pytest.mark.parametrize("mode", ["RGB", "RGBA", "L", "P", "1", "I;16", "CMYK", "YCbCr", "HSV", "F", "RGBa"])
 @pytest.mark.parametrize("shown", ["image.show()", "image"])
-def test_a_pillow_image_becomes_png_whatever_its_mode(runner: Runner, tmp_path: Path, mode: str, shown: str) -> None:
+def test_a_pillow_image_of_any_mode_becomes_png(runner: Runner, tmp_path: Path, mode: str, shown: str) -> None:
     run = runner.run(f"from PIL import Image\nimage = Image.new({mode!r}, (30, 20))\n{shown}")
     assert figures(run) == ["figure-1.png"]
     assert (tmp_path / "figures/figure-1.png").read_bytes()[:24].endswith(b"\0\0\0\x1e\0\0\0\x14")
     assert bool(run.result and "size=30x20" in run.result) is (shown == "image")
 
 
-def test_a_data_frame_is_text_and_no_figure(runner: Runner) -> None:
+def test_a_data_frame_is_text_and_not_a_figure(runner: Runner) -> None:
     run = runner.run("import pandas as pd\nframe = pd.DataFrame({'a': [1, 2], 'b': ['x', 'y']})\nframe")
     assert (figures(run), run.result) == ([], "   a  b\n0  1  x\n1  2  y")
     assert figures(runner.run("frame['a']")) == []
@@ -176,7 +176,7 @@ def test_a_matplotlib_figure_is_written_again_in_a_later_run(runner: Runner) -> 
 
 
 @pytest.mark.parametrize("where", ["IPython.display", "IPython.core.display_functions"])
-def test_what_ipython_displays_is_written(runner: Runner, tmp_path: Path, where: str) -> None:
+def test_values_that_ipython_displays_are_written(runner: Runner, tmp_path: Path, where: str) -> None:
     code = (
         f"from {where} import display\nfrom IPython.display import HTML, SVG\n"
         "display(HTML('<b>bold</b>'), 42)\nSVG('<svg xmlns=\"http://www.w3.org/2000/svg\"/>')"
@@ -186,6 +186,6 @@ def test_what_ipython_displays_is_written(runner: Runner, tmp_path: Path, where:
     assert "<b>bold</b>" in (tmp_path / "figures/figure-1.html").read_text()
 
 
-def test_line_numbers_and_future_imports_stay_the_codes_own(plain: Runner) -> None:
+def test_line_numbers_and_future_imports_are_those_of_the_code(plain: Runner) -> None:
     run = plain.run("from __future__ import annotations\n\nraise ValueError('here')")
     assert 'File "<cell 1>", line 3' in run.err

@@ -1,4 +1,4 @@
-"""What code may do to the process it shares with the runner, and the runner answers all the same."""
+"""The runner still answers, whatever code does to the process that it shares with the runner."""
 
 import os
 import signal
@@ -49,14 +49,14 @@ def test_an_interrupt_stops_the_code_and_keeps_the_state(runner: Runner, code: s
     assert (run.result, run.err) == ("'again'", "")
 
 
-def test_a_second_interrupt_while_the_first_is_told_of_leaves_a_line_of_it(runner: Runner) -> None:
+def test_a_second_interrupt_while_the_first_is_printed_leaves_one_line(runner: Runner) -> None:
     runner.send(
-        "import sys\nkept = 1\ndef hook(*error):\n    print('told')\n    while True: pass\n"
+        "import sys\nkept = 1\ndef hook(*error):\n    print('reported')\n    while True: pass\n"
         "sys.excepthook = hook\nprint('started')\nwhile True: pass"
     )
     runner.wait_for("started")
     runner.interrupt()
-    runner.wait_for("told")
+    runner.wait_for("reported")
     runner.interrupt()
     run = runner.finish()
     assert (run.status, run.exit_code, run.interrupted, run.err) == ("error", 130, True, "KeyboardInterrupt\n")
@@ -73,7 +73,7 @@ def test_an_interrupted_coroutine_cleans_up(runner: Runner) -> None:
     assert (run.out, run.interrupted) == ("started\ncleaned\n", True)
 
 
-def test_an_interrupt_that_the_code_answers_itself_is_no_end(runner: Runner) -> None:
+def test_an_interrupt_that_the_code_handles_does_not_end_the_run(runner: Runner) -> None:
     runner.send(
         "try:\n    print('started')\n    while True: pass\nexcept KeyboardInterrupt:\n    answer = 'caught'\nanswer"
     )
@@ -105,14 +105,14 @@ def test_interrupts_between_runs_are_ignored(runner: Runner) -> None:
 
 
 def test_no_interrupt_at_any_moment_loses_a_report(runner: Runner) -> None:
-    """Interrupts rain on short runs, so that they hit every step of a run's end.
+    """Sends many interrupts during short runs, so that they hit every step at the end of a run.
 
-    With a pause between them, in which the interpreter gets on: without one it does nothing but take signals. From another
-    process than the runner's children: a lock of `subprocess` that an interrupt hits may stay locked for good.
+    There is a pause between them, because without a pause the interpreter would only handle signals. They come from a
+    process that is not a child of the runner, because an interrupt can leave a lock of `subprocess` locked forever.
     """
     runner.run("1")
-    rain = "import os, sys, time\nwhile True: os.kill(int(sys.argv[1]), 2); time.sleep(0.0001)"
-    with subprocess.Popen([sys.executable, "-Sc", rain, str(runner.process.pid)]) as falling:
+    interrupts = "import os, sys, time\nwhile True: os.kill(int(sys.argv[1]), 2); time.sleep(0.0001)"
+    with subprocess.Popen([sys.executable, "-Sc", interrupts, str(runner.process.pid)]) as sender:
         try:
             hits = number = 0
             while hits < 100:
@@ -121,7 +121,7 @@ def test_no_interrupt_at_any_moment_loses_a_report(runner: Runner) -> None:
                 hits += run.report["exit_code"] == 130
                 number += 1
         finally:
-            falling.kill()
+            sender.kill()
     assert runner.run("1").result == "1"
 
 
@@ -146,7 +146,7 @@ def test_an_alarm_of_the_code_ends_with_its_run(runner: Runner) -> None:
     assert (run.status, run.err) == ("ok", "")
 
 
-def test_a_raising_signal_handler_between_runs_harms_nothing(runner: Runner) -> None:
+def test_a_signal_handler_that_raises_between_runs_breaks_nothing(runner: Runner) -> None:
     runner.run("import signal\ndef late(*_):\n    raise TimeoutError('late')\nsignal.signal(signal.SIGUSR1, late)")
     for _ in range(50):
         os.kill(runner.process.pid, signal.SIGUSR1)
@@ -168,7 +168,7 @@ def test_a_forked_child_never_answers(runner: Runner, ending: str, exit_code: in
     assert runner.run("os.WEXITSTATUS(status)").result == str(exit_code)
 
 
-def test_the_streams_are_the_servers_again_in_the_next_run(runner: Runner) -> None:
+def test_the_servers_streams_are_restored_for_the_next_run(runner: Runner) -> None:
     for code in (
         "import sys, io, os\nsys.stdout = sys.stderr = io.StringIO()",
         "sys.stdout.close(); sys.stderr.close(); sys.stdin.close()",
@@ -187,13 +187,13 @@ def test_the_streams_are_the_servers_again_in_the_next_run(runner: Runner) -> No
     assert (runner.workdir / "file").read_text() == "into the file"
 
 
-def test_errors_are_seen_although_the_code_took_standard_error(runner: Runner) -> None:
+def test_errors_are_shown_although_the_code_replaced_standard_error(runner: Runner) -> None:
     assert runner.run("import io, sys\nsys.stderr = io.StringIO()\n1 / 0").err.endswith(
         "ZeroDivisionError: division by zero\n"
     )
 
 
-def test_a_stream_that_cannot_be_flushed_harms_nothing(runner: Runner) -> None:
+def test_a_stream_that_cannot_be_flushed_breaks_nothing(runner: Runner) -> None:
     run = runner.run("import sys\nclass Odd:\n    def flush(self): raise SystemExit(9)\nsys.stdout = Odd()\n1")
     assert (run.status, run.result) == ("ok", "1")
     runner.send(
@@ -206,7 +206,7 @@ def test_a_stream_that_cannot_be_flushed_harms_nothing(runner: Runner) -> None:
     assert runner.run("print('back')").out == "back\n"
 
 
-def test_a_runner_that_lost_every_descriptor_ends_with_its_own_status(runner: Runner) -> None:
+def test_a_runner_that_lost_every_descriptor_ends_with_status_71(runner: Runner) -> None:
     with pytest.raises(RunnerEnded, match="exit code 71"):
         runner.run("import os\nos.closerange(0, 65536)")
 
@@ -218,7 +218,7 @@ def test_output_that_looks_like_frames_changes_nothing(runner: Runner) -> None:
     assert run.stdout == b"\x1e" + b"0" * 32 + b".2\n{}\n"
 
 
-def test_the_nonce_and_the_input_are_out_of_reach(runner: Runner) -> None:
+def test_code_cannot_reach_the_nonce_and_the_input(runner: Runner) -> None:
     runner.send(
         "import os, sys, subprocess\nsubprocess.run('ls -l /proc/self/fd', shell=True)\n"
         "for name, module in list(sys.modules.items()):\n    print(name, vars(module))\n"
@@ -251,7 +251,7 @@ def test_the_nonce_and_the_input_are_out_of_reach(runner: Runner) -> None:
     ],
     ids=["recursion", "memory", "nesting", "base", "odd", "cancelled", "imports", "trace"],
 )
-def test_any_error_is_reported_and_the_runner_lives(runner: Runner, code: str, error: str) -> None:
+def test_any_error_is_reported_and_the_runner_continues(runner: Runner, code: str, error: str) -> None:
     runner.run("kept = 1")
     run = runner.run(code)
     assert run.status == "error"
@@ -259,7 +259,7 @@ def test_any_error_is_reported_and_the_runner_lives(runner: Runner, code: str, e
     assert runner.run("kept").result == "1"
 
 
-def test_what_an_error_held_is_free_after_its_run(runner: Runner) -> None:
+def test_objects_of_an_error_are_freed_after_its_run(runner: Runner) -> None:
     runner.run(
         "import gc, weakref\ngc.disable()\nclass Big: pass\n"
         "def fail():\n    global seen\n    big = Big()\n    seen = weakref.ref(big)\n    1 / 0"

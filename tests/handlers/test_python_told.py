@@ -1,4 +1,4 @@
-"""Python's runner tells what names stand for where it is asked to, and nothing that code does keeps it from its report."""
+"""Python's runner reports the values of names on request, and no code can prevent its report."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,13 +15,13 @@ def runner(tmp_path: Path) -> Iterator[Runner]:
         yield started
 
 
-def test_only_who_asks_is_told(runner: Runner) -> None:
+def test_values_are_reported_only_on_request(runner: Runner) -> None:
     assert "told" not in runner.run("x = 1").report
     assert runner.run("y = x", tell=True).report["told"] == {"values": {"y": "1"}, "left_out": []}
     assert "told" not in runner.run("1 / 0").report
 
 
-def test_an_error_is_told_instead(runner: Runner) -> None:
+def test_an_error_is_reported_instead_of_values(runner: Runner) -> None:
     told = runner.run("x = 1\n1 / 0", tell=True).report["told"]
     assert set(told) == {"error"}
     assert (told["error"]["type"], told["error"]["message"]) == ("ZeroDivisionError", "division by zero")
@@ -37,21 +37,19 @@ def test_an_error_is_told_instead(runner: Runner) -> None:
         "import symtable\nsymtable.symtable = None",
         "class M(type):\n    __name__ = 5\nclass E(Exception, metaclass=M): pass\nraise E",
         "class D(dict):\n    def items(self): raise SystemExit\nd = D(a=1)",
-        "class D(dict):\n    def items(self):\n        print('heard')\n        globals().clear()\n        return []\nd = D(a=1)",
+        "class D(dict):\n    def items(self):\n        print('called')\n        globals().clear()\n        return []\nd = D(a=1)",
         "import os\nif os.fork() == 0: child = 1\nelse: os.wait()",
     ],
 )
-def test_whatever_code_does_the_runner_reports_and_goes_on(runner: Runner, code: str) -> None:
+def test_whatever_code_does_the_runner_reports_and_continues(runner: Runner, code: str) -> None:
     runner.run(code, tell=True)
     assert runner.run("z = 2\nz", tell=True).result == "2"
 
 
-def test_an_interrupt_while_values_are_told_ends_that(runner: Runner) -> None:
-    code = (
-        "class D(dict):\n    def items(self):\n        print('heard', flush=True)\n        while True: pass\nd = D(a=1)"
-    )
+def test_an_interrupt_while_values_are_encoded_leaves_them_out(runner: Runner) -> None:
+    code = "class D(dict):\n    def items(self):\n        print('called', flush=True)\n        while True: pass\nd = D(a=1)"
     runner.send(code, tell=True)
-    runner.wait_for("heard")
+    runner.wait_for("called")
     runner.interrupt()
     assert "told" not in runner.finish().report
     assert runner.run("x = 2\nx").result == "2"

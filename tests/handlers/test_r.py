@@ -1,4 +1,4 @@
-"""The R runner, spoken to as the server does it."""
+"""The R runner, started directly; the test speaks the server's protocol."""
 
 import json
 import re
@@ -20,7 +20,7 @@ def r(tmp_path: Path) -> Iterator[Runner]:
         yield runner
 
 
-def test_the_last_visible_value_is_the_result_and_those_before_are_printed(r: Runner) -> None:
+def test_the_last_visible_value_is_the_result_and_earlier_values_are_printed(r: Runner) -> None:
     run = r.run("x <- 6\nx\n'text'\nx * 7")
     assert (run.out, run.result) == ('[1] 6\n[1] "text"\n', "[1] 42")
     assert r.run("x <- 1").result is None
@@ -43,9 +43,9 @@ def test_values_are_printed_by_their_own_methods(r: Runner) -> None:
     assert r.run("print('back')").out == '[1] "back"\n'
 
 
-def test_output_comes_raw_in_full_and_at_once(r: Runner) -> None:
-    run = r.run("cat('out'); cat('err', file = stderr()); message('told')")
-    assert (run.stdout, run.stderr) == (b"out", b"errtold\n")
+def test_output_is_unchanged_complete_and_immediate(r: Runner) -> None:
+    run = r.run("cat('out'); cat('err', file = stderr()); message('message')")
+    assert (run.stdout, run.stderr) == (b"out", b"errmessage\n")
     assert r.run("invisible(system('echo child'))").stdout == b"child\n"
     assert len(r.run("cat(strrep('x', 1e7))").stdout) == 10_000_000
     r.send("cat('started'); Sys.sleep(60)")
@@ -54,13 +54,13 @@ def test_output_comes_raw_in_full_and_at_once(r: Runner) -> None:
     r.finish()
 
 
-def test_state_stays_also_after_an_error(r: Runner) -> None:
+def test_state_is_kept_also_after_an_error(r: Runner) -> None:
     r.run("library(tools)\nkept <- 4\ndouble <- function(n) 2 * n\ndir.create('sub'); setwd('sub')\nstop('end')")
     assert r.run("list(double(kept), file_ext('a.b'), basename(getwd())) |> unlist()").result == '[1] "8"   "b"   "sub"'
     assert r.run("ls()").result == '[1] "double" "kept"  '
 
 
-def test_no_function_is_called_at_the_top_of_a_cell_as_scripts_ask(r: Runner) -> None:
+def test_at_the_top_of_a_cell_sys_nframe_is_zero_as_in_scripts(r: Runner) -> None:
     assert r.run("if (sys.nframe() == 0L) cat('main')\nprint(sys.nframe())").out == "main[1] 0\n"
     assert r.run("f <- function() sys.call(sys.nframe())\nf()").result == "f()"
     assert r.run("g <- function() { n <- sys.nframe(); c(n > 0L, n == (function() sys.parent())()) }\ng()").result == (
@@ -70,7 +70,7 @@ def test_no_function_is_called_at_the_top_of_a_cell_as_scripts_ask(r: Runner) ->
     assert r.run("eval(quote(sys.nframe() > 0L), new.env())").result == "[1] TRUE"
 
 
-def test_variables_come_as_values_of_r(r: Runner) -> None:
+def test_variables_become_values_of_r(r: Runner) -> None:
     variables = {
         "text": 'q"\n\\é\U0001f600},"code":"\x01\x1f',
         "numbers": [1, 2.5, -3e4],
@@ -104,7 +104,7 @@ def test_a_result_is_at_most_20000_characters(r: Runner) -> None:
         assert result.endswith("…")
 
 
-def test_text_that_utf8_cannot_carry_stays_visible(r: Runner) -> None:
+def test_text_that_utf8_cannot_represent_stays_visible(r: Runner) -> None:
     assert r.run("'a\\xff\\001\"'").result == '[1] "a\\xff\\001\\""'
     assert r.run("print.odd <- function(x, ...) cat('a\\xff')\nstructure(1, class = 'odd')").result == "a<ff>"
 
@@ -127,7 +127,7 @@ def test_errors_have_the_lines_of_the_code(r: Runner, code: str, err: str | None
     assert r.run("1").result == "[1] 1"
 
 
-def test_warnings_come_when_their_statement_is_done(r: Runner) -> None:
+def test_warnings_are_printed_after_their_statement(r: Runner) -> None:
     run = r.run("f <- function() warning('careful')\nf()\ncat('next', file = stderr())")
     assert run.err == "Warning message:\nIn f() : careful\nnext"
     run = r.run("for (i in 1:12) warning(i)")
@@ -192,7 +192,7 @@ def test_an_interrupt_while_a_value_is_printed_leaves_no_sink(r: Runner) -> None
     assert r.run("cat('seen')").out == "seen"
 
 
-def test_an_interrupt_that_the_code_answers_itself_is_no_end(r: Runner) -> None:
+def test_an_interrupt_that_the_code_handles_does_not_end_the_run(r: Runner) -> None:
     r.send("tryCatch({ cat('started'); repeat {} }, interrupt = function(e) 'caught')")
     r.wait_for("started")
     r.interrupt()
@@ -201,20 +201,20 @@ def test_an_interrupt_that_the_code_answers_itself_is_no_end(r: Runner) -> None:
 
 
 def test_no_interrupt_at_any_moment_loses_a_report(r: Runner) -> None:
-    """Interrupts rain on short runs, so that they hit every step of a run's end."""
+    """Sends many interrupts during short runs, so that they hit every step at the end of a run."""
     process = r.run("cat(Sys.getpid())").out
-    rain = "import os, sys, time\nwhile True: os.kill(int(sys.argv[1]), 2); time.sleep(0.0005)"
-    with subprocess.Popen([sys.executable, "-Sc", rain, process]) as falling:
+    interrupts = "import os, sys, time\nwhile True: os.kill(int(sys.argv[1]), 2); time.sleep(0.0005)"
+    with subprocess.Popen([sys.executable, "-Sc", interrupts, process]) as sender:
         try:
             for number in range(60):
                 assert r.run("stop()" if number % 3 else "plot(1); 1").exit_code in (0, 1, 130)
         finally:
-            falling.kill()
+            sender.kill()
     assert r.run("1").result == "[1] 1"
 
 
-def test_what_would_end_r_itself_ends_no_more_than_the_run(r: Runner) -> None:
-    """So does an interrupt that comes while R collects garbage to make the condition of another, which no test can time."""
+def test_a_restart_that_would_end_r_ends_only_the_run(r: Runner) -> None:
+    """An interrupt does the same if it arrives while R makes the condition of another; no test can time that."""
     run = r.run("kept <- 1; f <- function() { on.exit(cat('left')); invokeRestart('abort') }; f(); cat('no')")
     assert (run.out, run.err, run.status, run.exit_code) == ("left", "", "error", 130)
     assert r.run("kept").result == "[1] 1"
@@ -238,7 +238,7 @@ def test_a_forked_child_never_answers(r: Runner) -> None:
         assert run.status == "ok"
 
 
-def test_streams_that_the_code_takes_come_back(r: Runner) -> None:
+def test_streams_that_the_code_redirects_are_restored(r: Runner) -> None:
     for code in (
         "sink('taken.txt'); sink('more.txt'); print(1)",
         "sink(stdout(), type = 'message'); message('here')",
@@ -258,7 +258,7 @@ def test_output_that_looks_like_frames_changes_nothing(r: Runner) -> None:
     assert (run.out, run.err, run.result) == (fake, fake, "[1] 1")
 
 
-def test_the_nonce_and_the_servers_pipes_are_out_of_reach(r: Runner) -> None:
+def test_code_cannot_reach_the_nonce_and_the_servers_pipes(r: Runner) -> None:
     run = r.run(
         "Sys.getenv(); ls(all.names = TRUE); commandArgs(); system('cat /proc/self/environ; ls -l /proc/self/fd')"
     )
@@ -287,12 +287,12 @@ def test_files_created_and_changed_are_reported(r: Runner) -> None:
     assert (len(run.files), run.report["files_omitted"]) == (200, 50)
 
 
-def test_a_working_directory_that_is_gone_harms_nothing(r: Runner) -> None:
+def test_a_deleted_working_directory_breaks_nothing(r: Runner) -> None:
     assert r.run("unlink(Sys.getenv('SANDBOX_WORKDIR'), recursive = TRUE)").files == []
     assert r.run("1").result == "[1] 1"
 
 
-def test_every_page_is_a_figure_and_nothing_drawn_is_none(r: Runner, tmp_path: Path) -> None:
+def test_every_drawn_page_is_a_figure_and_an_empty_device_is_not(r: Runner, tmp_path: Path) -> None:
     run = r.run("plot(1)\nplot(2)\ndev.new(width = 3, height = 2)\nplot(3)")
     assert run.report["figures"] == ["figure-1.png", "figure-2.png", "figure-3.png"]
     assert run.files == []
@@ -317,7 +317,7 @@ def test_only_new_files_are_figures_of_a_run(r: Runner) -> None:
     assert (run.status, run.report["figures"]) == ("ok", [])
 
 
-def test_a_device_of_the_code_is_its_own_also_when_it_is_left_open(r: Runner) -> None:
+def test_pages_of_a_device_that_the_code_opened_are_files_and_not_figures(r: Runner) -> None:
     run = r.run("png('a.png'); plot(1); invisible(dev.off()); pdf('b.pdf'); plot(1)")
     assert (run.files, run.report["figures"]) == (["a.png", "b.pdf"], [])
     assert (r.workdir / "b.pdf").read_bytes().rstrip().endswith(b"%%EOF")
@@ -338,7 +338,7 @@ def test_plots_that_are_values_are_drawn_when_they_are_shown(r: Runner, package:
     assert (run.status, run.result, run.report["figures"]) == ("ok", None, ["figure-1.png"])
 
 
-def test_a_widget_is_kept_as_a_page_that_needs_nothing_else(r: Runner, tmp_path: Path) -> None:
+def test_a_widget_becomes_a_page_that_needs_no_other_files(r: Runner, tmp_path: Path) -> None:
     if r.run("nzchar(system.file(package = 'htmlwidgets'))").result != "[1] TRUE":
         pytest.skip("htmlwidgets is not installed")
     run = r.run("htmlwidgets::createWidget('none', list(a = 'é'), package = 'htmlwidgets')")
@@ -350,7 +350,7 @@ def test_a_widget_is_kept_as_a_page_that_needs_nothing_else(r: Runner, tmp_path:
 
 
 class Page(HTMLParser):
-    """A page as a browser takes it apart: what it would fetch, and the text of its scripts by their type."""
+    """A page as a browser parses it: the addresses that it would fetch, and the texts and types of its scripts."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -394,12 +394,12 @@ def test_a_plotly_figure_becomes_a_page_that_needs_no_network(
     [library] = [text for _, text in page.scripts if "plotly.js v" in text]
     [figure] = [json.loads(text)["x"] for kind, text in page.scripts if kind == "application/json"]
     assert len(figure["data"][0]["x"]) == 32
-    named = [button for button in figure["config"]["modeBarButtonsToAdd"] if isinstance(button, str)]
-    # The first version of the script throws at a button's name, and draws nothing.
-    assert bool(named) is ("plotly.js v1." not in library)
+    names = [button for button in figure["config"]["modeBarButtonsToAdd"] if isinstance(button, str)]
+    # Version 1 of the script does not accept the names of buttons: it raises an error and draws nothing.
+    assert bool(names) is ("plotly.js v1." not in library)
 
 
-def test_an_error_beside_a_plotly_figure_has_the_line_of_the_code(r: Runner) -> None:
+def test_an_error_after_a_plotly_figure_has_the_line_of_the_code(r: Runner) -> None:
     if r.run("nzchar(system.file(package = 'plotly'))").result != "[1] TRUE":
         pytest.skip("plotly is not installed")
     run = r.run("print(plotly::plot_ly(x = 1:3, y = 1:3, type = 'bar'))\n\nstop('after')")
@@ -422,7 +422,7 @@ def test_libraries_installed_later_are_found(r: Runner, tmp_path: Path) -> None:
         "stop(structure(class = c('own', 'error', 'condition'), list()))",
     ],
 )
-def test_any_error_is_reported_and_the_runner_lives(r: Runner, code: str) -> None:
+def test_any_error_is_reported_and_the_runner_continues(r: Runner, code: str) -> None:
     r.run("kept <- 1")
     run = r.run(code)
     assert run.status == "error"
@@ -430,7 +430,7 @@ def test_any_error_is_reported_and_the_runner_lives(r: Runner, code: str) -> Non
     assert r.run("kept").result == "[1] 1"
 
 
-def test_names_of_the_code_hide_nothing_from_the_runner(r: Runner) -> None:
+def test_functions_that_the_code_redefines_do_not_affect_the_runner(r: Runner) -> None:
     r.run("c <- function(...) stop('mine'); paste <- print <- answer <- json_quote <- file <- c; T <- FALSE")
     assert r.run("1 + 1").result == "[1] 2"
 

@@ -1,4 +1,4 @@
-"""The Ruby runner, spoken to as the server does it."""
+"""The Ruby runner, started directly; the test speaks the server's protocol."""
 
 import os
 import tomllib
@@ -25,7 +25,7 @@ def test_the_value_of_the_last_statement_is_the_result(ruby: Runner) -> None:
     assert ruby.run("return 5\nraise").result == "5"
 
 
-def test_output_comes_raw_in_full_and_at_once(ruby: Runner) -> None:
+def test_output_is_unchanged_complete_and_immediate(ruby: Runner) -> None:
     run = ruby.run("print 'out'; $stderr.print 'err'; nil")
     assert (run.stdout, run.stderr) == (b"out", b"err")
     assert ruby.run("system('echo child'); nil").stdout == b"child\n"
@@ -37,7 +37,7 @@ def test_output_comes_raw_in_full_and_at_once(ruby: Runner) -> None:
     ruby.finish()
 
 
-def test_state_stays_also_after_an_error(ruby: Runner) -> None:
+def test_state_is_kept_also_after_an_error(ruby: Runner) -> None:
     ruby.run(
         "require 'set'\nLIMIT = 3\n$global = 4\nkept = 5\ndef double(n) = 2 * n\nDir.mkdir('sub'); Dir.chdir('sub')\nraise"
     )
@@ -45,7 +45,7 @@ def test_state_stays_also_after_an_error(ruby: Runner) -> None:
     assert run.result == '[10, 3, 4, 1, "sub"]'
 
 
-def test_variables_come_as_locals_and_constants(ruby: Runner) -> None:
+def test_variables_become_locals_and_constants(ruby: Runner) -> None:
     variables = {
         "text": 'q"\n\\é\U0001f600},"code":"',
         "items": [1, 2.5, None, True],
@@ -72,7 +72,7 @@ def test_a_result_is_at_most_20000_characters(ruby: Runner) -> None:
         assert result.endswith("…")
 
 
-def test_text_that_utf8_cannot_carry_stays_visible(ruby: Runner) -> None:
+def test_text_that_utf8_cannot_represent_stays_visible(ruby: Runner) -> None:
     assert ruby.run('class Odd; def inspect = "a\\xff\\0\\"".b; end; Odd.new').result == 'a\ufffd\0"'
     assert ruby.run('class Odd; def inspect = "a\\xff"; end; Odd.new').result == "a\\xFF"
 
@@ -153,7 +153,7 @@ def test_an_interrupt_stops_the_code_and_keeps_the_state(ruby: Runner, code: str
     assert ruby.run("kept").result == "1"
 
 
-def test_an_interrupt_that_the_code_answers_itself_is_no_end(ruby: Runner) -> None:
+def test_an_interrupt_that_the_code_handles_does_not_end_the_run(ruby: Runner) -> None:
     ruby.send("begin\n  puts 'started'; sleep\nrescue Interrupt\n  'caught'\nend")
     ruby.wait_for("started")
     ruby.interrupt()
@@ -162,13 +162,13 @@ def test_an_interrupt_that_the_code_answers_itself_is_no_end(ruby: Runner) -> No
 
 
 def test_no_interrupt_at_any_moment_loses_a_report(ruby: Runner) -> None:
-    """Interrupts rain on short runs, so that they hit every step of a run's end.
+    """Sends many interrupts during short runs, so that they hit every step at the end of a run.
 
-    With a pause between them, in which the interpreter gets on: without one it does nothing but take signals.
+    There is a pause between them, because without a pause the interpreter would only handle signals.
     """
-    while ruby.run("defined?(rain) ? rain : nil").result is None:
+    while ruby.run("defined?(sender) ? sender : nil").result is None:
         ruby.run(
-            "rain = spawn('ruby', '--disable-gems', '-e', \"loop { Process.kill(:INT, #{$$}); sleep 0.0001 }\", pgroup: true)"
+            "sender = spawn('ruby', '--disable-gems', '-e', \"loop { Process.kill(:INT, #{$$}); sleep 0.0001 }\", pgroup: true)"
         )
     hits = number = 0
     while hits < 100:
@@ -176,8 +176,8 @@ def test_no_interrupt_at_any_moment_loses_a_report(ruby: Runner) -> None:
         assert run.exit_code in (0, 1, 130)
         hits += run.exit_code == 130
         number += 1
-    while ruby.run("Process.kill(:KILL, rain); Process.wait(rain); 'dry'").result != '"dry"':
-        if "ESRCH" in ruby.run("Process.kill(0, rain)").err:
+    while ruby.run("Process.kill(:KILL, sender); Process.wait(sender); 'ended'").result != '"ended"':
+        if "ESRCH" in ruby.run("Process.kill(0, sender)").err:
             break
     assert ruby.run("1").result == "1"
 
@@ -203,7 +203,7 @@ def test_a_forked_child_never_answers(ruby: Runner, ending: str, exit_code: int)
     assert str(HANDLERS) not in run.err
 
 
-def test_the_streams_are_the_servers_again_in_the_next_run(ruby: Runner) -> None:
+def test_the_servers_streams_are_restored_for_the_next_run(ruby: Runner) -> None:
     for code in (
         "require 'stringio'; $stdout = $stderr = StringIO.new",
         "STDOUT.close; STDERR.close; STDIN.close",
@@ -226,7 +226,7 @@ def test_output_that_looks_like_frames_changes_nothing(ruby: Runner) -> None:
     assert (run.out, run.err, run.result) == (fake, fake, "1")
 
 
-def test_the_nonce_and_the_input_are_out_of_reach(ruby: Runner) -> None:
+def test_code_cannot_reach_the_nonce_and_the_input(ruby: Runner) -> None:
     run = ruby.run(
         "p ENV.to_h, global_variables, TOPLEVEL_BINDING.local_variables, $0; puts File.read('/proc/self/environ')"
     )
@@ -251,7 +251,7 @@ def test_files_created_and_changed_are_reported(ruby: Runner) -> None:
     assert (len(run.files), run.report["files_omitted"]) == (200, 51)
 
 
-def test_gems_that_were_installed_later_are_found_also_by_children(ruby: Runner, tmp_path: Path) -> None:
+def test_gems_that_were_installed_later_are_also_found_by_children(ruby: Runner, tmp_path: Path) -> None:
     assert "LoadError" in ruby.run("require 'latecomer'").err
     gem = tmp_path / "libraries/gems/latecomer-1.0.0/lib"
     gem.mkdir(parents=True)
@@ -265,7 +265,7 @@ def test_gems_that_were_installed_later_are_found_also_by_children(ruby: Runner,
     assert "Could not find 'latecomer' (= 2.0)" in ruby.run("gem 'latecomer', '2.0'").err
 
 
-def test_rubygems_comes_only_when_it_is_needed(ruby: Runner) -> None:
+def test_rubygems_is_loaded_only_when_it_is_needed(ruby: Runner) -> None:
     assert ruby.run("require 'json'; $LOADED_FEATURES.grep(/rubygems/)").result == "[]"
     assert ruby.run("Gem::Version.new('1.10') > Gem::Version.new('1.9')").result == "true"
 
@@ -278,12 +278,12 @@ def test_files_of_the_working_directory_never_shadow_the_standard_library(ruby: 
     assert ruby.run("require_relative 'set'").result == "true"
 
 
-def test_the_runner_ends_with_its_input_whatever_threads_are_left(ruby: Runner) -> None:
+def test_the_runner_ends_with_its_input_even_if_threads_still_run(ruby: Runner) -> None:
     ruby.run("Thread.new { sleep }; at_exit { sleep }; nil")
     assert ruby.end_input() == 0
 
 
-def test_a_runner_that_lost_every_descriptor_ends_with_its_own_status(ruby: Runner) -> None:
+def test_a_runner_that_lost_every_descriptor_ends_with_status_71(ruby: Runner) -> None:
     with pytest.raises(RunnerEnded, match="exit code 71"):
         ruby.run("(3..1100).each { |number| IO.for_fd(number).close rescue nil }")
 

@@ -1,4 +1,4 @@
-"""Every case that a handler folder has in its `selftest/`, run through the whole service on every backend."""
+"""Runs every case in the `selftest/` folders of the handlers, with the whole service, on every backend."""
 
 import re
 import tomllib
@@ -17,11 +17,11 @@ from tests.engines import need, need_image
 from .serving import LANGUAGES, missing, service_with_indexes
 
 LIMIT = 120.0
-"""Seconds for one run with what it installs."""
+"""Seconds for one run, including its installations."""
 
 
 class Run(BaseModel):
-    """One run of a case, and what must come of it; what is not named may be anything."""
+    """One run of a case and its expected result; a value that is not given is not checked."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -41,7 +41,7 @@ class Run(BaseModel):
 
 
 class Case(BaseModel):
-    """A sentence about behaviour, and the runs of one session that show it."""
+    """A sentence about behaviour, and the runs in one session that show it."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -50,7 +50,7 @@ class Case(BaseModel):
 
 
 class Cases(BaseModel):
-    """A whole file."""
+    """The content of a file."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -58,7 +58,7 @@ class Cases(BaseModel):
 
 
 def cases(language: Language) -> list[Case]:
-    """The cases of a language; none where it has no file, which is a failure of its own."""
+    """The cases of a language; none if it has no file, for which another test fails."""
     file = language.folder / "selftest" / "cases.toml"
     return Cases.model_validate(tomllib.loads(file.read_text(encoding="utf-8"))).case if file.is_file() else []
 
@@ -70,7 +70,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="module")
 async def service(anyio_backend: str, backend_name: str) -> AsyncIterator[Service]:
-    """One service for all cases, with an index for every language that has one here."""
+    """One service for all cases, with an index for every language that can have one here."""
     await need(backend_name)
     async with service_with_indexes(backend_name) as opened:
         yield opened
@@ -90,9 +90,9 @@ async def test_a_language_behaves_as_its_selftest_says(
     service: Service, backend_name: str, language: str, case: Case
 ) -> None:
     need_image(backend_name, language)
-    lacking = missing(LANGUAGES[language], libraries=any(run.libraries for run in case.run))
-    if lacking:
-        pytest.skip(f"{language} needs {', '.join(lacking)}: {LANGUAGES[language].handler.requires.install}")
+    programs = missing(LANGUAGES[language], libraries=any(run.libraries for run in case.run))
+    if programs:
+        pytest.skip(f"{language} needs {', '.join(programs)}: {LANGUAGES[language].handler.requires.install}")
     session = service.sessions.open()
     try:
         for run in case.run:
@@ -103,7 +103,7 @@ async def test_a_language_behaves_as_its_selftest_says(
 
 
 @pytest.mark.anyio
-async def test_kernels_that_were_warm_before_libraries_were_installed_find_them(backend_name: str) -> None:
+async def test_warm_kernels_find_libraries_that_are_installed_later(backend_name: str) -> None:
     await need(backend_name)
     async with service_with_indexes(backend_name, warm=True) as service:
         for name in service.profile.pool.languages:
@@ -127,7 +127,7 @@ def _warm(now: PoolStatistics, language: str) -> bool:
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_every_language_says_how_it_behaves(language: str) -> None:
+def test_every_language_has_a_selftest_for_each_behaviour(language: str) -> None:
     found = cases(LANGUAGES[language])
     names = [case.name for case in found]
     assert len(set(names)) == len(names)
@@ -146,7 +146,7 @@ def test_every_language_says_how_it_behaves(language: str) -> None:
 
 
 def _has_number(case: Case) -> bool:
-    """Whether an error of the case is told with a number beside the file or the cell."""
+    """Whether an expected error of the case contains a line number."""
     return any(run.status == "error" and re.search(r"\d", str(run.stderr_has)) for run in case.run)
 
 
@@ -173,7 +173,7 @@ async def _check(service: Service, session: str, language: str, run: Run) -> Non
 
 
 def _length(output: Output) -> int:
-    """Bytes of a stream; what was omitted is replaced by a line that says so."""
+    """The bytes of a stream, including the omitted part, which a line in the text replaces."""
     if not output.omitted:
         return len(output.text.encode())
     head, _, rest = output.text.partition("\n[... ")

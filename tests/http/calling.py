@@ -1,4 +1,4 @@
-"""Calls a server as a program with nothing but a library for HTTP does."""
+"""Calls a server as a program does that has only an HTTP library."""
 
 from typing import Any
 
@@ -8,14 +8,14 @@ from ..mcp.serving import Server
 
 
 def execute(server: Server, code: str, session: str = "", timeout: float = 30, **body: Any) -> httpx2.Response:
-    """Runs code, in the session that all share or in another."""
+    """Runs code, in the shared session or in a named session."""
     if session:
         body["session_id"] = session
     return httpx2.post(f"{server.url}/execute_code/", json={"code": code, **body}, timeout=timeout)
 
 
 def result(server: Server, code: str, session: str, **body: Any) -> dict[str, Any]:
-    """The values after code that must succeed."""
+    """Runs code that must succeed and returns its values."""
     answer = execute(server, code, session, **body)
     assert answer.status_code == 200, answer.text
     values: dict[str, Any] = answer.json()["result"]
@@ -23,11 +23,11 @@ def result(server: Server, code: str, session: str, **body: Any) -> dict[str, An
 
 
 def failure(answer: httpx2.Response, status: int) -> str:
-    """The one line by which a request was refused."""
+    """Checks that a request was refused with this status, and returns the one line of the error."""
     assert answer.status_code == status, answer.text
-    said = answer.json()
-    assert set(said) == {"error", "error_type", "traceback", "success"}
-    assert said["success"] is False
-    assert "\n" not in said["error"]
-    assert "; " in said["error"]
-    return str(said["error"])
+    body = answer.json()
+    assert set(body) == {"error", "error_type", "traceback", "success"}
+    assert body["success"] is False
+    assert "\n" not in body["error"]
+    assert "; " in body["error"]
+    return str(body["error"])

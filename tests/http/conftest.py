@@ -1,4 +1,4 @@
-"""A real server with `http.execute_code`, and one that takes a token besides."""
+"""A real server with `http.execute_code`, and a server that also requires a token."""
 
 import secrets
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ file_size = "1MiB"
 [limits]
 timeout = "1m"
 [languages.python]
-# Nobody is there: what these tests install is refused before it is asked for.
+# Nothing listens there: the installations in these tests fail before or at the index.
 index = "http://127.0.0.1:9/simple"
 allow = ["no-such-library"]
 [http]
@@ -33,39 +33,39 @@ execute_code = {switch}
 
 
 def serve(folder: Path, more: str = "", switch: str = "true") -> Iterator[Server]:
-    """A server with these settings, which neither fails nor leaves anything behind."""
+    """A server with these settings; checks that it does not fail and leaves nothing behind."""
     with host_folder() as runtime:
         profile = folder / "profile.toml"
         profile.write_text(SETTINGS.format(runtime=runtime, switch=switch) + more)
         server = start(profile)
         yield server
-        said = stop(server)
-        assert "Traceback" not in said
-        assert server.process.returncode == 0, said
+        log = stop(server)
+        assert "Traceback" not in log
+        assert server.process.returncode == 0, log
         assert not [*runtime.iterdir()]
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server for callers of this machine."""
+    """A server for callers on this machine, without a token."""
     yield from serve(tmp_path_factory.mktemp("open"))
 
 
 @pytest.fixture
 def passing(tmp_path: Path) -> Iterator[Server]:
-    """A server for one test, which may end it."""
+    """A server for one test, which can end it."""
     yield from serve(tmp_path)
 
 
 @pytest.fixture
 def plain(tmp_path: Path) -> Iterator[Server]:
-    """A server as it is without the key."""
+    """A server without `http.execute_code`."""
     yield from serve(tmp_path, switch="false")
 
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server that takes a token."""
+    """A server that requires a token."""
     folder = tmp_path_factory.mktemp("guarded")
     (folder / "token").write_text(TOKEN)
     yield from serve(folder, f'token_file = "{folder}/token"\n')

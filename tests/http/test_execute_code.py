@@ -1,4 +1,4 @@
-"""A client that was written for sandbox_for_llm_code works unchanged, and a person gets what that leaves open."""
+"""A client that was written for sandbox_for_llm_code works unchanged; its answers contain further details."""
 
 import socket
 from typing import Any
@@ -11,13 +11,13 @@ from .calling import execute, failure, result
 
 
 @pytest.mark.parametrize(("path", "other"), [("/", "message"), ("/health", "service")])
-def test_whoever_asks_is_told_that_the_server_is_healthy(server: Server, path: str, other: str) -> None:
+def test_every_caller_can_check_that_the_server_is_healthy(server: Server, path: str, other: str) -> None:
     answer = httpx2.get(server.url + path)
     assert (answer.status_code, answer.json()["status"]) == (200, "healthy")
     assert {*answer.json()} == {"status", other}
 
 
-def test_code_computes_with_the_variables_that_came_with_it(server: Server) -> None:
+def test_code_uses_the_variables_of_the_request(server: Server) -> None:
     payload = {"code": "out=x+y", "local_dict": {"x": 10, "y": 2}}
     response = httpx2.post(f"{server.url}/execute_code/", json=payload, timeout=60)
     answer = response.json()
@@ -25,13 +25,13 @@ def test_code_computes_with_the_variables_that_came_with_it(server: Server) -> N
     assert (answer["result"], answer["success"]) == ({"x": 10, "y": 2, "out": 12}, True)
 
 
-def test_a_body_that_nothing_is_said_of_is_taken_for_json(server: Server) -> None:
-    answer = httpx2.post(f"{server.url}/execute_code/", content=b'{"code": "said = 1"}', timeout=60)
+def test_a_body_without_a_content_type_is_treated_as_json(server: Server) -> None:
+    answer = httpx2.post(f"{server.url}/execute_code/", content=b'{"code": "value = 1"}', timeout=60)
     assert "content-type" not in answer.request.headers
-    assert (answer.status_code, answer.json()["result"]) == (200, {"said": 1})
+    assert (answer.status_code, answer.json()["result"]) == (200, {"value": 1})
 
 
-def test_an_error_comes_as_data(server: Server) -> None:
+def test_an_error_is_returned_as_data(server: Server) -> None:
     payload = {"code": "# a comment\nout=b_is_nowhere", "local_dict": {"x": 10, "y": 2}}
     response = httpx2.post(f"{server.url}/execute_code/", json=payload, timeout=60)
     answer = response.json()
@@ -42,7 +42,7 @@ def test_an_error_comes_as_data(server: Server) -> None:
     assert answer["traceback"].endswith("NameError: name 'b_is_nowhere' is not defined\n")
 
 
-def test_a_function_and_its_imports_are_no_values(server: Server) -> None:
+def test_functions_and_imports_are_not_values(server: Server) -> None:
     code = (
         "from typing import Any, List\n\n"
         "def add(a: float, b: float) -> Any:\n    import random\n    return a + b + random.uniform(-0.5, 0.5)\n\n"
@@ -59,10 +59,10 @@ def test_without_code_there_is_an_error(server: Server, body: dict[str, Any]) ->
     assert "code" in failure(httpx2.post(f"{server.url}/execute_code/", json=body), 400)
 
 
-def test_names_stay_for_the_next_call_and_the_answer_has_those_of_this_one(server: Server) -> None:
+def test_names_are_kept_for_the_next_call_and_the_answer_has_those_of_this_call(server: Server) -> None:
     assert result(server, "import math\ndef area(r):\n    return math.pi * r * r\nx = True", "stay") == {"x": True}
     assert result(server, "y = round(area(2))", "stay") == {"y": 13}
-    # Bound to what it stood for already, which is a value of this call all the same.
+    # Bound to the same value as before, which is still a value of this call.
     assert result(server, "x = True", "stay") == {"x": True}
 
 
@@ -92,7 +92,7 @@ def test_the_answer_has_what_the_code_bound_at_its_top_level(server: Server, cod
         "{1, 2}",
         "float('nan')",
         "'\\ud800'",
-        # As text it would have three times the memory that there is.
+        # As text it would need three times the available memory.
         "['x' * 1000] * 6_000_000",
         "'x' * 10**7",
         "{(1, 2): 3}",
@@ -103,14 +103,14 @@ def test_the_answer_has_what_the_code_bound_at_its_top_level(server: Server, cod
         "type('D', (dict,), {'items': lambda self: 1 / 0})(a=1)",
     ],
 )
-def test_what_json_cannot_say_is_left_out_and_named(server: Server, value: str) -> None:
+def test_values_that_json_cannot_express_are_left_out_and_named(server: Server, value: str) -> None:
     answer = execute(server, f"odd = {value}\ngood = 1", "odd").json()
     assert answer["result"] == {"good": 1}
     (note,) = answer["notes"]
     assert note.startswith("not in result, because JSON cannot represent them or they are too large: odd; ")
 
 
-def test_values_have_512_kib_together(server: Server) -> None:
+def test_all_values_together_have_at_most_512_kib(server: Server) -> None:
     assert len(result(server, "a = 'x' * 500_000", "room")["a"]) == 500_000
     answer = execute(server, "a = 'x' * 300_000\nb = 'x' * 300_000\nc = 1", "room").json()
     assert {*answer["result"]} == {"a", "c"}
@@ -128,7 +128,12 @@ def test_values_have_512_kib_together(server: Server) -> None:
         ),
         ("raise ValueError('two\\nlines')", "ValueError", "two\nlines", "lines"),
         ("raise SystemExit('gone')", "SystemExit", "gone", "SystemExit: gone"),
-        ("class E(Exception):\n    def __str__(self): return 1 / 0\nraise E", "E", "<its text", "E: <exception str()"),
+        (
+            "class E(Exception):\n    def __str__(self): return 1 / 0\nraise E",
+            "E",
+            "<exception str()",
+            "E: <exception str()",
+        ),
         ("import sys\nsys.excepthook = print\n1 / 0", "ZeroDivisionError", "division by zero", "ZeroDivisionError: d"),
     ],
 )
@@ -142,16 +147,16 @@ def test_every_error_has_type_text_and_traceback(
     assert "sandbox_" not in answer["traceback"]
 
 
-def test_what_is_printed_and_written_comes_along(server: Server) -> None:
+def test_the_answer_includes_output_and_artifacts(server: Server) -> None:
     answer = execute(server, "print('out')\nopen('t.csv', 'w').write('a')", "printed").json()
     assert (answer["stdout"], answer["stderr"], answer["status"]) == ("out\n", "", "ok")
     assert answer["artifacts"] == [{"name": "t.csv", "mime_type": "text/csv", "size_bytes": 1}]
 
 
-def test_a_session_of_another_name_knows_nothing_of_this_one(server: Server) -> None:
+def test_sessions_with_different_names_are_separate(server: Server) -> None:
     assert result(server, "mine = 1", "one") == {"mine": 1}
     assert execute(server, "mine", "other").json()["error_type"] == "NameError"
-    # The field goes before the header.
+    # The field takes precedence over the header.
     body = {"code": "here = mine", "session_id": "one"}
     answer = httpx2.post(f"{server.url}/execute_code/", json=body, headers={"X-Session-Id": "other"}).json()
     assert (answer["session_id"], answer["result"]) == ("one", {"here": 1})
@@ -162,7 +167,7 @@ def test_a_session_of_another_name_knows_nothing_of_this_one(server: Server) -> 
     assert execute(server, "z", "default").status_code == 200
 
 
-def test_code_that_runs_for_too_long_is_stopped_and_its_session_lives_on(server: Server) -> None:
+def test_code_that_runs_for_too_long_is_stopped_and_its_session_is_kept(server: Server) -> None:
     assert result(server, "x = 1", "long") == {"x": 1}
     answer = execute(server, "while True: pass", "long", timeout_seconds=0.2)
     assert answer.status_code == 400
@@ -171,14 +176,14 @@ def test_code_that_runs_for_too_long_is_stopped_and_its_session_lives_on(server:
     assert result(server, "y = x", "long") == {"y": 1}
 
 
-def test_an_interpreter_that_ends_is_told_and_the_next_call_has_a_fresh_one(server: Server) -> None:
+def test_an_interpreter_that_ends_is_reported_and_the_next_call_has_a_fresh_one(server: Server) -> None:
     answer = execute(server, "import os\nos._exit(3)", "ends")
     assert (answer.status_code, answer.json()["status"]) == (400, "error")
     assert answer.json()["error"].startswith("the interpreter ended with exit code 3; variables are lost")
     assert result(server, "x = 1", "ends") == {"x": 1}
 
 
-def test_a_session_that_made_room_for_others_is_opened_anew_and_says_so(server: Server) -> None:
+def test_a_session_that_was_closed_for_others_is_opened_again_with_a_note(server: Server) -> None:
     assert result(server, "x = 1", "old") == {"x": 1}
     for number in range(32):  # sessions.max
         httpx2.post(f"{server.url}/files/empty", headers={"X-Session-Id": f"new-{number}"}).raise_for_status()
@@ -190,7 +195,7 @@ def test_a_session_that_made_room_for_others_is_opened_anew_and_says_so(server: 
     assert execute(server, "y = 1", "old").json()["notes"] == []
 
 
-def test_a_caller_that_goes_ends_its_code(server: Server) -> None:
+def test_when_a_caller_disconnects_its_code_ends(server: Server) -> None:
     assert result(server, "x = 1", "goes") == {"x": 1}
     host, port = server.url.removeprefix("http://").split(":")
     body = b'{"code": "print(1)\\nwhile True: pass", "session_id": "goes", "timeout_seconds": 60}'
@@ -201,12 +206,12 @@ def test_a_caller_that_goes_ends_its_code(server: Server) -> None:
         caller.sendall(head.encode() + b"\r\n\r\n" + body)
         while not _running(server):
             pass
-    # It waits its turn, which would come after a minute.
+    # This call waits for the session, which would be busy for a minute if the code had not been ended.
     assert execute(server, "y = x", "goes", timeout=20).json()["result"] == {"y": 1}
 
 
 def _running(server: Server) -> bool:
-    """Whether the session is taken: a file, which comes out of it in its turn, does not come."""
+    """Whether the session is busy: reading a file then has to wait."""
     try:
         httpx2.get(f"{server.url}/files/none", headers={"X-Session-Id": "goes"}, timeout=0.5)
     except httpx2.ReadTimeout:
@@ -214,7 +219,7 @@ def _running(server: Server) -> bool:
     return False
 
 
-def test_what_a_rule_refuses_does_not_run(server: Server) -> None:
+def test_code_that_a_rule_refuses_does_not_run(server: Server) -> None:
     reason = failure(execute(server, "import threading\nx = 1", "ruled"), 403)
     assert "no-threads" in reason
     assert execute(server, "x", "ruled").json()["error_type"] == "NameError"

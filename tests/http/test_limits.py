@@ -1,4 +1,4 @@
-"""Code that reaches a limit, for callers without MCP."""
+"""Code that reaches a limit, called without MCP."""
 
 from collections.abc import Iterator
 
@@ -22,18 +22,17 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         profile.write_text(f'[server]\nruntime = "{runtime}"\n[pool]\nmin = 0\n[http]\nexecute_code = true\n{PROFILE}')
         server = start(profile)
         yield server
-        said = stop(server)
-        assert "Traceback" not in said
+        assert "Traceback" not in stop(server)
 
 
 @pytest.mark.parametrize("status", LIMITS)
-def test_a_limit_is_the_error_and_the_type_of_it(small: Server, status: Status) -> None:
+def test_a_reached_limit_is_the_error_and_its_type(small: Server, status: Status) -> None:
     limit = LIMITS[status]
     answer = execute(small, limit.code, status, timeout_seconds=limit.timeout)
-    said = answer.json()
-    assert answer.status_code == 400, said
-    assert (said["status"], said["error_type"], said["error"]) == (status, status, limit.note), said
-    assert said["success"] is False
+    body = answer.json()
+    assert answer.status_code == 400, body
+    assert (body["status"], body["error_type"], body["error"]) == (status, status, limit.note), body
+    assert body["success"] is False
 
 
 @pytest.mark.parametrize(
@@ -57,12 +56,12 @@ def test_a_limit_is_the_error_and_the_type_of_it(small: Server, status: Status) 
     ],
     ids=lambda text: text[:9],
 )
-def test_no_time_beyond_the_profiles_is_taken(small: Server, timeout: str) -> None:
+def test_a_timeout_outside_the_limit_of_the_profile_is_refused(small: Server, timeout: str) -> None:
     body = f'{{"code": "1", "session_id": "times", "timeout_seconds": {timeout}}}'
     headers = {"Content-Type": "application/json"}
     answer = httpx2.post(f"{small.url}/execute_code/", content=body, headers=headers, timeout=30)
     assert answer.status_code in (400, 403, 422), answer.text
-    said = failure(answer, answer.status_code)
-    assert len(said) < 400
+    error = failure(answer, answer.status_code)
+    assert len(error) < 400
     listed = httpx2.get(f"{small.url}/logs", headers={"X-Session-Id": "times"}).json()
     assert not [entry for entry in listed["entries"] if entry["status"] != "refused"]

@@ -1,4 +1,4 @@
-"""What configs/migration.md tells users of sandbox_for_llm_code: what they type works, and what it says of code holds."""
+"""The page for users of sandbox_for_llm_code in configs/migration.md: its commands work, its claims are true."""
 
 import re
 import shlex
@@ -16,7 +16,7 @@ from .calling import execute
 
 PAGE = (CONFIGS / "migration.md").read_text(encoding="utf-8").partition("\n## sandbox_for_llm_code\n")[2]
 PORT = "1729"
-"""Where clients look for it; another program may have it while this is tried."""
+"""The port that clients use; the test uses a free port instead, because another program may have this one."""
 
 
 def block(kind: str) -> str:
@@ -26,7 +26,7 @@ def block(kind: str) -> str:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server that was started as the page says."""
+    """A server that was started with the command on the page."""
     folder = tmp_path_factory.mktemp("moved")
     (folder / "mine.toml").write_text(block("toml"))
     _, *options = shlex.split(block("sh"))
@@ -36,18 +36,18 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     assert "Traceback" not in stop(server)
 
 
-def test_a_client_finds_the_server_that_was_started_so(server: Server) -> None:
+def test_a_client_can_use_the_server(server: Server) -> None:
     assert httpx2.get(f"{server.url}/health").json()["status"] == "healthy"
     ran = execute(server, "out=x+y", local_dict={"x": 10, "y": 2}).json()
     assert (ran["result"], ran["success"]) == ({"x": 10, "y": 2, "out": 12}, True)
 
 
-def test_a_function_calls_itself_and_uses_what_was_imported(server: Server) -> None:
+def test_a_function_can_call_itself_and_use_imports(server: Server) -> None:
     code = "import math\ndef f(n):\n    return math.prod((n, f(n - 1))) if n else 1\nout = f(5)"
     assert execute(server, code).json()["result"] == {"out": 120}
 
 
-@pytest.mark.parametrize(("status", "said"), [("0", {"success": True}), ("3", {"error_type": "SystemExit"})])
-def test_code_that_exits_is_told_how(server: Server, status: str, said: dict[str, object]) -> None:
+@pytest.mark.parametrize(("status", "parts"), [("0", {"success": True}), ("3", {"error_type": "SystemExit"})])
+def test_the_answer_reports_how_code_exited(server: Server, status: str, parts: dict[str, object]) -> None:
     answer = execute(server, f"import sys\nsys.exit({status})").json()
-    assert answer.items() >= said.items()
+    assert answer.items() >= parts.items()

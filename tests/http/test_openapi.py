@@ -1,4 +1,4 @@
-"""The server does what its own description of it says, whatever is sent."""
+"""The server behaves as its OpenAPI description states, for any request."""
 
 import subprocess
 import sys
@@ -11,11 +11,11 @@ from ..mcp.serving import Server
 from .conftest import BEARER, TOKEN
 
 EXAMPLES = 5
-"""Of each kind for each path, with its methods."""
+"""The most examples of each kind, for each method of each path."""
 LIMIT = 240.0
 
 CONFIG = """
-# Code that fails, libraries that the index does not have, and paths that lead out are values to a schema.
+# Code that fails, libraries that are not in the index, and paths that lead outside are all valid values for a schema.
 [checks]
 positive_data_acceptance.expected-statuses = ["2xx", "400", "401", "403", "404"]
 """
@@ -40,7 +40,7 @@ def test_the_description_is_for_version_3_1_and_names_every_path(guarded: Server
 
 
 @pytest.mark.timeout(LIMIT + 60)
-def test_the_server_holds_to_its_description(guarded: Server, tmp_path: Path) -> None:
+def test_the_server_conforms_to_its_description(guarded: Server, tmp_path: Path) -> None:
     config = tmp_path / "schemathesis.toml"
     config.write_text(CONFIG)
     command = [

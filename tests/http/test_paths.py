@@ -1,4 +1,4 @@
-"""Files, libraries, limits and logs of a session; who is kept out; and what is no request."""
+"""Files, libraries, limits and logs of a session; access control; and invalid requests."""
 
 import json
 import socket
@@ -32,7 +32,7 @@ def at(session: str) -> dict[str, str]:
     return {"X-Session-Id": session}
 
 
-def test_a_file_goes_in_is_computed_with_and_comes_out(server: Server) -> None:
+def test_a_file_is_uploaded_read_by_code_and_downloaded(server: Server) -> None:
     sent = httpx2.post(f"{server.url}/files/data/in.csv", content=b"a,b\n1,2\n", headers=at("files"))
     assert sent.status_code == 201
     assert sent.json() == {"session_id": "files", "path": "data/in.csv", "size_bytes": 8, "notes": []}
@@ -41,7 +41,7 @@ def test_a_file_goes_in_is_computed_with_and_comes_out(server: Server) -> None:
     for path in ("/files/out.html", "/artifacts/out.html"):
         got = httpx2.get(server.url + path, headers=at("files"))
         assert (got.status_code, got.content) == (200, b"\0A,B\n1,2\n")
-        # A browser that is led here does not show it as a page of this server.
+        # A browser that follows a link to the file does not show it as a page of this server.
         assert got.headers["content-type"].startswith("text/html")
         assert got.headers["content-disposition"] == "attachment"
         assert got.headers["content-security-policy"] == "sandbox"
@@ -54,8 +54,8 @@ def test_a_file_goes_in_is_computed_with_and_comes_out(server: Server) -> None:
     "path", ["../etc/passwd", "..%2F..%2Fetc%2Fpasswd", "%2Fetc%2Fpasswd", "a%2F..%2F..%2Fb", "%00", ".."]
 )
 @pytest.mark.parametrize("place", ["/files/", "/artifacts/"])
-def test_no_path_leads_out_of_the_session(server: Server, place: str, path: str) -> None:
-    # As it stands: a library would make it plain before it is sent.
+def test_no_path_leads_outside_of_the_session(server: Server, place: str, path: str) -> None:
+    # The path is sent unchanged: an HTTP library would normalize it first.
     target = f"{place}{path}".encode()
     with httpx2.Client() as client:
         request = client.build_request("GET", server.url, headers=at("out"), extensions={"target": target})
@@ -67,19 +67,19 @@ def test_no_path_leads_out_of_the_session(server: Server, place: str, path: str)
 
 
 @pytest.mark.parametrize("path", ["/files/none", "/artifacts/none", "/nothing", "/files/", "/docs"])
-def test_what_is_not_there_is_not_found(server: Server, path: str) -> None:
+def test_a_missing_file_or_path_is_not_found(server: Server, path: str) -> None:
     execute(server, "x = 1", "there")
     assert failure(httpx2.get(server.url + path, headers=at("there")), 404)
     assert failure(httpx2.get(server.url + path, headers=at("never-used")), 404)
 
 
-def test_a_session_that_was_never_used_is_not_opened_by_looking(server: Server) -> None:
+def test_reading_does_not_open_a_session_that_was_never_used(server: Server) -> None:
     for path, key in (("/artifacts", "artifacts"), ("/logs", "entries")):
         assert httpx2.get(server.url + path, headers=at("unused")).json()[key] == []
     assert "has not been used yet" in failure(httpx2.get(f"{server.url}/files/x", headers=at("unused")), 404)
 
 
-def test_libraries_are_checked_as_for_tools(server: Server) -> None:
+def test_libraries_are_checked_as_in_the_mcp_tools(server: Server) -> None:
     def install(libraries: list[str]) -> httpx2.Response:
         return httpx2.post(f"{server.url}/libraries", json={"libraries": libraries, "session_id": "libs"}, timeout=60)
 
@@ -101,7 +101,7 @@ def test_limits_are_those_of_the_profile(server: Server) -> None:
     )
 
 
-def test_logs_tell_what_became_of_requests_and_neither_code_nor_output(server: Server) -> None:
+def test_logs_list_results_of_requests_but_no_code_and_no_output(server: Server) -> None:
     execute(server, "print('secret')", "logs")
     execute(server, "1 / 0", "logs")
     execute(server, "import threading", "logs")
@@ -126,12 +126,12 @@ BAD: dict[str, tuple[int, dict[str, Any]]] = {
     "a list": (422, {"content": b"[]"}),
     "a number as code": (422, {"content": b'{"code": 5}'}),
     "variables in a list": (422, {"content": b'{"code": "1", "local_dict": []}'}),
-    "a name that no variable has": (422, {"content": b'{"code": "1", "local_dict": {"a b": 1}}'}),
-    "a name of Python's own": (422, {"content": b'{"code": "1", "local_dict": {"__builtins__": 1}}'}),
-    "no number": (400, {"content": b'{"code": "1", "local_dict": {"x": 1e999}}'}),
-    "a timeout of text": (422, {"content": b'{"code": "1", "timeout_seconds": "1"}'}),
-    "an odd session": (422, {"content": b'{"code": "1", "session_id": "a b"}'}),
-    "an odd session in the header": (422, {"content": b'{"code": "1"}', "headers": {"X-Session-Id": "../x"}}),
+    "an invalid variable name": (422, {"content": b'{"code": "1", "local_dict": {"a b": 1}}'}),
+    "a name that Python reserves": (422, {"content": b'{"code": "1", "local_dict": {"__builtins__": 1}}'}),
+    "a number that is too large": (400, {"content": b'{"code": "1", "local_dict": {"x": 1e999}}'}),
+    "a timeout that is text": (422, {"content": b'{"code": "1", "timeout_seconds": "1"}'}),
+    "an invalid session": (422, {"content": b'{"code": "1", "session_id": "a b"}'}),
+    "an invalid session in the header": (422, {"content": b'{"code": "1"}', "headers": {"X-Session-Id": "../x"}}),
     "too large": (413, {"content": json.dumps({"code": "#" * (5 << 20)}).encode()}),
     "code that is too large": (400, {"content": json.dumps({"code": "#" * (2 << 20)}).encode()}),
     "a form": (415, {"data": {"code": "1"}}),
@@ -148,11 +148,11 @@ BAD: dict[str, tuple[int, dict[str, Any]]] = {
         ("/limits", "text/plain", 405),
     ],
 )
-def test_who_reads_only_when_all_is_sent_sees_why_it_was_refused(
+def test_a_client_that_reads_after_sending_everything_gets_the_reason(
     server: Server, path: str, kind: str, status: int
 ) -> None:
     host, port = server.url.removeprefix("http://").split(":")
-    # More than what sockets hold that nobody reads.
+    # More than the buffers of sockets can hold.
     body = bytes(20 << 20)
     head = f"POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n"
     with socket.create_connection((host, int(port)), 30) as caller:
@@ -161,20 +161,18 @@ def test_who_reads_only_when_all_is_sent_sees_why_it_was_refused(
 
 
 @pytest.mark.parametrize(("status", "request_"), BAD.values(), ids=BAD)
-def test_a_body_that_is_no_request_is_refused_in_one_line(
-    server: Server, status: int, request_: dict[str, Any]
-) -> None:
+def test_an_invalid_body_is_refused_in_one_line(server: Server, status: int, request_: dict[str, Any]) -> None:
     headers = {} if "data" in request_ else {"Content-Type": "application/json"}
     headers |= request_.pop("headers", {})
     failure(httpx2.post(f"{server.url}/execute_code/", headers=headers, **request_), status)
 
 
-def test_a_body_of_unknown_length_is_bounded_too(server: Server) -> None:
+def test_a_body_of_unknown_length_is_limited_too(server: Server) -> None:
     def endless() -> Any:
         while True:
             yield b"x" * (1 << 16)
 
-    # It hangs up, which this side may notice before it has read the answer.
+    # The server closes the connection; the client may notice this before it has read the answer.
     with suppress(httpx2.TransportError):
         assert failure(httpx2.post(f"{server.url}/files/large", content=endless()), 413)
     refused = httpx2.post(f"{server.url}/files/large", content=b"x" * ((1 << 20) + 1))
@@ -183,14 +181,16 @@ def test_a_body_of_unknown_length_is_bounded_too(server: Server) -> None:
 
 
 @pytest.mark.parametrize(("method", "path"), PLACES)
-def test_requests_for_another_host_or_from_a_page_of_one_are_refused(server: Server, method: str, path: str) -> None:
+def test_requests_for_another_host_or_from_a_page_of_another_host_are_refused(
+    server: Server, method: str, path: str
+) -> None:
     for headers, status in (({"Host": "example.com"}, 421), ({"Origin": "http://example.com"}, 403)):
         assert failure(httpx2.request(method, server.url + path, headers=headers), status)
     assert httpx2.request(method, server.url + path, headers={"Origin": "http://localhost:5173"}).status_code != 403
 
 
 @pytest.mark.parametrize(("method", "path"), PLACES)
-def test_where_a_token_is_needed_only_who_bears_it_gets_in(guarded: Server, method: str, path: str) -> None:
+def test_if_a_token_is_required_requests_without_it_are_refused(guarded: Server, method: str, path: str) -> None:
     for headers in ({}, {"Authorization": "Bearer wrong"}):
         refused = httpx2.request(method, guarded.url + path, headers=headers)
         assert refused.status_code == 401
@@ -198,24 +198,24 @@ def test_where_a_token_is_needed_only_who_bears_it_gets_in(guarded: Server, meth
     assert httpx2.request(method, guarded.url + path, headers=BEARER).status_code != 401
 
 
-def test_who_bears_the_token_runs_code(guarded: Server) -> None:
+def test_a_caller_with_the_token_can_run_code(guarded: Server) -> None:
     ran = httpx2.post(f"{guarded.url}/execute_code/", json={"code": "x = 1"}, headers=BEARER, timeout=30)
     assert ran.json()["result"] == {"x": 1}
     for path in ("/", "/health"):
         assert httpx2.get(guarded.url + path).json()["status"] == "healthy"
 
 
-def test_without_the_key_in_the_profile_there_are_no_such_paths(plain: Server) -> None:
+def test_without_the_key_in_the_profile_these_paths_do_not_exist(plain: Server) -> None:
     for method, path in [*PLACES, ("GET", "/")]:
         assert httpx2.request(method, plain.url + path).status_code == 404
     assert httpx2.get(f"{plain.url}/health").text == "ok\n"
 
 
-def test_a_server_that_is_told_to_end_does_so_while_code_runs(passing: Server) -> None:
+def test_the_server_ends_on_a_signal_while_code_runs(passing: Server) -> None:
     execute(passing, "x = 1", "busy")
     with ThreadPoolExecutor() as others:
         running = others.submit(execute, passing, "while True: pass", "busy", timeout_seconds=60)
-        # A file comes out of the session in its turn, which does not come while code runs.
+        # Reading a file has to wait while code runs in the session.
         while True:
             try:
                 httpx2.get(f"{passing.url}/files/none", headers=at("busy"), timeout=0.5)
@@ -226,7 +226,7 @@ def test_a_server_that_is_told_to_end_does_so_while_code_runs(passing: Server) -
             assert running.result().status_code != 200
 
 
-def test_methods_that_a_path_does_not_take_are_named(server: Server) -> None:
+def test_for_a_method_that_is_not_allowed_the_allowed_methods_are_listed(server: Server) -> None:
     refused = httpx2.delete(f"{server.url}/files/x")
     assert failure(refused, 405)
     assert {method.strip() for method in refused.headers["allow"].split(",")} == {"GET", "HEAD", "POST"}
@@ -234,6 +234,6 @@ def test_methods_that_a_path_does_not_take_are_named(server: Server) -> None:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("way", ["legacy", "sse"])
-async def test_mcp_is_served_beside_it(server: Server, way: str) -> None:
+async def test_mcp_is_also_served(server: Server, way: str) -> None:
     async with server.connect(way) as client:
         assert (await answer(client, "execute_code", code="6 * 7"))["result"] == "42"

@@ -1,6 +1,6 @@
-"""The environment that has the frameworks: ours has none of them, and nobody who works on the rest needs them.
+"""A Python environment with the frameworks. The environment of the other tests does not need them and has none of them.
 
-It is made once, of what `pyproject.toml` says, in a cache outside of the checkout.
+It is made once, from the dependencies in `pyproject.toml`, in a cache outside of the checkout.
 """
 
 import fcntl
@@ -21,27 +21,27 @@ from ..engines.requirement import absent
 ROOT = Path(__file__).parents[2]
 PROJECT = ROOT / "pyproject.toml"
 GROUP = "integrations"
-"""What `SANDBOX_REQUIRE` calls them, too."""
+"""The dependency group of the frameworks; also their name in `SANDBOX_REQUIRE`."""
 
 MAKING = 600.0
-"""Seconds that making it may take, where nothing of it was ever fetched."""
+"""Seconds that making the environment can take if nothing has been downloaded before."""
 
 
 def frameworks() -> Path:
-    """The interpreter of that environment; without it the test is skipped, or fails where it is required."""
-    stated = tomllib.loads(PROJECT.read_text())
-    wanted = [*stated["project"]["dependencies"], *stated["dependency-groups"][GROUP], sys.version]
+    """The interpreter of that environment; without it, the test is skipped, or fails if the frameworks are required."""
+    project = tomllib.loads(PROJECT.read_text())
+    wanted = [*project["project"]["dependencies"], *project["dependency-groups"][GROUP], sys.version]
     folder = CACHE / f"{GROUP}-{hashlib.sha256(repr(wanted).encode()).hexdigest()[:12]}"
     CACHE.mkdir(parents=True, exist_ok=True)
-    with _alone():
+    with _locked():
         if not folder.is_dir():
             _make(folder)
     return folder / "bin" / "python"
 
 
 @contextmanager
-def _alone() -> Iterator[None]:
-    # The lock goes with the process that holds it, however that ends.
+def _locked() -> Iterator[None]:
+    # The kernel releases the lock when the process ends, in whatever way.
     with (CACHE / f"{GROUP}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -49,7 +49,7 @@ def _alone() -> Iterator[None]:
 
 def _make(folder: Path) -> None:
     part = CACHE / f"{GROUP}-part"
-    shutil.rmtree(part, ignore_errors=True)  # of a process that was killed
+    shutil.rmtree(part, ignore_errors=True)  # may remain from a process that was killed
     python = part / "bin" / "python"
     try:
         _uv("venv", "--relocatable", "--python", sys.executable, part)

@@ -1,4 +1,4 @@
-"""What becomes of tests on a machine where the frameworks cannot be had."""
+"""Tests on a machine where the frameworks cannot be installed are skipped, or fail if they are required."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from . import environment
 
 @pytest.fixture
 def cut_off(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A machine that has fetched nothing yet, and reaches no package index; its cache."""
+    """A machine that has not downloaded anything and cannot reach a package index; returns its cache."""
     monkeypatch.setattr(environment, "CACHE", tmp_path / "tests")
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
     monkeypatch.setenv("UV_OFFLINE", "1")
@@ -29,6 +29,6 @@ def test_without_the_frameworks_a_test_fails_where_they_are_required(monkeypatch
     monkeypatch.setenv(REQUIRE, "embedded, integrations")
     with pytest.raises(
         (pytest.fail.Exception, pytest.skip.Exception), match="here: "
-    ) as raised:  # not to be skipped itself
+    ) as raised:  # so that this test is not skipped itself
         environment.frameworks()
     assert raised.type is pytest.fail.Exception

@@ -1,4 +1,4 @@
-"""What a model is shown by each recipe of configs/integrations, in a conversation with the framework itself."""
+"""Runs each recipe of configs/integrations with its real framework, and checks what the model is shown."""
 
 import json
 import shlex
@@ -29,12 +29,12 @@ RECIPES = {
     "openai_agent": "openai_agents",
     "pydantic_ai_agent": "pydantic_ai",
 }
-"""The models that recipes are tried with, which are in `models/`."""
+"""The model in `models/` with which each recipe is run."""
 
 SHARED = "sandbox_tool"
 
 TEXT_ALONE = ("openai_chat",)
-"""Those whose protocol has no images in what tools answer."""
+"""Recipes whose protocol has no images in the results of tools."""
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg=="
 """One black pixel."""
@@ -45,10 +45,10 @@ CALLS = {
     "fails": "1 / 0",
     "draws": f"import base64; n = open('dot.png', 'wb').write(base64.b64decode('{PNG}'))",
     "is too long": "#" * 3000,
-    "is of no language": "x",
+    "has an unknown language": "x",
     "uses it again": "x + 2",
 }
-"""What the model runs in the first conversation. In the second it only looks for `x`."""
+"""The code that the model runs in the first conversation. In the second conversation it only reads `x`."""
 
 PROFILE = """
 [limits]
@@ -59,12 +59,12 @@ runtime = "{}"
 """
 
 LIMIT = 300.0
-"""Seconds after which a program counts as stuck; the first on a machine prepares Python's libraries."""
+"""Seconds after which a program counts as stuck; the first program on a machine prepares Python's libraries."""
 
 
 @dataclass
 class Conversations:
-    """What a program said of the two."""
+    """The report of a program on its two conversations."""
 
     recipe: str
     first: Mapping[str, Mapping[str, Any]]
@@ -86,7 +86,7 @@ def profile() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def commands(profile: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of programs with a `llm-sandbox-mcp` that has the profile, since its clients pass no environment on."""
+    """A folder with a `llm-sandbox-mcp` that uses the profile, because clients do not pass on the environment."""
     folder = tmp_path_factory.mktemp("bin")
     command = shlex.join([sys.executable, "-m", "llm_sandbox_mcp", "serve", "--profile", str(profile)])
     script = folder / "llm-sandbox-mcp"
@@ -97,7 +97,7 @@ def commands(profile: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def python() -> Path:
-    """The interpreter with the frameworks; where they cannot be had, that is found out once."""
+    """The interpreter with the frameworks; if they cannot be installed, this is tried only once."""
     anyio.run(need, "embedded")
     return frameworks()
 
@@ -105,12 +105,12 @@ def python() -> Path:
 @pytest.fixture(scope="module", params=RECIPES)
 def conversations(request: pytest.FixtureRequest, python: Path, profile: Path, commands: Path) -> Conversations:
     first = [{"code": code, "language": "python"} for code in CALLS.values()]
-    first[[*CALLS].index("is of no language")]["language"] = "cobol"
-    around = environment(LLM_SANDBOX_PROFILE=str(profile), PYTHONPATH=f"{ROOT}:{FOLDER}")
+    first[[*CALLS].index("has an unknown language")]["language"] = "cobol"
+    variables = environment(LLM_SANDBOX_PROFILE=str(profile), PYTHONPATH=f"{ROOT}:{FOLDER}")
     done = subprocess.run(
         [python, "-m", f"tests.integrations.models.{RECIPES[request.param]}", request.param],
         input=json.dumps([first, [{"code": "x", "language": "python"}]]),
-        env=around | {"PATH": f"{commands}:{around['PATH']}"},
+        env=variables | {"PATH": f"{commands}:{variables['PATH']}"},
         capture_output=True,
         text=True,
         timeout=LIMIT,
@@ -123,13 +123,13 @@ def conversations(request: pytest.FixtureRequest, python: Path, profile: Path, c
     return Conversations(request.param, named, second, one["offered"], [one["said"], two["said"]])
 
 
-def test_every_recipe_is_tried() -> None:
+def test_every_recipe_is_run() -> None:
     assert {path.stem for path in FOLDER.glob("*.py")} == {*RECIPES, SHARED}
     page = (FOLDER / "README.md").read_text()
     assert [name for name in (*RECIPES, SHARED) if f"`{name}.py`" not in page] == []
 
 
-def test_the_model_is_told_of_the_tool_and_its_languages(conversations: Conversations) -> None:
+def test_the_model_is_offered_the_tool_and_its_languages(conversations: Conversations) -> None:
     offered = conversations.offered
     assert offered["name"] == "execute_code"
     assert offered["description"].startswith("Runs code in an isolated sandbox")
@@ -152,13 +152,13 @@ def test_a_figure_is_shown_to_the_model(conversations: Conversations) -> None:
     assert "dot.png" in conversations.first["draws"]["text"]
 
 
-def test_what_the_sandbox_refuses_is_told_to_the_model_which_can_go_on(conversations: Conversations) -> None:
+def test_a_refusal_of_the_sandbox_is_shown_to_the_model_which_can_continue(conversations: Conversations) -> None:
     first = conversations.first
     assert "code has 3000 bytes; the limit is 2048" in first["is too long"]["text"]
-    assert "cobol" in first["is of no language"]["text"]
+    assert "cobol" in first["has an unknown language"]["text"]
     assert "43" in first["uses it again"]["text"]
     assert conversations.said == ["That is all."] * 2
 
 
-def test_the_next_conversation_has_a_sandbox_of_its_own(conversations: Conversations) -> None:
+def test_the_next_conversation_has_its_own_sandbox(conversations: Conversations) -> None:
     assert "NameError: name 'x' is not defined" in conversations.second["text"]

@@ -4,7 +4,7 @@ import java.util.Map;
 import java.util.Set;
 import java.util.TreeMap;
 
-/** The code in its pieces at the top level: what is declared, and what is to be run. */
+/** The code, split into its top-level pieces: declarations, and statements to run. */
 class Code {
     private static final Set<String> MODIFIERS = Set.of(
             "abstract", "final", "native", "private", "protected", "public", "sealed", "static", "strictfp",
@@ -36,12 +36,12 @@ class Code {
         }
     }
 
-    /** The class to start; null when none can be. */
+    /** The class to start; null when there is none. */
     String mainClass() {
         return startable ? packageName + mainClass : null;
     }
 
-    /** What is given to the compiler. */
+    /** The compilation units for the compiler. */
     List<View> views() {
         boolean statements = pieces.stream().anyMatch(this::isStatement);
         Piece main = find(Kind.METHOD);
@@ -76,7 +76,7 @@ class Code {
         return "public static void main(String[] args) throws Throwable {main();}";
     }
 
-    /** The code as it is, started in the first public class with main, or the first with main at all. */
+    /** The code unchanged; it starts in the first public class with main, or else in the first class with main. */
     private List<View> classes() {
         Piece main = null;
         for (Piece piece : pieces) {
@@ -99,7 +99,7 @@ class Code {
         return view;
     }
 
-    /** Static and open, so that statements, which are in another class, can use it. */
+    /** Makes a declaration static and not private, so that statements, which are in another class, can use it. */
     private void declare(Piece piece, View view, boolean open) {
         keep(piece, view);
         for (String hidden : List.of("private", "protected")) {
@@ -121,14 +121,14 @@ class Code {
                 .mapToInt(piece -> tokens.get(piece.end - 1).end).max().orElse(0);
     }
 
-    /** A method main, or the first piece of another kind. */
+    /** The first piece of a kind; of methods, the first one named main. */
     private Piece find(Kind kind) {
         return pieces.stream().filter(piece -> piece.kind == kind && (kind != Kind.METHOD || piece.name.equals("main")))
                 .findFirst().orElse(null);
     }
 
     private boolean isStatement(Piece piece) {
-        // A lone brace is one too many, which the compiler is to say.
+        // A lone closing brace is not a statement: the compiler reports it as a mistake.
         return piece.kind == Kind.STATEMENT && !tokens.get(piece.first).is("}", ";");
     }
 
@@ -199,7 +199,7 @@ class Code {
         return token(at).is("@") && token(at + 1).is("interface");
     }
 
-    /** Where the name of the method is that is declared here; 0 when none is. */
+    /** The position of the name of the method that is declared here; 0 when no method is declared here. */
     private int methodName(int at) {
         int end = at;
         while (token(end).isName() || token(end).is(".", "<", ">", "[", "]", "?", ",", "&")
@@ -211,7 +211,7 @@ class Code {
         return named && token(closing(end)).is("{", "throws") ? end - 1 : 0;
     }
 
-    /** Past the end of a piece: at its semicolon, or behind its braces. */
+    /** The position after a piece: after its semicolon, or after its braces. */
     private int endOf(int at, boolean body) {
         int depth = 0;
         for (; at < tokens.size(); at++) {

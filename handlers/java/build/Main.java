@@ -16,10 +16,10 @@ import javax.tools.JavaFileObject;
 import javax.tools.ToolProvider;
 
 /**
- * {@code Main FOLDER}: compiles the program on standard input into FOLDER, and writes there how it is started.
+ * {@code Main FOLDER}: compiles the program on standard input into FOLDER, and writes there how to start it.
  *
- * <p>A program is classes, of which one has main, or plain statements with methods and types beside them. Messages are
- * about the code as it came: whatever is put around it takes no line, and is not shown.
+ * <p>A program consists of classes, one of which has main, or of plain statements with methods and types. Messages are
+ * about the original code: the text that is added around it takes no line and is not shown.
  */
 class Main {
     public static void main(String[] args) throws IOException {
@@ -33,11 +33,11 @@ class Main {
             System.exit(1);
         }
         if (split.mainClass() == null) {
-            System.err.println("error: nothing to start: write a class with main, or plain statements");
+            System.err.println("error: the program has no main method; write a class with main, or plain statements");
             System.exit(1);
         }
         List<String> start = List.of(
-                // The heap, within the memory that all processes have together; the JVM would go by that of the machine.
+                // Limits the heap to the memory of the sandbox; by default the JVM uses the memory of the machine.
                 "-XX:MaxRAM=" + System.getenv("SANDBOX_MEMORY"),
                 "-XX:MaxRAMPercentage=60",
                 "-cp",
@@ -50,7 +50,7 @@ class Main {
         File[] jars = new File(libraries, "jars").listFiles();
         List<String> options = new ArrayList<>(List.of("-d", folder.toString(), "-Xmaxerrs", "20", "-nowarn"));
         if (jars == null) {
-            // Only libraries bring annotation processors; looking for them takes time.
+            // Only libraries contain annotation processors; searching for them takes time.
             options.add("-proc:none");
         } else {
             options.add("-cp");

@@ -2,7 +2,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Set;
 
-/** One word or sign of the code, and where it stands. */
+/** One word or character of the code, and its position. */
 class Token {
     private static final Set<String> STATEMENTS = Set.of(
             "assert", "break", "case", "catch", "continue", "do", "else", "finally", "for", "if", "instanceof", "new",
@@ -26,7 +26,7 @@ class Token {
         return Character.isJavaIdentifierStart(text.charAt(0)) && !STATEMENTS.contains(text);
     }
 
-    /** The words of the code, without blanks and comments; a string is one. */
+    /** The tokens of the code, without blanks and comments; a string is one token. */
     static List<Token> split(String code) {
         List<Token> tokens = new ArrayList<>();
         for (int at = 0; at < code.length();) {

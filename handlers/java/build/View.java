@@ -3,7 +3,7 @@ import java.util.Map;
 import java.util.TreeMap;
 import javax.tools.SimpleJavaFileObject;
 
-/** The code as one compilation unit has it: parts blanked out, words put in, and every place known in the code itself. */
+/** The code as one compilation unit: parts blanked out, words inserted, positions mapped back to the original code. */
 class View extends SimpleJavaFileObject {
     private final String code;
     private final String file;
@@ -11,7 +11,7 @@ class View extends SimpleJavaFileObject {
     private final StringBuilder kept;
 
     View(String code, String file, String folder) {
-        // Stack traces show the last part; the folder only tells views of one file apart.
+        // Stack traces show the last part; the folder only distinguishes views of the same file.
         super(URI.create("code:///" + folder + "/" + file), Kind.SOURCE);
         this.code = code;
         this.file = file;
@@ -30,7 +30,7 @@ class View extends SimpleJavaFileObject {
         inserted.merge(position, words, String::concat);
     }
 
-    /** A message at a place of this view, with the line of the code that it is about. */
+    /** A message for a position in this view, with the line of the code that it is about. */
     String show(int position, String message) {
         int place = Math.max(0, Math.min(placeOf(position), code.stripTrailing().length()));
         int start = code.lastIndexOf('\n', place - 1) + 1;

@@ -1,4 +1,4 @@
-/** What a coordinate names. */
+/** The artifact that a Maven coordinate names. */
 class Artifact {
     final String group;
     final String name;
@@ -17,7 +17,7 @@ class Artifact {
         return new Artifact(parts[0], parts[1], parts[2], "");
     }
 
-    /** What there can be one version of. */
+    /** The coordinate without the version: a program has at most one version of each. */
     String key() {
         return group + ":" + name + (classifier.isEmpty() ? "" : ":" + classifier);
     }

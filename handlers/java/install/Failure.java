@@ -1,4 +1,4 @@
-/** Why libraries cannot be had; the message is for the caller. */
+/** The reason why libraries cannot be installed; the message is for the caller. */
 class Failure extends RuntimeException {
     private static final long serialVersionUID = 1;
 

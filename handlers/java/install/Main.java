@@ -12,9 +12,9 @@ import java.util.Set;
 import java.util.TreeMap;
 
 /**
- * {@code Main INDEX GROUP:ARTIFACT:VERSION...}: adds libraries, and what they need to run, to those of the session.
+ * {@code Main INDEX GROUP:ARTIFACT:VERSION...}: adds libraries and their run-time dependencies to those of the session.
  *
- * <p>Of several versions the one nearest to what was asked for is taken, as Maven does.
+ * <p>If there are several versions of an artifact, it takes the one nearest to the requested libraries, as Maven does.
  */
 class Main {
     private final Repository repository;

@@ -10,7 +10,7 @@ import java.util.Set;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
-/** What a project file says, with what it inherits and imports. */
+/** The content of a project file, with what it inherits and imports. */
 class Pom {
     private static final int DEEPEST = 32;
     private static final Pattern PLACEHOLDER = Pattern.compile("\\$\\{([^}]+)\\}");
@@ -28,7 +28,7 @@ class Pom {
         this.artifact = artifact;
     }
 
-    /** A dependency as it takes part in a program. */
+    /** A dependency, and the artifacts that are excluded from its own dependencies. */
     static class Dependency {
         final Artifact artifact;
         final Set<String> excluded;
@@ -94,7 +94,7 @@ class Pom {
         declared.addAll(parent.declared);
     }
 
-    /** What an imported file manages is said with its own properties. */
+    /** Takes in the managed versions of an imported file, which use the properties of that file. */
     private void imports(Pom bill) {
         bill.managed.forEach((key, entry) -> {
             if (managed.putIfAbsent(key, entry) == null) {
@@ -111,7 +111,7 @@ class Pom {
         return !packaging.equals("pom");
     }
 
-    /** What is needed to run it. */
+    /** The dependencies that are needed at run time. */
     List<Dependency> dependencies() {
         List<Dependency> needed = new ArrayList<>();
         for (Xml entry : declared) {
@@ -143,7 +143,7 @@ class Pom {
                 chosen,
                 fill(entry.text("classifier"), properties));
         if (chosen.isEmpty() || found.toString().matches(".*[^A-Za-z0-9._:+-].*")) {
-            throw new Failure(artifact + " needs " + found + ", which names no version that can be looked up");
+            throw new Failure(artifact + " needs " + found + ", whose coordinates cannot be resolved");
         }
         return found;
     }

@@ -9,7 +9,7 @@ import java.nio.file.Path;
 import java.security.MessageDigest;
 import java.security.NoSuchAlgorithmException;
 
-/** A Maven repository; what was fetched from it is kept. */
+/** A Maven repository; downloaded files are kept. */
 class Repository {
     private static final int WAIT = 60_000;
 
@@ -21,7 +21,7 @@ class Repository {
         this.cache = cache;
     }
 
-    /** A file that belongs to an artifact, whole and as its checksum says; null when there is none. */
+    /** A file of an artifact, checked against its checksum if the index has one; null when there is no such file. */
     Path fetch(Artifact artifact, String ending) throws IOException {
         String path = artifact.path(ending);
         Path kept = cache.resolve(path);
@@ -32,7 +32,7 @@ class Repository {
             }
             byte[] checksum = read(path + ".sha1");
             if (checksum != null && !new String(checksum, StandardCharsets.UTF_8).toLowerCase().contains(sha1(content))) {
-                throw new Failure(artifact + ": what the index has is damaged: its checksum differs");
+                throw new Failure(artifact + ": the file in the index is damaged: its checksum differs");
             }
             Files.createDirectories(kept.getParent());
             Files.write(kept, content);
@@ -40,7 +40,7 @@ class Repository {
         return kept;
     }
 
-    /** The newest version, as far as the index tells. */
+    /** The newest version that the index names; empty when it names none. */
     String newest(Artifact artifact) throws IOException {
         byte[] content = read(artifact.folder() + "/maven-metadata.xml");
         if (content == null) {

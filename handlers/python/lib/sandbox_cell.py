@@ -1,20 +1,20 @@
-"""The user's `__main__`: compiles and runs cells in it, and keeps their source for tracebacks."""
+"""Compiles and runs cells in the user's `__main__`, and keeps their source for tracebacks."""
 
 from __future__ import annotations
 
 import builtins
 import sys
 
-# `ast` would load `re` and more; compiling needs its C core only.
+# `ast` would load `re` and more; compiling needs only its C core.
 from _ast import Expr, Expression, PyCF_ALLOW_TOP_LEVEL_AWAIT, PyCF_ONLY_AST
 from itertools import islice
 
 _COROUTINE = 0x80
 """`inspect.CO_COROUTINE`"""
 RESULT_LIMIT = 20_000
-"""Characters of a result that are reported."""
+"""The most characters of a result that are reported."""
 DRAWN_TEXT_LIMIT = 1000
-"""Characters of a value's text where there is a figure of it: the text may be nothing but the figure's data."""
+"""The most characters of a value's text if there is a figure of it: a longer text may be just the figure's data."""
 
 
 class Session:
@@ -28,15 +28,15 @@ class Session:
         self._sources: dict[str, tuple] = {}
         self._loop = None
         self.result: str | None = None
-        """What the last cell's last expression gave, as text."""
+        """The value of the last cell's last expression, as text."""
 
     @property
     def names(self) -> dict:
-        """What the code's names stand for."""
+        """The names of the code and their values."""
         return self._main.__dict__
 
     def run(self, number: int, source: str, variables: dict) -> None:
-        """Runs one cell; its errors are raised as they are."""
+        """Runs one cell; raises the errors of its code unchanged."""
         self.result = None
         name = f"<cell {number}>"
         self._remember(name, source)
@@ -56,7 +56,7 @@ class Session:
         linecache.cache.update(self._sources)
 
     def _remember(self, name: str, source: str) -> None:
-        # Split as the compiler counts lines: str.splitlines would also split at form feeds and more.
+        # Split where the compiler counts a new line: str.splitlines would also split at form feeds and others.
         lines = [line + "\n" for line in source.replace("\r\n", "\n").replace("\r", "\n").split("\n")]
         self._sources[name] = (len(source), None, lines, name)
         if "linecache" in sys.modules:
@@ -76,14 +76,14 @@ class Session:
                 asyncio.set_event_loop(self._loop)
             task = self._loop.create_task(coroutine)
         except BaseException:
-            coroutine.close()  # or Python would complain that it was never awaited
+            coroutine.close()  # otherwise Python would warn that it was never awaited
             raise
         try:
             return self._loop.run_until_complete(task)
         except BaseException as error:
             if task.done():
                 if not task.cancelled():
-                    task.exception()  # retrieved, or asyncio would complain about it later
+                    task.exception()  # retrieved, otherwise asyncio would warn about it later
                 raise
             if not isinstance(error, KeyboardInterrupt):
                 task.cancel()
@@ -92,14 +92,14 @@ class Session:
         try:
             self._loop.run_until_complete(task)
         except asyncio.CancelledError as cancelled:
-            # Says where the code was waiting, not where the loop was. Before 3.11 the context knows it.
+            # Shows where the code was waiting, not where the loop was. Before 3.11 the context has that traceback.
             waiting = cancelled.__context__ or cancelled
             raise KeyboardInterrupt().with_traceback(waiting.__traceback__) from None
         raise KeyboardInterrupt
 
 
 def display(*values: object, **_options: object) -> None:
-    """What notebooks offer under this name: shows values in the middle of a cell."""
+    """Shows values in the middle of a cell, like the function of this name in notebooks."""
     for value in values:
         text, drawn = present(value)
         if not drawn:
@@ -107,7 +107,7 @@ def display(*values: object, **_options: object) -> None:
 
 
 def present(value: object) -> tuple[str, bool]:
-    """Gives a value as text and whether there is also a figure of it, which is written then."""
+    """Returns a value as text, and whether a figure of it was written too."""
     kind = type(value)
     drawn = ""
     if kind.__module__ != "builtins":
@@ -121,9 +121,9 @@ def present(value: object) -> tuple[str, bool]:
 
 
 def show(value: object) -> str:
-    """Gives the `repr` of a value, cut to `RESULT_LIMIT` characters."""
-    # A container's element or a string's character is at least one character of its repr, so what is cut off here could
-    # not be shown anyway, and 100 million elements are never turned into text.
+    """Returns the `repr` of a value, cut to `RESULT_LIMIT` characters."""
+    # Each element of a container and each character of a string takes at least one character of the repr. So the part
+    # that is cut off here could not be shown anyway, and 100 million elements are never turned into text.
     kind = type(value)
     if kind in (str, bytes, bytearray, list, tuple):
         value = value[: RESULT_LIMIT + 1]

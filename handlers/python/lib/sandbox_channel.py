@@ -1,16 +1,16 @@
-"""The runner's ends of the pipes: requests in, frames out, and standard streams that outlive what code does to them."""
+"""The runner's ends of the pipes: reads requests, writes frames, and restores the standard streams after each run."""
 
 from __future__ import annotations
 
 import os
 import sys
 
-# `json` would load `re` and its dependencies, half of the interpreter's whole start; its C core needs none of that.
+# `json` would load `re` and its dependencies, half of the interpreter's start-up time; its C core needs none of them.
 from _json import encode_basestring, make_scanner
 
 _FRAME = 4096
 _FRAME_HEAD = 1 + 32 + 1 + 4 + 1
-# High, because code that tidies up closes low ones (`os.closerange(0, 1000)`), and below the usual limit of 1024.
+# High, because clean-up code closes low descriptors (`os.closerange(0, 1000)`), and below the usual limit of 1024.
 _PRIVATE = (1000, 200)
 _NAMES = ("stdin", "stdout", "stderr")
 
@@ -28,24 +28,24 @@ _scan = make_scanner(_JsonOptions)
 
 
 def quote(text: str) -> str:
-    """Gives the JSON string of any text; lone surrogates, which no UTF-8 can carry, become visible escapes."""
+    """Returns any text as a JSON string; lone surrogates, which UTF-8 cannot represent, become visible escapes."""
     return encode_basestring(str.encode(text, "utf-8", "backslashreplace").decode())
 
 
 class Channel:
-    """Private duplicates of the three standard descriptors, and the streams of the code on the public ones."""
+    """Private duplicates of the three standard descriptors; the streams of the code use the public descriptors."""
 
     def __init__(self) -> None:
         self._pending = bytearray()
         null = os.open(os.devnull, os.O_RDWR)
         self._input, self._out, self._err, self._null = _move_high(0, 1, 2, null)
         os.close(null)
-        # Nothing has been read yet, so the stream objects of the interpreter are as good as new ones.
+        # Nothing has been read yet, so the stream objects of the interpreter can be used like new ones.
         self._streams = [sys.stdin, sys.stdout, sys.stderr]
         self.restore()
 
     def read(self) -> dict | None:
-        """Waits for the next request; None at the end of the input."""
+        """Waits for the next request and returns it; None at the end of the input."""
         searched = 0
         while (end := self._pending.find(b"\n", searched)) < 0:
             searched = len(self._pending)
@@ -54,7 +54,7 @@ class Channel:
             except BaseException as error:
                 if getattr(error, "errno", None):
                     raise
-                continue  # raised by a signal handler that the code left behind
+                continue  # raised by a signal handler that the code installed earlier
             if not chunk:
                 return None
             self._pending += chunk
@@ -63,7 +63,7 @@ class Channel:
         return _scan(line, 0)[0]
 
     def restore(self) -> None:
-        """Puts descriptors 0, 1, 2 and `sys.stdin`, `stdout`, `stderr` back to what the server gave."""
+        """Restores descriptors 0, 1, 2 and `sys.stdin`, `stdout`, `stderr` to those of the server."""
         for public, private in enumerate((self._null, self._out, self._err)):
             os.dup2(private, public)
             if public:
@@ -77,11 +77,11 @@ class Channel:
             setattr(sys, f"__{name}__", self._streams[public])
 
     def begin(self, nonce: str) -> None:
-        """Says that a request was read."""
+        """Reports that a request was read."""
         _write(self._out, f"\x1e{nonce}+0\n".encode())
 
     def end(self, nonce: str, report: str) -> None:
-        """Ends the run on both streams."""
+        """Writes the frames that end the run, to both streams."""
         start = f"\x1e{nonce}"
         _write(self._err, f"{start}.0\n".encode())
         payload = report.encode()
@@ -107,12 +107,12 @@ def _open(descriptor: int):
 
 
 def _settle(stream) -> bool:
-    """Gives a stream the settings that every run starts with, and flushes it; False when it was closed or detached."""
+    """Gives a stream the settings that every run starts with, and flushes it; False if it is closed or detached."""
     try:
         if stream.readable():
             return True
-        # Lines leave at once, for those who watch and for a kill that gives no time to flush. backslashreplace, because
-        # a print must never fail over its characters, and lone surrogates stay visible.
+        # Lines are written at once, because a user may be watching, and a kill leaves no time to flush.
+        # backslashreplace, so that no character makes a print fail, and lone surrogates stay visible.
         stream.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)
         return True
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Prints an error of a cell as Python prints it, without the runner's own frames."""
+"""Prints an error of a cell as Python prints it, without the runner's own stack frames."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sandbox_guard import INTERRUPTED
 
 
 def print_error(error: BaseException, session) -> None:
-    """Prints to standard error, through the code's own `sys.excepthook` if it has set one."""
+    """Prints an error to standard error, with the code's own `sys.excepthook` if the code has set one."""
     if isinstance(error, SystemExit):
         if error.code is not None and not isinstance(error.code, int):
             print(error.code, file=sys.stderr)
@@ -24,17 +24,17 @@ def print_error(error: BaseException, session) -> None:
 
 
 def clean(error: BaseException) -> None:
-    """Takes the runner's frames out of the tracebacks of an error."""
-    # A cell that awaits is called by asyncio, which the runner calls.
+    """Removes the runner's frames from the tracebacks of an error."""
+    # The runner calls asyncio, and asyncio calls a cell that awaits.
     while _is_in(error.__traceback__, "asyncio.", "sandbox_"):
         error.__traceback__ = error.__traceback__.tb_next
     _strip(error, set())
 
 
 def _strip(error: BaseException | None, seen: set[int]) -> None:
-    """Takes the runner's frames out of the tracebacks of an error and of all that belong to it.
+    """Removes the runner's frames from the tracebacks of an error, of its causes, contexts and grouped exceptions.
 
-    They stand at the start, at the end (the SIGINT handler), and in between (matplotlib calling its backend).
+    They are at the start, at the end (the SIGINT handler), and in between (when matplotlib calls its backend).
     """
     if error is None or id(error) in seen:
         return
@@ -56,7 +56,7 @@ def _is_in(trace, *modules: str) -> bool:
 
 
 def exit_code(error: BaseException | None) -> int:
-    """Gives the exit code that a Python process ending with this error would have."""
+    """Returns the exit code of a Python process that ends with this error."""
     if isinstance(error, SystemExit):
         code = error.code
         if code is None:

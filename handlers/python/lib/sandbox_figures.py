@@ -1,4 +1,4 @@
-"""A matplotlib backend, chosen by `MPLBACKEND`: what the code shows is written into `$SANDBOX_FIGURES` as PNG files."""
+"""A matplotlib backend, chosen by `MPLBACKEND`: writes figures that the code shows to `$SANDBOX_FIGURES`, as PNG."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _written: weakref.WeakSet = weakref.WeakSet()
 
 
 class FigureManager(FigureManagerBase):
-    """A figure's window, of which there is none: to show it is to write it, unless the code has, and close it."""
+    """Replaces a figure's window: showing a figure writes it, unless the code saved it already, and closes it."""
 
     def show(self) -> None:
         """Writes and closes this figure."""
@@ -35,20 +35,20 @@ class FigureManager(FigureManagerBase):
 
 
 class FigureCanvas(FigureCanvasAgg):
-    """Agg's canvas with our manager."""
+    """Agg's canvas with the manager above."""
 
     manager_class = FigureManager
 
 
 def draw_figure(figure) -> str:
-    """Writes a figure that is a run's value, unless the run has it already or will have it at its end."""
+    """Writes a figure that is a run's value, unless the run has already written it or will write it when it ends."""
     if not was_saved(figure) and figure not in _written and figure not in _open():
         _write(figure)
     return "the figures"
 
 
 def write_open() -> None:
-    """Ends a run: writes the figures it left open, but for those it saved itself, and closes all; prints errors."""
+    """Ends a run: writes its open figures, except those that the code saved itself, and closes all; prints errors."""
     for manager in Gcf.get_all_fig_managers():
         figure = manager.canvas.figure
         try:
@@ -67,9 +67,9 @@ def _open() -> list:
 
 def _write(figure) -> None:
     if len(figure.get_children()) == 1:
-        return  # only its background: pandas, for one, leaves an empty figure behind when it makes one of its own
+        return  # only its background: pandas, for example, leaves an empty figure open when it makes its own
     image = io.BytesIO()
-    # Not figure.savefig, whose canvas may be one that the code has chosen and that knows no PNG.
+    # figure.savefig would use the figure's own canvas, which the code may have chosen and which may not support PNG.
     FigureCanvasAgg(figure).print_figure(image, format="png")
     write(image.getbuffer(), "png")
     _written.add(figure)

@@ -1,4 +1,4 @@
-"""Finds the files that a run created or changed, by comparing what was in a folder before and after it."""
+"""Finds the files that a run created or changed: compares the content of a folder before and after the run."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import os
 import time
 
 ENTRY_LIMIT = 10_000
-"""Entries one scan looks at, nearest to the top first."""
+"""The most entries that one scan checks, those nearest to the top first."""
 FILE_LIMIT = 200
-"""Files that are named."""
+"""The most files that are named."""
 _SKIPPED = frozenset(("node_modules", "__pycache__"))
-# Time stamps of files come from a clock that ticks, on the slowest kernels, every 10 ms.
+# Time stamps of files come from a clock that, on the slowest kernels, ticks only every 10 ms.
 _TICK_NS = 10_000_000
 
 
 class Scan:
-    """What was in a folder at one moment: path -> (mtime, size, inode, ctime)."""
+    """The content of a folder at one moment: path -> (mtime, size, inode, ctime)."""
 
     def __init__(self, folder: str) -> None:
         self.started = time.time_ns()
@@ -23,7 +23,7 @@ class Scan:
         self.complete = True
         folders = [(folder, "")]
         left = ENTRY_LIMIT
-        for place, prefix in folders:  # grows while it is walked: breadth first
+        for place, prefix in folders:  # grows during the loop: breadth first
             try:
                 with os.scandir(place) as entries:
                     for entry in entries:
@@ -31,11 +31,11 @@ class Scan:
                             self.complete = False
                             return
                         left -= 1
-                        self._look_at(entry, prefix, folders)
+                        self._check(entry, prefix, folders)
             except OSError:
-                continue  # gone or closed to us: nothing to report from there
+                continue  # the folder is gone or not readable: nothing to report from it
 
-    def _look_at(self, entry: os.DirEntry, prefix: str, folders: list[tuple[str, str]]) -> None:
+    def _check(self, entry: os.DirEntry, prefix: str, folders: list[tuple[str, str]]) -> None:
         name = entry.name
         if name[0] == "." or name in _SKIPPED:
             return
@@ -47,12 +47,12 @@ class Scan:
 
 
 def changed(before: Scan, after: Scan) -> tuple[list[str], int]:
-    """Names the files that differ, at most `FILE_LIMIT`, and counts the rest."""
+    """Returns the names of the files that differ, at most `FILE_LIMIT`, and the number of the others."""
     names = []
     for name, (mtime, size, inode, ctime) in after.files.items():
         known = before.files.get(name)
         if known is None:
-            # A scan that stopped early has not seen everything that was there.
+            # An incomplete scan may not have seen this file although it existed.
             if not before.complete and ctime < before.started - _TICK_NS:
                 continue
         elif known[:3] == (mtime, size, inode):
@@ -62,7 +62,7 @@ def changed(before: Scan, after: Scan) -> tuple[list[str], int]:
 
 
 def listed(folder: str) -> list[str]:
-    """The names in a folder."""
+    """Lists the names in a folder; empty if it cannot be read."""
     try:
         return os.listdir(folder)
     except OSError:
@@ -70,7 +70,7 @@ def listed(folder: str) -> list[str]:
 
 
 def added(before: list[str], folder: str) -> list[str]:
-    """Names the files that a folder has beyond earlier ones; asks nothing about those, for they may be many."""
+    """Returns the names of the files that are new in a folder; does not check the earlier files, which may be many."""
     after = listed(folder)
     if after == before:
         return []
@@ -84,8 +84,8 @@ def _is_regular(path: str) -> bool:
 
 
 def _reported(names: list[str]) -> tuple[list[str], int]:
-    """At most `FILE_LIMIT` of the names that JSON can carry, and how many others there are."""
-    # Shorter first, endings aside, keeps figure-10.png behind figure-9.html.
+    """Returns at most `FILE_LIMIT` of the names that JSON can represent, and the number of the others."""
+    # Sorted by length without the extension first, so that figure-10.png comes after figure-9.html.
     fit = sorted(filter(_is_text, names), key=lambda name: (len(name.rpartition(".")[0] or name), name))
     return fit[:FILE_LIMIT], len(names) - len(fit[:FILE_LIMIT])
 

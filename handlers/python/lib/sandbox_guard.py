@@ -1,4 +1,4 @@
-"""Runs user code so that neither its exceptions nor a signal at any instant can end the runner."""
+"""Runs user code so that neither its exceptions nor a signal at any moment can end the runner."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Guard:
         """Calls `work` and returns what it raised; raises nothing."""
         error: BaseException | None = None
         done = False
-        # Two layers, because an interrupt may arrive inside the first one's handler. There is no third: an interrupt
-        # that finds this very frame on top disarms before it raises.
+        # Two layers, because an interrupt may arrive inside the `except` of the first. A third is not needed: an
+        # interrupt that arrives while this function itself runs disarms the guard before it raises.
         try:
             try:
                 self._armed = True
@@ -46,7 +46,8 @@ class Guard:
         try:
             return error
         finally:
-            error = None  # or this frame, which is in its traceback, would keep alive what the code's frames hold
+            # Otherwise this frame, which is in the traceback, would keep the objects of the code's frames alive.
+            error = None
 
     def _on_interrupt(self, number: int, frame) -> None:
         self.interrupted = True
@@ -57,12 +58,12 @@ class Guard:
         raise KeyboardInterrupt
 
     def _take_back(self) -> None:
-        """Stops what would run user code outside guarded work: handlers rest, alarms and trace functions end."""
+        """Stops user code from running outside guarded work: disables handlers, alarms and trace functions."""
         setitimer(ITIMER_REAL, 0)
         signal(SIGINT, self._on_interrupt)
         sys.settrace(None)
         sys.setprofile(None)
-        if "signal" in sys.modules:  # otherwise the code cannot have set any
+        if "signal" in sys.modules:  # otherwise the code cannot have set a handler
             for number in range(1, NSIG):
                 handler = getsignal(number)
                 if callable(handler) and number != SIGINT:

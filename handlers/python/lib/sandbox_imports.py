@@ -1,4 +1,4 @@
-"""Acts right after a module's first import, so that the runner imports nothing that the code does not need."""
+"""Runs actions right after a module's first import, so that the runner imports only modules that the code needs."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import sys
 
 
 class AfterImport:
-    """A finder for `sys.meta_path`: `actions` maps a module's name to what is called with the module, once."""
+    """A finder for `sys.meta_path`: `actions` maps the name of a module to a function, called once with the module."""
 
     def __init__(self, actions: dict) -> None:
         self._actions = actions
 
     def find_spec(self, name: str, path=None, target=None):
-        """Finds the module with the other finders, for the names that have an action."""
+        """Finds a module that has an action with the other finders; None for every other module."""
         action = self._actions.pop(name, None)
         if action is None:
             return None

@@ -1,6 +1,7 @@
-"""Values that are more than their text: written as images and pages, in the way that notebooks ask for them.
+"""Writes values that have an image or a page, through the methods that notebooks use.
 
-Loaded when a value that is not Python's own is shown; the libraries it knows are never imported here, only found.
+Loaded when a value of a type that is not built in is shown. It never imports the libraries that it supports: it only
+finds those that the code has imported.
 """
 
 from __future__ import annotations
@@ -11,15 +12,15 @@ import sys
 from sandbox_shown import write
 
 _FORMATS = (("png", "image/png"), ("jpeg", "image/jpeg"), ("svg", "image/svg+xml"), ("html", "text/html"))
-"""The best first; the first that a value has is written."""
+"""In order of preference; the first format that a value has is written."""
 _EXTENSIONS = {"jpeg": "jpg"}
 _PNG_MODES = frozenset(("1", "L", "LA", "I", "I;16", "P", "RGB", "RGBA"))
 
 
 def draw(value: object) -> str:
-    """Writes a value that has a picture or a page and returns the file's name; empty when there is nothing to write.
+    """Writes a value that has a picture or a page and returns the file's name; empty if there is nothing to write.
 
-    What goes wrong in a value's own methods is told on standard error and leaves its text to be shown.
+    Errors in a value's own methods are printed to standard error; its text is shown then.
     """
     kind = type(value)
     try:
@@ -38,12 +39,12 @@ def draw(value: object) -> str:
 
 
 def show_plotly(figure, *_args, **_options) -> None:
-    """Stands in for `plotly.io.show`, whatever renderer is asked for: there is no browser and no notebook here."""
+    """Replaces `plotly.io.show` for every renderer, because there is no browser and no notebook here."""
     _draw_plotly(figure)
 
 
 class PillowViewer:
-    """A viewer for `PIL.ImageShow`, which `Image.show()` asks."""
+    """A viewer for `PIL.ImageShow`, which `Image.show()` uses."""
 
     def show(self, image, **_options) -> bool:
         """Writes the image."""
@@ -52,8 +53,8 @@ class PillowViewer:
 
 
 def _draw_plotly(figure) -> str:
-    # The page brings its own copy of the script, 4 MB: whoever opens it may have no network either. No image comes with
-    # it, since kaleido would start a browser, which takes seconds; code can call `write_image`.
+    # The page includes its own copy of the script, 4 MB, because it may be opened without a network. There is no image
+    # of it, because kaleido would start a browser, which takes seconds; code can call `write_image`.
     from plotly.io import to_html
 
     return write(to_html(figure, include_plotlyjs=True), "html")
@@ -74,15 +75,15 @@ def _draw_matplotlib(figure) -> str:
 
 
 def _write_best(value: object, kind: type) -> str:
-    # Data frames are read as text; their pages show no more of them.
+    # Data frames are shown as text; their pages do not show more.
     table = hasattr(kind, "__dataframe__") or hasattr(kind, "to_frame")
-    bundle = _ask(value, kind, "_repr_mimebundle_")
+    bundle = _call(value, kind, "_repr_mimebundle_")
     for name, mime_type in _FORMATS:
         if name == "html" and table:
             continue
         content = bundle.get(mime_type) if isinstance(bundle, dict) else None
         if content is None:
-            content = _ask(value, kind, f"_repr_{name}_")
+            content = _call(value, kind, f"_repr_{name}_")
         if not content or not isinstance(content, (bytes, str)):
             continue
         if name in ("png", "jpeg") and isinstance(content, str):
@@ -95,9 +96,9 @@ def _write_best(value: object, kind: type) -> str:
     return ""
 
 
-def _ask(value: object, kind: type, name: str):
-    """What a method of the value gives, without the metadata that may come along."""
-    # The class says whether there is one: some values answer to any name.
+def _call(value: object, kind: type, name: str):
+    """Returns the result of a method of the value, without metadata that it may include; None without the method."""
+    # Looked up in the class, because some values have an attribute for every name.
     if getattr(kind, name, None) is None:
         return None
     try:

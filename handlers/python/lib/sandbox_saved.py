@@ -1,4 +1,4 @@
-"""Notes which matplotlib figures the code has saved in the working directory itself, with whatever backend."""
+"""Records which matplotlib figures the code itself has saved in the working directory, with any backend."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _saved: weakref.WeakSet = weakref.WeakSet()
 
 
 def watch(backend_bases) -> None:
-    """Makes every canvas note the files it prints; `backend_bases` is matplotlib's module of that name."""
+    """Makes every canvas record the figures that it saves; `backend_bases` is matplotlib's module of that name."""
     canvas = backend_bases.FigureCanvasBase
     original = canvas.print_figure
 
@@ -19,14 +19,14 @@ def watch(backend_bases) -> None:
         printed = original(self, filename, *args, **kwargs)
         if isinstance(filename, (str, os.PathLike)) and _in_workdir(filename):
             _saved.add(self.figure)
-            self.figure.stale = False  # whatever changes the figure from now on makes it true again
+            self.figure.stale = False  # any later change of the figure makes it true again
         return printed
 
     canvas.print_figure = print_figure
 
 
 def was_saved(figure) -> bool:
-    """Whether the code has saved this figure in the working directory as it is now."""
+    """Whether the code has saved this figure in the working directory in its present form."""
     return figure in _saved and not figure.stale
 
 

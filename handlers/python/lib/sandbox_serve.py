@@ -1,4 +1,4 @@
-"""The runner's start-up, its loop, and what one run consists of. The protocol is in `handlers/README.md`."""
+"""The runner's start-up, its loop, and the steps of one run. The protocol is in `handlers/README.md`."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from sandbox_guard import INTERRUPTED, Guard
 from sandbox_imports import AfterImport
 
 DESCRIPTORS_LOST = 71
-"""The runner's exit status when the code has closed the descriptors that tie it to the server."""
+"""The runner's exit status when the code has closed the descriptors that connect it to the server."""
 
 
 def set_up() -> tuple[Guard, Session]:
-    """Makes this interpreter ready for user code; touches no descriptor, so that it can be forked afterwards."""
+    """Prepares this interpreter for user code; does not use any descriptor, so that it can be forked afterwards."""
     guard = Guard()
     session = Session()
     sys.meta_path.insert(
@@ -33,7 +33,7 @@ def set_up() -> tuple[Guard, Session]:
         ),
     )
     sys.argv[:] = [""]
-    sys.path.append(os.environ["SANDBOX_WORKDIR"])  # last: a `code.py` of the user shadows nothing
+    sys.path.append(os.environ["SANDBOX_WORKDIR"])  # last, so that a `code.py` of the user shadows nothing
     return guard, session
 
 
@@ -46,7 +46,7 @@ def serve(guard: Guard, session: Session) -> None:
             pass
     except OSError:
         status = DESCRIPTORS_LOST
-    # Not sys.exit: it would wait for the code's threads.
+    # sys.exit would wait for the code's threads.
     os._exit(status)
 
 
@@ -93,9 +93,9 @@ class Runs:
             guard.run(self._told.listen, error)
             self._flush()
         interrupted = guard.interrupted and isinstance(error, KeyboardInterrupt)
-        error = drawing = None  # as in Guard.run: this frame is one of its callers
+        error = drawing = None  # as in Guard.run: this frame would keep the objects of the code's frames alive
         if forked:
-            os._exit(self._exit_code)  # a child of the code ends where the code does
+            os._exit(self._exit_code)  # a child process of the code ends where the code ends
 
         names, omitted = changed(files, Scan(self._workdir))
         drawn = added(figures, self._figures)
@@ -116,44 +116,44 @@ class Runs:
 
     def _execute(self, request: dict) -> None:
         if self._guard.interrupted:
-            raise KeyboardInterrupt  # it came between the request and this moment
+            raise KeyboardInterrupt  # it arrived between the request and this moment
         self._session.run(request["cell"], request["code"], request["variables"])
 
     def _finish(self, error: BaseException | None) -> None:
-        """Brings the streams back and prints the error; every step may run code of the user, so each is guarded."""
+        """Restores the streams and prints the error; every step may run user code, so each step is guarded."""
         self._flush()
         self._channel.restore()
         self._exit_code = 0
         if error is not None:
             self._exit_code = 1
-            late = self._guard.run(self._tell, error)
+            late = self._guard.run(self._print_error, error)
             if isinstance(error, KeyboardInterrupt) and isinstance(late, KeyboardInterrupt):
-                # Interrupted once more while it was told of the first: a line of it will do.
+                # Interrupted again while the first interrupt was printed: print only one line.
                 self._exit_code = INTERRUPTED
                 self._guard.run(lambda: sys.stderr.write("KeyboardInterrupt\n"))
             self._flush()
 
     def _flush(self) -> None:
-        # They may be objects of the code: closed, broken or None, when there is nothing left to flush.
+        # They may be objects of the code: closed, broken or None. Then there is nothing left to flush.
         for stream in (sys.stdout, sys.stderr):
             self._guard.run(lambda stream=stream: stream.flush())
 
-    def _tell(self, error: BaseException) -> None:
+    def _print_error(self, error: BaseException) -> None:
         try:
             from sandbox_errors import exit_code, print_error
 
             self._exit_code = exit_code(error)
             print_error(error, self._session)
         except Exception:
-            # The code has broken the import system, or its own hook: the interpreter's printer needs neither.
+            # The code has broken the import system or its own hook: the interpreter's own hook needs neither.
             sys.__excepthook__(type(error), error, error.__traceback__)
 
     def _forget_missing_modules(self) -> None:
-        """Lets the import system see what was installed or copied in since the last run, for two folders only."""
+        """Lets the import system see what was installed or copied in since the last run; only in two folders."""
         for folder in self._searched:
             finder = sys.path_importer_cache.get(folder)
             if finder is None:
-                sys.path_importer_cache.pop(folder, None)  # the folder was not there when it was first looked for
+                sys.path_importer_cache.pop(folder, None)  # the folder did not exist at the first search
             else:
                 finder.invalidate_caches()
 
@@ -177,12 +177,12 @@ def _show_pillow_here(image_show) -> None:
 
 
 def _display_here(display_functions) -> None:
-    # Without a notebook's shell, IPython's own prints a text only.
+    # Without a notebook's shell, IPython's own function only prints a text.
     display_functions.display = display
 
 
 def _end() -> None:
-    """Waits for the code's threads and does what it left for its end, as an interpreter that ends does."""
+    """Waits for the code's threads and runs its exit functions, as an interpreter that exits does."""
     threading = sys.modules.get("threading")
     if threading is not None:
         threading._shutdown()

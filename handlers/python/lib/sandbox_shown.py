@@ -1,4 +1,4 @@
-"""Writes what code shows into `$SANDBOX_FIGURES`."""
+"""Writes figures that the code shows to `$SANDBOX_FIGURES`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def write(content, extension: str) -> str:
     for number in _numbers:
         name = f"figure-{number}.{extension}"
         try:
-            # Exclusive, because processes that the code started draw into the same folder.
+            # Exclusive, because processes that the code started write into the same folder.
             with open(os.path.join(os.environ["SANDBOX_FIGURES"], name), "xb") as file:
                 file.write(data)
             return name

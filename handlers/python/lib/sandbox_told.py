@@ -1,4 +1,4 @@
-"""What the names that a cell bound stand for, as JSON, and its error as data: for requests that ask to be told."""
+"""Reports the values of the names that a cell bound, as JSON, or its error, for requests that ask for `told`."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import types
 from sandbox_channel import quote
 from sandbox_errors import clean
 
-_ROOM = 512 * 1024
-"""Bytes of all values of one report, as JSON."""
-_TEXT = 20_000
-"""Characters of an error's message, and of its traceback."""
-_NAMES = 50
-"""Names that are told as left out."""
-_SILENT = (types.ModuleType, types.FunctionType, types.BuiltinFunctionType, type)
-"""What nobody expects to find among values."""
+_VALUES_LIMIT = 512 * 1024
+"""The most bytes of all values of one report, as JSON."""
+_TEXT_LIMIT = 20_000
+"""The most characters of an error's message, and of its traceback."""
+_NAMES_LIMIT = 50
+"""The most names that are reported as left out."""
+_NOT_VALUES = (types.ModuleType, types.FunctionType, types.BuiltinFunctionType, type)
+"""Types whose objects nobody expects among the values: they are not even reported as left out."""
 
 
 class Told:
-    """What is told of one run. Made before it, so that new names can be told from old ones."""
+    """The `told` of one run. Created before the run, so that it can distinguish new names from old names."""
 
     def __init__(self, names: dict, code: str, variables: dict) -> None:
         self._names = names
@@ -29,44 +29,46 @@ class Told:
         self._code = code
         self._variables = variables
         self.report = ""
-        """The part of the report that says it, with the comma before it; empty where it could not be told."""
+        """The `told` part of the report, with the comma before it; empty if it could not be made."""
 
     def listen(self, error: BaseException | None) -> None:
-        """Takes note of the error, or else of the names; may run code of the user."""
+        """Makes the report from the error, or without an error from the names; may run user code."""
         if error is None or (isinstance(error, SystemExit) and error.code in (None, 0)):
             values, left_out = self._values()
-            self.report = f',"told":{{"values":{{{",".join(values)}}},"left_out":[{",".join(left_out[:_NAMES])}]}}'
+            self.report = (
+                f',"told":{{"values":{{{",".join(values)}}},"left_out":[{",".join(left_out[:_NAMES_LIMIT])}]}}'
+            )
             return
         clean(error)
         text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-        facts = {"type": type(error).__name__, "message": _message(error), "traceback": text[-_TEXT:]}
+        facts = {"type": type(error).__name__, "message": _message(error), "traceback": text[-_TEXT_LIMIT:]}
         parts = ",".join(f"{quote(key)}:{quote(fact)}" for key, fact in facts.items())
         self.report = f',"told":{{"error":{{{parts}}}}}'
 
     def _values(self) -> tuple[list[str], list[str]]:
-        """The parts of the JSON object, and the names, quoted, for which there is none."""
+        """Returns the members of the JSON object, and the quoted names that have none."""
         told, left_out = [], []
-        room = _ROOM
+        room = _VALUES_LIMIT
         for name, imported in self._bound():
             value = self._names[name]
             part = _told(value, room)
             if part:
                 told.append(f"{quote(name)}:{part}")
                 room -= len(part.encode())
-            elif not imported and not isinstance(value, _SILENT):
+            elif not imported and not isinstance(value, _NOT_VALUES):
                 left_out.append(quote(name))
         return told, left_out
 
     def _bound(self) -> list[tuple[str, bool]]:
-        """The variables of the run and the names that its code bound itself, each with whether it was imported.
+        """Returns the variables of the run and the names that its code bound, each with whether it was imported.
 
-        Names that the code declared global are its own affair.
+        Names that the code declared global are not included.
         """
         symbols = symtable.symtable(self._code, "<cell>", "exec").get_symbols()
         public = {symbol.get_name() for symbol in symbols if symbol.is_declared_global()}
         imported = {symbol.get_name() for symbol in symbols if symbol.is_imported()}
         assigned = {symbol.get_name() for symbol in symbols if symbol.is_assigned()}
-        # Such as those that `exec` bound, or an import of all that a module has.
+        # For example names that `exec` or `from module import *` bound.
         new = {name for name in self._names.keys() - self._before if not name.startswith("__")}
         bound = ((imported | assigned | new) - public).union(self._variables)
         return [(name, name in imported) for name in self._names if name in bound]
@@ -74,26 +76,26 @@ class Told:
 
 def _message(error: BaseException) -> str:
     try:
-        return str(error)[:_TEXT]
+        return str(error)[:_TEXT_LIMIT]
     except Exception:
-        return "<its text cannot be made>"
+        return "<exception str() failed>"
 
 
 def _told(value: object, room: int) -> str:
-    """The value as JSON, that as a string; nothing where it cannot be said, or has no room."""
+    """Returns the value as JSON in a JSON string; empty if JSON cannot express it, or if there is no room for it."""
     if not _fits(value, room):
         return ""
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False)
-        text.encode()  # or quoting would change it
+        text.encode()  # fails for lone surrogates, which quoting would change
         part = quote(text)
         return part if len(part.encode()) <= room else ""
-    except Exception:  # of the user's own classes, too
+    except Exception:  # also errors of the user's own classes
         return ""
 
 
 def _fits(value: object, room: int) -> bool:
-    """Whether it can fit, before anything is made of it: text of a large value could take all memory there is."""
+    """Whether a value can fit. Checked before it is encoded: the text of a large value could use up the memory."""
     pending = [value]
     while pending and room >= 0:
         item = pending.pop()

@@ -1,6 +1,6 @@
 """Puts the session's libraries on the import path of every Python process of the sandbox.
 
-PYTHONPATH would put them before the standard library, where one old backport (`enum34`, `typing`) breaks everything.
+PYTHONPATH would put them before the standard library: there, one old backport (`enum34`, `typing`) breaks everything.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""A model behind OpenAI's two protocols, on loopback. What a client sends has to be what OpenAI's own types say."""
+"""A model for OpenAI's two protocols, on loopback. It checks requests of clients with OpenAI's own types."""
 
 import json
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ CHAT_FUNCTIONS = TypeAdapter(list[ChatCompletionFunctionToolParam])
 
 
 class Model:
-    """Answers requests to the one and the other; it remembers a conversation of responses itself."""
+    """Answers requests in both protocols; for /responses it keeps the conversation itself."""
 
     def __init__(self, script: Script) -> None:
         self._script = script
@@ -88,7 +88,7 @@ def served(model: Model) -> Iterator[str]:
             self.wfile.write(answer)
 
         def log_message(self, *_: object) -> None:
-            """Says nothing; what fails is said by itself, and the client gets no answer."""
+            """Prints nothing: an error prints its own traceback, and the client gets no answer."""
 
     with HTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = Thread(target=server.serve_forever)

@@ -22,7 +22,7 @@ class Scripted(Model):
     def __init__(self, script: Script) -> None:
         self._script = script
 
-    async def get_response(  # what else it is given by name is of no interest here
+    async def get_response(  # further keyword arguments are ignored
         self,
         system_instructions: str | None,
         input: str | Sequence[Any],  # noqa: A002
@@ -48,7 +48,7 @@ class Scripted(Model):
 
 
 def said(arguments: Mapping[str, str] | None, number: str) -> ResponseFunctionToolCall | ResponseOutputMessage:
-    """A call with these arguments; the end without any."""
+    """A call with these arguments; without arguments, the message that ends the conversation."""
     if arguments is not None:
         return ResponseFunctionToolCall(
             type="function_call", name=TOOL, call_id=number, arguments=json.dumps(arguments), status="completed"

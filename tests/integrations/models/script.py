@@ -1,7 +1,7 @@
-"""What a model says and what it is shown, whichever framework it belongs to.
+"""The script of a model: what it says and what it is shown, for all frameworks.
 
-The modules beside this one make it a model of each framework, and are programs that run in the frameworks' environment:
-the recipe is their argument, what models are to say comes in, what they were shown goes out, both as JSON.
+The other modules in this folder make it a model of each framework. They are programs that run in the environment with
+the frameworks. Their argument is the recipe; they read the calls of the model and write what it was shown, as JSON.
 """
 
 import json
@@ -17,35 +17,35 @@ import anyio
 QUESTION = "How much is it?"
 TOOL = "execute_code"
 END = "That is all."
-"""What a model says when it has called the tool as often as it was to."""
+"""The message of a model after its last call of the tool."""
 
 
 @dataclass
 class Result:
-    """What a model is shown of one call."""
+    """The result of one call, as the model is shown it."""
 
     text: str
     images: list[str]
-    """As URLs that hold all of them."""
+    """Each as a `data:` URL."""
 
 
 @dataclass
 class Script:
-    """One conversation: the calls to make, and what came of it."""
+    """One conversation: the calls to make, and their results."""
 
     calls: Sequence[Mapping[str, str]]
     offered: Mapping[str, object] = field(default_factory=dict)
-    """What the model was told of the tool: its name, its description, the schema of its arguments."""
+    """The tool as the model is offered it: its name, its description, the schema of its arguments."""
     results: Sequence[Result] = ()
     said: str = ""
 
     def next(self, results: Sequence[Result]) -> dict[str, str] | None:
-        """The arguments of the next call for a model that has been shown these results; nothing at the end."""
+        """The arguments of the next call for a model that has been shown these results; None after the last call."""
         self.results = results
         if len(results) == len(self.calls):
             return None
         arguments = dict(self.calls[len(results)])
-        # A server's models are told of their session, as text or as JSON, and go on with it themselves.
+        # Models of a server see the id of their session, as text or as JSON, and pass it on themselves.
         if results and (
             session := re.search(r"^session: (\w+)|\"session_id\": ?\"(\w+)\"", results[0].text, re.MULTILINE)
         ):
@@ -54,13 +54,13 @@ class Script:
 
 
 def run(converse: Callable[[ModuleType, Script], Awaitable[str]]) -> None:
-    """Holds all conversations, one after the other."""
+    """Runs all conversations, one after the other."""
     recipe = import_module(sys.argv[1])
     scripts = [Script(calls) for calls in json.load(sys.stdin)]
 
-    async def hold() -> None:
+    async def converse_all() -> None:
         for script in scripts:
             script.said = await converse(recipe, script)
 
-    anyio.run(hold)
+    anyio.run(converse_all)
     json.dump([asdict(script) for script in scripts], sys.stdout)
