@@ -60,7 +60,7 @@ def test_every_command_explains_itself(name: str) -> None:
         (("serve", "--transport", "http", "--port", "99999"), "port 99999: must be from 0 to 65535; choose another"),
         (("serve", "--transport", "http", "--host", "192.0.2.1"), "must be a loopback address"),
         (("languages", "--profile", "nope"), "no profile is named 'nope'"),
-        (("client-config", "emacs"), "there are: claude-code, claude-desktop, cursor, vscode"),
+        (("client-config", "emacs"), "unknown client 'emacs'; available: claude-code, claude-desktop, cursor, vscode"),
     ],
 )
 def test_a_mistake_is_one_line_and_status_two(arguments: tuple[str, ...], reason: str) -> None:
