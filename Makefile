@@ -1,14 +1,14 @@
-# make run and make test set everything up first; what is up to date is not done again.
+# make run and make test set everything up first; steps that are up to date are skipped.
 
 SHELL := /bin/bash
 VENV := .venv
 PYTHON := $(VENV)/bin/python
 PIP := $(PYTHON) -m pip install --quiet --disable-pip-version-check
-# What to run of a ring, such as tests/mcp/test_http.py, with others of pytest's arguments.
+# Selects tests of a ring, such as tests/mcp/test_http.py; other arguments of pytest are possible too.
 T :=
-# docker, podman or kubernetes: of test-engines and test-all what is about this one.
+# docker, podman or kubernetes: test-engines and test-all run only the tests about this engine.
 ENGINE :=
-# A folder with programs that start and end a cluster for tests, as tests/engines/kubernetes.py says; KUBECONFIG goes first.
+# A folder with programs that start and end a cluster for tests, see tests/engines/kubernetes.py; KUBECONFIG has priority.
 export SANDBOX_CLUSTER ?= $(wildcard ../shared/cluster)
 
 .PHONY: run check test test-engines test-all tools engines lint bench clean
@@ -16,11 +16,11 @@ export SANDBOX_CLUSTER ?= $(wildcard ../shared/cluster)
 run: $(VENV)/installed
 	@$(PYTHON) -m tests.demo
 
-# What needs no sandbox: for use after each edit.
+# Checks that need no sandbox: run this after each edit.
 check: lint
 	@$(PYTHON) -m tests.stage check -- $(T)
 
-# What needs no engine. The two others add what does, and all that takes long; tests/README.md says what is in each.
+# Tests that need no engine. The next two targets add tests with engines, and slow tests; see tests/README.md.
 test: $(VENV)/installed $(VENV)/toolchains
 	@$(PYTHON) -m tests.stage sandbox -- $(T)
 
@@ -31,12 +31,12 @@ test-all: tools
 	@$(PYTHON) -m tests.engines up --every-language $(ENGINE)
 	@SANDBOX_EFFORT=$${SANDBOX_EFFORT:-10} $(PYTHON) -m tests.stage all --engine "$(ENGINE)" --no-second-look -- $(T)
 
-# All programs that tests run, without starting any.
+# Installs all programs that tests use, without starting any.
 tools: $(VENV)/installed $(VENV)/toolchains
 	@$(PYTHON) -m tests.engines install
 
-# Docker, Podman and Kubernetes of the tests' own, with images of all languages: minutes at first, then a second. They go
-# on running for the next time, until `$(PYTHON) -m tests.engines down`.
+# Separate Docker, Podman and Kubernetes engines for tests, with images of all languages: this takes minutes the first time,
+# then a second. They keep running for the next time, until `$(PYTHON) -m tests.engines down`.
 engines: $(VENV)/installed
 	@$(PYTHON) -m tests.engines up $(ENGINE)
 
@@ -57,10 +57,10 @@ clean:
 $(VENV)/installed: pyproject.toml $(VENV)/bin/python
 	$(PIP) uv
 	@$(VENV)/bin/uv pip install --quiet --compile-bytecode --python $(PYTHON) --editable '.[dev]' \
-	  || { echo "uv knows nothing of pip's settings; once more with pip" >&2; $(PIP) --editable '.[dev]'; }
+	  || { echo "uv does not read pip's settings; trying again with pip" >&2; $(PIP) --editable '.[dev]'; }
 	@touch $@
 
-# The first interpreter that is new enough and has venv; where there is none, uv fetches one.
+# Uses the first interpreter that is new enough and has venv; if there is none, uv downloads one.
 $(VENV)/bin/python: | $(VENV)/system
 	@set -e; \
 	for python in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -69,9 +69,9 @@ $(VENV)/bin/python: | $(VENV)/system
 	  fi; \
 	done; \
 	if command -v uv >/dev/null; then exec uv venv --seed --allow-existing --python 3.12 $(VENV); fi; \
-	echo "Python 3.11 or newer, with venv, is needed: install python3 and python3-venv, or uv" >&2; exit 1
+	echo "Python 3.11 or newer with venv is missing; install python3 and python3-venv, or uv" >&2; exit 1
 
-# What sandboxes are made of and run. They see /usr only, so that is where the programs must be.
+# The programs that make sandboxes, and that run in them. Sandboxes see only /usr, so the programs must be there.
 $(VENV)/system:
 	@set -e; missing=; \
 	command -v bwrap >/dev/null || missing="$$missing bubblewrap"; \
@@ -90,11 +90,11 @@ $(VENV)/system:
 	  DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends $$missing >/dev/null; \
 	  touch $@; \
 	else \
-	  echo "missing on this machine; some things will not work until: sudo apt-get install$$missing" >&2; \
+	  echo "some programs are missing on this machine; run: sudo apt-get install$$missing" >&2; \
 	fi
 
-# Languages beside Python, JavaScript and Bash, as program:package. Each is installed by itself: one that cannot be had
-# is reported, and its tests are skipped, while the others run.
+# Languages other than Python, JavaScript and Bash, as program:package. Each is installed separately: one that is not
+# available is reported, and its tests are skipped, while the others run.
 TOOLCHAINS := g++:g++ javac:default-jdk-headless go:golang-go Rscript:r-base-core ruby:ruby
 
 $(VENV)/toolchains: Makefile | $(VENV)/system
@@ -116,5 +116,5 @@ $(VENV)/toolchains: Makefile | $(VENV)/system
 	fi; \
 	mkdir -p $(VENV); \
 	if [ -z "$$missing" ]; then touch $@; else \
-	  echo "missing on this machine; tests of their languages are skipped until: sudo apt-get install$$missing" >&2; \
+	  echo "some languages are missing on this machine, their tests are skipped; run: sudo apt-get install$$missing" >&2; \
 	fi

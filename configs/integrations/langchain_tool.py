@@ -10,7 +10,7 @@ from llm_sandbox_mcp import Sandboxes, Session
 
 
 def code_tool(session: Session) -> BaseTool:
-    """The tool of one conversation, whose state is the session's."""
+    """The tool of one conversation; the session keeps its state."""
 
     @tool("execute_code", description=DESCRIPTION, args_schema=ExecuteCode)
     async def run(code: str, language: str) -> list[dict[str, str]]:
@@ -22,7 +22,7 @@ def code_tool(session: Session) -> BaseTool:
 
 
 async def ask(model: str | BaseChatModel, question: str) -> str:
-    """Lets an agent answer by running code, in a sandbox that is gone afterwards."""
+    """Lets an agent answer by running code, in a sandbox that is destroyed afterwards."""
     async with Sandboxes() as sandboxes, sandboxes.session() as session:
         agent = create_agent(model, [code_tool(session)])
         state = await agent.ainvoke({"messages": [HumanMessage(question)]})

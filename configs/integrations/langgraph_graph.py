@@ -15,7 +15,7 @@ from llm_sandbox_mcp import Sandboxes, Session
 
 @dataclass
 class Conversation:
-    """What tools find in their runtime."""
+    """The context that tools find in their runtime."""
 
     session: Session
 
@@ -28,11 +28,11 @@ async def execute_code(code: str, language: str, runtime: ToolRuntime[Conversati
 
 
 def compiled(model: BaseChatModel) -> CompiledStateGraph[MessagesState, Conversation, MessagesState, MessagesState]:
-    """The model, and the tool for as long as the model calls it."""
-    able = model.bind_tools([execute_code])
+    """A loop of the model and the tool, until the model stops calling the tool."""
+    with_tool = model.bind_tools([execute_code])
 
     async def reply(state: MessagesState) -> dict[str, list[BaseMessage]]:
-        return {"messages": [await able.ainvoke(state["messages"])]}
+        return {"messages": [await with_tool.ainvoke(state["messages"])]}
 
     graph = StateGraph(MessagesState, context_schema=Conversation)
     graph.add_node("model", reply)
@@ -44,7 +44,7 @@ def compiled(model: BaseChatModel) -> CompiledStateGraph[MessagesState, Conversa
 
 
 async def ask(model: BaseChatModel, question: str) -> str:
-    """Lets the graph answer by running code, in a sandbox that is gone afterwards."""
+    """Lets the graph answer by running code, in a sandbox that is destroyed afterwards."""
     graph = compiled(model)
     async with Sandboxes() as sandboxes, sandboxes.session() as session:
         state = await graph.ainvoke({"messages": [HumanMessage(question)]}, context=Conversation(session))

@@ -10,7 +10,7 @@ from llm_sandbox_mcp import Sandboxes, Session
 
 
 def code_tool(session: Session) -> FunctionTool:
-    """The tool of one conversation, whose state is the session's."""
+    """The tool of one conversation; the session keeps its state."""
 
     async def run(code: str, language: str) -> list[TextBlock | ImageBlock]:
         answer = await execute(session, code, language)
@@ -20,7 +20,7 @@ def code_tool(session: Session) -> FunctionTool:
 
 
 async def ask(model: FunctionCallingLLM, question: str) -> str:
-    """Lets an agent answer by running code, in a sandbox that is gone afterwards."""
+    """Lets an agent answer by running code, in a sandbox that is destroyed afterwards."""
     async with Sandboxes() as sandboxes, sandboxes.session() as session:
         agent = FunctionAgent(tools=[code_tool(session)], llm=model)
         return str(await agent.run(question))

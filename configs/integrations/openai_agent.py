@@ -4,7 +4,7 @@ from agents import Agent, Model, Runner
 from agents.mcp import MCPServerStdio
 
 PATIENCE = 300.0
-"""Seconds that one call may take; the SDK's own 5 are fewer than code has, and than preparing libraries takes once."""
+"""Seconds that one call can take. The SDK's default of 5 is too short for code, and for preparing libraries once."""
 
 
 async def ask(model: str | Model, question: str) -> str:

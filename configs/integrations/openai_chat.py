@@ -1,4 +1,4 @@
-"""The same function for Chat Completions, which servers of many other models have too. Its answers carry text alone."""
+"""The same function for Chat Completions, which servers of many other models support too. Answers are only text."""
 
 from typing import Any
 
@@ -12,13 +12,13 @@ FUNCTION = pydantic_function_tool(ExecuteCode, name="execute_code", description=
 
 
 async def called(session: Session, call: ChatCompletionMessageFunctionToolCall) -> ChatCompletionToolMessageParam:
-    """What the model gets for a call of the function."""
+    """The answer to the model for a call of the function."""
     answer = await execute_json(session, call.function.arguments)
     return {"role": "tool", "tool_call_id": call.id, "content": answer.text}
 
 
 async def ask(client: AsyncOpenAI, model: str, question: str) -> str:
-    """Lets a model answer by running code, in a sandbox that is gone afterwards."""
+    """Lets a model answer by running code, in a sandbox that is destroyed afterwards."""
     async with Sandboxes() as sandboxes, sandboxes.session() as session:
         messages: list[Any] = [{"role": "user", "content": question}]
         while True:

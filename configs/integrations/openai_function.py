@@ -1,4 +1,4 @@
-"""An OpenAI function: its schema, what answers a call of it, and a conversation on the Responses API that uses both."""
+"""An OpenAI function: its schema, the handler of a call, and a conversation on the Responses API that uses both."""
 
 from openai import AsyncOpenAI, pydantic_responses_function_tool
 from openai.types.responses import (
@@ -15,7 +15,7 @@ FUNCTION = pydantic_responses_function_tool(ExecuteCode, name="execute_code", de
 
 
 async def called(session: Session, call: ResponseFunctionToolCall) -> FunctionCallOutput:
-    """What the model gets for a call of the function."""
+    """The answer to the model for a call of the function."""
     answer = await execute_json(session, call.arguments)
     output: ResponseFunctionCallOutputItemListParam = [{"type": "input_text", "text": answer.text}]
     output += [{"type": "input_image", "image_url": image.url} for image in answer.images]
@@ -23,7 +23,7 @@ async def called(session: Session, call: ResponseFunctionToolCall) -> FunctionCa
 
 
 async def ask(client: AsyncOpenAI, model: str, question: str) -> str:
-    """Lets a model answer by running code, in a sandbox that is gone afterwards."""
+    """Lets a model answer by running code, in a sandbox that is destroyed afterwards."""
     async with Sandboxes() as sandboxes, sandboxes.session() as session:
         new: ResponseInputParam = [{"role": "user", "content": question}]
         previous = None

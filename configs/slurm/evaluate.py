@@ -1,4 +1,4 @@
-"""Runs programs on the server that the environment names, each in a sandbox of its own, some side by side."""
+"""Runs programs on the server that the environment names, each in its own sandbox, several at the same time."""
 
 import json
 import os
@@ -16,21 +16,21 @@ PROGRAMS = [(f"out = n ** {power}", {"n": TASK + 2}) for power in range(8)]
 
 
 def run(program: tuple[str, dict[str, Any]]) -> dict[str, Any]:
-    """The server's answer, of code that failed too."""
+    """The server's answer, also for code that failed."""
     code, variables = program
     body = {"code": code, "local_dict": variables, "session_id": secrets.token_hex(16)}
     headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
     request = urllib.request.Request(f"{URL}/execute_code/", json.dumps(body).encode(), headers)
     try:
         with urllib.request.urlopen(request) as answer:
-            said: dict[str, Any] = json.load(answer)
+            result: dict[str, Any] = json.load(answer)
     except urllib.error.HTTPError as error:
         if error.code != 400:
             raise
-        said = json.load(error)
-    return said
+        result = json.load(error)
+    return result
 
 
-with ThreadPoolExecutor(4) as side_by_side:
-    for said in side_by_side.map(run, PROGRAMS):
-        print(said["result"]["out"] if said["success"] else said["error"])
+with ThreadPoolExecutor(4) as threads:
+    for result in threads.map(run, PROGRAMS):
+        print(result["result"]["out"] if result["success"] else result["error"])

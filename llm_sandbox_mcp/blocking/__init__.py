@@ -1,1 +1,1 @@
-"""The library for programs that are not async, under the names and with the behaviour of LLM Sandbox."""
+"""The library for programs that are not async, with the names and the behaviour of LLM Sandbox."""

@@ -1,4 +1,4 @@
-"""The table of backends by name, to which a program can add its own."""
+"""The registry of backends by name; a program can add its own."""
 
 import re
 import threading
@@ -15,7 +15,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_-]*")
 
 @dataclass(frozen=True)
 class BackendCapabilities:
-    """What sessions of a backend can do; the platforms are by the names of `sys.platform`."""
+    """What sessions of a backend can do; platforms are named as in `sys.platform`."""
 
     platforms: tuple[str, ...] = ()
     container_images: bool = False
@@ -29,7 +29,7 @@ class BackendCapabilities:
 
 @dataclass(frozen=True)
 class BackendDefinition:
-    """One backend: what makes its sessions, and what they can do."""
+    """One backend: the factory of its sessions, and what they can do."""
 
     name: str
     factory: Callable[..., Any]
@@ -40,26 +40,28 @@ class BackendDefinition:
 def register_backend(
     name: str, factory: Callable[..., Any], *, capabilities: BackendCapabilities | None = None
 ) -> BackendDefinition:
-    """Adds a backend: `SandboxSession(backend=name, ...)` is then what the factory makes of the other arguments.
+    """Adds a backend: `SandboxSession(backend=name, ...)` then returns the factory's result for the other arguments.
 
-    Raises `ValidationError` for a name that is taken or is none.
+    Raises `ValidationError` for a name that is already used or not valid.
     """
     if not callable(factory):
-        raise ValidationError(f"what makes sessions of {name} is no function; give one")
+        raise ValidationError(f"the factory of backend {name} is not a function; give a function")
     if not isinstance(name, str) or not _NAME.fullmatch(name := name.lower()):
-        raise ValidationError(f"{name!r} is no name; use letters, digits, underscores and hyphens, a letter first")
+        raise ValidationError(
+            f"{name!r} is not a valid name; use letters, digits, underscores and hyphens, starting with a letter"
+        )
     with _lock:
         if name in _backends:
-            raise ValidationError(f"backend {name} is there already; choose another name")
+            raise ValidationError(f"backend {name} exists already; choose another name")
         _backends[name] = definition = BackendDefinition(name, factory, capabilities or BackendCapabilities())
     return definition
 
 
 def get_backend(name: SandboxBackend | str) -> BackendDefinition:
-    """The backend of that name; `UnsupportedBackendError` where there is none."""
+    """The backend of that name; `UnsupportedBackendError` for an unknown name."""
     definition = _backends.get(str(name).lower())
     if definition is None:
-        raise UnsupportedBackendError(f"there is no backend {name!r}; there are: {', '.join(_backends)}")
+        raise UnsupportedBackendError(f"unknown backend {name!r}; available: {', '.join(_backends)}")
     return definition
 
 
@@ -70,7 +72,7 @@ def list_backends() -> tuple[BackendDefinition, ...]:
 
 def _builtin(name: SandboxBackend) -> BackendDefinition:
     def make(**arguments: Any) -> Any:
-        # By name, for sessions look here for the backends of programs.
+        # Imported here, because the module of sessions imports this one.
         return import_module(".session", __package__).SandboxSession(backend=name, **arguments)
 
     engines = name in ("docker", "podman", "kubernetes", "micromamba")
@@ -84,7 +86,7 @@ def _builtin(name: SandboxBackend) -> BackendDefinition:
             pooling=True,
             filesystem_isolation=True,
             network_isolation=True,
-            seccomp=name != "kubernetes",  # there it is the node's own
+            seccomp=name != "kubernetes",  # there the node's own profile applies
             daemon_required=engines,
         ),
         builtin=True,

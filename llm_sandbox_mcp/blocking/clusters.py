@@ -1,4 +1,4 @@
-"""Where a client of the package `kubernetes` is connected to, and as whom: a kubeconfig that this process keeps."""
+"""The connection and credentials of a client from the package `kubernetes`, as a kubeconfig in this process."""
 
 import json
 import os
@@ -15,26 +15,26 @@ _files = Kept[str]()
 
 
 def apply(overlay: Overlay, client: Any) -> None:
-    """Has the backend connect there, with the credentials that the client has now; the client itself is not used.
+    """Makes the backend connect to the client's cluster, with its current credentials; the client itself is not used.
 
-    Raises `ValidationError` for what a kubeconfig cannot say.
+    Raises `ValidationError` for settings that a kubeconfig cannot express.
     """
     api = getattr(client, "api_client", client)
     if not hasattr(api, "configuration") or type(api).__module__.startswith("kubernetes.aio"):
-        raise overlay.refuse("client", f"it is a {type(client).__name__}: give a CoreV1Api of kubernetes.client")
+        raise overlay.refuse("client", f"it is a {type(client).__name__}; give a CoreV1Api of kubernetes.client")
     text = json.dumps(_kubeconfig(overlay, api.configuration, api))
     overlay.set("client", "kubernetes.kubeconfig", _files.get(text, lambda: portal.enter(_in_memory(text))))
     overlay.set("client", "kubernetes.context", "")
 
 
 def _kubeconfig(overlay: Overlay, configuration: Any, api: Any) -> dict[str, Any]:
-    for name in _beyond(configuration, api):
-        raise overlay.refuse("client", f"its {name} is not carried over: leave it out, or write it into a KUBECONFIG")
-    # Asked for as each request of the client's own does, which renews what has expired.
+    for name in _unsupported(configuration, api):
+        raise overlay.refuse("client", f"its {name} is not carried over; leave it out, or write it into a KUBECONFIG")
+    # Read in the same way as each request of the client does, which renews an expired token.
     header = configuration.get_api_key_with_prefix("BearerToken", alias="authorization") or ""
     scheme, _, token = header.partition(" ")
     if header and (scheme.lower() != "bearer" or not token):
-        raise overlay.refuse("client", "its api_key is no bearer token: let it begin with 'Bearer '")
+        raise overlay.refuse("client", "its api_key is not a bearer token; let it begin with 'Bearer '")
     cluster = {
         "server": configuration.host,
         "certificate-authority": _file(overlay, configuration.ssl_ca_cert),
@@ -62,12 +62,12 @@ def _given(values: dict[str, Any]) -> dict[str, Any]:
 
 def _file(overlay: Overlay, path: str | None) -> str | None:
     if path and not os.path.isfile(path):
-        raise overlay.refuse("client", f"there is no file {path}, which its configuration names: make it anew")
+        raise overlay.refuse("client", f"the file {path} in its configuration does not exist; create the client again")
     return os.path.abspath(path) if path else None
 
 
-def _beyond(configuration: Any, api: Any) -> Iterator[str]:
-    """What of a client a kubeconfig does not have; it would be another user, or another way, without it."""
+def _unsupported(configuration: Any, api: Any) -> Iterator[str]:
+    """Settings of a client that a kubeconfig cannot express; without them the user or the connection would differ."""
     if set(api.default_headers) - {"User-Agent"}:
         yield "default_headers"
     if api.cookie:
@@ -76,14 +76,14 @@ def _beyond(configuration: Any, api: Any) -> Iterator[str]:
         yield "ca_cert_data"
     if configuration.assert_hostname is not None:
         yield "assert_hostname"
-    # The backend too takes the one of the process's own environment.
+    # A proxy from the environment of the process is not a problem: the backend uses it too.
     if configuration.proxy and configuration.proxy not in getproxies().values():
         yield "proxy"
 
 
 @asynccontextmanager
 async def _in_memory(text: str) -> AsyncIterator[str]:
-    """A file on no disk, which no other user can open and which is gone with this process, however that ends."""
+    """A file in memory, which no other user can open and which disappears with this process in any case."""
     file = os.memfd_create("kubeconfig")
     try:
         os.write(file, text.encode())

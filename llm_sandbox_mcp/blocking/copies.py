@@ -1,4 +1,4 @@
-"""Files and folders between this machine and a session, as LLM Sandbox copies them."""
+"""Copying files and folders between this machine and a session, as LLM Sandbox does."""
 
 import io
 import os
@@ -13,12 +13,12 @@ from .exceptions import SecurityError, ValidationError
 
 
 def sources(source: Path, dest: str) -> Iterator[tuple[Path, str]]:
-    """Each file and each folder without files that is copied, and where to, below the working directory.
+    """Each file, and each folder without files, to copy, with its destination below the working directory.
 
-    Links stand for what they lead to.
+    Links are followed.
 
-    Raises `FileNotFoundError` where there is none, `SecurityError` for a destination that leads out, and
-    `ValidationError` for what has no content, such as a pipe, or no end.
+    Raises `FileNotFoundError` if the source does not exist, `SecurityError` for a destination outside of the working
+    directory, and `ValidationError` for special files, such as a pipe, and for links that make a loop.
     """
     if not source.exists():
         raise FileNotFoundError(f"{source} does not exist")
@@ -29,8 +29,8 @@ def sources(source: Path, dest: str) -> Iterator[tuple[Path, str]]:
     for name, _, names in os.walk(source, followlinks=True):
         folder = Path(name)
         if folder.is_symlink() and any(outer.resolve().is_relative_to(folder.resolve()) for outer in folder.parents):
-            raise ValidationError(f"{folder} is a link to a folder that it is in itself; leave it out")
-        # Those with files in them are made for these.
+            raise ValidationError(f"{folder} is a link to a folder that contains it; leave it out")
+        # Folders with files are created together with their files.
         for path in [_with_content(folder / name) for name in sorted(names)] or [folder]:
             inside = PurePosixPath(target, path.relative_to(source).as_posix())
             if inside.parts:
@@ -44,24 +44,24 @@ def _with_content(path: Path) -> Path:
 
 
 def inner(path: str, *, whole: bool = False) -> str:
-    """A path of the sandbox as one below its working directory, or as that itself where `whole` allows it."""
+    """A path of the sandbox, relative to its working directory; the working directory itself only if `whole`."""
     pure = PurePosixPath(path)
     if ".." in pure.parts:
         raise SecurityError(f"{path!r} leads out of its folder; leave out the '..'")
     if pure.is_absolute():
         if not pure.is_relative_to(WORKDIR):
             raise ValidationError(
-                f"{path!r} is not below {WORKDIR}, where all is copied to and from; "
-                "name a path there, and let execute_command copy between the two"
+                f"{path!r} is not below {WORKDIR}, and files are copied only to and from that folder; "
+                "name a path there, and use execute_command to copy between the two"
             )
         pure = pure.relative_to(WORKDIR)
     if not (pure.parts or whole):
-        raise ValidationError(f"{path!r} names no file; add a name")
+        raise ValidationError(f"{path!r} does not name a file; add a name")
     return str(pure)
 
 
 def known(archive: bytes) -> dict[str, Any]:
-    """What the first entry of an archive says of itself: name, size, mode and time of change."""
+    """The metadata of an archive's first entry: name, size, mode and modification time."""
     with _reading(archive) as reader:
         first = reader.next()
     if first is None:
@@ -70,9 +70,10 @@ def known(archive: bytes) -> dict[str, Any]:
 
 
 def unpack(archive: bytes, dest: Path) -> None:
-    """Writes a single file to `dest`, or what a folder has into the folder `dest`.
+    """Writes a single file to `dest`, or the content of a folder into the folder `dest`.
 
-    The archive comes from inside and promises nothing: links are left out, and what leads out is a `SecurityError`.
+    The archive comes from inside a sandbox and is not trusted: links are left out, and an entry that leads out of
+    `dest` is a `SecurityError`.
     """
     with _reading(archive) as reader:
         members = [member for member in reader.getmembers() if member.isfile() or member.isdir()]
@@ -83,7 +84,7 @@ def unpack(archive: bytes, dest: Path) -> None:
             return
         dest.mkdir(parents=True, exist_ok=True)
         for member in members:
-            # Not with the filters of tarfile, which Python 3.11 has since 3.11.4 only.
+            # The filters of tarfile are not used, because Python 3.11 has them only since 3.11.4.
             path = dest.joinpath(member.name).resolve()
             if not path.is_relative_to(dest.resolve()):
                 raise SecurityError(f"{member.name!r} of the archive leads out of {dest}")
@@ -104,4 +105,4 @@ def _reading(archive: bytes) -> tarfile.TarFile:
     try:
         return tarfile.open(fileobj=io.BytesIO(archive), mode="r:")
     except tarfile.TarError as error:
-        raise ValidationError(f"what came from the sandbox is no archive: {error}") from error
+        raise ValidationError(f"the data from the sandbox is not an archive: {error}") from error

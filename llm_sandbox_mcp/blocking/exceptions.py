@@ -1,4 +1,4 @@
-"""The errors of LLM Sandbox under their names; each is a `SandboxError`, as all errors of this package are."""
+"""The errors of LLM Sandbox, with the same names; like all errors of this package, each is a `SandboxError`."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,15 +8,15 @@ from ..errors import SandboxError
 
 
 class ContainerError(SandboxError):
-    """The engine, or a sandbox of it, cannot be had or is gone."""
+    """The engine, or one of its sandboxes, is not available or is gone."""
 
 
 class ImageNotFoundError(ContainerError):
-    """There is no such image."""
+    """The image does not exist."""
 
 
 class ImagePullError(ContainerError):
-    """An image cannot be pulled, or built."""
+    """An image cannot be pulled or built."""
 
 
 class SecurityError(SandboxError):
@@ -28,7 +28,7 @@ class SecurityViolationError(SecurityError):
 
 
 class InvalidRegexPatternError(SecurityError):
-    """A pattern of a security policy is no regular expression."""
+    """A pattern of a security policy is not a regular expression."""
 
 
 class ResourceError(SandboxError):
@@ -41,9 +41,9 @@ class PoolExhaustedError(ResourceError):
     def __init__(self, message: str, pool_size: int | None = None, timeout: float | None = None) -> None:
         super().__init__(message)
         self.pool_size = pool_size
-        """How many sandboxes there may be; None where sessions, or an engine, are what there are no more of."""
+        """The maximum number of sandboxes; None if the limit is on sessions or in the engine instead."""
         self.timeout = timeout
-        """Seconds that were waited, where one was waited for."""
+        """Seconds that were waited for a sandbox; None if there was no wait."""
 
 
 class PoolClosedError(ResourceError):
@@ -64,11 +64,11 @@ class ValidationError(SandboxError, ValueError):
 
 
 class ExtraArgumentsError(ValidationError):
-    """There is no argument of that name."""
+    """No argument has that name."""
 
 
 class DuplicateClientError(ValidationError):
-    """A session of a pool was given another client than the pool has."""
+    """A session of a pool was given another client than the pool's."""
 
 
 class CommandEmptyError(ValidationError):
@@ -76,7 +76,7 @@ class CommandEmptyError(ValidationError):
 
 
 class UnsupportedBackendError(ValidationError):
-    """There is no such backend, or it cannot do what a parameter asks of it."""
+    """The backend does not exist, or does not support what a parameter asks for."""
 
 
 class MissingDependencyError(SandboxError):
@@ -84,7 +84,7 @@ class MissingDependencyError(SandboxError):
 
 
 class LanguageNotSupportedError(SandboxError):
-    """There is no such language here."""
+    """The language is not available."""
 
 
 class LanguageNotSupportPlotError(SandboxError):
@@ -92,7 +92,7 @@ class LanguageNotSupportPlotError(SandboxError):
 
 
 class LibraryInstallationNotSupportedError(SandboxError):
-    """The language has no libraries that could be installed, or the session was opened without."""
+    """The language has no installable libraries, or the session was opened with `skip_environment_setup`."""
 
 
 class PackageManagerError(LibraryInstallationNotSupportedError):
@@ -100,7 +100,7 @@ class PackageManagerError(LibraryInstallationNotSupportedError):
 
 
 class CommandFailedError(SandboxError):
-    """A command of ours, such as an installation, failed; the message has its last words."""
+    """A command of this package, such as an installation, failed; the message contains its last output."""
 
 
 class NotOpenSessionError(SandboxError, RuntimeError):
@@ -111,16 +111,16 @@ class NotOpenSessionError(SandboxError, RuntimeError):
 
 
 SessionNotOpenError = NotOpenSessionError
-"""The name that sessions of a pool have for it."""
+"""The name of this error in sessions of a pool."""
 
 
 class SandboxTimeoutError(SandboxError):
-    """Time ran out. What was running was stopped."""
+    """Time ran out; the code that was running was stopped."""
 
     def __init__(self, message: str, timeout_duration: float | None = None) -> None:
         super().__init__(message)
         self.timeout_duration = timeout_duration
-        """Seconds that there were."""
+        """The time limit, in seconds."""
 
 
 _TRANSLATED: tuple[tuple[type[SandboxError], type[Exception]], ...] = (
@@ -137,12 +137,12 @@ _TRANSLATED: tuple[tuple[type[SandboxError], type[Exception]], ...] = (
     (errors.Unavailable, ContainerError),
     (errors.SandboxLost, ContainerError),
 )
-"""The more special ones first."""
+"""Errors of this package and their names here; subclasses come before their base classes."""
 
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Raises errors of the package under the names above."""
+    """Raises errors of the package as the classes above."""
     try:
         yield
     except errors.InUse as error:

@@ -1,4 +1,4 @@
-"""Sessions that keep the interpreter from run to run: IPython where the sandbox has it, our own runner where not."""
+"""Sessions that keep the interpreter from run to run: IPython if the sandbox has it, otherwise our own runner."""
 
 import re
 from collections.abc import Sequence
@@ -21,14 +21,14 @@ def _sandbox_begin(history):
         except ImportError:
             return False
         config = Config()
-        config.HistoryManager.enabled = False  # its file; the cells of this session are listed
+        config.HistoryManager.enabled = False  # only its file; the cells of this session are still listed
         config.InteractiveShell.cache_size = max(3, history)
         config.InteractiveShell.colors = "NoColor"
         module = sys.modules["__main__"]
         shell = InteractiveShell.instance(config=config, user_module=module, user_ns=module.__dict__)
-        shell.system = shell.system_raw  # the other has a terminal between, which writes other ends of lines
+        shell.system = shell.system_raw  # the default uses a terminal, which changes line ends
         shell._showtraceback = lambda kind, error, lines: print(shell.InteractiveTB.stb2text(lines), file=sys.stderr)
-        # Figures are shown where they always are here, whatever backend is asked for, and `exit` ends the cell alone.
+        # Figures always go to our own backend, whatever backend the code selects, and `exit` ends only the cell.
         shell.enable_matplotlib = lambda gui=None: (gui, "sandbox_figures")
         shell.enable_gui = lambda gui=None: None
         shell.ask_exit = sys.exit
@@ -38,23 +38,21 @@ def _sandbox_begin(history):
                 raise SystemExit(done.error_in_exec.code)
             if not done.success:
                 raise SystemExit(1)
-        # Not among the names of the code, which `%reset` drops.
+        # Kept outside of the code's names, because `%reset` deletes those.
         sys.modules["_sandbox_ipython"] = types.SimpleNamespace(run=run)
     return True
 print(_sandbox_begin(_sandbox_history))
 del _sandbox_begin, _sandbox_history
 """
-"""Has IPython's shell work in the runner's own namespace, where there is one."""
+"""Makes IPython's shell work in the runner's own namespace; prints whether IPython is installed."""
 
 _CELL = "__import__('_sandbox_ipython').run(_sandbox_code)"
 
 _MAGIC = re.compile(r"^[ \t]*[%!]", re.MULTILINE)
-_ADVICE = (
-    "magics are IPython's, which this sandbox does not have; install it, or name it in languages.python.libraries\n"
-)
-LOST = "the interpreter ended; names of earlier runs are lost"
+_ADVICE = "magics need IPython, which this sandbox does not have; install it, or add it to languages.python.libraries\n"
+LOST = "the interpreter ended; variables of earlier runs are lost"
 _STARTING = 30.0
-"""Seconds for IPython to come up."""
+"""Seconds for IPython to start."""
 
 
 class KernelType(Named):
@@ -62,7 +60,7 @@ class KernelType(Named):
 
     IPYTHON = "ipython"
     RUNNER = "runner"
-    """Ours, without magics."""
+    """Our own runner, without magics."""
 
 
 @dataclass(frozen=True)
@@ -76,21 +74,21 @@ class InteractiveSettings:
 
     def __post_init__(self) -> None:
         if self.history_size < 0:
-            raise ValidationError(f"history_size is {self.history_size}; it is at least 0")
+            raise ValidationError(f"history_size is {self.history_size}; give 0 or more")
 
 
 @dataclass(frozen=True)
 class InteractiveOutput(ConsoleOutput):
-    """What a run came to, and what ran it."""
+    """The result of a run, and the kernel that ran it."""
 
     kernel: KernelType = KernelType.RUNNER
 
 
 class InteractiveSandboxSession(SandboxSession):
-    """A Python session in which names stay from run to run, and the value of the last line is shown.
+    """A Python session that keeps variables from run to run and shows the value of the last line.
 
-    Magics such as `%timeit`, `%%bash` and `!ls` are IPython's; `%pip install` installs as `install` does. A run that
-    takes too long is interrupted, and its interpreter lives on.
+    Magics such as `%timeit`, `%%bash` and `!ls` come from IPython; `%pip install` installs as `install` does. A run
+    that takes too long is interrupted, and its interpreter goes on.
     """
 
     def __init__(
@@ -106,19 +104,19 @@ class InteractiveSandboxSession(SandboxSession):
         **arguments: Any,
     ) -> None:
         if language_name(lang) != "python":
-            raise LanguageNotSupportedError(f"{lang}: interactive sessions are in python; use SandboxSession")
+            raise LanguageNotSupportedError(f"{lang}: interactive sessions support only python; use SandboxSession")
         if arguments.get("pool") is not None:
-            raise ValidationError("pool: an interactive session has a sandbox of its own; leave it out")
+            raise ValidationError("pool: an interactive session has its own sandbox; leave pool out")
         try:
             kernel = KernelType(kernel_type)
         except ValueError:
             known = ", ".join(KernelType)
-            raise ValidationError(f"there is no kernel {kernel_type!r}; there are: {known}") from None
+            raise ValidationError(f"unknown kernel {kernel_type!r}; available: {known}") from None
         self.settings = InteractiveSettings(kernel, max_memory, history_size, timeout)
         arguments.setdefault("default_timeout", timeout)
         super().__init__(backend, lang="python", runtime_configs=runtime_configs, max_memory=max_memory, **arguments)
         self.kernel = KernelType.RUNNER
-        """What runs the code, once the session is open."""
+        """The kernel that runs the code, once the session is open."""
         self._ready = False
 
     def run(
@@ -129,11 +127,11 @@ class InteractiveSandboxSession(SandboxSession):
         on_stdout: StreamCallback | None = None,
         on_stderr: StreamCallback | None = None,
     ) -> InteractiveOutput:
-        """Runs code where the last run ended; the arguments and errors are those of `SandboxSession.run`."""
+        """Runs code with the variables of earlier runs; the arguments and errors are those of `SandboxSession.run`."""
         self._opened()
         check_libraries(libraries)
-        code, asked = without_pip(code)
-        self.install([*(libraries or ()), *asked])
+        code, requested = without_pip(code)
+        self.install([*(libraries or ()), *requested])
         if not code.strip():
             return InteractiveOutput(kernel=self.kernel)
         if not self._ready:
@@ -143,7 +141,7 @@ class InteractiveSandboxSession(SandboxSession):
         try:
             done = self._execute(cell, "python", timeout, on_stdout, on_stderr, variables, judged=code)
         except SandboxTimeoutError:
-            self._ready = False  # it may have been killed; it says whether it is there when it is asked again
+            self._ready = False  # the interpreter may have been killed; the next start checks whether IPython runs
             raise
         self._ready = done.session_state == "kept"
         output = self._output(done)
@@ -155,7 +153,7 @@ class InteractiveSandboxSession(SandboxSession):
         )
 
     def _start(self) -> None:
-        """Has the shell up, whose names are kept where the interpreter lives on."""
+        """Starts IPython's shell if it does not run yet; if the interpreter still lives, its variables are kept."""
         if self.settings.kernel_type is KernelType.IPYTHON:
             variables = {"_sandbox_history": self.settings.history_size}
             seconds = min(_STARTING, self._longest)

@@ -1,4 +1,4 @@
-"""What is opened with the first session that needs it, and kept until the process ends."""
+"""Things that are opened for the first session that needs them, and kept until the process ends."""
 
 import os
 import threading
@@ -18,15 +18,15 @@ class _Opened(Generic[T]):
 
 
 class Kept(Generic[T]):
-    """One thing for each name, of this process and of the loop that it has now."""
+    """One thing for each name, in this process and its current event loop."""
 
     def __init__(self) -> None:
         self._opened: dict[str, _Opened[T]] = {}
-        # A child has the locks as they were, perhaps held by a thread that it does not have.
+        # A forked child inherits the locks in their state, perhaps locked by a thread that the child does not have.
         os.register_at_fork(after_in_child=self._opened.clear)
 
     def get(self, name: str, enter: Callable[[], Held[T]]) -> T:
-        """The thing of that name, entered where there is none yet. Raises what entering it does."""
+        """The thing of that name, entered now if needed. Raises the errors of entering it."""
         opened = self._opened.setdefault(name, _Opened())
         with opened.lock:
             if opened.held is None or not opened.held.here:

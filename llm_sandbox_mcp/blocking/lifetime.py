@@ -1,4 +1,4 @@
-"""The life of a session that blocks: its sandbox is made, held in this process alone, and let go."""
+"""The lifetime of a blocking session: its sandbox is made, belongs to this process only, and is destroyed."""
 
 import logging
 import threading
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 class Lifetime:
-    """A sandbox from `open` to `close`, for any number of threads; given up, it is closed in the background."""
+    """A sandbox from `open` to `close`, for any number of threads; garbage collection closes it in the background."""
 
     def __init__(
         self,
@@ -35,13 +35,13 @@ class Lifetime:
         self._pool = pool
         self._lock = threading.Lock()
         self._turn = threading.Lock()
-        """Of a run with the change of interpreters that follows: another thread's run finds the new one."""
-        self._telling: set[int] = set()
-        """The threads that are in a callback of a run."""
+        """Covers a run and the change of interpreters after it, so that another thread's run gets the new one."""
+        self._in_callback: set[int] = set()
+        """The ids of threads that are in a callback of a run."""
         self._held: Held[Session] | None = None
         self._until = float("inf")
         self._made_with: Sandboxes | None = None
-        """What its sandbox was made with, whose rules hold as long as it is open."""
+        """The `Sandboxes` that made its sandbox; their rules apply as long as the session is open."""
         if self.options.verbose:
             be_verbose()
 
@@ -52,18 +52,19 @@ class Lifetime:
         return held is not None and held.here and time.monotonic() < self._until
 
     def open(self) -> None:
-        """Makes the sandbox, and installs the libraries that were asked for. Does nothing when it is open already."""
+        """Makes the sandbox, and installs the requested libraries. Does nothing if it is open already."""
         if not self.is_open:
-            self.close()  # what is left of one whose time is over, or of another process
+            self.close()  # the remains of a sandbox that expired, or of another process
         with self._lock, translated():
             if self._held is not None:
                 return
             lifetime = self.options.session_timeout
             sandboxes = self._sandboxes()
-            self._tell("opening a session in %s on %s", self.options.lang, sandboxes.service.profile.backend.name)
+            backend = sandboxes.service.profile.backend.name
+            self._log_verbose("opening a session in %s on %s", self.options.lang, backend)
             held = portal.enter(living(sandboxes, self.options.lang, lifetime))
             self._until = time.monotonic() + (lifetime or float("inf"))
-            # Given up without being closed: its sandbox need not wait for the end of the process.
+            # If the session is garbage-collected without `close`, its sandbox ends before the end of the process.
             self._given_up = weakref.finalize(self, held.let_go)
             self._given_up.atexit = False
             self._held, self._made_with = held, sandboxes
@@ -75,11 +76,11 @@ class Lifetime:
             raise
 
     def close(self) -> None:
-        """Destroys the sandbox, stopping what runs in it. Does nothing when it is closed already."""
+        """Destroys the sandbox and stops what runs in it. Does nothing if it is closed already."""
         with self._lock:
             held, self._held, self._made_with = self._held, None, None
         if held is not None:
-            self._tell("closing the session")
+            self._log_verbose("closing the session")
             self._given_up.detach()
             with translated():
                 held.leave()
@@ -100,21 +101,21 @@ class Lifetime:
 
     @property
     def _longest(self) -> float:
-        """Seconds that the profile allows a run."""
+        """Seconds that the profile allows for a run."""
         return self._sandboxes().service.profile.limits.timeout
 
     def _begin(self, session: Session) -> None:
-        """What is done in a sandbox before its first run."""
+        """Prepares a new sandbox before its first run."""
         portal.call(session.refresh)
 
-    def _tell(self, message: str, *values: object) -> None:
+    def _log_verbose(self, message: str, *values: object) -> None:
         if self.options.verbose:
             _log.info(message, *values)
 
     def _opened(self) -> Session:
         if time.monotonic() >= self._until:
             raise SandboxTimeoutError(
-                f"the session is over after {self.options.session_timeout:g} s; open a new one",
+                f"the session ended after {self.options.session_timeout:g} s; open a new one",
                 self.options.session_timeout,
             )
         held = self._held
@@ -123,7 +124,7 @@ class Lifetime:
         return held.value
 
     def _free(self) -> Session:
-        """The session; `ValidationError` in a callback, whose run would wait for what waits for it."""
-        if threading.get_ident() in self._telling:
-            raise ValidationError("a callback cannot use the session that calls it back; do it when the run has ended")
+        """The session; `ValidationError` in a callback, because a call there would deadlock with the run."""
+        if threading.get_ident() in self._in_callback:
+            raise ValidationError("a callback cannot use the session that calls it; use the session after the run")
         return self._opened()

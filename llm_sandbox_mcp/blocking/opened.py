@@ -1,4 +1,4 @@
-"""The sandboxes of this process: one set for each profile, so that a second session finds all that it needs."""
+"""The sandboxes of this process: one set for each profile, so that a second session can use everything at once."""
 
 from collections.abc import Sequence
 
@@ -16,16 +16,16 @@ class Shelf:
         self._kept = Kept[Sandboxes]()
 
     def get(self, profile: Profile) -> Sandboxes:
-        """The sandboxes of a profile. Raises what opening them does."""
+        """The sandboxes of a profile. Raises the errors of opening them."""
         return self._kept.get(profile.model_dump_json(), lambda: open_sandboxes(self._portal, profile))
 
 
 def open_sandboxes(portal: Portal, profile: Profile, languages: Sequence[str] = ()) -> Held[Sandboxes]:
-    """Opens what sandboxes are made with; some of them wait for these languages, and for each that is used."""
+    """Opens `Sandboxes` and starts to warm sandboxes, for these languages and for each language that is used."""
     held = portal.enter(Sandboxes(profile))
     portal.begin(held.value.warm, languages)
     return held
 
 
 shelf = Shelf(portal)
-"""The one of this process."""
+"""The shelf of this process."""

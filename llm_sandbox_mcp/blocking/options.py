@@ -1,4 +1,4 @@
-"""The arguments of sessions and pools, and the profile that they come to: each has an effect, or is an error."""
+"""The arguments of sessions and pools, and the profile that results from them: each has an effect, or is an error."""
 
 import hashlib
 import os
@@ -26,22 +26,22 @@ _IMAGES = (*ENGINES, "kubernetes")
 _MICROMAMBA = "mambaorg/micromamba:latest"
 _DEFAULT_TIMEOUT = 60.0
 _OF_A_PROCESS = frozenset(("environment", "env", "user", "working_dir", "stdin_open", "tty"))
-"""What of `runtime_configs` a process is started with, and not its container."""
+"""Keys of `runtime_configs` that apply to a process and not to its container."""
 _KINDS: tuple[tuple[str, Any, str], ...] = (
-    ("image", str, "name of an image"),
-    ("dockerfile", str | os.PathLike, "path"),
-    ("container_id", str, "name or id of a container"),
-    ("kube_namespace", str, "name of a namespace"),
-    ("runtime_configs", Mapping, "table"),
-    ("pod_manifest", Mapping, "table"),
-    ("security_policy", SecurityPolicy, "SecurityPolicy"),
+    ("image", str, "the name of an image"),
+    ("dockerfile", str | os.PathLike, "a path"),
+    ("container_id", str, "the name or id of a container"),
+    ("kube_namespace", str, "the name of a namespace"),
+    ("runtime_configs", Mapping, "a dict"),
+    ("pod_manifest", Mapping, "a dict"),
+    ("security_policy", SecurityPolicy, "a SecurityPolicy"),
 )
-"""What arguments can be, where a profile does not tell."""
+"""The types of arguments that the profile does not check."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What a session is made with. `ValidationError` names the backend and the argument that it cannot do."""
+    """The arguments of a session. A `ValidationError` names the backend and the argument that it does not support."""
 
     backend: SandboxBackend | str = SandboxBackend.AUTO
     lang: str = "python"
@@ -51,33 +51,33 @@ class Options:
     """Images are kept in any case; those of a Dockerfile are built once."""
     commit_container: bool = False
     verbose: bool = False
-    """Whether what the package notes is printed on standard error."""
+    """Whether the package prints on standard error what it does."""
     runtime_configs: Mapping[str, Any] | None = None
     max_memory: str | None = None
-    """Of an interactive session, such as 1GB; it does not raise what the profile of `LLM_SANDBOX_PROFILE` allows."""
+    """For an interactive session, such as 1GB; it does not exceed what the profile of `LLM_SANDBOX_PROFILE` allows."""
     workdir: str = WORKDIR
     client: Any = None
     mounts: Sequence[Any] | None = None
     stream: bool = True
-    """Output arrives as it appears in any case; callbacks see it."""
+    """No effect: output always arrives as it appears, and callbacks see it."""
     security_policy: SecurityPolicy | None = None
     default_timeout: float | None = _DEFAULT_TIMEOUT
-    """Seconds for a run where none are said, within what the profile allows; None is all of that."""
+    """Seconds for a run without its own timeout, limited by the profile; None means the profile's limit."""
     execution_timeout: float | None = None
     session_timeout: float | None = None
     container_id: str | None = None
     skip_environment_setup: bool = False
     encoding_errors: str = "replace"
-    """For output that is no UTF-8, as `bytes.decode` takes it: strict raises `UnicodeDecodeError`.
+    """Error handler of `bytes.decode` for output that is not UTF-8; strict raises `UnicodeDecodeError`.
 
-    Callbacks see U+FFFD in any case.
+    Callbacks always see U+FFFD.
     """
     libraries: Sequence[str] | None = None
     kube_namespace: str | None = None
     env_vars: Mapping[str, str] | None = None
     pod_manifest: Mapping[str, Any] | None = None
     environment: str = "base"
-    """Of micromamba."""
+    """The name of an environment of micromamba."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "lang", language_name(self.lang))
@@ -88,32 +88,31 @@ class Options:
         for name, kind, what in _KINDS:
             value = getattr(self, name)
             if value is not None and not isinstance(value, kind):
-                raise ValidationError(f"backend {self.backend}: {name}: {str(value)[:40]!r} is no {what}")
+                raise ValidationError(f"backend {self.backend}: {name}: {str(value)[:40]!r} is not {what}; give one")
         if self.image is not None and self.dockerfile is not None:
-            raise ValidationError("image and dockerfile are both given; an image comes from one of them")
+            raise ValidationError("image and dockerfile are both given; give only one of them")
         for name in ("default_timeout", "execution_timeout", "session_timeout"):
             check_seconds(name, getattr(self, name))
 
     @classmethod
     def of(cls, **arguments: Any) -> Self:
-        """What a program says."""
+        """The options from a program's arguments."""
         cls.check_names(arguments)
         return cls(**arguments)
 
     @classmethod
     def check_names(cls, arguments: Mapping[str, Any]) -> None:
-        """Raises `ExtraArgumentsError` for an argument that there is not."""
+        """Raises `ExtraArgumentsError` for an unknown argument."""
         known = ["pool", *(field.name for field in fields(cls))]
         for name in arguments:
             if name not in known:
-                near = " or ".join(get_close_matches(name, known)) or f"one of {', '.join(known)}"
+                near = " or ".join(get_close_matches(name, known))
+                hint = f"leave it out, or give {near}" if near else f"available: {', '.join(known)}"
                 backend = arguments.get("backend", SandboxBackend.AUTO)
-                raise ExtraArgumentsError(
-                    f"backend {backend}: {name}: there is no such argument; leave it out, or give {near}"
-                )
+                raise ExtraArgumentsError(f"backend {backend}: unknown argument {name!r}; {hint}")
 
     def profile(self, over: Mapping[str, Mapping[str, Any]] | None = None) -> Profile:
-        """The profile that `LLM_SANDBOX_PROFILE` names, or `library`, with these arguments laid over it."""
+        """The profile that `LLM_SANDBOX_PROFILE` names, or `library`, changed by these arguments."""
         overlay = Overlay(self.engine, {name: dict(values) for name, values in (over or {}).items()})
         overlay.set("backend", "backend.name", overlay.backend)
         self._refuse(overlay)
@@ -141,7 +140,7 @@ class Options:
     def _memory(self, overlay: Overlay, wanted: str) -> None:
         size = docker_size(str(wanted))
         if size is None:
-            raise overlay.refuse("max_memory", f"{str(wanted)[:40]!r} is no size, such as 512m or 1GB")
+            raise overlay.refuse("max_memory", f"{str(wanted)[:40]!r} is not a size; give one such as 512m or 1GB")
         named = named_profile()
         with translated():
             if named is None or load_profile(named).limits.memory > parse_size(size):
@@ -149,7 +148,7 @@ class Options:
 
     @property
     def engine(self) -> str:
-        """The backend by its name in a profile: the one that is named, or that others of these are for."""
+        """The backend by its name in a profile: the named one, or the one that other arguments need."""
         named = SandboxBackend(self.backend)
         if named is SandboxBackend.BUBBLEWRAP:
             return "embedded"
@@ -164,14 +163,15 @@ class Options:
 
     def _refuse(self, overlay: Overlay) -> None:
         if self.workdir != WORKDIR:
-            raise overlay.refuse("workdir", f"code works in {WORKDIR}, whose size is bounded: leave it out")
+            raise overlay.refuse("workdir", f"code works in {WORKDIR}, whose size is limited; leave it out")
         if self.commit_container:
             raise overlay.refuse(
-                "commit_container", "no session changes an image by ending: call commit(image) when its state is wanted"
+                "commit_container", "no session changes an image when it ends; call commit(image) to keep its state"
             )
         if not can_decode(self.encoding_errors):
             raise overlay.refuse(
-                "encoding_errors", f"{self.encoding_errors!r} is no way to decode, such as strict, replace and ignore"
+                "encoding_errors",
+                f"{self.encoding_errors!r} is not an error handler of decode; give one such as strict or replace",
             )
 
     def _image(self, overlay: Overlay) -> None:
@@ -182,7 +182,7 @@ class Options:
             overlay.set("environment", f"{section}.environment", _micromamba_root(self.environment))
             image = image or (None if self.dockerfile else _MICROMAMBA)
         elif self.environment != "base":
-            raise overlay.refuse("environment", "it is for micromamba: leave it out, or name that backend")
+            raise overlay.refuse("environment", "it is for micromamba; leave it out, or name that backend")
         if image is not None:
             overlay.only("image", *_IMAGES)
             overlay.set("image", f"{section}.images", {self.lang: image})
@@ -192,8 +192,8 @@ class Options:
             overlay.only("dockerfile", *ENGINES)
             path = Path(self.dockerfile).resolve()
             if not path.is_file():
-                raise overlay.refuse("dockerfile", f"there is no file {path}")
-            # Another text is another image.
+                raise overlay.refuse("dockerfile", f"there is no file {path}; give the path of a Dockerfile")
+            # Each text gets its own image.
             digest = hashlib.sha256(path.read_bytes()).hexdigest()[:12]
             overlay.set("dockerfile", f"{section}.images", {self.lang: f"llm-sandbox-mcp-own-{self.lang}:{digest}"})
             overlay.set("dockerfile", f"{section}.dockerfiles", {self.lang: str(path)})
@@ -206,19 +206,19 @@ class Options:
         configs = runtime_configs.given(self.runtime_configs)
         made_with += [runtime_configs.named(name) for name in configs if name not in _OF_A_PROCESS]
         for name in made_with:
-            raise overlay.refuse(name, f"{container} of container_id is there already, as it was made: leave one out")
+            raise overlay.refuse(name, f"{container} of container_id is used as it is; leave one of the two out")
         overlay.set("container_id", f"{section}.join", container)
 
 
 def check_seconds(name: str, seconds: object) -> None:
-    """Raises `ValidationError` for what is neither a time nor None."""
+    """Raises `ValidationError` for a value that is neither a time nor None."""
     if seconds is None or (isinstance(seconds, int | float) and not isinstance(seconds, bool) and seconds > 0):
         return
     raise ValidationError(f"{name} is {str(seconds)[:40]}; give seconds above zero, or None")
 
 
 def check_libraries(libraries: Sequence[str] | None) -> None:
-    """Raises `ValidationError` for what is no list of names, such as one text, whose letters would be installed."""
+    """Raises `ValidationError` unless it is a list of names; the letters of a single text would be installed."""
     if isinstance(libraries, str):
         raise ValidationError(f"libraries is a text; give a list, such as [{libraries!r}]")
     if libraries is None:
@@ -229,7 +229,7 @@ def check_libraries(libraries: Sequence[str] | None) -> None:
 
 
 def language_name(name: str) -> str:
-    """A language by its own name, for one in any case or an alias; others are told when a sandbox is to run them."""
+    """The proper name of a language, given in any case or as an alias; unknown names are reported at the first run."""
     known = included_languages().get(str(name))
     return known.name if known else str(name).strip().lower()
 

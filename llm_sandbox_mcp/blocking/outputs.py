@@ -1,16 +1,16 @@
-"""What a session of LLM Sandbox's kind says of a run."""
+"""The results of runs, in the form that LLM Sandbox's sessions return."""
 
 from ..results import Execution, Output
 from .values import ConsoleOutput
 
 
 def output(done: Execution, errors: str) -> ConsoleOutput:
-    """Its outputs and its exit code; `errors` says what to do with what is no UTF-8, as `bytes.decode` takes it."""
-    return ConsoleOutput(done.exit_code, _told(done, errors), _text(done.stdout, errors), notes=done.notes)
+    """The outputs and the exit code of a run; `errors` is the error handler of `bytes.decode` for invalid UTF-8."""
+    return ConsoleOutput(done.exit_code, _stderr(done, errors), _text(done.stdout, errors), notes=done.notes)
 
 
-def _told(done: Execution, errors: str) -> str:
-    """What code wrote to standard error, and why it was stopped where it was."""
+def _stderr(done: Execution, errors: str) -> str:
+    """What code wrote to standard error, followed by the reason if it was stopped."""
     text = _text(done.stderr, errors)
     if done.status in ("ok", "error"):
         return text
@@ -19,12 +19,12 @@ def _told(done: Execution, errors: str) -> str:
 
 
 def can_decode(errors: object) -> bool:
-    """Whether `bytes.decode` can be told to do this with what is no UTF-8."""
+    """Whether `bytes.decode` accepts this error handler."""
     try:
         b"\xff".decode(errors=errors)  # type: ignore[arg-type]
     except UnicodeDecodeError:
         return True
-    except (LookupError, TypeError):  # some are for encoding alone
+    except (LookupError, TypeError):  # some handlers are only for encoding
         return False
     return True
 

@@ -1,4 +1,4 @@
-"""What a program's arguments come to: settings of a profile, in the words of its file."""
+"""The settings that result from a program's arguments, as tables of a profile."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,12 +11,12 @@ from .exceptions import ValidationError
 
 @dataclass
 class Overlay:
-    """Settings for one backend; `refuse` raises for what it cannot do, so that nothing is ignored in silence."""
+    """Settings for one backend; `refuse` makes the error for what it does not support, so that nothing is ignored."""
 
     backend: str
     settings: dict[str, dict[str, Any]] = field(default_factory=dict)
     _set_by: dict[str, str] = field(default_factory=dict)
-    """The argument that has set each key, for errors: a program has not written the key."""
+    """The argument that set each key; errors name it, because the program did not write the key."""
 
     def set(self, argument: str, key: str, value: object) -> None:
         """Sets a key of the profile, such as limits.memory."""
@@ -38,7 +38,7 @@ class Overlay:
         table |= variables
 
     def profile(self, base: str) -> Profile:
-        """The profile with these settings laid over it; a mistake in one names the argument that has set it."""
+        """The profile, changed by these settings; the error for a mistake names the argument that set it."""
         try:
             return load_profile(base, self.settings)
         except ProfileError as error:
@@ -50,7 +50,7 @@ class Overlay:
     def only(self, argument: str, *backends: str) -> None:
         """Raises `ValidationError` unless the backend is one of these."""
         if self.backend not in backends:
-            raise self.refuse(argument, f"it is for {' and '.join(backends)}: leave it out, or name such a backend")
+            raise self.refuse(argument, f"it is for {' and '.join(backends)}; leave it out, or name such a backend")
 
     def refuse(self, argument: str, why: str) -> ValidationError:
         """The error for an argument, which names the backend and the argument."""
@@ -58,4 +58,4 @@ class Overlay:
 
 
 ENGINES = ("docker", "podman")
-"""The backends whose sandboxes are containers of this profile's `[containers]`."""
+"""The backends whose sandboxes are containers, with the settings of `[containers]`."""

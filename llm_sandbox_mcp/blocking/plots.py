@@ -21,11 +21,11 @@ _FORMATS = {
     "application/pdf": FileType.PDF,
     "text/html": FileType.HTML,
 }
-"""What a figure can be."""
+"""The formats of figures."""
 
 
 class ArtifactSandboxSession(SandboxSession):
-    """A session whose runs return each figure once, be it shown, saved, or left open at the end of the run."""
+    """A session whose runs return each figure once, whether it was shown, saved, or left open at the end of the run."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class ArtifactSandboxSession(SandboxSession):
         super().__init__(backend, pool, image=image, dockerfile=dockerfile, **arguments)
         self.enable_plotting = enable_plotting
 
-    def run(  # type: ignore[override]  # the old library has another order here
+    def run(  # type: ignore[override]  # LLM Sandbox has another order here
         self,
         code: str,
         libraries: Sequence[str] | None = None,
@@ -54,7 +54,7 @@ class ArtifactSandboxSession(SandboxSession):
     ) -> ExecutionResult:
         """Runs code, as `SandboxSession.run` does, and returns its figures too.
 
-        Raises `LanguageNotSupportPlotError` for a language that draws none.
+        Raises `LanguageNotSupportPlotError` for a language that cannot draw figures.
         """
         session = self._opened()
         if clear_plots:
@@ -69,7 +69,7 @@ class ArtifactSandboxSession(SandboxSession):
         return ExecutionResult(output.exit_code, output.stderr, output.stdout, plots, notes=output.notes)
 
     def clear_plots(self) -> None:
-        """Drops the figures that the server keeps of earlier runs; no result has figures of another run in any case."""
+        """Deletes the kept figures of earlier runs; results never contain figures of another run anyway."""
         session = self._free()
         with translated():
             portal.call(session.clear)
@@ -78,7 +78,7 @@ class ArtifactSandboxSession(SandboxSession):
         handler = self._sandboxes().service.languages[self.options.lang].handler
         if not handler.figures:
             raise LanguageNotSupportPlotError(
-                f"{self.options.lang} draws no figures here; use python or r, or enable_plotting=False"
+                f"{self.options.lang} cannot draw figures here; use python or r, or enable_plotting=False"
             )
 
     def _drawn(self, artifact: Artifact) -> bool:

@@ -1,4 +1,4 @@
-"""Pools of sandboxes that wait, ready to run, for sessions of many threads. Each serves one, and is destroyed."""
+"""Pools of warm sandboxes for sessions of many threads. Each sandbox serves one session and is then destroyed."""
 
 import threading
 import weakref
@@ -25,7 +25,7 @@ _OF_A_SESSION = frozenset(
         *("libraries", "skip_environment_setup", "keep_template"),
     }
 )
-"""The arguments that sessions of one pool can differ in."""
+"""The arguments that can differ between sessions of one pool."""
 
 
 class ExhaustionStrategy(StrEnum):
@@ -34,7 +34,7 @@ class ExhaustionStrategy(StrEnum):
     WAIT = "wait"
     FAIL_FAST = "fail_fast"
     TEMPORARY = "temporary"
-    """One beyond the pool's size."""
+    """A sandbox beyond the pool's size."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,10 +48,10 @@ class PoolConfig(Model):
     health_check_interval: float = 60.0
     max_container_lifetime: float | None = 3600.0
     max_container_uses: int | None = None
-    """No sandbox is ever used twice, so that any number is kept."""
+    """No effect: a sandbox is never used twice."""
     exhaustion_strategy: ExhaustionStrategy | str = ExhaustionStrategy.WAIT
     enable_prewarming: bool = True
-    """Whether `min_pool_size` sandboxes are made before they are asked for."""
+    """Whether `min_pool_size` sandboxes are made in advance."""
 
     def __post_init__(self) -> None:
         for name in ("min_pool_size", "max_pool_size", "max_container_uses"):
@@ -60,22 +60,22 @@ class PoolConfig(Model):
                 raise ValidationError(f"{name} is {str(number)[:40]}; give a whole number")
         if not 0 <= self.min_pool_size <= self.max_pool_size or self.max_pool_size < 1:
             raise ValidationError(
-                f"min_pool_size {self.min_pool_size} and max_pool_size {self.max_pool_size} are no sizes of a pool; "
-                "the one is at least 0 and at most the other, which is at least 1"
+                f"min_pool_size is {self.min_pool_size} and max_pool_size is {self.max_pool_size}; "
+                "give a minimum from 0 to the maximum, and a maximum of at least 1"
             )
         if self.max_container_uses is not None and self.max_container_uses < 1:
-            raise ValidationError(f"max_container_uses is {self.max_container_uses}; it is at least 1, or None")
+            raise ValidationError(f"max_container_uses is {self.max_container_uses}; give at least 1, or None")
         for name in ("idle_timeout", "acquisition_timeout", "health_check_interval", "max_container_lifetime"):
             check_seconds(name, getattr(self, name))
         if self.health_check_interval is None:
             raise ValidationError("health_check_interval is None; give seconds above zero")
         if self.exhaustion_strategy not in list(ExhaustionStrategy):
             raise ValidationError(
-                f"exhaustion_strategy is {self.exhaustion_strategy!r}; it is one of {', '.join(ExhaustionStrategy)}"
+                f"unknown exhaustion_strategy {self.exhaustion_strategy!r}; available: {', '.join(ExhaustionStrategy)}"
             )
 
     def section(self, language: str) -> Mapping[str, Any]:
-        """The profile's `[pool]`."""
+        """The `[pool]` table of a profile."""
         return {
             "languages": [language],
             "min": self.min_pool_size if self.enable_prewarming else 0,
@@ -100,63 +100,63 @@ class PoolManager:
         with translated():
             held = open_sandboxes(portal, options.profile({"pool": section}), (options.lang,))
         self._held: Held[Sandboxes] | None = held
-        # Given up without being closed: its sandboxes need not wait for the end of the process.
+        # If the pool is garbage-collected without `close`, its sandboxes end before the end of the process.
         self._given_up = weakref.finalize(self, held.let_go)
         self._given_up.atexit = False
 
     @property
     def lang(self) -> str:
-        """The language that its sandboxes wait for."""
+        """The language of its sandboxes."""
         return self._options.lang
 
     @property
     def image(self) -> str | None:
-        """The image that it was made with."""
+        """The image that the pool was created with."""
         return self._options.image
 
     @property
     def client(self) -> Any:
-        """The client that it was made with."""
+        """The client that the pool was created with."""
         return self._options.client
 
     @property
     def sandboxes(self) -> Sandboxes:
-        """What its sandboxes are made with; `PoolClosedError` once it is closed."""
+        """The `Sandboxes` that make its sandboxes; `PoolClosedError` once the pool is closed."""
         held = self._held
         if held is None or not held.here:
-            raise PoolClosedError("the pool is closed, or of another process; create another")
+            raise PoolClosedError("the pool is closed, or belongs to another process; create another pool")
         return held.value
 
     def options_of(self, arguments: Mapping[str, Any]) -> Options:
-        """The options of a session: the pool's, but for what sessions can differ in."""
+        """The options of a session: the pool's options, changed by arguments that can differ between sessions."""
         Options.check_names(arguments)
         given = {name: value for name, value in arguments.items() if value is not None or name in _TIMES}
-        asked = Options(backend=given.pop("backend", SandboxBackend.AUTO)).engine
-        if asked not in ("auto", self._options.engine):
-            raise ValidationError(f"backend: the pool is one of {self._options.engine}; create another for {asked}")
+        wanted = Options(backend=given.pop("backend", SandboxBackend.AUTO)).engine
+        if wanted not in ("auto", self._options.engine):
+            raise ValidationError(f"backend: the pool is for {self._options.engine}; create another for {wanted}")
         for name, value in given.items():
             if name not in _OF_A_SESSION and value != getattr(self._options, name, None):
                 kind = DuplicateClientError if name == "client" else ValidationError
-                raise kind(f"{name}: the sandboxes of a pool are made already; give it to create_pool_manager")
+                raise kind(f"{name}: the sandboxes of a pool exist already; give it to create_pool_manager")
         options = replace(self._options, **{name: value for name, value in given.items() if name in _OF_A_SESSION})
         if options.lang != self._options.lang:
-            raise ValidationError(f"lang: the pool is one of {self._options.lang}; create another for {options.lang}")
+            raise ValidationError(f"lang: the pool is for {self._options.lang}; create another for {options.lang}")
         return options
 
     def acquire(self) -> SandboxSession:
-        """An open session in one of its sandboxes. Raises `PoolExhaustedError` when there is none in time."""
+        """An open session in one of its sandboxes. Raises `PoolExhaustedError` if none is available in time."""
         session = SandboxSession(pool=self)
         session.open()
         return session
 
     def release(self, session: SandboxSession) -> None:
-        """Closes a session; another sandbox takes the place of its own."""
+        """Closes a session; a new sandbox replaces its sandbox."""
         session.close()
 
     def get_stats(self) -> dict[str, Any]:
-        """How many sandboxes there are, by what they do."""
+        """The number of sandboxes in each state."""
         closed = self._held is None or not self._held.here
-        # One that does not answer is not kept, so that none is ever counted as such.
+        # A sandbox that does not answer is not kept, so "unhealthy" is always 0.
         counts = {"initializing": 0, "idle": 0, "busy": 0, "unhealthy": 0, "removing": 0}
         if not closed:
             now = portal.ask(self.sandboxes.pool)
@@ -170,7 +170,7 @@ class PoolManager:
         }
 
     def close(self) -> None:
-        """Destroys its sandboxes, also those in use."""
+        """Destroys all of its sandboxes, also those in use."""
         with self._lock:
             held, self._held = self._held, None
         if held is not None:
@@ -194,7 +194,7 @@ def create_pool_manager(
     libraries: Sequence[str] | None = None,
     **arguments: Any,
 ) -> PoolManager:
-    """A pool of sandboxes; `libraries` are there from the start, the other arguments are those of sessions."""
+    """A pool of sandboxes; `libraries` are installed in advance, the other arguments are those of sessions."""
     namespace = arguments.pop("namespace", None)
     if namespace is not None:
         arguments["kube_namespace"] = namespace
@@ -203,5 +203,5 @@ def create_pool_manager(
 
 
 def _time(seconds: float | None) -> str:
-    """A time as a profile has it, to the microsecond; None is as good as never."""
+    """A time as in a profile, to the microsecond; None becomes a year."""
     return f"{min(max(_NEVER if seconds is None else seconds, 1e-6), _NEVER):f}s"

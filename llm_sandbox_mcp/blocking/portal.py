@@ -1,7 +1,7 @@
-"""The way from threads into the one event loop of this process, which runs in a thread of its own.
+"""Calls from threads into the one event loop of this process, which runs in its own thread.
 
-It starts with the first call and ends with the process: what a program forgot to close is closed then. Like anyio's
-portal, but that a call wakes its caller once and not twice, which is most of what a call costs.
+The loop starts with the first call and ends with the process, which closes everything that a program forgot to close.
+It is like anyio's portal, except that a call wakes its caller once and not twice: waking is most of the cost of a call.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from anyio.abc import TaskGroup
 T = TypeVar("T")
 
 _END = 10.0
-"""Seconds for what was given up, and for all that is open at the end of the process."""
+"""Seconds to wait for a cancelled call, and for everything that is open at the end of the process."""
 
 
 class Portal:
@@ -31,13 +31,13 @@ class Portal:
         self._inside: _Inside | None = None
         self._thread: threading.Thread | None = None
         self.generation = 0
-        """Of the loop: what belongs to an earlier one, or to that of the process this was forked from, is not here."""
+        """The number of the loop. Things of an earlier loop, or of the parent process before a fork, are not usable."""
         atexit.register(self.close)
-        # A child has the memory of this process and none of its threads.
+        # A forked child has a copy of this memory, but none of the threads.
         os.register_at_fork(after_in_child=self._forget)
 
     def call(self, function: Callable[..., Awaitable[T]], *arguments: Any) -> T:
-        """The result of an async function. An interrupt of the caller, by Ctrl-C, cancels it and waits for its end."""
+        """The result of an async function. If the caller is interrupted by Ctrl-C, cancels it and waits for its end."""
         call = _Call(function, arguments)
         try:
             self._open().start(call)
@@ -46,26 +46,26 @@ class Portal:
             call.give_up()
             raise
         finally:
-            del call  # or it, what it raised and where that was raised would hold each other
+            del call  # otherwise the call, its exception and the traceback would form a reference cycle
 
     def ask(self, function: Callable[[], T]) -> T:
-        """The result of a function of the loop's own thread, where what belongs to the loop does not move meanwhile."""
+        """The result of a function, run in the loop's thread so that the loop's state does not change meanwhile."""
 
-        async def asked() -> T:
+        async def run() -> T:
             return function()
 
-        return self.call(asked)
+        return self.call(run)
 
     def begin(self, function: Callable[..., Awaitable[object]], *arguments: Any) -> None:
-        """Starts an async function that nobody waits for."""
+        """Starts an async function in the background."""
         self._open().start(_Call(function, arguments))
 
     def enter(self, manager: AbstractAsyncContextManager[T]) -> "Held[T]":
-        """Enters an async context manager, and holds it until it is left."""
+        """Enters an async context manager, which stays entered until it is left."""
         return Held(self, self._open(), manager)
 
     def close(self) -> None:
-        """Ends the loop with all that lives in it; the next call starts another."""
+        """Ends the loop and everything in it; the next call starts another loop."""
         with self._lock:
             inside, thread = self._inside, self._thread
             self._inside = self._thread = None
@@ -78,7 +78,7 @@ class Portal:
         with self._lock:
             if self._inside is None:
                 ready: Future[_Inside] = Future()
-                # A daemon, or the process would wait for it before it runs what is registered for its end.
+                # A daemon thread: otherwise the process would wait for it before it runs the atexit functions.
                 self._thread = threading.Thread(target=_live, args=(ready,), name="sandboxes", daemon=True)
                 self._thread.start()
                 self._inside = ready.result()
@@ -91,7 +91,7 @@ class Portal:
 
 
 class _Inside:
-    """The loop, from outside. Made in it."""
+    """The running loop, for use from other threads. It is created inside of the loop."""
 
     def __init__(self, tasks: TaskGroup) -> None:
         self.loop = asyncio.get_running_loop()
@@ -100,12 +100,12 @@ class _Inside:
         self._calls: set[_Call[Any]] = set()
 
     def start(self, call: "_Call[Any]") -> None:
-        """Has a call begin; `RuntimeError` where the loop has ended."""
+        """Starts a call; `RuntimeError` if the loop has ended."""
         self._calls.add(call)
         self.loop.call_soon_threadsafe(self._begin, call)
 
     def _begin(self, call: "_Call[Any]") -> None:
-        with contextlib.suppress(RuntimeError):  # the tasks have ended, and `abandon` comes
+        with contextlib.suppress(RuntimeError):  # the task group has ended; `abandon` handles the call
             self._tasks.start_soon(self._run, call)
 
     async def _run(self, call: "_Call[Any]") -> None:
@@ -115,13 +115,13 @@ class _Inside:
             self._calls.discard(call)
 
     def abandon(self) -> None:
-        """Tells the callers of what never began, once the loop has ended."""
+        """Cancels the calls that never began, once the loop has ended."""
         for call in [*self._calls]:
             call.outcome.cancel()
 
 
 class _Call(Generic[T]):
-    """One call, which its caller may give up at any moment, also before it knows whether it has begun."""
+    """One call, which its caller can give up at any moment, even before it knows whether the call has begun."""
 
     _loop: asyncio.AbstractEventLoop
     _scope: anyio.CancelScope
@@ -143,26 +143,26 @@ class _Call(Generic[T]):
         try:
             with self._scope:
                 self.outcome.set_result(await self._function(*self._arguments))
-        except Exception as error:  # raised where it is waited for
+        except Exception as error:  # raised in the thread that waits for the outcome
             self.outcome.set_exception(error)
         finally:
-            self.outcome.cancel()  # where it has come to nothing
+            self.outcome.cancel()  # no effect if there is a result or an exception
             self._ended.set()
 
     def give_up(self) -> None:
-        """Cancels it, and waits for its end; it does not begin any more where it has not."""
+        """Cancels the call and waits for its end; a call that has not begun will not begin."""
         with self._lock:
             self._given_up = True
             if not self._begun:
                 return
         if not self._ended.is_set():
-            with contextlib.suppress(RuntimeError):  # the loop has ended, and this with it
+            with contextlib.suppress(RuntimeError):  # the loop has ended, and the call with it
                 self._loop.call_soon_threadsafe(self._scope.cancel)
             self._ended.wait(_END)
 
 
 class Held(Generic[T]):
-    """An async context manager that was entered; one task enters and leaves it."""
+    """An async context manager that has been entered; the same task enters and leaves it."""
 
     _loop: asyncio.AbstractEventLoop
     _left: anyio.Event
@@ -171,29 +171,29 @@ class Held(Generic[T]):
         self._portal, self._generation = portal, portal.generation
         entered: Future[T] = Future()
         self._call = _Call(self._hold, (manager, entered))
-        self._call.outcome.add_done_callback(lambda _: entered.cancel())  # where it has come to nothing
+        self._call.outcome.add_done_callback(lambda _: entered.cancel())  # no effect if it was entered
         try:
             inside.start(self._call)
             self.value = entered.result()
-        except BaseException:  # Ctrl-C too: nobody would have it left
+        except BaseException:  # also for Ctrl-C: otherwise nothing would ever leave the context manager
             self._call.give_up()
             raise
 
     @property
     def here(self) -> bool:
-        """Whether it is of this process, and of the loop that this has now; what is not is gone, or another's."""
+        """Whether it belongs to this process and its current loop; otherwise it is gone, or another process has it."""
         return self._generation == self._portal.generation
 
     def leave(self) -> None:
-        """Leaves it, and waits until that is done, where it is here. Raises what leaving it does."""
+        """Leaves it if it is here, and waits until that is done. Raises the errors of leaving it."""
         if self.here:
             self.let_go()
             self._call.outcome.result()
 
     def let_go(self) -> None:
-        """Has it left soon. Waits for nothing, so that it can be called from any place, such as by the collector."""
+        """Leaves it soon, without waiting, so that any code can call this, also the garbage collector."""
         if self.here:
-            with contextlib.suppress(RuntimeError):  # the loop has ended, and this with it
+            with contextlib.suppress(RuntimeError):  # the loop has ended, and the context manager with it
                 self._loop.call_soon_threadsafe(self._left.set)
 
     async def _hold(self, manager: AbstractAsyncContextManager[T], entered: Future[T]) -> None:
@@ -202,14 +202,14 @@ class Held(Generic[T]):
             async with manager as value:
                 entered.set_result(value)
                 await self._left.wait()
-        except Exception as error:  # raised where it is waited for: by who enters, or by who leaves
+        except Exception as error:  # raised in the thread that waits: the one that enters, or the one that leaves
             if entered.done():
                 raise
             entered.set_exception(error)
 
 
 def _live(ready: "Future[_Inside]") -> None:
-    """The life of the loop, in its thread."""
+    """Runs the loop, in its thread."""
 
     async def live() -> None:
         async with anyio.create_task_group() as tasks:
@@ -223,4 +223,4 @@ def _live(ready: "Future[_Inside]") -> None:
 
 
 portal = Portal()
-"""The one of this process."""
+"""The portal of this process."""

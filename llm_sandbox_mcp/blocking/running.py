@@ -1,4 +1,4 @@
-"""What sessions of callers who wait are made of: output as it appears, a lifetime, a fresh interpreter for each run."""
+"""The parts of blocking sessions: output as it appears, a lifetime, a fresh interpreter for each run."""
 
 import logging
 import shlex
@@ -17,7 +17,7 @@ from .portal import portal
 from .values import StreamCallback
 
 _PAUSE = 0.001
-"""Seconds in which the caller goes on with the result of a run: Python lets one thread work, and it would wait."""
+"""Seconds of delay, so that the caller first gets the result of a run: only one Python thread runs at a time."""
 
 _log = logging.getLogger("llm_sandbox_mcp")
 
@@ -25,7 +25,7 @@ _log = logging.getLogger("llm_sandbox_mcp")
 def follow(
     stream: AsyncGenerator[Printed | Execution, None], callbacks: Mapping[str, StreamCallback | None]
 ) -> Execution:
-    """Calls back with what code prints, in this thread, and returns what it came to."""
+    """Calls the callbacks with the output of the code, in this thread, and returns the result of the run."""
 
     async def piece() -> Printed | Execution:
         return await anext(stream)
@@ -45,7 +45,7 @@ def follow(
 
 @asynccontextmanager
 async def living(sandboxes: Sandboxes, language: str, lifetime: float | None) -> AsyncIterator[Session]:
-    """A session that is closed at the end of the scope, or of its lifetime, whichever comes first."""
+    """A session that is closed at the end of the scope or of its lifetime, whichever comes first."""
     async with sandboxes.session(language) as session, open_tasks() as tasks:
 
         async def expire(seconds: float) -> None:
@@ -59,18 +59,18 @@ async def living(sandboxes: Sandboxes, language: str, lifetime: float | None) ->
 
 
 async def exports(service: Service, session: Session) -> str:
-    """Has commands that come after it find the programs and libraries of the session's language, as its code does."""
+    """Shell code after which commands find the programs and libraries of the session's language, as its code does."""
     own, of_shell = [await service.sessions.environment(session.id, name) for name in (session.language, "bash")]
     return "".join(f"export {name}={shlex.quote(own[name])}; " for name in own if own[name] != of_shell.get(name))
 
 
 async def refresh(session: Session) -> None:
-    with suppress(SandboxError):  # the next run says what is wrong
+    with suppress(SandboxError):  # the next run reports the error
         await session.refresh(pause=_PAUSE)
 
 
 def be_verbose() -> None:
-    """Has what this package notes on standard error, unless the program has it somewhere already."""
+    """Logs this package's messages to standard error, unless the program has already configured a handler."""
     _log.setLevel(logging.DEBUG)
     if all(isinstance(handler, logging.NullHandler) for handler in _log.handlers):
         handler = logging.StreamHandler()

@@ -1,4 +1,4 @@
-"""`runtime_configs`: how containers are started, by the names of Docker's Python client, as settings of a profile."""
+"""`runtime_configs`: options of Docker's Python client for starting containers, as settings of a profile."""
 
 import posixpath
 import re
@@ -11,23 +11,23 @@ from .mounts import mounts, volumes
 from .overlay import ENGINES, Overlay
 
 OF_CONTAINERS = ("user", "runtime", "volumes", "mounts")
-"""What only engines with containers can do."""
+"""Options that only engines with containers support."""
 _PERIOD = 100_000
-"""Microseconds: what `cpu_quota` is of, unless said otherwise."""
+"""Default of `cpu_period`, in microseconds; `cpu_quota` is a part of it."""
 
 
 def given(configs: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What is said; None stands for nothing, as Docker's client takes it."""
+    """The options that are given; None counts as not given, as in Docker's client."""
     return {name: value for name, value in (configs or {}).items() if value is not None}
 
 
 def apply(overlay: Overlay, language: str, configs: Mapping[str, Any]) -> None:
-    """Lays each of them over the profile; raises `ValidationError` for one that the backend cannot do."""
+    """Sets each option in the profile; raises `ValidationError` for an option that the backend does not support."""
     for name, value in configs.items():
         argument = named(name)
         if name == "cpu_period":
             if "cpu_quota" not in configs:
-                raise overlay.refuse(argument, "it says nothing without cpu_quota: give both, or cpus")
+                raise overlay.refuse(argument, "it has no meaning without cpu_quota; give both, or cpus")
         elif name == "cpu_quota":
             period = _number(overlay, named("cpu_period"), configs.get("cpu_period", _PERIOD))
             if not period > 0:
@@ -39,30 +39,30 @@ def apply(overlay: Overlay, language: str, configs: Mapping[str, Any]) -> None:
             _MEANT[name](overlay, argument, value)
         elif name in _ALWAYS:
             if not _ALWAYS[name](value):
-                raise overlay.refuse(argument, f"{value!r} would take away what always holds here: leave it out")
+                raise overlay.refuse(argument, f"{value!r} would loosen what always applies here; leave it out")
         else:
             known = {*_MEANT, *_ALWAYS, "cpu_quota", "cpu_period", "environment", "env"}
-            raise overlay.refuse(argument, f"it is not known: there are {', '.join(sorted(known))}")
+            raise overlay.refuse(argument, f"unknown option {str(name)!r}; available: {', '.join(sorted(known))}")
 
 
 def named(name: object) -> str:
-    """One of them, as errors name it."""
+    """An option, as errors name it."""
     return f"runtime_configs[{name!r}]"
 
 
 def variables(overlay: Overlay, argument: str, value: object) -> dict[str, str]:
-    """Environment variables from a table, or from a list of NAME=value."""
+    """Environment variables from a dict, or from a list of NAME=value."""
     if isinstance(value, Mapping):
         return {str(name): str(text) for name, text in value.items()}
     if isinstance(value, Iterable) and not isinstance(value, str | bytes):
         pairs = [str(pair).partition("=") for pair in value]
         if all(equals for _, equals, _ in pairs):
             return {name: text for name, _, text in pairs}
-    raise overlay.refuse(argument, "it must be a table of names and values, or a list of NAME=value")
+    raise overlay.refuse(argument, "it must be a dict of names and values, or a list of NAME=value")
 
 
 def is_workdir(value: object) -> bool:
-    """Whether it is the folder that code works in, however it is written."""
+    """Whether a path is the working directory, however it is written."""
     return isinstance(value, str) and posixpath.normpath(value) == WORKDIR
 
 
@@ -70,13 +70,13 @@ def _number(overlay: Overlay, argument: str, value: Any) -> float:
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError):
-        raise overlay.refuse(argument, f"{str(value)[:40]!r} is no number") from None
+        raise overlay.refuse(argument, f"{str(value)[:40]!r} is not a number; give one") from None
 
 
 def _memory(overlay: Overlay, argument: str, value: object) -> None:
     size = docker_size(str(value))
     if size is None:
-        raise overlay.refuse(argument, f"{str(value)[:40]!r} is no size, such as 512m or 1GB")
+        raise overlay.refuse(argument, f"{str(value)[:40]!r} is not a size; give one such as 512m or 1GB")
     overlay.set(argument, "limits.memory", size)
 
 
@@ -98,7 +98,7 @@ def _network(overlay: Overlay, argument: str, value: object) -> None:
     elif value in ("bridge", "default"):
         overlay.set(argument, "network.mode", "open")
     else:
-        raise overlay.refuse(argument, f"{value!r} is no network that sandboxes get: none or bridge")
+        raise overlay.refuse(argument, f"network {value!r} is not supported; use none or bridge")
 
 
 def _network_disabled(overlay: Overlay, argument: str, value: object) -> None:
@@ -110,7 +110,8 @@ def _user(overlay: Overlay, argument: str, value: object) -> None:
     text = str(value)
     user = text if ":" in text else f"{text}:{text}"
     if not re.fullmatch("[1-9][0-9]*:[1-9][0-9]*", user):
-        raise overlay.refuse(argument, f"{text[:40]!r} is no user and group by their numbers, never root: 1000:1000")
+        why = f"{text[:40]!r} is not the number of a user other than root; give one such as 1000:1000"
+        raise overlay.refuse(argument, why)
     overlay.set(argument, "containers.user", user)
 
 
@@ -143,11 +144,11 @@ _MEANT: Mapping[str, Callable[[Overlay, str, Any], None]] = {
 _ALWAYS: Mapping[str, Callable[[Any], bool]] = {
     "privileged": lambda value: not value,
     "read_only": bool,
-    "cap_drop": lambda value: True,  # all are
+    "cap_drop": lambda value: True,  # all capabilities are always dropped
     "cap_add": lambda value: not value,
     "security_opt": _no_new_privileges,
     "init": bool,
-    # Sandboxes are removed and waited for in any case, by the package.
+    # The package always removes sandboxes and waits for them.
     "auto_remove": lambda value: True,
     "remove": lambda value: True,
     "detach": lambda value: True,
@@ -155,4 +156,4 @@ _ALWAYS: Mapping[str, Callable[[Any], bool]] = {
     "stdin_open": lambda value: True,
     "working_dir": is_workdir,
 }
-"""What is so in every sandbox: each may be asked for, and none may be turned off."""
+"""Options with a fixed value in every sandbox: a program can ask for this value, but not for another."""

@@ -1,4 +1,4 @@
-"""What code may not do, in LLM Sandbox's words; it becomes rules of the profile, which hold in every run."""
+"""Security policies of LLM Sandbox; they become rules of the profile, which apply to every run."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,11 +16,11 @@ from .model import Model
 from .overlay import Overlay
 
 _NAME = re.compile(r"@?[^<>=!~\[@;: ]+")
-"""Of a library, without extras and versions."""
+"""The name of a library, without extras and versions."""
 
 
 class SecurityIssueSeverity(IntEnum):
-    """How bad it is that something is found; from the policy's threshold on, code that has it is refused."""
+    """How severe a finding is; from the policy's threshold on, the code is refused."""
 
     SAFE = 0
     LOW = 1
@@ -30,7 +30,7 @@ class SecurityIssueSeverity(IntEnum):
 
 @dataclass
 class SecurityPattern(Model):
-    """A regular expression that is searched for in code, its comments left out."""
+    """A regular expression that is searched for in code without its comments."""
 
     pattern: str
     description: str
@@ -43,12 +43,12 @@ class SecurityPattern(Model):
         try:
             regex.compile(self.pattern)
         except regex.error as error:
-            raise InvalidRegexPatternError(f"{self.pattern!r} is no regular expression: {error}; fix it") from error
+            raise InvalidRegexPatternError(f"{self.pattern!r} is not a regular expression: {error}; fix it") from error
 
 
 @dataclass
 class RestrictedModule(Model):
-    """A module that code may not import, however it is written, and that no session may install."""
+    """A module that code must not import, in any spelling, and that no session may install."""
 
     name: str
     description: str
@@ -57,22 +57,22 @@ class RestrictedModule(Model):
     def __post_init__(self) -> None:
         self.severity = _severity("severity", self.severity)
         if not isinstance(self.name, str) or not self.name.strip():
-            raise ValidationError(f"name is {str(self.name)[:40]!r}; give that of a module")
+            raise ValidationError(f"name is {str(self.name)[:40]!r}; give the name of a module")
 
 
 @dataclass
 class SecurityPolicy(Model):
-    """What is looked for in code before each run; what is as bad as the threshold, or worse, keeps it from running.
+    """What is searched for in code before each run; findings with the threshold's severity or more refuse the code.
 
-    A session has it as it is when the session is made. With the threshold SAFE nothing is refused, and `is_safe` tells.
-    Patterns and modules may be tables of their fields, as JSON has them.
+    A session uses the policy as it is when the session is made. With the threshold SAFE nothing is refused; `is_safe`
+    still returns the findings. Patterns and modules can be dicts of their fields, as in JSON.
     """
 
     severity_threshold: SecurityIssueSeverity = SecurityIssueSeverity.SAFE
     patterns: list[SecurityPattern] | None = None
     restricted_modules: list[RestrictedModule] | None = None
     preset: str = ""
-    """Rules that come along, beside those above; the names are those that `get_security_policy` takes."""
+    """Included rules in addition to those above; the names are the same as for `get_security_policy`."""
 
     def __post_init__(self) -> None:
         self.severity_threshold = _severity("severity_threshold", self.severity_threshold)
@@ -94,26 +94,26 @@ class SecurityPolicy(Model):
 
 
 def get_security_policy(name: str) -> SecurityPolicy:
-    """A policy of rules that come along, which refuses what is of medium severity or worse.
+    """A policy of included rules, which refuses code with findings of medium or high severity.
 
     The names: development, production, strict, educational, data_science, web_scraping, minimal.
     """
     if name not in preset_names():
-        raise ValidationError(f"there is no security policy {name!r}; there are: {', '.join(preset_names())}")
+        raise ValidationError(f"unknown security policy {name!r}; available: {', '.join(preset_names())}")
     return SecurityPolicy(SecurityIssueSeverity.MEDIUM, preset=name)
 
 
 def validate_package_name(library: str, language: str) -> str:
-    """The library's name without blanks around it.
+    """The library's name without surrounding spaces.
 
-    Raises `ValidationError` for what no package manager may be given, `LanguageNotSupportedError` for a language that
-    there is not.
+    Raises `ValidationError` for a name that must not be passed to a package manager, `LanguageNotSupportedError` for an
+    unknown language.
     """
     with translated():
         manager = included_languages()[str(language)].handler.libraries
     name = library.strip() if isinstance(library, str) else ""
     if manager is None or not re.fullmatch(manager.name_pattern, name):
-        raise ValidationError(f"{library!r} is no plain name of a {language} library with an optional version")
+        raise ValidationError(f"{library!r} is not a {language} library; give a plain name with an optional version")
     return name
 
 
@@ -126,14 +126,14 @@ def apply(overlay: Overlay, policy: SecurityPolicy) -> None:
 
 
 def patterns_of(policy: SecurityPolicy, findings: Sequence[Finding]) -> list[SecurityPattern]:
-    """The patterns of a policy that were found, each once; those of its preset are made from its rules."""
+    """The patterns of a policy that were found, each once; rules of its preset are returned as patterns too."""
     own = {rule["name"]: pattern for rule, pattern in zip(_rules(policy), _patterns(policy), strict=True)}
     found: dict[str, SecurityPattern] = {}
     for finding in findings:
         rule = finding.rule
         severity = SecurityIssueSeverity[rule.severity.upper()]
-        said = f"{rule.name}: {finding.what}"
-        found[rule.name] = own.get(rule.name) or SecurityPattern(regex.escape(finding.what), said, severity)
+        description = f"{rule.name}: {finding.what}"
+        found[rule.name] = own.get(rule.name) or SecurityPattern(regex.escape(finding.what), description, severity)
     return list(found.values())
 
 
@@ -159,7 +159,7 @@ def _rules(policy: SecurityPolicy) -> Iterator[dict[str, Any]]:
     searched = [("lines", one.pattern) for one in policy.patterns or () if one.pattern]
     named = [("modules", one.name) for one in policy.restricted_modules or ()]
     for number, ((key, text), one) in enumerate(zip([*searched, *named], _patterns(policy), strict=True)):
-        # No rule has a lesser severity than low; SAFE is for what no threshold refuses.
+        # The lowest severity of a rule is low; SAFE patterns become low too.
         severity = "low" if one.severity is SecurityIssueSeverity.SAFE else one.severity.name.lower()
         yield {"name": f"policy-{number}", "severity": severity, key: [text], "advice": one.description}
 

@@ -1,4 +1,4 @@
-"""Sessions that block: LLM Sandbox's, on the same sandboxes as the server's."""
+"""Blocking sessions, as in LLM Sandbox, with the same sandboxes as the server's."""
 
 import os
 import shlex
@@ -33,11 +33,11 @@ from .security import SecurityPattern, patterns_of
 from .values import ConsoleOutput, SandboxBackend, StreamCallback
 
 Command = str | tuple[str, str | None]
-"""A command line of the shell, or one with the folder that it runs in."""
+"""A command line of the shell, optionally with the folder that it runs in."""
 
 
 class _Sessions(type):
-    """Has a backend that the program has registered make its own sessions."""
+    """Lets a backend that the program has registered make its own sessions."""
 
     def __call__(cls, backend: SandboxBackend | str = SandboxBackend.AUTO, *arguments: Any, **named: Any) -> Any:
         known = get_backend(backend)
@@ -45,17 +45,17 @@ class _Sessions(type):
             return super().__call__(backend, *arguments, **named)
         if cls is not SandboxSession:
             raise UnsupportedBackendError(
-                f"backend {known.name}: {cls.__name__} is of the backends that come along; use SandboxSession"
+                f"backend {known.name}: {cls.__name__} is only for the included backends; use SandboxSession"
             )
         return known.factory(*arguments, **named)
 
 
 class SandboxSession(Lifetime, metaclass=_Sessions):
-    """One sandbox: each run has an interpreter of its own in it; files and libraries stay until the session is closed.
+    """One sandbox: each run has its own interpreter in it; files and libraries stay until the session is closed.
 
-    Takes the arguments of `Options` by their names, and `pool`. To be used in a with statement, or with `open` and
-    `close`, by any number of threads: one run at a time, the others wait. What keeps code from running is a
-    `SandboxError`; code that fails is a result.
+    Takes the arguments of `Options` by name, and `pool`. Use it in a with statement, or with `open` and `close`, in any
+    number of threads: one run at a time, the others wait. If something keeps code from running, a `SandboxError` is
+    raised; code that fails returns a result.
     """
 
     def run(
@@ -66,10 +66,10 @@ class SandboxSession(Lifetime, metaclass=_Sessions):
         on_stdout: StreamCallback | None = None,
         on_stderr: StreamCallback | None = None,
     ) -> ConsoleOutput:
-        """Runs code in an interpreter of its own; `libraries` are installed first, `timeout` is in seconds.
+        """Runs code in its own interpreter; `libraries` are installed first, `timeout` is in seconds.
 
-        The callbacks get what the code prints as it appears, in this thread; what they raise stops the run and is
-        raised. Raises `SandboxTimeoutError` when time runs out, `SecurityViolationError` for what the policy forbids.
+        The callbacks get the code's output as it appears, in this thread; an exception in a callback stops the run and
+        is raised. Raises `SandboxTimeoutError` when time runs out, `SecurityViolationError` if the policy forbids it.
         """
         return self._output(self._run(code, libraries, timeout, on_stdout, on_stderr))
 
@@ -80,17 +80,17 @@ class SandboxSession(Lifetime, metaclass=_Sessions):
         on_stdout: StreamCallback | None = None,
         on_stderr: StreamCallback | None = None,
     ) -> ConsoleOutput:
-        """Runs a command line in the sandbox's shell, in the working directory or the folder that is given.
+        """Runs a command line in the sandbox's shell, in the working directory or the given folder.
 
         It finds the programs and libraries of the session's language, as its code does.
         """
         if not isinstance(command, str) or not command.strip():
-            raise CommandEmptyError(f"{str(command)[:40]!r} is no command; give one to run")
+            raise CommandEmptyError(f"{str(command)[:40]!r} is not a command; give one to run")
         session = self._free()
         with translated():
             known = portal.call(exports, self._sandboxes().service, session)
         folder = workdir or self.options.workdir
-        # On a line of its own, a command cannot take what follows into a comment.
+        # On a separate line, a command cannot turn what follows into a comment.
         line = f"({known}cd -- {shlex.quote(folder)} || exit\n{command}\n)"
         return self._output(self._execute(line, "bash", None, on_stdout, on_stderr, judged=command))
 
@@ -101,9 +101,9 @@ class SandboxSession(Lifetime, metaclass=_Sessions):
         on_stdout: StreamCallback | None = None,
         on_stderr: StreamCallback | None = None,
     ) -> ConsoleOutput:
-        """Runs commands one after the other, up to the first that fails; the result is that of the last that ran."""
+        """Runs commands one after the other until one fails; returns the result of the last one that ran."""
         if isinstance(commands, str):
-            raise ValidationError(f"commands are a text; give a list, such as [{commands[:40]!r}]")
+            raise ValidationError(f"commands is a text; give a list, such as [{commands[:40]!r}]")
         output = ConsoleOutput()
         for command in commands:
             line, folder = (command, workdir) if isinstance(command, str) else command
@@ -113,7 +113,7 @@ class SandboxSession(Lifetime, metaclass=_Sessions):
         return output
 
     def install(self, libraries: Sequence[str] | None = None) -> None:
-        """Installs libraries; `CommandFailedError` has the package manager's last words."""
+        """Installs libraries; a `CommandFailedError` contains the package manager's last output."""
         check_libraries(libraries)
         if not libraries:
             return
@@ -128,18 +128,18 @@ class SandboxSession(Lifetime, metaclass=_Sessions):
         policy = self.options.security_policy
         for library in libraries:
             if policy is not None and policy.forbids(library):
-                raise SecurityViolationError(f"{library} is a restricted module of the policy; it is not installed")
+                raise SecurityViolationError(f"{library} is a restricted module of the policy; install another library")
         session = self._free()
-        self._tell("installing %s", ", ".join(libraries))
+        self._log_verbose("installing %s", ", ".join(libraries))
         with translated():
             portal.call(session.install, *libraries)
 
     def copy_to_runtime(self, src: str | os.PathLike[str], dest: str) -> None:
-        """Copies a file or a folder of this machine into the working directory; `dest` is below it, or absolute."""
+        """Copies a file or a folder of this machine to `dest`, a path relative to the working directory or below it."""
         session = self._free()
         with translated():
-            for source, path in list(copies.sources(Path(src), dest)):  # all of it is right, or nothing is copied
-                self._tell("copying %s to %s", source, path)
+            for source, path in list(copies.sources(Path(src), dest)):  # first check everything, then copy
+                self._log_verbose("copying %s to %s", source, path)
                 if source.is_dir():
                     portal.call(session.make_folder, path)
                 else:
@@ -147,15 +147,15 @@ class SandboxSession(Lifetime, metaclass=_Sessions):
                     portal.call(partial(session.write, path, source.read_bytes(), executable=executable))
 
     def copy_from_runtime(self, src: str, dest: str | os.PathLike[str]) -> None:
-        """Copies a file or a folder out of the working directory; `FileNotFoundError` where there is none."""
-        self._tell("copying %s to %s", src, dest)
+        """Copies a file or a folder out of the working directory; `FileNotFoundError` if it does not exist."""
+        self._log_verbose("copying %s to %s", src, dest)
         archive, _ = self.get_archive(src)
         copies.unpack(archive, Path(dest))
 
     def get_archive(self, path: str) -> tuple[bytes, dict[str, Any]]:
-        """A file or a folder of the working directory as a tar archive, and what is known of it: name, size, mode.
+        """A file or a folder of the working directory as a tar archive, and its metadata: name, size, mode.
 
-        `FileNotFoundError` where there is none; a `ValidationError` for more than twice `limits.disk` of the profile.
+        `FileNotFoundError` if it does not exist; `ValidationError` for more than twice `limits.disk` of the profile.
         """
         session = self._free()
         inner = copies.inner(path, whole=True)
@@ -164,10 +164,10 @@ class SandboxSession(Lifetime, metaclass=_Sessions):
         return archive, copies.known(archive)
 
     def is_safe(self, code: str) -> tuple[bool, list[SecurityPattern]]:
-        """Whether the policy lets code run, and what of the policy was found in it. Nothing is run.
+        """Whether the policy allows code to run, and which of its patterns were found. Nothing is run.
 
-        Code that cannot be judged, such as where that takes too long, is not safe though nothing was found: no run
-        takes it, and the error of `run` says why.
+        Code that cannot be judged, for example because that takes too long, is not safe even if nothing was found:
+        `run` refuses it, and its error says why.
         """
         policy = self.options.security_policy
         if policy is None:
@@ -183,13 +183,13 @@ class SandboxSession(Lifetime, metaclass=_Sessions):
         return not (threshold and any(one.severity >= threshold for one in found)), found
 
     def commit(self, image: str) -> str:
-        """Makes an image of the session's files and libraries, and returns its name; for containers only."""
+        """Makes an image of the session's files and libraries, and returns its name; only for containers."""
         session = self._free()
         with translated():
             return portal.call(self._sandboxes().service.sessions.commit, session.id, image)
 
     def interrupt(self) -> None:
-        """Stops what runs, from another thread; that run returns."""
+        """Stops the run of another thread; that run returns."""
         session = self._opened()
         with translated():
             portal.call(session.interrupt)
@@ -212,7 +212,7 @@ class SandboxSession(Lifetime, metaclass=_Sessions):
         on_stdout: StreamCallback | None,
         on_stderr: StreamCallback | None,
     ) -> Execution:
-        """One run in an interpreter that has run nothing; the next one starts meanwhile."""
+        """One run in a fresh interpreter; afterwards the next interpreter starts in the background."""
         session = self._free()
         self.install(libraries)
         with self._turn:
@@ -234,13 +234,13 @@ class SandboxSession(Lifetime, metaclass=_Sessions):
         last: bool = False,
         judged: str | None = None,
     ) -> Execution:
-        """One run, or a part of one; the policy judges the code, or what of it the program has given."""
+        """One run, or a part of one; the policy judges `judged`, the program's own part of the code, else all code."""
         session = self._free()
         if not isinstance(code, str):
             raise ValidationError(f"the code is of type {type(code).__name__}; give text")
         seconds = self._seconds(timeout)
 
-        asked: dict[str, Any] = {
+        request: dict[str, Any] = {
             "language": language,
             "timeout": seconds,
             "variables": variables,
@@ -249,28 +249,28 @@ class SandboxSession(Lifetime, metaclass=_Sessions):
         }
 
         async def run() -> Execution:
-            return await session.run(code, **asked)
+            return await session.run(code, **request)
 
         with translated():
             if on_stdout is None and on_stderr is None:
                 done = portal.call(run)
             else:
-                stream = session.stream(code, **asked)
-                self._telling.add(threading.get_ident())
+                stream = session.stream(code, **request)
+                self._in_callback.add(threading.get_ident())
                 try:
                     done = follow(stream, {"stdout": on_stdout, "stderr": on_stderr})
                 finally:
-                    self._telling.discard(threading.get_ident())
+                    self._in_callback.discard(threading.get_ident())
         if done.session_state == "ended":
-            self._opened()  # raises what ended it
+            self._opened()  # raises the error that ended the session
         if judged != "":
-            self._tell("ran %s: %s, exit code %d, %.3f s", language, done.status, done.exit_code, done.duration)
+            self._log_verbose("ran %s: %s, exit code %d, %.3f s", language, done.status, done.exit_code, done.duration)
         if done.status == "timeout":
             raise SandboxTimeoutError(f"the code ran longer than {seconds:g} s and was stopped", seconds)
         return done
 
     def _seconds(self, timeout: float | None) -> float:
-        """How long code may run: as it is said for the run or the session, else no longer than the profile allows."""
+        """Seconds that code may run: the timeout of the run or the session, else the default or the profile's limit."""
         if timeout is None:
             timeout = self.options.execution_timeout
         if timeout is None:
@@ -278,7 +278,7 @@ class SandboxSession(Lifetime, metaclass=_Sessions):
         check_seconds("timeout", timeout)
         if timeout > self._longest:
             raise ValidationError(
-                f"timeout: {timeout:g} s are above the {self._longest:g} s of limits.timeout in the profile"
+                f"timeout: {timeout:g} s is above the {self._longest:g} s of limits.timeout in the profile; give less"
             )
         return timeout
 

@@ -1,4 +1,4 @@
-"""What programs give and get: LLM Sandbox's names for languages, backends, results and figures."""
+"""Arguments and results of programs: LLM Sandbox's names for languages, backends, results and figures."""
 
 import json
 import warnings
@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass, field
 from enum import Enum, StrEnum
 
 StreamCallback = Callable[[str], object]
-"""Receives text as code prints it; called in the thread that waits for the run. What it raises stops the run."""
+"""Receives text as code prints it, in the thread that waits for the run. An exception in it stops the run."""
 
 
 class Named(StrEnum):
-    """Names that are found in any case."""
+    """Names that are accepted in upper and lower case."""
 
     @classmethod
     def _missing_(cls, value: object) -> "Named | None":
@@ -19,7 +19,7 @@ class Named(StrEnum):
 
 
 class SupportedLanguage(Named):
-    """Languages that come along; any other that a handler defines is named by its string."""
+    """The included languages; any other language that a handler defines is named by a string."""
 
     PYTHON = "python"
     JAVASCRIPT = "javascript"
@@ -32,7 +32,7 @@ class SupportedLanguage(Named):
 
 
 class SandboxBackend(Named):
-    """Engines that sandboxes can be made on."""
+    """Engines that can make sandboxes."""
 
     AUTO = "auto"
     EMBEDDED = "embedded"
@@ -42,7 +42,7 @@ class SandboxBackend(Named):
     PODMAN = "podman"
     KUBERNETES = "kubernetes"
     MICROMAMBA = "micromamba"
-    """Docker, each command run in an environment of micromamba's."""
+    """Docker, with each command run in an environment of micromamba."""
 
 
 class FileType(Enum):
@@ -65,40 +65,40 @@ class PlotOutput:
     format: FileType
     content_base64: str
     width: int | None = None
-    """Pixels, as `height`, where that is known."""
+    """In pixels, like `height`; None if unknown."""
     height: int | None = None
     dpi: int | None = None
 
 
 @dataclass(frozen=True)
 class ConsoleOutput:
-    """What a run or a command came to."""
+    """The result of a run or a command."""
 
     exit_code: int = 0
     stderr: str = ""
     stdout: str = ""
     notes: tuple[str, ...] = field(default=(), kw_only=True)
-    """What there is to say of the run: state that was lost, files that were not kept, rules that warn."""
+    """Notes on the run: state that was lost, files that were not kept, warnings of rules."""
 
     def success(self) -> bool:
-        """Whether it ended with 0."""
+        """Whether the exit code is 0."""
         return self.exit_code == 0
 
     def to_json(self, include_plots: bool = False) -> str:
-        """All of it as JSON; figures only when asked for, since they are large."""
+        """The result as JSON; figures only on request, because they are large."""
         values = asdict(self)
         if not include_plots:
             values.pop("plots", None)
         return json.dumps(values, indent=2, default=lambda value: value.value)
 
     def text(self) -> str:
-        """The standard output, under an old name."""
+        """The standard output; deprecated name of `stdout`."""
         warnings.warn("text() is deprecated; use stdout", DeprecationWarning, stacklevel=2)
         return self.stdout
 
 
 @dataclass(frozen=True)
 class ExecutionResult(ConsoleOutput):
-    """What a run came to, and the figures that it made."""
+    """The result of a run, and the figures that it made."""
 
     plots: list[PlotOutput] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""The command line. One module per command, imported only when it is the one, since a server's start is waited for."""
+"""The command line. One module per command; only the chosen one is imported, so that a server starts fast."""
 
 import importlib
 import sys
@@ -10,20 +10,20 @@ from .parser import parse
 from .words import in_words
 
 FAILED = 2
-"""Exit status when something of ours, not the code, went wrong."""
+"""Exit status when something other than the code failed."""
 _INTERRUPTED = 130
 _BROKEN_PIPE = 141
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Runs one command and returns its exit status; errors come as one line on stderr."""
+    """Runs one command and returns its exit status; an error is printed as one line on stderr."""
     options = parse(argv)
     try:
         status: int = importlib.import_module(f"{__name__}.{options.module}").main(options, environ)
     except KeyboardInterrupt:
         return _INTERRUPTED
     except Exception as error:
-        match _sole(error):
+        match _unwrapped(error):
             case SandboxError() as expected:
                 sys.stderr.write(f"llm-sandbox-mcp: {one_line(in_words(expected))}\n")
                 return FAILED
@@ -33,8 +33,8 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     return status
 
 
-def _sole(error: Exception) -> Exception:
-    """The exception inside of groups that hold nothing else: task groups wrap what is raised in their scope."""
+def _unwrapped(error: Exception) -> Exception:
+    """The exception inside of groups that contain only it: task groups wrap what is raised in their scope."""
     while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error

@@ -11,7 +11,7 @@ from .table import table
 
 
 def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
-    """Prints what is kept for later installations, how much of how much; or removes what no live server uses."""
+    """Prints what is kept for later installations, with sizes and limits; or removes what no running server uses."""
     folder = folders_of(read_profile(options, environ), environ).cache
     kept = contents(folder)
     if not options.clear:
@@ -21,13 +21,13 @@ def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     before = _size(kept)
     clear(folder)
     after = _size(kept)
-    rest = f"; {format_size(after)} stay, which running servers use" if after else ""
+    rest = f"; running servers still use {format_size(after)}" if after else ""
     say(f"removed {format_size(before - after)} from {folder}{rest}")
     return 0
 
 
 def used_of(kept: Kept) -> str:
-    """How much there is of how much there may be."""
+    """How much is used, and the limit."""
     used = str(kept.number) if kept.most else format_size(kept.size())
     return f"{used} of {_bound(kept)}"
 

@@ -1,4 +1,4 @@
-"""`llm-sandbox-mcp client-config`. A client is a file in `configs/clients`, so that a new one needs no code."""
+"""`llm-sandbox-mcp client-config`. Each client is a file in `configs/clients`, so that a new client needs no code."""
 
 import argparse
 import json
@@ -15,7 +15,7 @@ _CLIENTS = CONFIGS / "clients"
 
 
 def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
-    """Prints the entry on stdout, so that it can be piped, and where it belongs on stderr."""
+    """Prints the entry on stdout, so that it can be piped, and instructions where to put it on stderr."""
     template = _template(options.client)
     profile = options.profile or environ.get("LLM_SANDBOX_PROFILE")
     load_profile(profile)
@@ -31,13 +31,13 @@ def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
 def _template(client: str) -> Any:
     known = {path.stem: path for path in sorted(_CLIENTS.glob("*.json"))}
     if client not in known:
-        raise InvalidArgument(f"client {client!r} is not known; there are: {', '.join(known)}")
+        raise InvalidArgument(f"unknown client {client!r}; available: {', '.join(known)}")
     return json.loads(known[client].read_text(encoding="utf-8"))
 
 
 def _command() -> list[str]:
-    """The absolute command: hosts start servers with a minimal PATH."""
-    # Not resolved: in a virtual environment the interpreter is a link, and its own path is what makes it that one.
+    """The command with an absolute path, because hosts start servers with a minimal PATH."""
+    # Links are not resolved: in a virtual environment the interpreter is a link, and its path selects that environment.
     python = Path(sys.executable).absolute()
     script = python.with_name("llm-sandbox-mcp")
     return [str(script)] if script.is_file() else [str(python), "-m", "llm_sandbox_mcp"]

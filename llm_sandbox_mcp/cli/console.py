@@ -1,4 +1,4 @@
-"""Writing to the person's console, without stopping the event loop and without obeying what code prints."""
+"""Writing to the user's console, without blocking the event loop and without terminal escape sequences from code."""
 
 import os
 import sys
@@ -7,17 +7,17 @@ from ..escaping import escape, one_line
 from ..readiness import writable
 
 _PORTION = 4096
-"""A pipe that is ready takes this much without blocking (PIPE_BUF)."""
+"""A pipe that is ready accepts this many bytes without blocking (PIPE_BUF)."""
 
 
 def say(text: str) -> None:
-    """Prints one line of our own."""
+    """Prints one line of this program."""
     sys.stdout.write(f"{escape(text)}\n")
     sys.stdout.flush()
 
 
 class Console:
-    """One descriptor of this process. Text is escaped where a terminal would obey it, and passed as it is otherwise."""
+    """One descriptor of this process. On a terminal, text is escaped; otherwise it is written unchanged."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -25,7 +25,7 @@ class Console:
         self._line_open = False
 
     async def write(self, text: str) -> None:
-        """Writes text as soon as it is taken; raises `BrokenPipeError` when nobody reads any more."""
+        """Writes text as soon as the descriptor accepts it; raises `BrokenPipeError` when the reader is gone."""
         if not text:
             return
         self._line_open = not text.endswith("\n")
@@ -36,9 +36,9 @@ class Console:
             data = data[os.write(self._descriptor, data[:_PORTION]) :]
 
     async def line(self, text: str) -> None:
-        """Writes a line of its own; what was written before ends first."""
+        """Writes a separate line; an open line before it is ended first."""
         await self.write(f"\n{text}\n" if self._line_open else f"{text}\n")
 
     async def note(self, text: str) -> None:
-        """Writes a line of our own, in which text of the code's may be, escaped wherever it goes."""
+        """Writes a line of this program, always escaped, because it can contain text from the code."""
         await self.line(one_line(text))

@@ -44,9 +44,9 @@ def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
             engine = await service.backend.probe()
             if all(row.state != "missing" for row in engine):
                 trial, seen, languages = await _try_sandboxes(service, folders, environ)
-                engine = _both([*engine, trial], seen)
+                engine = _merged([*engine, trial], seen)
             else:
-                languages = [row for language in service.languages.values() for row in _commands(language)]
+                languages = [row for language in service.languages.values() for row in _missing_commands(language)]
             unjudged = await service.unjudged()
             runs = [row for row in languages if row.state != "missing" and row.name not in unjudged]
             works = all(row.state != "missing" for row in engine) and bool(runs)
@@ -70,7 +70,7 @@ def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
 
 
 def show(rows: Sequence[Check], works: bool) -> None:
-    """Prints the rows, what fixes those that are not well, and what it comes to."""
+    """Prints the rows, the fixes for rows that are not ok, and the conclusion."""
     lines = [table(("what", "state", "detail"), [(row.name, row.state, row.detail) for row in rows])]
     fixes = [one_line(f"  {row.name}: {row.fix}") for row in rows if row.state != "ok" and row.fix]
     if fixes:
@@ -79,23 +79,23 @@ def show(rows: Sequence[Check], works: bool) -> None:
     sys.stdout.write("\n".join(lines) + "\n")
 
 
-def _both(told: Sequence[Check], seen: Sequence[Check]) -> list[Check]:
-    """One row for each name: what the engine says, unless a live sandbox shows that it is not so."""
+def _merged(reported: Sequence[Check], seen: Sequence[Check]) -> list[Check]:
+    """One row for each name: the engine's row, unless a live sandbox shows that something is not ok."""
     found = {row.name: row for row in seen}
-    rows = [(found.pop(row.name, row), row) for row in told]
+    rows = [(found.pop(row.name, row), row) for row in reported]
     return [*(live if live.state != "ok" == row.state else row for live, row in rows), *found.values()]
 
 
 async def _try_sandboxes(
     service: Service, folders: HostFolders, environ: Mapping[str, str]
 ) -> tuple[Check, list[Check], list[Check]]:
-    """Opens a real sandbox of each image, or of the host: whether one starts, its layers, and each language in it."""
+    """Opens a real sandbox of each image, or of the host, and checks its start, its layers and each language in it."""
     backend = await service.backend.chosen()
     by_image: dict[str, list[Language]] = {}
     for language in service.languages.values():
         by_image.setdefault(backend.image_of(language.name), []).append(language)
     policy = service.profile.policy()
-    trial = Check("sandbox", "missing", "none of any language can be made", "see the rows below")
+    trial = Check("sandbox", "missing", "no sandbox can be made for any language", "see the rows below")
     rows, seen = [], []
     for image, languages in by_image.items():
         start = time.perf_counter()
@@ -116,9 +116,9 @@ async def _try_sandboxes(
     return trial, seen, rows
 
 
-def _commands(language: Language) -> list[Check]:
-    """The programs that the language cannot do without, and that sandboxes would not find."""
-    missing = _not_here(language.handler.requires.commands)
+def _missing_commands(language: Language) -> list[Check]:
+    """A row if programs that the language requires are missing where sandboxes look."""
+    missing = _missing_programs(language.handler.requires.commands)
     detail = f"not below /usr, where sandboxes look: {', '.join(missing)}"
     return [Check(language.name, "missing", detail, language.handler.requires.install)] if missing else []
 
@@ -127,12 +127,12 @@ async def _examine(
     language: Language, profile: Profile, folders: HostFolders, backend: Backend, sandbox: Sandbox
 ) -> list[Check]:
     handler = language.handler
-    if not sandbox.image and (missing := _commands(language)):
+    if not sandbox.image and (missing := _missing_commands(language)):
         return missing
     environment = backend.environment
     places = Places(language, environment, tools=f"{environment}/bin" if environment else TOOLS)
-    if lacking := await sandbox.lacking(handler.requires.commands, places.env(sandbox.path)):
-        return [Check(language.name, "missing", f"image {sandbox.image} has no {', '.join(lacking)}", _BUILD)]
+    if absent := await sandbox.lacking(handler.requires.commands, places.env(sandbox.path)):
+        return [Check(language.name, "missing", f"image {sandbox.image} has no {', '.join(absent)}", _BUILD)]
     listed = ""
     if handler.environment is not None and not environment:
         libraries = profile.language(language.name).libraries
@@ -155,20 +155,20 @@ async def _examine(
     return rows
 
 
-def _not_here(programs: Sequence[str]) -> Sequence[str]:
+def _missing_programs(programs: Sequence[str]) -> Sequence[str]:
     return [name for name in programs if not shutil.which(name, path=PATH)]
 
 
 def _room(service: Service) -> Check:
-    """How many sandboxes there can be at once, by each thing that they take."""
+    """How many sandboxes can exist at once, for each resource that limits their number."""
     promised, tightest = service.profile.sessions.max, service.backend.tightest
-    there = "; ".join(f"{room.of} for {room.sandboxes}" for room in service.backend.room())
+    resources = "; ".join(f"{room.of} for {room.sandboxes}" for room in service.backend.room())
     enough = tightest.sandboxes >= promised
-    return Check("room", "ok" if enough else "degraded", f"sessions.max is {promised}: {there}", tightest.step)
+    return Check("room", "ok" if enough else "degraded", f"sessions.max is {promised}: {resources}", tightest.step)
 
 
 def _network(profile: Profile) -> Check:
-    """What code reaches."""
+    """What code can reach."""
     network = profile.network
     named = [*map(str, network.granted().destinations), *(f"http://{secret.domain}" for secret in network.secrets)]
     reached = {
@@ -180,7 +180,7 @@ def _network(profile: Profile) -> Check:
 
 
 def _rules(service: Service, unjudged: Mapping[str, Unready]) -> list[Check]:
-    """Whether code can be judged, where there are rules."""
+    """Whether the rules can judge code, if the profile has rules."""
     if not service.rules:
         return []
     names = ", ".join(dict.fromkeys(rule.name for rule in service.rules))
@@ -217,10 +217,10 @@ def _folders(folders: HostFolders) -> list[Check]:
 
 
 def _old(variables: Sequence[OldVariable]) -> list[Check]:
-    """Variables of LLM Sandbox's server that are set; `serve` does not start where one is refused."""
+    """A row for each variable of LLM Sandbox's server that is set; `serve` does not start if one is refused."""
     return [Check(old.name, "missing" if old.refused else "degraded", old.cause, old.step) for old in variables]
 
 
 def _nearest(folder: Path) -> Path:
-    """The folder, or the nearest one above it that is there."""
+    """The folder, or the nearest parent folder that exists."""
     return next(path for path in (folder, *folder.parents) if path.exists())

@@ -18,7 +18,7 @@ _FAILED = 2
 
 
 def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
-    """Works on the images of the profile's engine; one that fails keeps the others from nothing."""
+    """Works on the images of the profile's engine; if one fails, the others are still done."""
     profile = read_profile(options, environ)
 
     async def work() -> int:
@@ -87,5 +87,5 @@ async def _make(options: argparse.Namespace, backend: Backend, images: Images, l
             tell(str(error))
             failed = True
         else:
-            tell(f"{backend.image_of(language)} is there after {time.monotonic() - start:.1f} s")
+            tell(f"{backend.image_of(language)} is ready after {time.monotonic() - start:.1f} s")
     return _FAILED if failed else 0

@@ -25,6 +25,6 @@ def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
                 handler.libraries.manager if handler.libraries else "-",
             )
         )
-    head = ("language", "also called", "file", "state", "libraries prepared", "more by")
+    head = ("language", "aliases", "file", "state", "prepared libraries", "package manager")
     sys.stdout.write(f"{table(head, rows)}\n")
     return 0

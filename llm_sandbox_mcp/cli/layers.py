@@ -1,4 +1,4 @@
-"""The layers of isolation that can be seen from within a sandbox: `doctor` looks at a live one of whichever engine."""
+"""The layers of isolation that can be seen from inside a sandbox: `doctor` checks a live sandbox of any engine."""
 
 import os
 import re
@@ -22,17 +22,17 @@ for one in 0 1 3 4 5 6 7 8 9; do readlink /proc/$$/fd/$one; done; printf '\\036'
 tr '\\000' '\\n' < /proc/$$/environ; printf '\\036'
 cat /sys/fs/cgroup/memory.max || cat /sys/fs/cgroup/memory/memory.limit_in_bytes
 """
-"""Prints one part after the other. Its errors it keeps to itself: what is not there is not on."""
+"""Prints one part after the other. Errors are not printed: a part that is missing counts as a layer that is off."""
 
 _NAMESPACES = {"mnt": "mount", "pid": "process", "net": "network", "ipc": "ipc", "uts": "host name"}
 _MORE_NAMESPACES = {"user": "user", "cgroup": "control group"}
-"""Not every engine has them."""
+"""Namespaces that not every engine uses."""
 _MACHINES_OWN = range(0xEFFFFFF0, 0xF0000000)
-"""The kernel numbers its first namespaces so, on every machine (include/linux/proc_ns.h)."""
+"""The kernel's numbers for its initial namespaces, on every machine (include/linux/proc_ns.h)."""
 _CAPABILITIES = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
 _WRITABLE = (WORKDIR, HOME, "/tmp", "/dev/shm")
 _OF_ANY_PROCESS = ("PATH", "HOME", "LANG", "TERM", "HOSTNAME")
-_FIX = "see what the profile, or the engine, changes of its sandboxes"
+_FIX = "check which setting of the profile or the engine changes this"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +49,14 @@ async def look(sandbox: Sandbox, policy: Policy, environ: Mapping[str, str]) -> 
 
 
 def layers(text: str, policy: Policy, environ: Mapping[str, str], own: str | None = None) -> list[Check]:
-    """The same, of what was printed; `own` are the server's namespaces."""
+    """The same, from the printed text; `own` are the server's namespaces."""
     parts = dict(zip(_PARTS, text.split("\x1e"), strict=False))
     status = dict(line.split(":\t", 1) for line in parts["status"].splitlines() if ":\t" in line)
     mounts = dict(_mounts(parts.get("mounts", "")))
     return [
         _namespaces(parts.get("namespaces", ""), _own_namespaces() if own is None else own),
         _on("capabilities", {status.get(name, "").strip() for name in _CAPABILITIES} == {"0" * 16}, "none", "some"),
-        _on("gaining privileges", status.get("NoNewPrivs") == "1", "never", "nothing keeps set-uid programs from it"),
+        _on("gaining privileges", status.get("NoNewPrivs") == "1", "never", "set-uid programs can gain privileges"),
         _on("system calls", status.get("Seccomp") == "2", "filtered", "no filter"),
         _on("user of the machine", "0" not in status.get("Uid", "0").split(), "not root", "root"),
         _on("root folder", "ro" in mounts.get("/", _Mount(frozenset(), "", ())).options, "read-only", "can be written"),
@@ -83,9 +83,9 @@ def _namespaces(theirs: str, own: str) -> Check:
         *(f"{name}:[{number}]" for name in _NAMESPACES | _MORE_NAMESPACES for number in _MACHINES_OWN),
     }
     found = {line.partition(":")[0] for line in theirs.splitlines() if line not in shared}
-    names = [said for name, said in (_MORE_NAMESPACES | _NAMESPACES).items() if name in found]
-    lacking = [said for name, said in _NAMESPACES.items() if name not in found]
-    return _on("namespaces", not lacking, ", ".join(names), f"{', '.join(lacking)} shared with others")
+    names = [label for name, label in (_MORE_NAMESPACES | _NAMESPACES).items() if name in found]
+    missing = [label for name, label in _NAMESPACES.items() if name not in found]
+    return _on("namespaces", not missing, ", ".join(names), f"{', '.join(missing)} shared with others")
 
 
 def _mounts(text: str) -> Iterator[tuple[str, _Mount]]:
@@ -103,8 +103,9 @@ def _writable(mounts: Mapping[str, _Mount]) -> Check:
         and mounts[place].kind == "tmpfs"
         and any(word.startswith("size=") for word in mounts[place].own)
     ]
-    lacking = [place for place in _WRITABLE if place not in sized]
-    return _on("writable folders", not lacking, f"{', '.join(sized)}, each of a size", f"no size: {', '.join(lacking)}")
+    unsized = [place for place in _WRITABLE if place not in sized]
+    limited = f"{', '.join(sized)}, each with a size limit"
+    return _on("writable folders", not unsized, limited, f"no size limit: {', '.join(unsized)}")
 
 
 def _environment(text: str, environ: Mapping[str, str]) -> Check:
@@ -112,7 +113,7 @@ def _environment(text: str, environ: Mapping[str, str]) -> Check:
     leaked = sorted(
         name for name, value in theirs.items() if environ.get(name) == value and name not in _OF_ANY_PROCESS
     )
-    return _on("environment", not leaked, "nothing of the server's", f"as the server has it: {', '.join(leaked)}")
+    return _on("environment", not leaked, "nothing of the server's", f"copied from the server: {', '.join(leaked)}")
 
 
 def _terminals(mounts: Mapping[str, _Mount]) -> Check:
@@ -123,18 +124,18 @@ def _terminals(mounts: Mapping[str, _Mount]) -> Check:
         for word in mount.own
         if word.startswith("max=")
     ]
-    if not most:  # which engines decide, and nobody can fix
-        return Check("pseudo-terminals", "degraded", "those of the machine")
+    if not most:  # the engine decides this; there is no fix
+        return Check("pseudo-terminals", "degraded", "shared with the machine")
     return Check("pseudo-terminals", "ok", f"{''.join(most)[4:]} of its own")
 
 
 def _descriptors(text: str) -> Check:
     strange = sorted(line for line in text.splitlines() if not re.fullmatch(r"pipe:(\[\d+\])?", line))
-    return _on("descriptors", not strange and bool(text.strip()), "pipes to the server", f"more: {', '.join(strange)}")
+    return _on("descriptors", not strange and bool(text.strip()), "pipes to the server", f"also: {', '.join(strange)}")
 
 
 def _memory(text: str, policy: Policy) -> Iterator[Check]:
-    """Only where the sandbox sees its group; bubblewrap's does not, and has a row of its own."""
+    """A row only if the sandbox sees its control group; bubblewrap's does not, and has a separate row for limits."""
     if words := text.split():
         bounded = words[0].isdigit() and int(words[0]) <= policy.memory
         yield _on(

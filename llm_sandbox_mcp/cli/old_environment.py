@@ -1,6 +1,6 @@
 """The environment variables of LLM Sandbox's MCP server, as keys of a profile.
 
-They are laid over the default profile alone: one that is named is the operator's word, and says more than they can.
+They change only the default profile. A profile that the operator names takes precedence, since it can express more.
 """
 
 import json
@@ -15,7 +15,7 @@ from ..policy import LEAST
 from ..units import docker_size, format_size, parse_size
 
 _FIRST = {"SANDBOX_MEMORY": "SANDBOX_MEM_LIMIT", "SANDBOX_CPUS": "SANDBOX_CPU_COUNT"}
-"""Two names of one thing: the second comes first, as there."""
+"""Two variables with the same meaning: the value names the one that takes precedence, as in LLM Sandbox."""
 
 _BACKENDS = {"docker": "docker", "podman": "podman", "kubernetes": "kubernetes", "bubblewrap": "embedded"}
 _ABSENT = {
@@ -31,43 +31,43 @@ _NO_GAIN = ("no-new-privileges", "no-new-privileges:true", "no-new-privileges=tr
 
 @dataclass(frozen=True, slots=True)
 class OldVariable:
-    """A variable that is set, and what comes of it."""
+    """A variable that is set, and its effect."""
 
     name: str
     cause: str
     step: str
     """What to do instead."""
     key: str = ""
-    """Of the profile, such as `limits.memory`; empty where nothing changes."""
+    """The key of the profile, such as `limits.memory`; empty if nothing changes."""
     value: object = None
-    """As a profile has it."""
+    """The value as in a profile."""
     refused: bool = False
-    """Whether it asks for what cannot be had, so that no server may start as if it had not been asked."""
+    """Whether it asks for something that is not available, so that the server must not start."""
 
     @property
     def line(self) -> str:
         """Cause and next step, for a log or an error."""
-        said = f"{self.name}: {self.cause}" if self.refused else f"{self.name} is deprecated: {self.cause}"
-        return f"{said}; {self.step}"
+        problem = f"{self.name}: {self.cause}" if self.refused else f"{self.name} is deprecated: {self.cause}"
+        return f"{problem}; {self.step}"
 
 
 def old_variables(environ: Mapping[str, str], *, named: bool) -> tuple[OldVariable, ...]:
-    """What each variable that is set comes to; `named`: whether a profile is named, beside which none is looked at."""
+    """The effect of each variable that is set; `named`: whether a profile is named, so that all are ignored."""
     found = {name: value for name in _VARIABLES if (value := environ.get(name, "").strip())}
     backend = found.get("BACKEND", "")
     if backend != "kubernetes":
-        # The name is everybody's, and it meant nothing there to other backends either.
+        # Other programs use this name too, and in LLM Sandbox it had no meaning for other backends either.
         found.pop("NAMESPACE", None)
     if named:
         if backend not in {*_BACKENDS, *_ABSENT}:
             found.pop("BACKEND", None)
-        return tuple(map(_beside_a_profile, found))
-    variables = [_beside(name, found) or _VARIABLES[name][0](name, value) for name, value in found.items()]
+        return tuple(map(_overruled_by_profile, found))
+    variables = [_overruled(name, found) or _VARIABLES[name][0](name, value) for name, value in found.items()]
     return (*variables, *_podman(backend, environ))
 
 
 def settings_of(variables: tuple[OldVariable, ...]) -> Mapping[str, Mapping[str, object]]:
-    """What the variables set, in the words of a profile; those that are refused set nothing."""
+    """The settings of the variables, as tables of a profile; refused variables set nothing."""
     found: dict[str, dict[str, object]] = {}
     for variable in variables:
         if variable.key:
@@ -76,32 +76,32 @@ def settings_of(variables: tuple[OldVariable, ...]) -> Mapping[str, Mapping[str,
     return found
 
 
-def _beside_a_profile(name: str) -> OldVariable:
+def _overruled_by_profile(name: str) -> OldVariable:
     _, key = _VARIABLES[name]
-    holds = f"{key} of the profile" if key else "the profile"
-    return OldVariable(name, f"it is not looked at, {holds} that is named holds", "unset it")
+    applies = f"{key} of the named profile" if key else "the named profile"
+    return OldVariable(name, f"it is ignored, {applies} applies", "unset it")
 
 
-def _beside(name: str, found: Mapping[str, str]) -> OldVariable | None:
+def _overruled(name: str, found: Mapping[str, str]) -> OldVariable | None:
     if (first := _FIRST.get(name, "")) not in found:
         return None
-    return OldVariable(name, f"it is not looked at beside {first}", "unset it")
+    return OldVariable(name, f"it is ignored, because {first} is set", "unset it")
 
 
 def _podman(backend: str, environ: Mapping[str, str]) -> Iterator[OldVariable]:
-    # Podman's package for Python finds its service by Docker's variable too, and entries for hosts relied on that.
+    # Podman's Python package also finds its service by Docker's variable, and existing client entries rely on that.
     host = environ.get("DOCKER_HOST", "")
     if backend == "podman" and host and not environ.get("CONTAINER_HOST"):
-        yield _set("DOCKER_HOST", "it is taken for the address of Podman's service", "podman.host", host, "to it")
+        yield _set("DOCKER_HOST", "it is used as the address of Podman's service", "podman.host", host, "to it")
 
 
 def _set(name: str, cause: str, key: str, value: object, written: str = "") -> OldVariable:
     return OldVariable(name, cause, f"set {key} {written or f'= {json.dumps(value)}'} in a profile", key, value)
 
 
-def _taken(name: str, text: str, value: object) -> OldVariable:
+def _applied(name: str, text: str, value: object) -> OldVariable:
     _, key = _VARIABLES[name]
-    return _set(name, f"{quoted(text)} is taken", key, value)
+    return _set(name, f"{quoted(text)} is applied", key, value)
 
 
 def _refused(name: str, text: str, why: str, step: str = "unset it") -> OldVariable:
@@ -110,24 +110,24 @@ def _refused(name: str, text: str, why: str, step: str = "unset it") -> OldVaria
 
 def _backend(name: str, text: str) -> OldVariable:
     if text in _BACKENDS:
-        return _taken(name, text, _BACKENDS[text])
+        return _applied(name, text, _BACKENDS[text])
     if text in _ABSENT:
-        return _refused(name, text, "is no backend here", _ABSENT[text])
-    # Nobody's working configuration: with this value the server that it was for did not start. Other programs have a
-    # variable of this name, and what they keep in it is not for a log.
+        return _refused(name, text, "is not a backend here", _ABSENT[text])
+    # LLM Sandbox's server did not start with such a value, so it belongs to another program that uses the same name.
+    # The value is not logged, because it can be a secret of that program.
     known = ", ".join(_BACKENDS)
-    return OldVariable(name, f"its value is none of {known}, so it is not looked at", "set backend.name in a profile")
+    return OldVariable(name, f"its value is none of {known}, so it is ignored", "set backend.name in a profile")
 
 
 def _namespace(name: str, text: str) -> OldVariable:
     if not re.fullmatch(NAMESPACE, text):
-        return _refused(name, text, "is no namespace", "give lower case letters, digits and hyphens")
-    return _taken(name, text, text)
+        return _refused(name, text, "is not a valid namespace", "give lower case letters, digits and hyphens")
+    return _applied(name, text, text)
 
 
 def _network(name: str, text: str) -> OldVariable:
     if text in _NETWORKS:
-        return _taken(name, text, _NETWORKS[text])
+        return _applied(name, text, _NETWORKS[text])
     known = ", ".join(_NETWORKS)
     return _refused(name, text, f"is none of {known}", "set network.mode and network.domains in a profile")
 
@@ -135,10 +135,10 @@ def _network(name: str, text: str) -> OldVariable:
 def _memory(name: str, text: str) -> OldVariable:
     written = docker_size(text)
     if written is None:
-        return _refused(name, text, "is no size", 'give one such as "512m" or "4g"')
+        return _refused(name, text, "is not a size", 'give one such as "512m" or "4g"')
     if parse_size(written) < LEAST["memory"]:
         return _refused(name, text, "is too little", f"give {format_size(LEAST['memory'])} or more")
-    return _taken(name, text, written)
+    return _applied(name, text, written)
 
 
 def _cpus(name: str, text: str) -> OldVariable:
@@ -147,19 +147,19 @@ def _cpus(name: str, text: str) -> OldVariable:
     except ValueError:
         share = math.nan
     if not math.isfinite(share) or share <= 0:
-        return _refused(name, text, "is no number above zero", 'give one such as "1.5"')
-    return _taken(name, text, share)
+        return _refused(name, text, "is not a number above zero", 'give one such as "1.5"')
+    return _applied(name, text, share)
 
 
 def _always(wanted: bool, fact: str) -> Callable[[str, str], OldVariable]:
-    """Reads a switch that is set for good."""
+    """A reader for a switch whose value is fixed; `wanted` is that value."""
 
     def read(name: str, text: str) -> OldVariable:
-        said = text.lower()
-        if said in (_YES if wanted else _NO):
+        value = text.lower()
+        if value in (_YES if wanted else _NO):
             return OldVariable(name, fact, "unset it")
-        if said in (_NO if wanted else _YES):
-            return _refused(name, text, f"cannot be had: {fact}")
+        if value in (_NO if wanted else _YES):
+            return _refused(name, text, f"is not available: {fact}")
         return _refused(name, text, "is neither true nor false")
 
     return read
@@ -172,7 +172,7 @@ def _dropped(name: str, _text: str) -> OldVariable:
 def _options(name: str, text: str) -> OldVariable:
     others = [option for part in text.split(",") if (option := part.strip()) and option.lower() not in _NO_GAIN]
     if others:
-        return _refused(name, others[0], "cannot be had: what confines sandboxes is set for good")
+        return _refused(name, others[0], "is not available: the isolation of sandboxes cannot be changed")
     return OldVariable(name, "sandboxes never gain privileges", "unset it")
 
 
@@ -191,4 +191,4 @@ _VARIABLES: Mapping[str, tuple[Callable[[str, str], OldVariable], str]] = {
     "SANDBOX_SECURITY_OPT": (_options, ""),
     "SANDBOX_PRIVILEGED": (_always(False, "sandboxes never have privileges"), ""),
 }
-"""How each is read, and the key that says the same; none where what holds cannot be changed."""
+"""The reader of each variable, and the profile key with the same meaning; empty if the setting cannot be changed."""

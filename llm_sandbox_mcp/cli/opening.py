@@ -1,4 +1,4 @@
-"""The profile that a command line names, the service over it, and the signals that end a command."""
+"""The profile that a command line names, the service with this profile, and the signals that end a command."""
 
 import argparse
 import signal
@@ -15,31 +15,31 @@ from ..wiring import open_service
 
 
 def named_profile(options: argparse.Namespace, environ: Mapping[str, str]) -> str:
-    """What `--profile`, else `LLM_SANDBOX_PROFILE`, names; empty where neither does."""
+    """The profile named by `--profile`, else by `LLM_SANDBOX_PROFILE`; empty if neither is given."""
     return options.profile or environ.get("LLM_SANDBOX_PROFILE", "")
 
 
 def read_profile(
     options: argparse.Namespace, environ: Mapping[str, str], over: Mapping[str, Mapping[str, object]] | None = None
 ) -> Profile:
-    """The profile that is named, else the default; `over` is laid over it."""
+    """The named profile, else the default profile, with the settings in `over` applied on top."""
     return load_profile(named_profile(options, environ), over)
 
 
 def folders_of(profile: Profile, environ: Mapping[str, str]) -> HostFolders:
-    """The folders of this machine that the profile, or the environment, gives us."""
+    """The folders of this machine that the profile, or else the environment, sets for this program."""
     return host_folders(profile.server.cache, profile.server.runtime, environ)
 
 
 def opened(profile: Profile, environ: Mapping[str, str]) -> AbstractAsyncContextManager[Service]:
-    """The service over a profile."""
+    """The service with a profile."""
     return open_service(profile, folders_of(profile, environ), environ)
 
 
 def run_until_signal(work: Callable[[], Awaitable[int]]) -> int:
-    """Runs a command to its end and returns its exit status.
+    """Runs a command to completion and returns its exit status.
 
-    SIGINT and SIGTERM cancel it, so that it leaves nothing behind; the status is then 128 and the signal's number.
+    SIGINT and SIGTERM cancel it, so that it leaves nothing behind; the status is then 128 plus the signal's number.
     """
     return anyio.run(_until_signal, work)
 

@@ -1,4 +1,4 @@
-"""What can be typed, and what it means."""
+"""The parser of the command line."""
 
 import argparse
 from collections.abc import Sequence
@@ -11,10 +11,10 @@ _PROGRAM = "llm-sandbox-mcp"
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says a mistake in one line."""
+    """Reports a mistake in one line."""
 
     def __init__(self, **settings: Any) -> None:
-        # Shortened options would change their meaning when another one is added.
+        # Abbreviated options would change their meaning when another option is added.
         super().__init__(allow_abbrev=False, **settings)
 
     def error(self, message: str) -> NoReturn:
@@ -22,7 +22,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """Reads a command line; without a command it is `serve`. Exits with status 2 and one line for a mistake."""
+    """Parses a command line; the default command is `serve`. For a mistake, exits with status 2 and one line."""
     bare = not argv or (argv[0].startswith("-") and argv[0] not in ("-h", "--help", "--version"))
     return build().parse_args(["serve", *argv] if bare else argv)
 
@@ -32,20 +32,22 @@ def build() -> argparse.ArgumentParser:
     parser = _Parser(
         prog=_PROGRAM,
         description="Runs code that language models write, in isolated sandboxes.",
-        epilog="Without a command it serves MCP on stdio, as hosts expect.",
+        epilog="Without a command, it serves MCP on stdio, as hosts expect.",
     )
     parser.add_argument("--version", action="version", version=f"{_PROGRAM} {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
     _serve(commands)
     _run(commands)
-    _command(commands, "doctor", "what works here, what does not, and what fixes it")
-    _command(commands, "languages", "the languages that code can be written in")
+    _command(commands, "doctor", "show what works here, what does not, and how to fix it")
+    _command(commands, "languages", "list the languages that code can be written in")
     _profile(commands)
     _images(commands)
-    _command(commands, "sweep", "remove what servers that were killed left behind")
-    cache = _command(commands, "cache", "what is kept for later installations: prepared environments, downloads, tools")
+    _command(commands, "sweep", "remove what killed servers left behind")
+    cache = _command(
+        commands, "cache", "show what is kept for later installations: prepared environments, downloads, tools"
+    )
     cache.add_argument("--clear", action="store_true", help="remove what no running server uses")
-    clients = _command(commands, "client-config", "print the entry that makes a host start this server", "clients")
+    clients = _command(commands, "client-config", "print the entry with which a host starts this server", "clients")
     clients.add_argument("client", metavar="CLIENT", help="claude-desktop, claude-code, cursor or vscode")
     return parser
 
@@ -63,18 +65,18 @@ def _serve(commands: Any) -> None:
         "--transport",
         choices=("stdio", "http", "sse"),
         default="stdio",
-        help="stdio: one client, on this process's input and output; http, sse: clients on a port, in both ways",
+        help="stdio: one client, on this process's input and output; http, sse: clients on a port, both protocols",
     )
     parser.add_argument(
         "--host",
         default="127.0.0.1",
-        help="address to listen on; one that others reach takes http.token_file (%(default)s)",
+        help="address to listen on; an address that other machines reach needs http.token_file (%(default)s)",
     )
     parser.add_argument("--port", type=int, default=8000, help="port to listen on, 0 for a free one (%(default)s)")
 
 
 def _run(commands: Any) -> None:
-    parser = _command(commands, "run", "run one program in a sandbox of its own")
+    parser = _command(commands, "run", "run one program in its own sandbox")
     parser.add_argument("--language", metavar="L", help="default: by the file's extension, else python")
     parser.add_argument("--library", metavar="X", action="append", default=[], help="install a library first")
     parser.add_argument(
@@ -83,9 +85,9 @@ def _run(commands: Any) -> None:
         dest="files",
         action="append",
         default=[],
-        help="copy a file in, below the working directory; without :SANDBOX under its own name",
+        help="copy a file into the working directory; without :SANDBOX it keeps its name",
     )
-    parser.add_argument("--artifacts", metavar="DIR", help="keep files that the code made in this folder")
+    parser.add_argument("--artifacts", metavar="DIR", help="save files that the code made in this folder")
     parser.add_argument("--timeout", metavar="S", type=float, help="seconds; default: the profile's limit")
     code = parser.add_mutually_exclusive_group(required=True)
     code.add_argument("-c", metavar="CODE", dest="code", help="the program itself")
@@ -93,30 +95,32 @@ def _run(commands: Any) -> None:
 
 
 def _profile(commands: Any) -> None:
-    summary = "look at profiles"
+    summary = "show or check profiles"
     parser = commands.add_parser("profile", help=summary, description=_sentence(summary))
     actions = parser.add_subparsers(metavar="ACTION", required=True, parser_class=_Parser)
     show = actions.add_parser("show", help="print every setting in force, as TOML", description="Print a profile.")
     show.add_argument("profile", metavar="NAME|FILE", nargs="?", help="default: LLM_SANDBOX_PROFILE, else default")
     show.set_defaults(module="profiles", action="show")
-    check = actions.add_parser("check", help="say whether a profile is right", description="Check a profile.")
-    check.add_argument("profile", metavar="FILE|NAME", help="the profile to read")
+    check = actions.add_parser("check", help="check that a profile is valid", description="Check a profile.")
+    check.add_argument("profile", metavar="FILE|NAME", help="the profile to check")
     check.set_defaults(module="profiles", action="check")
 
 
 def _images(commands: Any) -> None:
-    summary = "build, fetch, list or remove the images that containers are made of"
+    summary = "build, pull, list or remove the images of containers"
     parser = commands.add_parser("images", help=summary, description=_sentence(summary))
     actions = parser.add_subparsers(metavar="ACTION", required=True, parser_class=_Parser)
     build = _command(actions, "build", "build images from the Dockerfiles of languages", "images")
-    build.add_argument("--base", metavar="IMAGE", help="build on another base than the Dockerfile's")
+    build.add_argument("--base", metavar="IMAGE", help="build on another base image than the Dockerfile's")
     build.add_argument("--network", metavar="MODE", help="network of the build, such as host; default: the engine's")
-    pull = _command(actions, "pull", "fetch the images that the profile names", "images")
-    listing = _command(actions, "list", "list the images of languages, which are there, and templates", "images")
+    pull = _command(actions, "pull", "pull the images that the profile names", "images")
+    listing = _command(actions, "list", "list images, whether each exists, and templates", "images")
     for action, name in ((build, "build"), (pull, "pull"), (listing, "list")):
         action.set_defaults(action=name)
-        action.add_argument("--language", metavar="L", action="append", default=[], help="only this; default: all")
-    remove = _command(actions, "remove", "remove templates, which sessions were committed to", "images")
+        action.add_argument(
+            "--language", metavar="L", action="append", default=[], help="only this language; default: all"
+        )
+    remove = _command(actions, "remove", "remove templates (images of committed sessions)", "images")
     remove.set_defaults(action="remove")
     remove.add_argument("image", metavar="IMAGE", nargs="+", help="the template's name; other images are refused")
 

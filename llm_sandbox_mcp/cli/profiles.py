@@ -18,7 +18,7 @@ from .toml import as_toml
 
 
 def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
-    """Shows the profile in force, or says that one is right; a mistake comes as an error with file, key and reason."""
+    """Shows the profile in force, or checks that one is valid; a mistake is an error with file, key and reason."""
     profile = read_profile(options, environ)
     languages = load_languages(profile.handlers.folders)
     profile.check_languages(languages.prepared)
@@ -27,15 +27,15 @@ def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
         sys.stdout.write(as_toml(profile))
     else:
         anyio.run(_check_rules, profile, languages)
-        say(f"{options.profile}: right; {len(languages)} languages: {', '.join(languages)}")
+        say(f"{options.profile}: valid; {len(languages)} languages: {', '.join(languages)}")
         if profile.unread:
             tables = ", ".join(f"[{table}]" for table in profile.unread)
-            say(f"{options.profile}: {tables} was not looked at, since backend.name is {profile.backend.name}")
+            say(f"{options.profile}: {tables} was not checked, because backend.name is {profile.backend.name}")
     return 0
 
 
 async def _check_rules(profile: Profile, languages: Languages) -> None:
-    """Raises `ProfileError` for a language whose code the rules could not judge on any machine."""
+    """Raises `ProfileError` for a language whose code the rules cannot judge on any machine."""
     async with open_checker(rules_of(profile.rules), profile.rules, languages) as checker:
         for name, why in (await checker.unready()).items():
             if why.file is not None:

@@ -22,8 +22,8 @@ _OUT_OF_MEMORY = 137
 
 
 def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
-    """Runs one program with live output, and returns the exit status that it asked for."""
-    # Who types here is the operator: every file that this person can read may be named.
+    """Runs one program with live output, and returns its exit status."""
+    # The user of the command line is the operator, who can name every file that they can read.
     everywhere = FilesSection.model_validate({"roots": ["/"]})
     profile = read_profile(options, environ).model_copy(update={"files": everywhere})
     code = _code(options)
@@ -92,11 +92,11 @@ def _code(options: argparse.Namespace) -> str:
     except OSError as error:
         raise InvalidArgument(f"{options.source}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise InvalidArgument(f"{options.source}: not text in UTF-8: byte {error.start} is wrong") from error
+        raise InvalidArgument(f"{options.source}: not UTF-8 text: invalid byte at position {error.start}") from error
 
 
 def _pair(text: str) -> tuple[str, str]:
-    """The two ends of `--file`; the host's is resolved, as the service itself follows no links."""
+    """The two paths of `--file`. Links in the host's path are resolved here, because the service follows none."""
     host_path, colon, path = text.rpartition(":")
     if not colon:
         host_path, path = text, os.path.basename(text)
@@ -113,4 +113,4 @@ def _guess(service: Service, source: str | None) -> str:
     for name, language in service.languages.items():
         if language.handler.extension == extension:
             return name
-    raise InvalidArgument(f"{source}: its extension tells no language; give --language {'|'.join(service.languages)}")
+    raise InvalidArgument(f"{source}: unknown file extension; give --language {'|'.join(service.languages)}")

@@ -1,4 +1,4 @@
-"""Files that code made, written to a folder of this machine. Their names and contents come from inside a sandbox."""
+"""Writes files that code made to a folder of this machine. Their names and contents come from inside a sandbox."""
 
 from pathlib import Path
 
@@ -7,10 +7,10 @@ from ..files.beneath import open_folder, write_file
 
 
 def save(folder: Path, name: str, content: bytes) -> None:
-    """Writes a file below the folder, whole or not at all, in place of an older one of that name.
+    """Writes a file below the folder, completely or not at all, and replaces an older file of that name.
 
-    Raises `BadPath` for a name that could lead out of the folder, and for a hidden one: code could plant what other
-    programs obey, such as `.git/hooks`.
+    Raises `BadPath` for a name that could lead out of the folder, and for a hidden name: code could otherwise plant
+    files that other programs execute, such as `.git/hooks`.
     """
     *parents, last = parts = name.split("/")
     if any(not part or part.startswith(".") or "\0" in part for part in parts):

@@ -16,14 +16,14 @@ _log = logging.getLogger(__name__)
 
 
 def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
-    """Serves MCP until the client goes or a signal comes."""
+    """Serves MCP until the client disconnects or a signal arrives."""
     variables = old_variables(environ, named=bool(named_profile(options, environ)))
     for variable in variables:
         if variable.refused:
             raise ProfileError(variable.line)
     profile = read_profile(options, environ, settings_of(variables))
 
-    # What is inherited is often 1024, for the sake of programs that can count no further; ours can.
+    # The inherited soft limit is often 1024, for old programs that use select(); this program can use more.
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
@@ -33,7 +33,7 @@ def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
             _log.warning("%s", variable.line)
         local = options.transport == "stdio"
         async with opened(profile, environ) as service:
-            # Here, so that what is wrong with the profile is said before all this is loaded.
+            # Imported here, so that mistakes in the profile are reported before all of this is loaded.
             from ..server import build_server
             from ..server.transports import serve_http, serve_stdio
 

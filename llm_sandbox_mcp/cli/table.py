@@ -6,7 +6,7 @@ from ..escaping import one_line
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Lines of columns as wide as their widest cell, under a line of names."""
+    """A table with a header line; each column is as wide as its widest cell."""
     cells = [[one_line(cell) for cell in row] for row in (head, *rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     cells.insert(1, ["-" * width for width in widths])

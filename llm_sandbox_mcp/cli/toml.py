@@ -16,7 +16,7 @@ _CREDENTIALS = re.compile(r"(?<=//)[^/@\s]+@")
 
 
 def as_toml(profile: Profile) -> str:
-    """Every key of the profile; sizes and times with their units, credentials in addresses masked."""
+    """Every key of the profile as TOML, sizes and times with units; credentials in addresses are masked."""
     tables = _table(profile, leave_out={"engines"})
     for engine in profile.engines.values():
         tables |= _table(engine)
@@ -42,7 +42,7 @@ def _value(value: Any, field: FieldInfo) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """A value without units, or some; of tables in a list only what was set."""
+    """A value, or a collection of values, without units; for tables in a list only the keys that were set."""
     match value:
         case str():
             return _CREDENTIALS.sub("***@", value)

@@ -1,4 +1,4 @@
-"""Next steps in the words of the command line."""
+"""The wording of next steps for the command line."""
 
 from ..messages import Message, Step, Words, worded
 
@@ -9,5 +9,5 @@ OPTIONS: Words = {
 
 
 def in_words(message: Message) -> str:
-    """An error or a note as a person at a terminal is told it."""
+    """An error or a note, as it is worded for a user at a terminal."""
     return worded(message, OPTIONS)

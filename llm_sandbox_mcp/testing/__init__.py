@@ -1,4 +1,4 @@
-"""What a backend promises, as tests that its author runs with pytest, and a backend in memory for tests without one.
+"""The promises of a backend, as tests that its author runs with pytest, and a backend in memory for other tests.
 
     from llm_sandbox_mcp.testing.fixtures import *
     from llm_sandbox_mcp.testing.processes import *
@@ -7,5 +7,5 @@
     def backend_name():
         return "mine"
 
-`processes`, `copies`, `listening` and `sessions` are about one promise each.
+`processes`, `copies`, `listening` and `sessions` each test one promise.
 """

@@ -1,4 +1,4 @@
-"""A clock that jumps: where all that a test waits for is time, it does not wait."""
+"""A clock that jumps ahead when a test waits for nothing but time, so that the test does not really wait."""
 
 import asyncio
 import selectors
@@ -7,16 +7,15 @@ from collections.abc import Mapping
 import anyio.to_thread
 
 _TURN = 0.0001
-"""Seconds by which the loop is later after each turn in which something went on."""
+"""Seconds by which the clock advances after each turn of the loop that did some work."""
 _QUIET = 0.002
-"""Real seconds of silence after which nothing but time is waited for; threads are told apart."""
+"""Real seconds without events after which the loop waits only for time; threads are checked separately."""
 
 
 class JumpingLoop(asyncio.SelectorEventLoop):
-    """An event loop with a time of its own, which goes on to the next timer at once and stands still between two runs.
+    """An event loop with its own clock, which jumps to the next timer at once and stands still between two runs.
 
-    For anyio: `("asyncio", {"loop_factory": JumpingLoop})`. However slow the machine is, the same things take the same
-    time.
+    For anyio: `("asyncio", {"loop_factory": JumpingLoop})`. The same work takes the same time, even on a slow machine.
     """
 
     def __init__(self) -> None:
@@ -28,15 +27,15 @@ class JumpingLoop(asyncio.SelectorEventLoop):
         return self._now
 
     async def wait_for_threads(self) -> None:
-        """From now on does not jump while one of the threads works that anyio lends to this loop."""
+        """From now on, the clock does not jump while one of anyio's worker threads for this loop is busy."""
         self._threads = anyio.to_thread.current_default_thread_limiter()
 
     def turn(self) -> None:
-        """Is a little later."""
+        """Advances the clock a little."""
         self._now += _TURN
 
     def jump(self, seconds: float) -> None:
-        """Is later by so many seconds, unless something goes on beside the loop."""
+        """Advances the clock by so many seconds, unless a worker thread is busy."""
         if self._threads is None or not self._threads.borrowed_tokens:
             self._now += seconds
 
@@ -59,4 +58,4 @@ class _Jumping(selectors.DefaultSelector):
 
 
 BACKEND: tuple[str, Mapping[str, object]] = ("asyncio", {"loop_factory": JumpingLoop})
-"""What a fixture `anyio_backend` returns for it."""
+"""The value that a fixture `anyio_backend` returns to use this loop."""

@@ -1,4 +1,4 @@
-"""Files in and out of a sandbox."""
+"""Copying files into and out of a sandbox."""
 
 import io
 import tarfile
@@ -52,7 +52,7 @@ async def test_any_name_works_and_its_folders_are_made(sandbox: Sandbox, name: s
     assert set(await get(sandbox, name)) == {name}
 
 
-async def test_what_may_be_executed_can_be(sandbox: Sandbox) -> None:
+async def test_an_executable_file_can_be_run(sandbox: Sandbox) -> None:
     text = b"#!/bin/sh\necho ran\n"
 
     async def content() -> AsyncIterator[bytes]:
@@ -73,7 +73,7 @@ async def test_a_folder_is_made_and_kept(sandbox: Sandbox) -> None:
             await copying.make_folder(sandbox, "-a/b c/file")
 
 
-async def test_all_of_a_folder_comes_as_an_archive(sandbox: Sandbox) -> None:
+async def test_a_whole_folder_is_packed_as_an_archive(sandbox: Sandbox) -> None:
     data = bytes(range(256)) * 40_000
     with anyio.fail_after(30):
         await put(sandbox, "-d/deep/file", data)
@@ -84,7 +84,7 @@ async def test_all_of_a_folder_comes_as_an_archive(sandbox: Sandbox) -> None:
             assert file is not None and file.read() == data
 
 
-async def test_what_cannot_be_had_as_an_archive_says_why(sandbox: Sandbox) -> None:
+async def test_a_path_that_cannot_be_packed_is_an_error_with_the_reason(sandbox: Sandbox) -> None:
     with anyio.fail_after(30):
         for path in ("/sandbox/none", "/sandbox/none/deeper"):
             with pytest.raises(UnknownFile, match=f"'{path}' cannot be read"):
@@ -94,7 +94,7 @@ async def test_what_cannot_be_had_as_an_archive_says_why(sandbox: Sandbox) -> No
             await copying.pack(sandbox, "/sandbox")
 
 
-async def test_a_file_is_overwritten_whole(sandbox: Sandbox) -> None:
+async def test_a_file_is_overwritten_completely(sandbox: Sandbox) -> None:
     await put(sandbox, "file", b"a longer text")
     await put(sandbox, "file", b"short")
     assert bytes((await get(sandbox, "file"))["file"].content) == b"short"
@@ -106,13 +106,13 @@ async def test_other_files_of_a_folder_stay(sandbox: Sandbox) -> None:
     assert set(await get(sandbox, "folder/one", "folder/two")) == {"folder/one", "folder/two"}
 
 
-async def test_what_is_not_a_regular_file_is_left_out(sandbox: Sandbox) -> None:
+async def test_files_that_are_not_regular_are_left_out(sandbox: Sandbox) -> None:
     await put(sandbox, "file", b"x")
     await sandbox.run(["sh", "-c", "ln -s file link; mkfifo fifo; mkdir folder; ln -s /etc/passwd out"], ENV)
     assert set(await get(sandbox, "missing", "link", "fifo", "folder", "out", "file")) == {"file"}
 
 
-async def test_of_a_file_over_the_limit_come_name_and_size_and_the_others_whole(sandbox: Sandbox) -> None:
+async def test_a_file_over_the_limit_comes_without_its_content_and_others_are_complete(sandbox: Sandbox) -> None:
     for name, size in (("a", 10), ("large", 1001), ("b", 1000)):
         await put(sandbox, name, b"x" * size)
     found = await get(sandbox, "a", "large", "b", limit=1000)
@@ -128,9 +128,9 @@ async def test_what_does_not_fit_is_an_error_that_says_why(sandbox: Sandbox) -> 
         await put(sandbox, "file", bytes((16 << 20) + 1))
 
 
-async def test_a_copy_into_a_file_as_a_folder_is_refused_or_replaces_it(sandbox: Sandbox) -> None:
+async def test_a_copy_below_a_file_is_refused_or_replaces_the_file(sandbox: Sandbox) -> None:
     await put(sandbox, "file", b"x")
     try:
         await put(sandbox, "file/inside", b"y")
     except BadPath as error:
-        assert "file" in str(error)  # noqa: PT017 - either is right
+        assert "file" in str(error)  # noqa: PT017 - both results are allowed

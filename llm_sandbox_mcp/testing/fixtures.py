@@ -1,4 +1,4 @@
-"""What the tests ask for: one sandbox, or a whole service, on the backend that `backend_name` names."""
+"""The fixtures of the tests: one sandbox, or a whole service, on the backend that `backend_name` names."""
 
 from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
@@ -33,13 +33,13 @@ def anyio_backend() -> str:
 
 @pytest.fixture
 def backend_name() -> str:
-    """The backend's name in a profile; to be overridden."""
-    raise NotImplementedError("a fixture `backend_name` has to name the backend that is tested")
+    """The backend's name in a profile; override it."""
+    raise NotImplementedError("no backend is named; define a fixture `backend_name` that returns its name")
 
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder of the host for all that a server keeps."""
+    """A folder of the host for everything that a server keeps."""
     with host_folder() as made:
         yield made
 
@@ -52,7 +52,7 @@ def changes() -> dict[str, Mapping[str, object]]:
 
 @pytest.fixture
 def profile(backend_name: str, folder: Path, changes: dict[str, Mapping[str, object]]) -> Profile:
-    """To be overridden where the backend needs settings of its own."""
+    """The profile of the tests; override it if the backend needs its own settings."""
     return small_profile(backend_name, folder, **changes)
 
 
@@ -78,4 +78,4 @@ async def service(anyio_backend: str, profile: Profile) -> AsyncIterator[Service
 
 @pytest.fixture
 def control_groups() -> None:
-    """To be overridden so that it skips where limits do not hold all processes of a sandbox together."""
+    """Override it to skip tests on machines where limits do not apply to all processes of a sandbox together."""

@@ -1,4 +1,4 @@
-"""What listens inside a sandbox and is accepted outside, on every backend."""
+"""Listeners inside a sandbox whose connections are accepted outside, on every backend."""
 
 import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -17,7 +17,7 @@ from llm_sandbox_mcp.errors import ListeningFailed
 pytestmark = pytest.mark.anyio
 
 LIMIT = 30
-PIECE, TIMES = bytes(range(256)) * 1024, 160  # 40 MiB, more than the kernel keeps of a connection
+PIECE, TIMES = bytes(range(256)) * 1024, 160  # 40 MiB, more than the kernel buffers for a connection
 _NAMES = "cat /proc/[0-9]*/comm 2>/dev/null || :"
 _CONNECT = "import hashlib, socket, sys, threading\nto = lambda: socket.create_connection(('127.0.0.1', {port}), 20)\n"
 
@@ -25,7 +25,7 @@ Serve = Callable[[ByteStream], Awaitable[object]]
 
 
 async def served(sandbox: Sandbox, code: str, serve: Serve) -> Completed:
-    """Runs Python code inside while each connection it makes is served outside."""
+    """Runs Python code inside the sandbox and serves each of its connections outside."""
 
     async def accept(listener: Listener) -> None:
         async with anyio.create_task_group() as connections:
@@ -51,17 +51,17 @@ async def _echo(stream: ByteStream) -> None:
         await stream.send(data)
 
 
-async def test_what_is_sent_comes_back_and_the_end_of_one_direction_is_not_that_of_the_other(sandbox: Sandbox) -> None:
+async def test_data_comes_back_and_each_direction_ends_separately(sandbox: Sandbox) -> None:
     async def answer(stream: ByteStream) -> None:
-        asked = b"".join([part async for part in stream])
-        await stream.send(asked[::-1])
+        request = b"".join([part async for part in stream])
+        await stream.send(request[::-1])
 
     code = "s = to(); s.sendall(b'olleh'); s.shutdown(socket.SHUT_WR); print(s.makefile('rb').read())"
     assert (await served(sandbox, code, answer)).stdout == b"b'hello'\n"
 
 
 async def test_connections_at_once_do_not_get_in_each_others_way(sandbox: Sandbox) -> None:
-    # Small stacks: without control groups the limit on memory counts them whole.
+    # Small stacks: without control groups, the memory limit counts their full size.
     code = """
 threading.stack_size(1 << 18)
 def one(number):
@@ -95,7 +95,7 @@ async def test_a_large_answer_arrives_whole(sandbox: Sandbox) -> None:
 
 @asynccontextmanager
 async def connected(sandbox: Sandbox, code: str) -> AsyncIterator[ByteStream]:
-    """The one connection that Python code inside makes, as it is outside."""
+    """The outside end of the one connection that Python code inside makes."""
     with anyio.fail_after(LIMIT):
         async with sandbox.listen() as listener:
             text = _CONNECT.format(port=listener.port) + code
@@ -111,14 +111,14 @@ async def test_what_nobody_reads_yet_stays_with_its_sender(sandbox: Sandbox) -> 
         with anyio.move_on_after(0.5) as waiting:
             for _ in range(TIMES):
                 await stream.send(PIECE)
-    assert waiting.cancelled_caught, "it all went into somebody's memory"
+    assert waiting.cancelled_caught, "all data was buffered somewhere"
 
 
 async def test_a_peer_that_hangs_up_ends_its_own_connection_only(sandbox: Sandbox) -> None:
     async def answer(stream: ByteStream) -> None:
-        asked = await stream.receive()
+        request = await stream.receive()
         with suppress(anyio.BrokenResourceError):
-            for _ in range(TIMES if asked == b"all" else 1):
+            for _ in range(TIMES if request == b"all" else 1):
                 await stream.send(PIECE)
 
     code = "for _ in range(80):\n s = to(); s.sendall(b'all'); s.recv(1); s.close()\n"
@@ -127,7 +127,7 @@ async def test_a_peer_that_hangs_up_ends_its_own_connection_only(sandbox: Sandbo
     assert int(done.stdout) == len(PIECE)
 
 
-async def test_a_peer_that_hung_up_cannot_be_sent_to(sandbox: Sandbox) -> None:
+async def test_sending_to_a_peer_that_hung_up_fails(sandbox: Sandbox) -> None:
     async with connected(sandbox, "s = to(); s.close(); sys.stdin.read()") as stream:
         with pytest.raises(anyio.EndOfStream):
             await stream.receive()
@@ -135,7 +135,7 @@ async def test_a_peer_that_hung_up_cannot_be_sent_to(sandbox: Sandbox) -> None:
             await stream.send(PIECE * TIMES)
 
 
-async def test_a_port_that_is_taken_is_an_error_that_says_so_and_what_to_do(sandbox: Sandbox) -> None:
+async def test_a_port_in_use_is_an_error_with_the_next_step(sandbox: Sandbox) -> None:
     with anyio.fail_after(LIMIT):
         async with sandbox.listen() as listener:
             with pytest.raises(ListeningFailed, match=r"[Aa]ddress already in use; .*use a new session"):
@@ -153,7 +153,7 @@ async def test_nobody_listens_after_the_scope(sandbox: Sandbox) -> None:
 
 
 @pytest.mark.parametrize("steps", [0, 1, 3, 10, 30, 100])
-async def test_cancelled_at_any_point_nothing_of_it_stays(sandbox: Sandbox, steps: int) -> None:
+async def test_a_cancelled_listener_leaves_nothing_behind(sandbox: Sandbox, steps: int) -> None:
     async def listen() -> None:
         async with sandbox.listen() as listener:
             await listener.accept()

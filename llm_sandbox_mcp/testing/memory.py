@@ -1,6 +1,6 @@
-"""A backend in memory: its processes are tasks, and its one language does what the code says it should do.
+"""A backend in memory: its processes are tasks, and the code of its only language lists the events of a run.
 
-No code runs on it; it is for tests of all that stands above an engine, in milliseconds and on a clock that jumps.
+It runs no real code. Use it to test everything above an engine, in milliseconds and on a clock that jumps.
 """
 
 import asyncio
@@ -31,13 +31,13 @@ HANDLERS = Path(__file__).with_name("handlers")
 """The folder of the language `script`, for `[handlers]` of a profile."""
 
 _PIPE = 16
-"""Pieces that a stream takes before its writer waits for its reader."""
+"""Pieces that a stream buffers before its writer waits for its reader."""
 
 ANSWER = 20.0
-"""Seconds for a sandbox to say what is counted."""
+"""Seconds until a sandbox that does not answer returns its last counts."""
 
 Program = Callable[["MemoryProcess"], Awaitable[int]]
-"""What a process does, and with which exit code it ends."""
+"""What a process does; returns its exit code."""
 
 
 async def true(process: "MemoryProcess") -> int:
@@ -47,7 +47,7 @@ async def true(process: "MemoryProcess") -> int:
 
 
 async def script(process: "MemoryProcess") -> int:
-    """Runs code of the language `script`, as its runner."""
+    """The runner of the language `script`."""
     return await Runner(process).serve()
 
 
@@ -56,7 +56,7 @@ PROGRAMS: Mapping[str, Program] = {"true": true, "script": script}
 
 @asynccontextmanager
 async def open_in_memory(profile: Profile, engine: "MemoryBackend") -> AsyncIterator[Service]:
-    """A service on such a backend, whatever engine the profile names; on a clock that jumps threads are waited for."""
+    """A service on this backend, whatever engine the profile names; a jumping clock waits for worker threads."""
     loop = asyncio.get_running_loop()
     if isinstance(loop, JumpingLoop):
         await loop.wait_for_threads()
@@ -65,19 +65,19 @@ async def open_in_memory(profile: Profile, engine: "MemoryBackend") -> AsyncIter
 
 
 class MemoryBackend(Backend):
-    """Makes sandboxes that are nothing but their processes."""
+    """Makes sandboxes that consist only of their processes."""
 
     name = "memory"
 
     def __init__(self, programs: Mapping[str, Program] = PROGRAMS) -> None:
         self.programs = programs
         self.live: dict[str, MemorySandbox] = {}
-        """The sandboxes that there are."""
+        """The sandboxes that exist now."""
         self.made = 0
         self.failure: SandboxError | None = None
-        """What making a sandbox comes to, while it is set."""
+        """The error that making a sandbox raises; None for success."""
         self.delay = 0.0
-        """Seconds that it takes to make one, and to end one."""
+        """Seconds that it takes to make a sandbox, and to end one."""
 
     async def __aenter__(self) -> "MemoryBackend":
         return self
@@ -116,7 +116,7 @@ class MemoryBackend(Backend):
 
 
 class MemorySandbox(Sandbox):
-    """One sandbox; what is counted is set by the code in it."""
+    """One sandbox; the code in it sets what is counted."""
 
     image = ""
 
@@ -127,7 +127,7 @@ class MemorySandbox(Sandbox):
         self.used = Usage(cpu=0.0)
         self.full = Fullness()
         self.answers = True
-        """Whether it says what is counted; otherwise what was counted last is known after `ANSWER`."""
+        """Whether it reports its counts at once; otherwise the last counts are returned after `ANSWER` seconds."""
         self.processes: list[MemoryProcess] = []
         self._programs = programs
         self._tasks = tasks
@@ -141,7 +141,7 @@ class MemorySandbox(Sandbox):
             raise SandboxLost("the sandbox has ended")
         program = self._programs.get(argv[0])
         if program is None:
-            raise StartFailed(f"cannot start {argv[0]}: there is no such program")
+            raise StartFailed(f"cannot start {argv[0]}: no such program")
         process = MemoryProcess(self, argv, env)
         self.processes.append(process)
         self._tasks.start_soon(process.run, program)
@@ -176,14 +176,14 @@ class MemorySandbox(Sandbox):
 
 
 class MemoryProcess(Process):
-    """One process, which is a task; `receive` and `print` are for the program, all else for who started it."""
+    """One process, which is a task; `receive` and `print` are for the program, everything else is for its starter."""
 
     def __init__(self, sandbox: MemorySandbox, argv: Sequence[str], env: Mapping[str, str]) -> None:
         self.sandbox = sandbox
         self.argv = tuple(argv)
         self.env = dict(env)
         self.interrupted: Callable[[], None] | None = None
-        """What an interrupt does to it; it ends, where there is nothing else."""
+        """Called on an interrupt; None means that an interrupt ends the process."""
         pipes = {name: _Pipe() for name in ("stdin", "stdout", "stderr")}
         self._stdin = pipes["stdin"]
         self._outputs = {name: pipes[name] for name in ("stdout", "stderr")}
@@ -194,23 +194,23 @@ class MemoryProcess(Process):
         self._exit_code: int | None = None
 
     async def run(self, program: Program) -> None:
-        """Is the process, to its end."""
+        """Runs the process to its end."""
         code: int | None = None
         with self._scope:
             code = await program(self)
         self.end(code)
 
     async def receive(self) -> bytes:
-        """The next piece of its input; raises `anyio.EndOfStream` after the last one."""
+        """The next piece of input; raises `anyio.EndOfStream` after the last one."""
         return await self._stdin.receive.receive()
 
     async def print(self, data: bytes, stream: str = "stdout") -> None:
-        """Prints to one of its outputs, and waits while nobody reads."""
+        """Prints to one of its outputs, and waits while the buffer is full."""
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             await self._outputs[stream].send.send(data)
 
     def end(self, code: int | None) -> None:
-        """Ends it with that exit code; None is that it was killed."""
+        """Ends it with that exit code; None means that it was killed."""
         if self._ended.is_set():
             return
         self._exit_code = 128 + signal.SIGKILL if code is None else code
@@ -248,7 +248,7 @@ class MemoryProcess(Process):
         await anyio.lowlevel.checkpoint()
 
     def close(self) -> None:
-        """Ends it, and lets go of what is left of its streams."""
+        """Ends it, and closes the remaining ends of its streams."""
         self.end(None)
         self._stdin.send.close()
         for pipe in self._outputs.values():

@@ -1,4 +1,4 @@
-"""What `spawn` promises: a process with exactly what it was given, three raw streams, and an end."""
+"""The promises of `spawn`: a process with exactly the given arguments and variables, three raw streams, and an end."""
 
 import json
 import signal
@@ -50,7 +50,7 @@ async def test_the_environment_is_what_was_given_and_nothing_else(sandbox: Sandb
     assert dict(entry.split("=", 1) for entry in done.stdout.decode().split("\0") if entry) == env
 
 
-async def test_it_starts_where_it_is_told(sandbox: Sandbox) -> None:
+async def test_a_process_starts_in_the_given_folder(sandbox: Sandbox) -> None:
     with anyio.fail_after(30):
         async with await sandbox.spawn(["pwd"], ENV) as process:
             assert await output(process) == (b"/sandbox\n", b"", 0)
@@ -107,11 +107,11 @@ async def test_ten_megabytes_pass_in_every_direction(sandbox: Sandbox) -> None:
     assert out == err == b"0123456789abcdef" * (MANY // 16)
 
 
-async def test_nobody_reads_any_more_is_told_to_the_writer(sandbox: Sandbox) -> None:
+async def test_writing_to_an_ended_process_fails(sandbox: Sandbox) -> None:
     with anyio.fail_after(30):
         async with await sandbox.spawn(["true"], ENV) as process:
             await process.wait()
-            with pytest.raises(anyio.BrokenResourceError):  # noqa: PT012 - the first may still fit the pipe
+            with pytest.raises(anyio.BrokenResourceError):  # noqa: PT012 - the first may still fit into the pipe
                 for _ in range(100):
                     await process.stdin.send(b"x" * 65536)
 
@@ -131,7 +131,7 @@ async def test_nobody_reads_any_more_is_told_to_the_writer(sandbox: Sandbox) -> 
         (["true", *["x" * 1000] * 3000], ENV, "/sandbox"),
     ],
 )
-async def test_what_cannot_be_started_says_so_and_harms_nothing(
+async def test_a_failed_start_is_an_error_and_the_sandbox_still_works(
     sandbox: Sandbox, argv: list[str], env: dict[str, str], cwd: str
 ) -> None:
     with anyio.fail_after(30):
@@ -148,7 +148,7 @@ async def test_a_signal_reaches_the_whole_group_and_no_other(sandbox: Sandbox) -
         ):
             assert await process.stdout.receive() == b"ready\n"
             await process.kill()
-            # Ends only when the background child, which holds it too, is dead.
+            # The stream ends only when the background child is dead, because that has it open too.
             with pytest.raises(anyio.EndOfStream):
                 await process.stdout.receive()
             await other.stdin.send(b"alive")
@@ -178,7 +178,7 @@ async def test_a_cancelled_receive_loses_nothing(sandbox: Sandbox) -> None:
             assert (await output(process))[0] == b"".join(b"%d," % number for number in range(20))
 
 
-async def test_closing_kills(sandbox: Sandbox) -> None:
+async def test_closing_a_process_kills_it(sandbox: Sandbox) -> None:
     with anyio.fail_after(30):
         async with await sandbox.spawn(["sleep", "1000"], ENV) as process:
             pass
@@ -187,7 +187,7 @@ async def test_closing_kills(sandbox: Sandbox) -> None:
         await process.aclose()
 
 
-async def test_run_feeds_and_drains_at_once_and_keeps_a_megabyte(sandbox: Sandbox) -> None:
+async def test_run_writes_and_reads_at_the_same_time_and_keeps_a_megabyte(sandbox: Sandbox) -> None:
     async def content() -> AsyncIterator[bytes]:
         for _ in range(40):
             yield b"x" * 65536
@@ -210,7 +210,7 @@ async def test_many_processes_at_once_keep_their_own_streams(sandbox: Sandbox) -
     assert results == {number: b"%d\n" % number for number in range(20)}
 
 
-async def test_a_killed_sandbox_loses_its_processes_and_says_so(sandbox: Sandbox) -> None:
+async def test_a_killed_sandbox_loses_its_processes_and_reports_it(sandbox: Sandbox) -> None:
     with anyio.fail_after(30):
         process = await sandbox.spawn(["sleep", "1000"], ENV)
         assert sandbox.alive

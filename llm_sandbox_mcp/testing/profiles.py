@@ -35,7 +35,7 @@ _SMALL: Mapping[str, Mapping[str, object]] = {
 
 @contextmanager
 def host_folder() -> Iterator[Path]:
-    """A folder of the host that sandboxes of any uid can be given parts of; those that pytest makes are private."""
+    """A folder of the host that sandboxes with any uid can use parts of; pytest's own folders are private."""
     folder = Path(tempfile.mkdtemp(prefix="sandbox-test-", dir=_place()))
     try:
         folder.chmod(0o755)
@@ -45,13 +45,13 @@ def host_folder() -> Iterator[Path]:
 
 
 def _place() -> str:
-    """Where temporary files are, or `/tmp` where others cannot go there."""
+    """The folder for temporary files, or `/tmp` if other users cannot enter that folder."""
     usual = tempfile.gettempdir()
     return usual if all(path.stat().st_mode & 0o001 for path in (Path(usual), *Path(usual).parents)) else "/tmp"
 
 
 def surroundings(folder: Path) -> Surroundings:
-    """What a backend works with, below the folder."""
+    """The surroundings of a backend, below the folder."""
     runtime = folder / "runtime" / secrets.token_hex(6)
     make_public(runtime)
     handlers = {path.name: path for path in HANDLERS.iterdir() if path.is_dir()}
@@ -61,7 +61,7 @@ def surroundings(folder: Path) -> Surroundings:
 def small_profile(backend: str, folder: Path, **changes: Mapping[str, object]) -> Profile:
     """The default profile with limits that are reached quickly, and everything it keeps on the host below the folder.
 
-    `changes` are laid over its sections. Python is the system's own, so that no environment is built.
+    `changes` override keys of its sections. Python is the system's own, so that no environment is built.
     """
     make_public(folder)
     sections: dict[str, Any] = {name: dict(values) for name, values in _SMALL.items()}
@@ -73,7 +73,7 @@ def small_profile(backend: str, folder: Path, **changes: Mapping[str, object]) -
 
 
 def changed(profile: Profile, **changes: Mapping[str, object]) -> Profile:
-    """The profile with other values in some of its tables; those of engines that it does not use are left out."""
+    """The profile with other values in some of its tables; tables of engines that it does not use are ignored."""
     own = {
         name: _changed(profile, name, values) for name, values in changes.items() if name in type(profile).model_fields
     }
@@ -97,7 +97,7 @@ def _changed(of: Section, table: str, values: Mapping[str, object]) -> Section:
 
 
 def plain_handlers(folder: Path) -> Path:
-    """A folder with the Python handler as it is, but on the system's interpreter."""
+    """A folder with the unchanged Python handler, except that it uses the system's interpreter."""
     if not folder.exists():
         shutil.copytree(HANDLERS / "python", folder / "python", ignore=shutil.ignore_patterns("__pycache__"))
         definition = folder / "python" / "handler.toml"

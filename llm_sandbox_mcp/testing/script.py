@@ -1,4 +1,4 @@
-"""A language whose programs say what a run is to do: a verb and its words in each line."""
+"""A language whose programs list what a run should do: each line is a verb and its words."""
 
 import json
 from collections.abc import Callable
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 _PIECE = 1 << 16
 _FRAME = 9999
-"""Bytes of a frame's payload at most."""
+"""Maximum number of bytes in a frame's payload."""
 
 
 class Host(Protocol):
-    """The process that the runner is."""
+    """The process in which the runner runs."""
 
     sandbox: "MemorySandbox"
     interrupted: Callable[[], None] | None
@@ -36,7 +36,7 @@ class _Exit(Exception):
 
 
 class Runner:
-    """Reads requests and answers them, as any runner does. See `handlers/README.md`."""
+    """Reads requests and answers them, like every runner. See `handlers/README.md`."""
 
     def __init__(self, process: Host) -> None:
         self._process = process
@@ -47,7 +47,7 @@ class Runner:
         process.interrupted = self._interrupt
 
     async def serve(self) -> int:
-        """Answers requests until there are no more, or code ends it."""
+        """Answers requests until the input ends or code ends the runner; returns the exit code."""
         waiting = b""
         while True:
             while b"\n" not in waiting:
@@ -65,7 +65,7 @@ class Runner:
         nonce = request["nonce"].encode()
         self._interrupted = self._deaf = False
         report: dict[str, object] = {"status": "ok", "exit_code": 0}
-        # It has begun: the first frame says so.
+        # The first frame reports that the run has begun.
         await self._process.print(b"\x1e%s+0\n" % nonce)
         with anyio.CancelScope() as self._scope:
             for line in request["code"].splitlines():
@@ -92,7 +92,7 @@ class Runner:
         await self._process.print(f"{words}\n".encode(), "stderr")
 
     async def _do_flood(self, words: str, report: dict[str, object]) -> None:
-        """Prints for ever."""
+        """Prints forever."""
         while True:
             await self._process.print(b"x" * _PIECE)
             await anyio.lowlevel.checkpoint()
@@ -128,31 +128,31 @@ class Runner:
         raise _Exit(int(words or "0"))
 
     async def _do_die(self, words: str, report: dict[str, object]) -> None:
-        """Ends all of the sandbox."""
+        """Ends the whole sandbox."""
         await self._process.sandbox.kill()
         await anyio.lowlevel.checkpoint()
 
     async def _do_hide(self, words: str, report: dict[str, object]) -> None:
-        """The sandbox says no more what is counted."""
+        """The sandbox no longer reports its counts."""
         self._process.sandbox.answers = False
 
     async def _do_outgrow(self, words: str, report: dict[str, object]) -> None:
-        """Is killed at the limit of memory."""
+        """Is killed at the memory limit."""
         sandbox = self._process.sandbox
         sandbox.used = replace(sandbox.used, oom_kills=sandbox.used.oom_kills + 1)
         raise _Exit(137)
 
     async def _do_fill(self, words: str, report: dict[str, object]) -> None:
-        """Fails at the limit of the disk."""
+        """Fails at the disk limit."""
         self._process.sandbox.full = replace(self._process.sandbox.full, disk=True)
         report.update(status="error", exit_code=1)
 
     async def _do_crowd(self, words: str, report: dict[str, object]) -> None:
-        """Makes so many files."""
+        """Makes this number of files."""
         self._process.sandbox.full = replace(self._process.sandbox.full, entries=int(words))
 
     async def _do_fork(self, words: str, report: dict[str, object]) -> None:
-        """Is refused another process, and fails."""
+        """Fails because another process is refused."""
         sandbox = self._process.sandbox
         sandbox.used = replace(sandbox.used, pids_refused=sandbox.used.pids_refused + 1)
         report.update(status="error", exit_code=1)

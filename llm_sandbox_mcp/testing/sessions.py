@@ -1,4 +1,4 @@
-"""What sessions keep, what they lose, and that it is said."""
+"""What sessions keep, what they lose, and that the loss is reported."""
 
 import anyio
 import pytest
@@ -10,9 +10,9 @@ from llm_sandbox_mcp.service import Service
 pytestmark = pytest.mark.anyio
 
 DEAF = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('deaf')\nwhile True: pass"
-"""Code that no interrupt ends."""
+"""Code that ignores interrupts."""
 LONG = {"limits": {"grace": 60.0}}
-"""A grace that no test waits for."""
+"""A grace so long that no test waits for its end."""
 
 
 async def test_state_is_kept_between_runs_and_after_an_error(service: Service) -> None:
@@ -30,7 +30,7 @@ async def test_languages_share_the_files_of_a_session(service: Service) -> None:
     assert second.stdout.text == "from python"
 
 
-async def test_a_timeout_that_is_answered_keeps_state(service: Service) -> None:
+async def test_code_that_stops_at_a_timeout_keeps_its_state(service: Service) -> None:
     first = await service.execute("x = 1\nimport time\nprint('began')\ntime.sleep(100)", timeout=0.5)
     assert (first.status, first.exit_code, first.session_state, first.stdout.text) == (
         "timeout",
@@ -118,17 +118,17 @@ async def test_a_cancelled_call_interrupts_the_code_and_keeps_the_session(servic
         assert (await service.execute("x", session_id=session)).result == "2"
 
 
-async def test_the_interrupt_of_a_call_that_was_given_up_never_meets_the_next_run(service: Service) -> None:
+async def test_the_interrupt_of_a_cancelled_call_never_hits_the_next_run(service: Service) -> None:
     session_id = (await service.execute("x = 1")).session_id
-    given_up = 0
+    cancelled = 0
     for number in range(100):
-        # Such that some of them have just ended by themselves when they are interrupted.
+        # The times are chosen so that some runs have just ended by themselves when they are interrupted.
         with anyio.move_on_after(number % 20 * 0.0003) as scope:
             await service.execute("x", session_id=session_id)
-        given_up += scope.cancelled_caught
+        cancelled += scope.cancelled_caught
         after = await service.execute("x", session_id=session_id)
         assert (after.status, after.result) == ("ok", "1"), after
-    assert given_up
+    assert cancelled
 
 
 async def test_a_reset_keeps_the_id_and_nothing_else(service: Service) -> None:
@@ -143,9 +143,9 @@ async def test_a_caller_lowers_limits_of_a_new_session_and_of_one_run(service: S
     first = await service.execute(fills, limits={"file_size": 2 << 20, "output": 1000})
     assert first.status == "file_limit", first
     printed = await service.execute("print('x' * 2000)", session_id=first.session_id)
-    assert printed.status == "ok", "its output was lowered for one run"
+    assert printed.status == "ok", "its output limit was lowered for one run only"
     again = await service.execute(fills, session_id=first.session_id)
-    assert again.status == "file_limit", "its sandbox has what it was made with"
+    assert again.status == "file_limit", "its sandbox keeps the limits that it was made with"
     assert (await service.execute(fills)).status == "ok"
     slow = await service.execute("import time\ntime.sleep(100)", limits={"timeout": 0.3})
     assert slow.status == "timeout", slow

@@ -111,9 +111,9 @@ REFUSED: list[tuple[Callable[[ApiClient], None], str]] = [
     (having("proxy", "http://proxy.example:3128"), "its proxy is not carried over"),
     (having("assert_hostname", False), "its assert_hostname is not carried over"),
     (having("ca_cert_data", "-----BEGIN CERTIFICATE-----"), "its ca_cert_data is not carried over"),
-    (having("ssl_ca_cert", "/nonexistent/ca"), "there is no file /nonexistent/ca, which its configuration names"),
-    (with_key("secret"), "its api_key is no bearer token"),
-    (with_key("Basic c2VjcmV0"), "its api_key is no bearer token"),
+    (having("ssl_ca_cert", "/nonexistent/ca"), "the file /nonexistent/ca in its configuration does not exist"),
+    (with_key("secret"), "its api_key is not a bearer token"),
+    (with_key("Basic c2VjcmV0"), "its api_key is not a bearer token"),
 ]
 
 
@@ -132,6 +132,6 @@ def test_it_is_for_its_own_engine(client: ApiClient) -> None:
         Options(backend="docker", client=client).profile()
     for other in (V1Pod(), aio.ApiClient(aio.Configuration())):
         with pytest.raises(
-            ValidationError, match=rf"backend kubernetes: client: it is a {type(other).__name__}: give a"
+            ValidationError, match=rf"backend kubernetes: client: it is a {type(other).__name__}; give a"
         ):
             Options(client=other).profile()

@@ -90,7 +90,7 @@ def test_what_cannot_be_copied_says_why(tmp_path: Path) -> None:
                 session.copy_to_runtime(__file__, outside)
             with pytest.raises(ValidationError, match=f"'{outside}' is not below /sandbox.* execute_command"):
                 session.copy_from_runtime(outside, tmp_path / "x")
-        with pytest.raises(ValidationError, match="'/sandbox' names no file"):
+        with pytest.raises(ValidationError, match="'/sandbox' does not name a file"):
             session.copy_to_runtime(__file__, "/sandbox")
         session.run("import os\nopen('shut', 'w').close()\nos.chmod('shut', 0)")
         with pytest.raises(ValidationError, match=r"'/sandbox/shut' cannot be read: .*Permission denied"):
@@ -115,13 +115,13 @@ def test_what_links_of_this_machine_stand_for_is_copied_and_what_has_no_end_or_n
         (tmp_path / "in" / "pipe").unlink()
         for target in ("..", "../lib", "../../in"):
             (tmp_path / "in" / "lib" / "loop").symlink_to(target)
-            with pytest.raises(ValidationError, match="/loop is a link to a folder that it is in"):
+            with pytest.raises(ValidationError, match="/loop is a link to a folder that contains it"):
                 session.copy_to_runtime(tmp_path / "in", "x")
             (tmp_path / "in" / "lib" / "loop").unlink()
         (tmp_path / "in" / "there").symlink_to(tmp_path / "other")
         (tmp_path / "other").mkdir()
         (tmp_path / "other" / "back").symlink_to(tmp_path / "in")
-        with pytest.raises(ValidationError, match="/back is a link to a folder that it is in"):
+        with pytest.raises(ValidationError, match="/back is a link to a folder that contains it"):
             session.copy_to_runtime(tmp_path / "in", "x")
         assert session.execute_command("ls").stdout == "in\n"
 

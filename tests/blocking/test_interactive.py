@@ -60,7 +60,7 @@ def test_names_that_are_lost_are_told() -> None:
     with InteractiveSandboxSession() as session:
         ended = session.run("x = 1\nimport os\nos._exit(3)")
         assert ended.exit_code == 3
-        assert ended.stderr.endswith("names of earlier runs are lost\n")
+        assert ended.stderr.endswith("variables of earlier runs are lost\n")
         assert session.run("x").exit_code == 1
         assert session.run("x = 2").notes == ()
 
@@ -130,7 +130,7 @@ def test_where_there_is_no_ipython_the_runner_does_it_and_the_result_says_so() -
         done = session.run("x = 1")
         assert done.kernel is KernelType.RUNNER
         assert session.run("x + 1").stdout == "2\n"
-        assert "magics are IPython's" in session.run("%time x").stderr
+        assert "magics need IPython, which this sandbox does not have" in session.run("%time x").stderr
         with pytest.raises(SandboxTimeoutError):
             session.run("while True: pass", timeout=0.5)
         assert session.run("x").stdout == "1\n"

@@ -192,7 +192,7 @@ def test_a_client_that_trusts_no_authority_of_its_own_has_those_of_the_machine()
         address = docker_address(section, {})
         assert (address.url, address.certificates) == ("tcp://127.0.0.1:2376", Certificates())
         client.verify = False
-        with pytest.raises(ValidationError, match="backend docker: client: it trusts anyone: "):
+        with pytest.raises(ValidationError, match="backend docker: client: it trusts any server; "):
             Options(client=client).profile()
 
 

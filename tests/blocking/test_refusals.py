@@ -50,10 +50,13 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"backend": "docker", "dockerfile": "/none/Dockerfile"}, "backend docker: dockerfile: there is no file"),
     ({"backend": "embedded", "mounts": ["/a:/b"]}, "backend embedded: mounts"),
     ({"backend": "docker", "mounts": [{"type": "volume", "source": "a", "target": "/b"}]}, "backend docker: mounts"),
-    ({"mounts": ["/a:/b:readonly"]}, "backend docker: mounts: 'readonly' is no mode that there is: ro, rw"),
-    *(({"mounts": wrong}, "backend docker: mounts: '5' is neither") for wrong in (5, [5])),
-    *(({"mounts": wrong}, "backend docker: mounts: 'None' is no path") for wrong in ({}, {"source": "/a"})),
-    ({"runtime_configs": {"mounts": 5}}, r"backend docker: runtime_configs\['mounts'\]: '5' is neither"),
+    ({"mounts": ["/a:/b:readonly"]}, "backend docker: mounts: unknown mode 'readonly'; available: ro, rw"),
+    *(({"mounts": wrong}, "backend docker: mounts: '5' is not a mount") for wrong in (5, [5])),
+    *(
+        ({"mounts": wrong}, "backend docker: mounts: 'None' is not an absolute path")
+        for wrong in ({}, {"source": "/a"})
+    ),
+    ({"runtime_configs": {"mounts": 5}}, r"backend docker: runtime_configs\['mounts'\]: '5' is not a mount"),
     *(
         (
             {"backend": "docker", "runtime_configs": {"volumes": wrong}},
@@ -62,18 +65,18 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         for wrong in NO_VOLUMES
     ),
     *(({"libraries": wrong}, "libraries is .*; give a list of names") for wrong in (5, [5], {"numpy": 1})),
-    *(({name: 5}, f"backend auto: {name}: '5' is no ") for name in KINDS),
-    ({"env_vars": 5}, "backend auto: env_vars: it must be a table"),
+    *(({name: 5}, f"backend auto: {name}: '5' is not ") for name in KINDS),
+    ({"env_vars": 5}, "backend auto: env_vars: it must be a dict"),
     ({"max_memory": 5.5}, "backend auto: max_memory: must be at least 8MiB"),
     ({"backend": "kubernetes", "kube_namespace": "A B"}, "backend kubernetes: kube_namespace: "),
     ({"backend": "kubernetes", "pod_manifest": {"spec": 5}}, "backend kubernetes: pod_manifest: "),
     ({"backend": "micromamba", "environment": 5}, "backend docker: environment: "),
     ({"security_policy": SecurityPolicy(preset="none")}, "backend auto: security_policy: unknown preset"),
     ({"libraries": "numpy"}, r"libraries is a text; give a list, such as \['numpy'\]"),
-    ({"max_memory": "much"}, "backend auto: max_memory: 'much' is no size"),
+    ({"max_memory": "much"}, "backend auto: max_memory: 'much' is not a size"),
     ({"backend": "embedded", "container_id": "a"}, "backend embedded: container_id"),
     *(
-        ({"container_id": "a", **other}, "a of container_id is there already")
+        ({"container_id": "a", **other}, "a of container_id is used as it is")
         for other in (
             {"image": "b"},
             {"dockerfile": __file__},
@@ -92,14 +95,17 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         for wrong in ("xmlcharrefreplace", "none", None, 5)
     ),
     ({"environment": "ml"}, "backend auto: environment: it is for micromamba"),
-    ({"client": object()}, "backend docker: client: it is one of builtins: give one of docker, podman or kubernetes"),
+    (
+        {"client": object()},
+        "backend docker: client: it is from builtins; give a client from docker, podman or kubernetes",
+    ),
     ({"backend": "podman", "client": "docker"}, "backend podman: client: it is for docker"),
     ({"image": "a", "dockerfile": "b"}, "image and dockerfile are both given"),
     ({"default_timeout": 0}, "default_timeout is 0"),
     ({"execution_timeout": -1.0}, "execution_timeout is"),
     ({"session_timeout": float("nan")}, "session_timeout is nan"),
     *(({name: wrong}, f"{name} is ") for name in TIMES for wrong in NO_TIMES),
-    *(({"runtime_configs": {name: wrong}}, "is no number") for name in CPUS for wrong in NO_NUMBERS),
+    *(({"runtime_configs": {name: wrong}}, "is not a number") for name in CPUS for wrong in NO_NUMBERS),
     *(
         ({"runtime_configs": {name: wrong}}, rf"backend auto: runtime_configs\['{name}'\]: ")
         for name in CPUS
@@ -112,9 +118,12 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"runtime_configs": {"read_only": False}}, "read_only"),
     ({"runtime_configs": {"cap_add": ["SYS_ADMIN"]}}, "cap_add"),
     ({"runtime_configs": {"security_opt": ["seccomp=unconfined"]}}, "security_opt"),
-    ({"runtime_configs": {"network_mode": "host"}}, "'host' is no network"),
+    ({"runtime_configs": {"network_mode": "host"}}, "network 'host' is not supported"),
     ({"runtime_configs": {"cpu_period": 1}}, "cpu_period"),
-    ({"runtime_configs": {"devices": ["/dev/sda"]}}, r"runtime_configs\['devices'\]: it is not known"),
+    (
+        {"runtime_configs": {"devices": ["/dev/sda"]}},
+        r"runtime_configs\['devices'\]: unknown option 'devices'; available: ",
+    ),
     ({"runtime_configs": {"environment": ["A"]}}, "a list of NAME=value"),
     *(
         ({"runtime_configs": {"security_opt": wrong}}, "security_opt")
@@ -124,9 +133,15 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         {"runtime_configs": {"mem_limit": "1m"}},
         r"backend auto: runtime_configs\['mem_limit'\]: must be at least 8MiB",
     ),
-    ({"runtime_configs": {"mem_limit": "much"}}, r"backend auto: runtime_configs\['mem_limit'\]: 'much' is no size"),
-    ({"runtime_configs": {"user": "root"}}, r"backend docker: runtime_configs\['user'\]: 'root' is no user"),
-    ({"runtime_configs": {"user": "0:0"}}, r"backend docker: runtime_configs\['user'\]: '0:0' is no user"),
+    ({"runtime_configs": {"mem_limit": "much"}}, r"backend auto: runtime_configs\['mem_limit'\]: 'much' is not a size"),
+    (
+        {"runtime_configs": {"user": "root"}},
+        r"backend docker: runtime_configs\['user'\]: 'root' is not the number of a user",
+    ),
+    (
+        {"runtime_configs": {"user": "0:0"}},
+        r"backend docker: runtime_configs\['user'\]: '0:0' is not the number of a user",
+    ),
     (
         {"runtime_configs": {"runtime": 5}},
         r"backend docker: runtime_configs\['runtime'\]: must be a valid string",
@@ -145,7 +160,7 @@ def test_what_cannot_be_is_an_error(arguments: dict[str, Any], message: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("name", "step"), [("runtime_config", "give runtime_configs"), ("poll_interval", "one of pool, backend, lang")]
+    ("name", "step"), [("runtime_config", "give runtime_configs"), ("poll_interval", "available: pool, backend, lang")]
 )
 def test_an_argument_that_there_is_not_is_an_error_that_names_those_that_there_are(name: str, step: str) -> None:
     makers: list[Any] = [
@@ -156,7 +171,7 @@ def test_an_argument_that_there_is_not_is_an_error_that_names_those_that_there_a
         functools.partial(SandboxSession, pool=PoolManager.__new__(PoolManager)),
     ]
     for make in makers:
-        with pytest.raises(ExtraArgumentsError, match=f"backend docker: {name}: there is no such argument; .*{step}"):
+        with pytest.raises(ExtraArgumentsError, match=f"backend docker: unknown argument '{name}'; .*{step}"):
             make(backend="docker", **{name: 1})
 
 
@@ -170,5 +185,5 @@ def test_a_mistake_in_the_operators_own_profile_names_its_file_and_key(
 
 
 def test_a_backend_that_there_is_not_is_an_error() -> None:
-    with pytest.raises(UnsupportedBackendError, match="there is no backend 'nsjail'; there are: auto, embedded"):
+    with pytest.raises(UnsupportedBackendError, match="unknown backend 'nsjail'; available: auto, embedded"):
         Options(backend="nsjail").profile()

@@ -104,7 +104,7 @@ def test_what_is_not_said_is_within_what_the_profile_allows(
     for arguments in unsaid:
         with SandboxSession(**arguments) as session:
             assert session.run("print(1)").stdout == "1\n"
-            with pytest.raises(ValidationError, match="timeout: 21 s are above the 20 s"):
+            with pytest.raises(ValidationError, match="timeout: 21 s is above the 20 s"):
                 session.run("print(1)", timeout=21)
     with SandboxSession(execution_timeout=21) as session, pytest.raises(ValidationError, match="above the 20 s"):
         session.run("print(1)")
@@ -174,9 +174,9 @@ def test_what_is_printed_at_the_end_is_decoded_with_the_rest() -> None:
 def test_no_command_is_an_error(command: Any) -> None:
     session = SandboxSession()
     for run in (session.execute_command, lambda line: session.execute_commands([(line, None)])):
-        with pytest.raises(CommandEmptyError, match="is no command; give one"):
+        with pytest.raises(CommandEmptyError, match="is not a command; give one"):
             run(command)
-    with pytest.raises(ValidationError, match=r"commands are a text; give a list, such as \['ls'\]"):
+    with pytest.raises(ValidationError, match=r"commands is a text; give a list, such as \['ls'\]"):
         session.execute_commands("ls")
 
 

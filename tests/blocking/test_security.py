@@ -147,7 +147,7 @@ def test_code_that_cannot_be_judged_is_not_safe() -> None:
 
 
 def test_what_is_no_policy_is_an_error() -> None:
-    with pytest.raises(ValidationError, match="there are: data_science"):
+    with pytest.raises(ValidationError, match="unknown security policy 'none'; available: data_science"):
         get_security_policy("none")
     with pytest.raises(InvalidRegexPatternError):
         SecurityPattern("(", "", HIGH)
@@ -157,7 +157,7 @@ def test_what_is_no_policy_is_an_error() -> None:
         (lambda: SecurityPattern(5, "", HIGH), "pattern is 5"),  # type: ignore[arg-type]
         (lambda: SecurityPolicy("high"), "severity_threshold is high"),  # type: ignore[arg-type]
         (lambda: SecurityPolicy(HIGH, {"pattern": "a"}), "patterns is .*; give a list"),  # type: ignore[arg-type]
-        (lambda: SecurityPolicy(HIGH, [5]), "'5' is no SecurityPattern"),  # type: ignore[list-item]
+        (lambda: SecurityPolicy(HIGH, [5]), "'5' is not a SecurityPattern"),  # type: ignore[list-item]
         (lambda: SecurityPolicy(HIGH).add_restricted_module({"module": "os"}), "name, description, severity"),  # type: ignore[arg-type]
     ]
     for make, message in made:

@@ -49,7 +49,7 @@ def test_a_session_ends_with_its_lifetime() -> None:
     with SandboxSession(session_timeout=5) as session:
         with pytest.raises(SandboxTimeoutError):
             session.run("while True: pass")
-        with pytest.raises(SandboxTimeoutError, match="the session is over after") as raised:
+        with pytest.raises(SandboxTimeoutError, match="the session ended after") as raised:
             session.run("print(1)")
         assert raised.value.timeout_duration == 5
         assert not session.is_open

@@ -60,7 +60,7 @@ def test_every_command_has_a_help_text(name: str) -> None:
         (("serve", "--transport", "http", "--port", "99999"), "port 99999: must be from 0 to 65535; choose another"),
         (("serve", "--transport", "http", "--host", "192.0.2.1"), "must be a loopback address"),
         (("languages", "--profile", "nope"), "unknown profile 'nope'"),
-        (("client-config", "emacs"), "there are: claude-code, claude-desktop, cursor, vscode"),
+        (("client-config", "emacs"), "unknown client 'emacs'; available: claude-code, claude-desktop, cursor, vscode"),
     ],
 )
 def test_a_wrong_argument_is_reported_in_one_line_with_status_two(arguments: tuple[str, ...], reason: str) -> None:

@@ -77,7 +77,7 @@ def test_doctor_checks_the_settings_of_the_server_and_reports_each_variable() ->
     done = command("doctor", SANDBOX_NETWORK_MODE="bridge", KEEP_TEMPLATE="true", SANDBOX_PRIVILEGED="true")
     assert done.returncode in (0, 1), done
     assert re.search(r"\ncode's network +ok +open", done.stdout), done.stdout
-    assert re.search(r"\nSANDBOX_NETWORK_MODE +degraded +'bridge' is taken\n", done.stdout), done.stdout
+    assert re.search(r"\nSANDBOX_NETWORK_MODE +degraded +'bridge' is applied\n", done.stdout), done.stdout
     assert '\n  SANDBOX_NETWORK_MODE: set network.mode = "open" in a profile\n' in done.stdout
     assert re.search(r"\nKEEP_TEMPLATE +degraded +images stay", done.stdout), done.stdout
-    assert re.search(r"\nSANDBOX_PRIVILEGED +missing +'true' cannot be had", done.stdout), done.stdout
+    assert re.search(r"\nSANDBOX_PRIVILEGED +missing +'true' is not available", done.stdout), done.stdout

@@ -40,7 +40,7 @@ def test_tables_of_engines_that_are_not_used_are_named_and_not_checked(tmp_path:
     profile.write_text("[podman]\nhots = 1\n[kubernetes]\n[embedded]\n")
     checked = command("profile", "check", str(profile))
     assert checked.returncode == 0, checked
-    assert "[podman], [kubernetes] was not looked at, since backend.name is embedded" in checked.stdout
+    assert "[podman], [kubernetes] was not checked, because backend.name is embedded" in checked.stdout
     assert "podman" not in command("profile", "show", str(profile)).stdout
 
 

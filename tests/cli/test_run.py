@@ -151,7 +151,7 @@ def test_the_program_ends_quietly_when_its_reader_ends() -> None:
         (("--timeout", "0", "-c", "1"), "timeout must be above 0"),
         (("--timeout", "1e9", "-c", "1"), "timeout must be above 0 and at most 300"),
         (("/nowhere/a.js",), "/nowhere/a.js: cannot be read"),
-        (("/etc/hostname",), "its extension tells no language"),
+        (("/etc/hostname",), "unknown file extension; give --language "),
         (("--language", "bash", "--file", "/nowhere/x", "-c", "1"), "--file /nowhere/x: /nowhere/x is not a file"),
         (("--language", "bash", "--file", "/etc/hostname:../x", "-c", "1"), "path '../x' must name a file below"),
         (("--language", "js", "--library", "--evil", "-c", "1"), "expected one argument"),

@@ -68,7 +68,7 @@ def test_builds_are_shown_line_by_line_and_one_that_fails_does_not_stop_the_othe
     assert of_go[-1].startswith(f"go: image {PREFIX}/go cannot be built by {engine} at unix://")
     assert re.search(r"\bone\b.*\btwo\b.*\b7\b.*; fix its Dockerfile$", of_go[-1])
     assert len(of_bash) > 3 and all(line.startswith("bash: ") for line in of_bash)
-    assert of_bash[-1].startswith(f"bash: {NAME} is there after ")
+    assert of_bash[-1].startswith(f"bash: {NAME} is ready after ")
     listed = rows(images("list", *chosen))
     assert listed.pop(f"{PREFIX}/go") == ["go", "no", "-"]
     (language, present, size) = listed.pop(NAME)
@@ -87,7 +87,7 @@ def test_an_image_is_pulled_from_a_registry(images: Images, client: docker.Docke
         done = images("pull", "--language", "bash", registry=place)
     assert (done.returncode, done.stdout) == (0, ""), done
     lines = done.stderr.splitlines()
-    assert len(lines) > 1 and lines[-1].startswith(f"bash: {place}/{NAME} is there after ")
+    assert len(lines) > 1 and lines[-1].startswith(f"bash: {place}/{NAME} is ready after ")
     assert rows(images("list", "--language", "bash", registry=place))[f"{place}/{NAME}"][:2] == ["bash", "yes"]
     client.images.remove(f"{place}/{NAME}")
 

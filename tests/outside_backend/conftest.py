@@ -12,8 +12,8 @@ from .installed import install
 _NAMES = "its folders have other paths on the host"
 _LIMITS = "it limits nothing"
 NOT_KEPT = {
-    "test_it_starts_where_it_is_told": _NAMES,
-    "test_what_cannot_be_had_as_an_archive_says_why": _NAMES,
+    "test_a_process_starts_in_the_given_folder": _NAMES,
+    "test_a_path_that_cannot_be_packed_is_an_error_with_the_reason": _NAMES,
     "test_each_limit_that_is_hit_is_counted": _LIMITS,
     "test_what_does_not_fit_is_an_error_that_says_why": _LIMITS,
     "test_a_caller_lowers_limits_of_a_new_session_and_of_one_run": _LIMITS,

@@ -112,30 +112,30 @@ def test_a_variable_for_what_always_applies_changes_nothing_and_is_reported(name
         ("BACKEND", "nsjail", 'set backend.name = "embedded"'),
         ("BACKEND", "windows-mxc", "on Linux"),
         ("BACKEND", "wsl2-bubblewrap", "inside of that distribution"),
-        ("COMMIT_CONTAINER", "true", "cannot be had"),
+        ("COMMIT_CONTAINER", "true", "is not available"),
         ("COMMIT_CONTAINER", "perhaps", "neither true nor false"),
-        ("KEEP_TEMPLATE", "no", "cannot be had"),
+        ("KEEP_TEMPLATE", "no", "is not available"),
         ("KEEP_TEMPLATE", "2", "neither true nor false"),
         ("SANDBOX_NETWORK_MODE", "host", "set network.mode"),
         ("SANDBOX_NETWORK_MODE", "container:db", "set network.mode"),
         ("SANDBOX_NETWORK_MODE", "mine", "set network.mode"),
-        ("SANDBOX_READ_ONLY", "false", "cannot be had"),
+        ("SANDBOX_READ_ONLY", "false", "is not available"),
         ("SANDBOX_READ_ONLY", "perhaps", "neither true nor false"),
         ("SANDBOX_MEMORY", "0", "8MiB or more"),
         ("SANDBOX_MEMORY", "4m", "8MiB or more"),
-        ("SANDBOX_MEMORY", "-1", "is no size"),
-        ("SANDBOX_MEMORY", "4GiB", "is no size"),
-        ("SANDBOX_MEMORY", "9" * 400, "is no size"),
-        ("SANDBOX_MEM_LIMIT", "much", "is no size"),
+        ("SANDBOX_MEMORY", "-1", "is not a size"),
+        ("SANDBOX_MEMORY", "4GiB", "is not a size"),
+        ("SANDBOX_MEMORY", "9" * 400, "is not a size"),
+        ("SANDBOX_MEM_LIMIT", "much", "is not a size"),
         ("SANDBOX_CPUS", "0", "above zero"),
         ("SANDBOX_CPUS", "-1", "above zero"),
         ("SANDBOX_CPUS", "nan", "above zero"),
         ("SANDBOX_CPUS", "inf", "above zero"),
         ("SANDBOX_CPU_COUNT", "two", "above zero"),
-        ("SANDBOX_SECURITY_OPT", "seccomp=unconfined", "set for good"),
+        ("SANDBOX_SECURITY_OPT", "seccomp=unconfined", "cannot be changed"),
         ("SANDBOX_SECURITY_OPT", "no-new-privileges:true,apparmor=unconfined", "'apparmor=unconfined'"),
-        ("SANDBOX_SECURITY_OPT", "no-new-privileges:false", "set for good"),
-        ("SANDBOX_PRIVILEGED", "true", "cannot be had"),
+        ("SANDBOX_SECURITY_OPT", "no-new-privileges:false", "cannot be changed"),
+        ("SANDBOX_PRIVILEGED", "true", "is not available"),
         ("SANDBOX_PRIVILEGED", "perhaps", "neither true nor false"),
     ],
 )
@@ -164,7 +164,7 @@ def test_a_namespace_counts_only_for_kubernetes() -> None:
     assert table(profile_with(found), "kubernetes").namespace == "models"
     _, refused = old_variables({"BACKEND": "kubernetes", "NAMESPACE": "My_Models"}, named=False)
     assert refused.refused
-    assert refused.line.startswith("NAMESPACE: 'My_Models' is no namespace; ")
+    assert refused.line.startswith("NAMESPACE: 'My_Models' is not a valid namespace; ")
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_if_two_variables_mean_the_same_the_first_is_used(first: str, other: str
     environ = {first: "1" if "CPU" in first else "1g", other: "nonsense"}
     found = {variable.name: variable for variable in old_variables(environ, named=False)}
     assert at(profile_with(tuple(found.values())), key) == value
-    assert found[other].line == f"{other} is deprecated: it is not looked at beside {first}; unset it"
+    assert found[other].line == f"{other} is deprecated: it is ignored, because {first} is set; unset it"
 
 
 def test_dockers_variable_also_names_podmans_host_unless_podmans_own_is_set() -> None:
@@ -203,8 +203,8 @@ def test_with_a_named_profile_all_variables_are_ignored_and_each_is_reported() -
     assert profile_with(found) == DEFAULT
     for variable in found:
         assert not variable.refused
-        assert "it is not looked at, " in variable.line
-        assert variable.line.endswith("the profile that is named holds; unset it")
+        assert "it is ignored, " in variable.line
+        assert variable.line.endswith("the named profile applies; unset it")
     assert old_variables({"BACKEND": "rails", "NAMESPACE": "a"}, named=True) == ()
 
 
