@@ -121,7 +121,7 @@ async def test_an_installation_does_not_hide_that_state_was_lost_before_it(servi
         ("yes | tr -d '\\n' | sort", "memory limit of 128MiB was reached (limits.memory"),
         (
             "for n in $(seq 99); do sleep 60 >&- 2>&- & done",
-            "limit of 64 processes and threads was reached (limits.pids",
+            "limit of 64 processes and threads was reached, so starting more was refused (limits.pids",
         ),
     ],
 )

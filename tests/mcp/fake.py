@@ -51,7 +51,7 @@ def languages() -> Languages:
         {"name": "python", "title": "Python", "aliases": ["py"], "extension": ".py"},
         {"name": "bash", "title": "Bash", "extension": ".sh"},
     ]
-    parsed = [{**one, "version": ["true"], "stateful": True, "runner": {"argv": ["true"]}} for one in given]
+    parsed = [{**one, "version_command": ["true"], "stateful": True, "runner": {"argv": ["true"]}} for one in given]
     return Languages(Language(HANDLERS / one["name"], Handler.model_validate(one)) for one in parsed)
 
 
