@@ -63,7 +63,7 @@ def _outside(name: str) -> Engine:
     outside = importlib.metadata.entry_points(group=GROUP)
     if name not in outside.names:
         known = ", ".join((AUTO, *BACKENDS, *sorted(outside.names)))
-        raise ProfileError(f"no such backend: {name!r}; available: {known}")
+        raise ProfileError(f"unknown backend {name!r}; available: {known}")
     try:
         module: Engine = outside[name].load()
     except ModuleNotFoundError:

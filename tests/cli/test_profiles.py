@@ -98,4 +98,4 @@ def test_for_an_unknown_name_the_known_names_are_listed() -> None:
 def test_a_valid_profile_is_reported_as_valid() -> None:
     done = command("profile", "check", "strict")
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("strict: right")
+    assert done.stdout.startswith("strict: valid")

@@ -108,8 +108,8 @@ async def test_a_call_with_the_old_arguments_runs(old: Client, fake: FakeService
 async def test_a_timeout_is_checked_like_ours_and_both_together_are_refused(old: Client, fake: FakeService) -> None:
     assert "timeout_seconds must be above 0" in await refusal(old, "execute_code", code="1", timeout=0)
     assert "at most 300" in await refusal(old, "execute_code", code="1", timeout=301)
-    assert "no argument 'timeout'" in await refusal(old, "execute_code", code="1", timeout=1, timeout_seconds=2)
-    assert "no argument 'timeout'" in await refusal(old, "install_libraries", libraries=["numpy"], timeout=1)
+    assert "unknown argument 'timeout'" in await refusal(old, "execute_code", code="1", timeout=1, timeout_seconds=2)
+    assert "unknown argument 'timeout'" in await refusal(old, "install_libraries", libraries=["numpy"], timeout=1)
     assert fake.asked == []
 
 

@@ -66,7 +66,9 @@ ALL = ("python", "javascript", "java", "cpp", "go", "r", "ruby", "bash")
 
 
 async def test_all_definitions_together_stay_under_8_kb(fake: FakeService, era: str) -> None:
-    given = [{"name": name, "title": name, "extension": ".x", "version_command": ["true"], "stateful": True} for name in ALL]
+    given = [
+        {"name": name, "title": name, "extension": ".x", "version_command": ["true"], "stateful": True} for name in ALL
+    ]
     parsed = [Handler.model_validate({**one, "runner": {"argv": ["true"]}}) for one in given]
     fake.languages = Languages(Language(HANDLERS / handler.name, handler) for handler in parsed)
     async with connect(fake, era) as client:
