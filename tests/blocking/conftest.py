@@ -1,4 +1,4 @@
-"""Programs that know no event loop, on a profile with Python as this system has it."""
+"""Fixtures that make the test process a program without an event loop, on a profile with the system's Python."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,7 +39,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture(scope="package")
 def profile_file(folder: Path) -> Path:
-    """What programs find in LLM_SANDBOX_PROFILE."""
+    """The profile that LLM_SANDBOX_PROFILE names in these programs."""
     file = folder / "profile.toml"
     file.write_text(PROFILE.format(folder=folder))
     return file
@@ -47,13 +47,13 @@ def profile_file(folder: Path) -> Path:
 
 @pytest.fixture
 def library(embedded: None, profile_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """This process as such a program."""
+    """Makes this process such a program, with that profile."""
     monkeypatch.setenv("LLM_SANDBOX_PROFILE", str(profile_file))
 
 
 @pytest.fixture
 def index() -> Iterator[str]:
-    """The address of an index that has one library, tinyanswer."""
+    """The address of a package index that has one library, tinyanswer."""
     with local_index() as served:
         served.pages.update(Wheels.small().pages)
         yield f"{served.url}/"
@@ -61,7 +61,7 @@ def index() -> Iterator[str]:
 
 @pytest.fixture
 def with_index(library: None, profile_file: Path, index: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """This process as a program whose profile has that index."""
+    """Makes this process a program whose profile names that package index."""
     own = tmp_path / "own.toml"
     own.write_text(profile_file.read_text().replace("libraries = []", f'libraries = []\nindex = "{index}"'))
     monkeypatch.setenv("LLM_SANDBOX_PROFILE", str(own))
@@ -69,12 +69,12 @@ def with_index(library: None, profile_file: Path, index: str, tmp_path: Path, mo
 
 @pytest.fixture(autouse=True)
 def ended() -> Iterator[None]:
-    """The end of the process, as far as sandboxes go."""
+    """After each test, closes all sandboxes as the end of a process does."""
     yield
     portal.close()
 
 
 @pytest.fixture
 def rich(embedded: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """This process as a program without a profile, which has the libraries and the IPython of `library`."""
+    """Makes this process a program without its own profile: it gets libraries and IPython of the profile `library`."""
     monkeypatch.delenv("LLM_SANDBOX_PROFILE", raising=False)

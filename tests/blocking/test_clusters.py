@@ -1,4 +1,4 @@
-"""A client of the package `kubernetes` says which cluster, and as whom; what is not carried over is an error."""
+"""A client of the package `kubernetes` names cluster and user; settings that cannot be carried over are an error."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -40,7 +40,7 @@ def kubeconfig_of(client: Any, **arguments: Any) -> str:
 
 
 def found(kubeconfig: str) -> tuple[aio.Configuration, str]:
-    """What the backend makes of it, and the namespace."""
+    """The configuration that the backend reads from the file, and the namespace."""
     made = aio.Configuration()
     return made, anyio.run(find_cluster, kubeconfig, "", {}, made)
 
@@ -50,7 +50,9 @@ async def key_of(configuration: aio.Configuration) -> str | None:
 
 
 @pytest.mark.parametrize("backend", ["auto", "kubernetes"])
-def test_its_address_its_token_and_its_certificates_are_used(client: ApiClient, tmp_path: Path, backend: str) -> None:
+def test_the_address_token_and_certificates_of_the_client_are_used(
+    client: ApiClient, tmp_path: Path, backend: str
+) -> None:
     files = [tmp_path / name for name in ("ca", "cert", "key")]
     for file in files:
         file.touch()
@@ -63,7 +65,7 @@ def test_its_address_its_token_and_its_certificates_are_used(client: ApiClient, 
     assert (anyio.run(key_of, made), namespace) == ("Bearer secret", "")
 
 
-def test_what_it_does_not_say_is_not_made_up(client: ApiClient) -> None:
+def test_settings_that_the_client_does_not_have_stay_empty(client: ApiClient) -> None:
     client.configuration.api_key.clear()
     client.configuration.verify_ssl = False
     made, _ = found(kubeconfig_of(client))
@@ -71,7 +73,7 @@ def test_what_it_does_not_say_is_not_made_up(client: ApiClient) -> None:
     assert anyio.run(key_of, made) is None
 
 
-def test_the_token_is_asked_for_as_the_client_itself_does(client: ApiClient) -> None:
+def test_the_token_is_renewed_by_the_hook_of_the_client(client: ApiClient) -> None:
     def renew(configuration: Configuration) -> None:
         configuration.api_key["authorization"] = "renewed"
 
@@ -82,7 +84,7 @@ def test_the_token_is_asked_for_as_the_client_itself_does(client: ApiClient) -> 
     assert [anyio.run(key_of, found(file)[0]) for file in (first, second)] == ["Bearer secret", "Bearer renewed"]
 
 
-def test_the_file_is_on_no_disk_and_goes_with_what_is_open(client: ApiClient) -> None:
+def test_the_kubeconfig_is_only_in_memory_and_is_gone_after_close(client: ApiClient) -> None:
     file = kubeconfig_of(client)
     assert os.readlink(file).startswith("/memfd:")
     portal.close()
@@ -118,7 +120,7 @@ REFUSED: list[tuple[Callable[[ApiClient], None], str]] = [
 
 
 @pytest.mark.parametrize(("change", "message"), REFUSED)
-def test_what_is_not_carried_over_is_refused(
+def test_settings_that_cannot_be_carried_over_are_refused(
     client: ApiClient, change: Callable[[ApiClient], None], message: str
 ) -> None:
     change(client)
@@ -127,7 +129,7 @@ def test_what_is_not_carried_over_is_refused(
     assert "c2VjcmV0" not in str(refused.value)
 
 
-def test_it_is_for_its_own_engine(client: ApiClient) -> None:
+def test_a_client_of_the_wrong_kind_is_refused(client: ApiClient) -> None:
     with pytest.raises(ValidationError, match="backend docker: client: it is for kubernetes"):
         Options(backend="docker", client=client).profile()
     for other in (V1Pod(), aio.ApiClient(aio.Configuration())):

@@ -1,4 +1,4 @@
-"""What is unpacked of an archive that came from a sandbox."""
+"""Unpacking archives that come from a sandbox."""
 
 import io
 import tarfile
@@ -11,7 +11,7 @@ from llm_sandbox_mcp.blocking.exceptions import SecurityError
 
 
 def packed(*names: str) -> bytes:
-    """An archive of files with these names, that its owner may execute and anyone may write."""
+    """An archive of files with these names; their owner may execute them and anyone may write them."""
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w") as writer:
         for name in names:
@@ -21,7 +21,7 @@ def packed(*names: str) -> bytes:
     return archive.getvalue()
 
 
-def test_files_and_their_folders_are_made_and_nobody_else_may_write_them(tmp_path: Path) -> None:
+def test_files_and_folders_are_made_and_only_the_owner_may_write_them(tmp_path: Path) -> None:
     unpack(packed("d/one", "d/e/two"), tmp_path)
     for name in ("d/one", "d/e/two"):
         assert (tmp_path / name).read_text() == name
@@ -29,7 +29,7 @@ def test_files_and_their_folders_are_made_and_nobody_else_may_write_them(tmp_pat
 
 
 @pytest.mark.parametrize("name", ["../out", "d/../../out", "/out", "link/out"])
-def test_what_leads_out_is_refused(tmp_path: Path, name: str) -> None:
+def test_a_path_that_leads_out_of_the_folder_is_refused(tmp_path: Path, name: str) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
     (folder / "link").symlink_to(tmp_path)

@@ -1,4 +1,4 @@
-"""The same program on every engine, by nothing but the argument `backend` and, but for bubblewrap, a client."""
+"""The same program on every engine: only the argument `backend` differs and, except for bubblewrap, the client."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
@@ -128,7 +128,7 @@ def test_the_sandboxes_of_a_pool_have_its_libraries(arguments: dict[str, Any]) -
 
 
 @pytest.mark.parametrize("arguments", ["docker", "podman"], indirect=True)
-def test_an_image_that_there_is_not_is_an_error_when_the_session_opens(arguments: dict[str, Any]) -> None:
+def test_an_image_that_does_not_exist_is_an_error_when_the_session_opens(arguments: dict[str, Any]) -> None:
     session = SandboxSession(image="localhost:1/llm-sandbox-mcp-scratch/none:1", **arguments)
     with pytest.raises(ImagePullError, match="llm-sandbox-mcp-scratch/none"):
         session.open()

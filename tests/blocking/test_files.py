@@ -1,4 +1,4 @@
-"""Files and folders between this machine and a session."""
+"""Copying files and folders between this machine and a session."""
 
 import io
 import os
@@ -17,7 +17,7 @@ from tests.blocking.conftest import PROFILE
 pytestmark = pytest.mark.usefixtures("library")
 
 
-def test_files_and_folders_are_copied_empty_ones_too(tmp_path: Path) -> None:
+def test_files_and_folders_are_copied_also_empty_files(tmp_path: Path) -> None:
     (tmp_path / "in" / "deep").mkdir(parents=True)
     (tmp_path / "in" / "deep" / "bytes").write_bytes(bytes(range(256)))
     (tmp_path / "in" / "empty").touch()
@@ -43,7 +43,7 @@ def test_files_and_folders_are_copied_empty_ones_too(tmp_path: Path) -> None:
         assert reader.getnames() == ["bytes"]
 
 
-def test_what_may_be_executed_and_empty_folders_are_copied_and_the_working_directory_is_a_place(tmp_path: Path) -> None:
+def test_execute_bits_and_empty_folders_are_copied_and_the_working_directory_can_be_the_target(tmp_path: Path) -> None:
     (tmp_path / "in" / "deep" / "empty").mkdir(parents=True)
     (tmp_path / "in" / "script").write_text("#!/bin/sh\necho ran\n")
     (tmp_path / "in" / "script").chmod(0o700)
@@ -60,13 +60,13 @@ def test_what_may_be_executed_and_empty_folders_are_copied_and_the_working_direc
     assert (tmp_path / "out" / "sandbox" / "deep" / "empty").is_dir()
 
 
-def test_what_fits_a_sandbox_comes_out_of_it_whatever_is_kept_of_runs(
+def test_a_file_that_fits_a_sandbox_can_be_copied_out_whatever_the_limit_on_artifacts(
     tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (folder / "small.toml").write_text(PROFILE.format(folder=folder) + "[artifacts]\nfile_size = '64KiB'\n")
     monkeypatch.setenv("LLM_SANDBOX_PROFILE", str(folder / "small.toml"))
     with SandboxSession() as session:
-        session.run("open('large', 'wb').write(bytes(12 << 20))")  # most of limits.disk: there is no room for a second
+        session.run("open('large', 'wb').write(bytes(12 << 20))")  # most of limits.disk: a second copy does not fit
         session.copy_from_runtime("large", tmp_path / "large")
         assert session.execute_command("ls -A").stdout == "large\n"
         session.execute_command("for n in 1 2 3; do truncate -s 16M holes$n; done")
@@ -75,7 +75,7 @@ def test_what_fits_a_sandbox_comes_out_of_it_whatever_is_kept_of_runs(
     assert (tmp_path / "large").stat().st_size == 12 << 20
 
 
-def test_what_cannot_be_copied_says_why(tmp_path: Path) -> None:
+def test_a_failed_copy_names_the_reason(tmp_path: Path) -> None:
     with SandboxSession() as session:
         with pytest.raises(FileNotFoundError):
             session.copy_to_runtime(tmp_path / "none", "x")
@@ -99,7 +99,7 @@ def test_what_cannot_be_copied_says_why(tmp_path: Path) -> None:
         assert session.execute_command("ls -A").stdout == ""
 
 
-def test_what_links_of_this_machine_stand_for_is_copied_and_what_has_no_end_or_no_content_is_an_error(
+def test_link_targets_on_this_machine_are_copied_and_loops_and_special_files_are_an_error(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "in" / "lib").mkdir(parents=True)
@@ -126,7 +126,7 @@ def test_what_links_of_this_machine_stand_for_is_copied_and_what_has_no_end_or_n
         assert session.execute_command("ls").stdout == "in\n"
 
 
-def test_links_that_lead_out_of_a_folder_are_not_followed_on_this_machine(tmp_path: Path) -> None:
+def test_links_that_lead_out_of_a_sandbox_folder_are_not_followed_on_this_machine(tmp_path: Path) -> None:
     with SandboxSession() as session:
         session.run("import os\nos.mkdir('d')\nos.symlink('/etc/passwd', 'd/link')\nopen('d/file', 'w').close()")
         session.copy_from_runtime("d", tmp_path)

@@ -1,4 +1,4 @@
-"""Names stay, magics work where IPython is, and an interpreter that was interrupted lives on."""
+"""Names are kept between cells, magics work where IPython is installed, and an interrupted interpreter lives on."""
 
 import threading
 
@@ -32,7 +32,7 @@ def test_ipython_keeps_state_and_has_its_magics() -> None:
 
 
 @pytest.mark.usefixtures("rich")
-def test_errors_are_rich_and_the_exit_code_tells_of_them() -> None:
+def test_errors_are_shown_as_in_ipython_and_set_the_exit_code() -> None:
     with InteractiveSandboxSession() as session:
         failed = session.run("1 / 0")
         assert failed.exit_code == 1
@@ -45,7 +45,7 @@ def test_errors_are_rich_and_the_exit_code_tells_of_them() -> None:
 
 
 @pytest.mark.usefixtures("rich")
-def test_a_policy_judges_the_cell_and_not_what_runs_it() -> None:
+def test_a_policy_judges_the_cell_and_not_the_code_that_runs_it() -> None:
     forbidden = [RestrictedModule(name, "", SecurityIssueSeverity.HIGH) for name in ("os", "sys", "types")]
     made = SecurityPolicy(SecurityIssueSeverity.HIGH, restricted_modules=forbidden)
     with InteractiveSandboxSession(security_policy=made) as session:
@@ -56,7 +56,7 @@ def test_a_policy_judges_the_cell_and_not_what_runs_it() -> None:
 
 
 @pytest.mark.usefixtures("rich")
-def test_names_that_are_lost_are_told() -> None:
+def test_the_loss_of_names_is_reported() -> None:
     with InteractiveSandboxSession() as session:
         ended = session.run("x = 1\nimport os\nos._exit(3)")
         assert ended.exit_code == 3
@@ -66,7 +66,7 @@ def test_names_that_are_lost_are_told() -> None:
 
 
 @pytest.mark.usefixtures("rich")
-def test_a_cell_that_takes_too_long_is_interrupted_and_names_stay() -> None:
+def test_a_cell_that_takes_too_long_is_interrupted_and_names_are_kept() -> None:
     with InteractiveSandboxSession(timeout=20) as session:
         session.run("x = 1")
         with pytest.raises(SandboxTimeoutError):
@@ -78,7 +78,7 @@ def test_a_cell_that_takes_too_long_is_interrupted_and_names_stay() -> None:
 
 
 @pytest.mark.usefixtures("rich")
-def test_what_a_cell_says_of_errors_arrives_as_it_appears_and_another_thread_can_stop_it() -> None:
+def test_stderr_of_a_cell_arrives_while_it_runs_and_another_thread_can_interrupt_it() -> None:
     with InteractiveSandboxSession(history_size=5) as session:
         session.run("x = 1")
 
@@ -97,7 +97,7 @@ def test_what_a_cell_says_of_errors_arrives_as_it_appears_and_another_thread_can
 
 
 @pytest.mark.usefixtures("rich")
-def test_what_notebooks_say_of_figures_and_of_their_end_is_understood() -> None:
+def test_figure_magics_and_exit_commands_of_notebooks_work() -> None:
     with InteractiveSandboxSession() as session:
         for backend in ("inline", "notebook", "qt"):
             assert session.run(f"%matplotlib {backend}\nimport matplotlib.pyplot as plt").stderr == ""
@@ -110,7 +110,7 @@ def test_what_notebooks_say_of_figures_and_of_their_end_is_understood() -> None:
 
 
 @pytest.mark.usefixtures("rich")
-def test_as_much_of_history_is_kept_as_is_said() -> None:
+def test_history_size_limits_the_history() -> None:
     with InteractiveSandboxSession(history_size=5) as session:
         for number in range(12):
             session.run(f"{number}")
@@ -125,7 +125,7 @@ def test_pip_installs_from_outside_the_sandbox() -> None:
 
 
 @pytest.mark.usefixtures("library")
-def test_where_there_is_no_ipython_the_runner_does_it_and_the_result_says_so() -> None:
+def test_without_ipython_the_runner_runs_the_cells_and_the_result_reports_it() -> None:
     with InteractiveSandboxSession(max_memory="100MB") as session:
         done = session.run("x = 1")
         assert done.kernel is KernelType.RUNNER
@@ -137,7 +137,7 @@ def test_where_there_is_no_ipython_the_runner_does_it_and_the_result_says_so() -
 
 
 @pytest.mark.parametrize(
-    ("cell", "left", "asked"),
+    ("cell", "left", "libraries"),
     [
         ("%pip install -q a b\nx = 1", "\nx = 1", ["a", "b"]),
         ("!pip install 'a>=1'  # for c", "", ["a>=1"]),
@@ -152,16 +152,16 @@ def test_where_there_is_no_ipython_the_runner_does_it_and_the_result_says_so() -
         ("print('!pip install a')\r\n", "print('!pip install a')\r\n", []),
     ],
 )
-def test_what_a_cell_asks_pip_for_is_taken_out(cell: str, left: str, asked: list[str]) -> None:
-    assert without_pip(cell) == (left, asked)
+def test_pip_lines_are_taken_out_of_a_cell(cell: str, left: str, libraries: list[str]) -> None:
+    assert without_pip(cell) == (left, libraries)
 
 
-def test_a_line_for_pip_that_no_shell_could_read_is_an_error() -> None:
+def test_a_pip_line_with_broken_quoting_is_an_error() -> None:
     with pytest.raises(ValidationError, match="cannot be read as a command"):
         without_pip("!pip install 'a")
 
 
-def test_what_is_not_interactive_is_an_error() -> None:
+def test_arguments_that_an_interactive_session_cannot_have_are_an_error() -> None:
     with pytest.raises(LanguageNotSupportedError):
         InteractiveSandboxSession(lang="go")
     with pytest.raises(ValidationError, match="kernel"):

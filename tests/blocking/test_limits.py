@@ -24,7 +24,7 @@ def small(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
 
 
 @pytest.mark.parametrize("status", LIMITS)
-def test_a_limit_is_told_after_what_the_code_wrote_to_stderr(small: SandboxSession, status: Status) -> None:
+def test_a_limit_is_reported_after_what_the_code_wrote_to_stderr(small: SandboxSession, status: Status) -> None:
     limit = LIMITS[status]
     if status == "timeout":
         with pytest.raises(SandboxTimeoutError, match=r"the code ran longer than 0\.5 s and was stopped"):

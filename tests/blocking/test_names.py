@@ -1,4 +1,4 @@
-"""A program moves over by changing its import: every name is there."""
+"""A program written for LLM Sandbox only changes its import: every name exists here."""
 
 import json
 import re
@@ -96,27 +96,27 @@ GONE = [
     "ArtifactPooledSandboxSession",
     "LanguageHandlerNotInitializedError",
 ]
-"""Of its modules, and not here."""
+"""Names of the modules of LLM Sandbox that do not exist here."""
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_name_is_there(name: str) -> None:
+def test_a_name_exists(name: str) -> None:
     found = getattr(llm_sandbox_mcp, name)
     if name.endswith("Error"):
         assert issubclass(found, SandboxError)
 
 
-def test_the_page_has_every_name_and_every_argument() -> None:
+def test_the_migration_page_lists_every_name_and_every_argument() -> None:
     page = (CONFIGS / "migration.md").read_text()
-    said = set(re.findall(r"`(\w+)`", page))
+    listed = set(re.findall(r"`(\w+)`", page))
     of_the_async_api = {"Artifact", "Execution", "Printed", "Profile", "Sandboxes", "Session", "load_profile"}
-    assert set(llm_sandbox_mcp.__all__) - {"__version__"} - of_the_async_api - said == set()
-    assert {field.name for settings in (Options, PoolConfig) for field in fields(settings)} - said == set()
-    assert set(GONE) - said == set()
+    assert set(llm_sandbox_mcp.__all__) - {"__version__"} - of_the_async_api - listed == set()
+    assert {field.name for settings in (Options, PoolConfig) for field in fields(settings)} - listed == set()
+    assert set(GONE) - listed == set()
 
 
 @pytest.mark.parametrize("name", GONE)
-def test_a_name_that_the_page_says_is_gone_is(name: str) -> None:
+def test_a_name_that_the_page_lists_as_gone_does_not_exist(name: str) -> None:
     assert not hasattr(llm_sandbox_mcp, name)
 
 
@@ -134,7 +134,7 @@ def test_languages_and_backends_are_found_in_any_case() -> None:
     }
 
 
-def test_what_old_programs_give_without_names() -> None:
+def test_positional_arguments_of_old_programs_work() -> None:
     assert SandboxSession("docker").options.backend is SandboxBackend.DOCKER
     assert SandboxSession(SandboxBackend.PODMAN, None).options.engine == "podman"
     drawing = ArtifactSandboxSession("docker", "python:3.12", None, "Python").options
@@ -142,7 +142,7 @@ def test_what_old_programs_give_without_names() -> None:
     assert InteractiveSandboxSession("bubblewrap", lang="PY", kernel_type="IPython").options.engine == "embedded"
 
 
-def test_results_are_values() -> None:
+def test_results_can_be_compared_and_converted() -> None:
     output = ConsoleOutput(0, "", "1\n")
     assert output.success() and not ConsoleOutput(1).success()
     assert json.loads(output.to_json()) == {"exit_code": 0, "stderr": "", "stdout": "1\n", "notes": []}
@@ -152,7 +152,7 @@ def test_results_are_values() -> None:
     assert [one.category for one in caught] == [DeprecationWarning]
 
 
-def test_a_program_adds_a_backend_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_can_register_its_own_backend(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backends, "_backends", dict(backends._backends))
     made = register_backend(
         "Own", lambda **arguments: ("own", arguments), capabilities=BackendCapabilities(pooling=True)

@@ -1,4 +1,4 @@
-"""Each argument of a session has its effect on the profile; what cannot be is in test_refusals.py."""
+"""The effect of each argument of a session on the profile; invalid arguments are in test_refusals.py."""
 
 from contextlib import closing
 from pathlib import Path
@@ -25,7 +25,7 @@ def _no_profile(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def value(profile: Profile, key: str) -> Any:
-    """What a profile has below a key such as limits.memory."""
+    """The value of a profile's key, such as limits.memory."""
     found: Any = profile.model_dump()
     for engine in found["engines"].values():
         found |= engine
@@ -138,12 +138,12 @@ def test_an_argument_sets_a_key_of_the_profile(arguments: dict[str, Any], key: s
 
 @pytest.mark.parametrize("backend", ["embedded", "docker", "podman", "kubernetes"])
 @pytest.mark.parametrize(("configs", "key", "expected"), CONFIGS)
-def test_what_every_backend_can_do(backend: str, configs: dict[str, Any], key: str, expected: object) -> None:
+def test_runtime_configs_of_every_backend(backend: str, configs: dict[str, Any], key: str, expected: object) -> None:
     assert value(Options(backend=backend, runtime_configs=configs).profile(), key) == expected
 
 
 @pytest.mark.parametrize(("configs", "key", "expected"), OF_CONTAINERS)
-def test_what_only_containers_can_do(configs: dict[str, Any], key: str, expected: object) -> None:
+def test_runtime_configs_of_containers_only(configs: dict[str, Any], key: str, expected: object) -> None:
     for backend in ("docker", "podman"):
         assert value(Options(backend=backend, runtime_configs=configs).profile(), key) == expected
     (name,) = configs
@@ -154,11 +154,11 @@ def test_what_only_containers_can_do(configs: dict[str, Any], key: str, expected
 
 
 @pytest.mark.parametrize("configs", ALWAYS)
-def test_what_always_holds_may_be_asked_for(configs: dict[str, Any]) -> None:
+def test_runtime_configs_that_always_apply_are_accepted(configs: dict[str, Any]) -> None:
     assert Options(runtime_configs=configs).profile() == Options().profile()
 
 
-def test_clients_say_where_their_engines_are(tmp_path: Path) -> None:
+def test_the_address_of_a_client_is_used(tmp_path: Path) -> None:
     local = docker.DockerClient(base_url="unix:///run/own.sock", version="1.40")
     assert value(Options(client=local).profile(), "docker.host") == "unix:///run/own.sock"
     local.close()
@@ -171,7 +171,7 @@ def test_clients_say_where_their_engines_are(tmp_path: Path) -> None:
     other.close()  # type: ignore[no-untyped-call]
 
 
-def test_a_clients_certificates_are_used(tmp_path: Path) -> None:
+def test_the_certificates_of_a_client_are_used(tmp_path: Path) -> None:
     for name in ("ca", "cert", "key"):
         (tmp_path / name).touch()
     tls = docker.tls.TLSConfig(
@@ -184,7 +184,7 @@ def test_a_clients_certificates_are_used(tmp_path: Path) -> None:
     client.close()
 
 
-def test_a_client_that_trusts_no_authority_of_its_own_has_those_of_the_machine() -> None:
+def test_a_client_without_its_own_authority_trusts_those_of_the_machine() -> None:
     tls = docker.tls.TLSConfig(verify=True)
     with closing(docker.APIClient(base_url="tcp://127.0.0.1:2376", tls=tls, version="1.40")) as client:
         section = table(Options(client=client).profile(), "docker")
@@ -196,16 +196,16 @@ def test_a_client_that_trusts_no_authority_of_its_own_has_those_of_the_machine()
             Options(client=client).profile()
 
 
-def test_a_client_over_ssh_is_refused_by_name() -> None:
+def test_a_client_over_ssh_is_refused_with_its_address() -> None:
     with closing(docker.APIClient("unix:///nowhere", version="1.40")) as client:
-        # As the package does for ssh://, without starting ssh.
+        # The package does the same for ssh://, but also starts ssh.
         client.base_url = "http+docker://ssh"
         client.mount(client.base_url, HTTPAdapter())
         with pytest.raises(ValidationError, match=r"backend docker: client: it is at http\+docker://ssh, .*ssh -L"):
             Options(backend="docker", client=client).profile()
 
 
-def test_a_dockerfile_is_an_image_by_its_text(tmp_path: Path) -> None:
+def test_a_dockerfile_with_another_text_is_another_image(tmp_path: Path) -> None:
     file = tmp_path / "Dockerfile"
     names = []
     for text in ("FROM a", "FROM b"):
@@ -216,22 +216,20 @@ def test_a_dockerfile_is_an_image_by_its_text(tmp_path: Path) -> None:
     assert names[0] != names[1]
 
 
-def test_the_operators_profile_is_what_arguments_are_laid_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arguments_override_the_operators_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "own.toml").write_text("[limits]\npids = 100\nmemory = '64MiB'\n")
     monkeypatch.setenv("LLM_SANDBOX_PROFILE", str(tmp_path / "own.toml"))
     profile = Options(runtime_configs={"pids_limit": 50}).profile()
     assert (profile.limits.pids, profile.limits.memory) == (50, 64 * MIB)
 
 
-def test_the_memory_of_an_interactive_session_is_no_more_than_the_operators(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_max_memory_cannot_exceed_the_operators_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "own.toml").write_text("[limits]\nmemory = '64MiB'\n")
     monkeypatch.setenv("LLM_SANDBOX_PROFILE", str(tmp_path / "own.toml"))
     assert Options(max_memory="1GB").profile().limits.memory == 64 * MIB
     assert Options(max_memory="32m").profile().limits.memory == 32 * MIB
 
 
-def test_a_library_without_a_profile_may_run_for_a_day_and_print_much() -> None:
+def test_without_a_profile_code_may_run_for_a_day_and_print_much() -> None:
     limits = Options().profile().limits
     assert (limits.timeout, limits.shown) == (86_400, 8 * MIB)

@@ -1,4 +1,4 @@
-"""Figures come back with the run that drew them, each once, and the code stays as it is."""
+"""Each figure is returned once, with the run that drew it, and the code is not changed."""
 
 import base64
 
@@ -10,7 +10,7 @@ SHOWN = "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()\nplt.plot
 
 
 @pytest.mark.usefixtures("rich")
-def test_every_figure_comes_once_and_nothing_else_is_printed() -> None:
+def test_every_figure_is_returned_once_and_nothing_else_is_printed() -> None:
     with ArtifactSandboxSession() as session:
         first = session.run(SHOWN)
         assert (first.exit_code, first.stdout, first.stderr) == (0, "", "")
@@ -27,14 +27,14 @@ def test_every_figure_comes_once_and_nothing_else_is_printed() -> None:
 
 
 @pytest.mark.usefixtures("rich")
-def test_lines_and_future_imports_are_the_codes_own() -> None:
+def test_line_numbers_and_future_imports_are_not_affected() -> None:
     with ArtifactSandboxSession() as session:
         done = session.run("from __future__ import annotations\n\n1 / 0")
         assert "line 3" in done.stderr
 
 
 @pytest.mark.usefixtures("library")
-def test_a_language_that_draws_nothing_says_so_unless_nothing_is_to_be_drawn() -> None:
+def test_a_language_without_plots_is_an_error_unless_plotting_is_disabled() -> None:
     with ArtifactSandboxSession(lang="bash") as session, pytest.raises(LanguageNotSupportPlotError, match="bash"):
         session.run("echo 1")
     with ArtifactSandboxSession(lang="bash", enable_plotting=False) as session:

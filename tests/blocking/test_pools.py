@@ -1,4 +1,4 @@
-"""Pools: many threads, each with a sandbox that nobody had before."""
+"""Pools: many threads, each with a sandbox that no other session used before."""
 
 import threading
 from math import inf
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("library")
 
 
 @pytest.mark.anyio
-async def test_a_pool_is_filled_before_it_is_asked_and_says_so() -> None:
+async def test_a_pool_is_filled_before_its_first_use_and_its_stats_show_it() -> None:
     with create_pool_manager(config=PoolConfig(max_pool_size=3, min_pool_size=2)) as pool:
         await until(lambda: pool.get_stats()["state_counts"]["idle"] == 2, 30)
         with SandboxSession(pool=pool) as session:
@@ -40,7 +40,7 @@ async def test_a_pool_is_filled_before_it_is_asked_and_says_so() -> None:
     pool.close()
 
 
-def test_threads_share_a_pool_and_nobody_meets_another() -> None:
+def test_threads_share_a_pool_and_never_a_sandbox() -> None:
     results: list[str] = []
 
     def work(number: int) -> None:
@@ -58,7 +58,7 @@ def test_threads_share_a_pool_and_nobody_meets_another() -> None:
 
 
 @pytest.mark.parametrize("strategy", ["fail_fast", "wait"])
-def test_a_pool_that_has_no_sandbox_left_says_so(strategy: str) -> None:
+def test_a_pool_without_a_free_sandbox_raises_an_error(strategy: str) -> None:
     config = PoolConfig(max_pool_size=1, exhaustion_strategy=strategy, acquisition_timeout=0.2)
     with create_pool_manager(config=config) as pool:
         first = pool.acquire()
@@ -70,13 +70,13 @@ def test_a_pool_that_has_no_sandbox_left_says_so(strategy: str) -> None:
         assert again.run("print(1)").stdout == "1\n"
 
 
-def test_a_temporary_sandbox_is_made_beyond_the_size() -> None:
+def test_temporary_sandboxes_can_exceed_the_pool_size() -> None:
     with create_pool_manager(config=PoolConfig(max_pool_size=1, exhaustion_strategy="temporary")) as pool:
         sessions = [pool.acquire() for _ in range(3)]
         assert [session.run("print(1)").stdout for session in sessions] == ["1\n"] * 3
 
 
-def test_sessions_of_a_pool_differ_in_what_sandboxes_do_not_have_a_part_in() -> None:
+def test_sessions_of_a_pool_can_differ_only_in_arguments_that_do_not_affect_the_sandbox() -> None:
     with create_pool_manager(config=PoolConfig(max_pool_size=2), execution_timeout=20) as pool:
         assert SandboxSession(pool=pool, backend="auto").options.execution_timeout == 20
         assert SandboxSession(pool=pool, execution_timeout=5).options.execution_timeout == 5
@@ -107,7 +107,7 @@ async def test_the_sandboxes_of_a_pool_have_its_libraries() -> None:
 
 
 @pytest.mark.usefixtures("with_index")
-def test_a_library_that_a_pool_cannot_have_is_an_error() -> None:
+def test_a_library_that_a_pool_cannot_install_is_an_error() -> None:
     with create_pool_manager(libraries=["nobody-has-made-this"]) as pool, pytest.raises(CommandFailedError):
         pool.acquire()
     for libraries in ("tinyanswer", ["--index-url=x"]):
@@ -133,7 +133,7 @@ def test_a_library_that_a_pool_cannot_have_is_an_error() -> None:
         {"exhaustion_strategy": "beg"},
     ],
 )
-def test_a_pool_that_cannot_be_is_an_error(arguments: dict[str, object]) -> None:
+def test_invalid_settings_of_a_pool_are_an_error(arguments: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         PoolConfig(**arguments)  # type: ignore[arg-type]
     with pytest.raises(ValidationError):
@@ -143,15 +143,15 @@ def test_a_pool_that_cannot_be_is_an_error(arguments: dict[str, object]) -> None
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"),
+    ("seconds", "written"),
     [(1e-9, "0.000001s"), (0.0001, "0.000100s"), (None, "31536000.000000s"), (inf, "31536000.000000s")],
 )
-def test_every_time_is_one_that_a_profile_can_have(seconds: float | None, said: str) -> None:
-    assert PoolConfig(acquisition_timeout=seconds).section("python")["acquire_timeout"] == said
-    assert parse_duration(said) > 0
+def test_every_time_is_written_as_a_profile_can_hold_it(seconds: float | None, written: str) -> None:
+    assert PoolConfig(acquisition_timeout=seconds).section("python")["acquire_timeout"] == written
+    assert parse_duration(written) > 0
 
 
-def test_a_pool_says_what_it_is_made_of() -> None:
+def test_a_pool_shows_its_settings() -> None:
     with create_pool_manager(lang="Python", config=PoolConfig(acquisition_timeout=0.0001)) as pool:
         assert (pool.lang, pool.image, pool.client) == ("python", None, None)
     error = PoolHealthCheckError("abc", "it was killed")

@@ -1,4 +1,4 @@
-"""Calls into the event loop of the process, while it comes and goes."""
+"""Calls into the event loop of the process, while it starts and ends."""
 
 import threading
 from collections.abc import AsyncIterator, Iterator
@@ -30,20 +30,20 @@ async def fail() -> None:
     raise LookupError("inside")
 
 
-def test_results_and_errors_come_back_to_the_thread_that_asked(portal: Portal) -> None:
-    def ask(number: int) -> int:
+def test_results_and_errors_return_to_the_thread_that_called(portal: Portal) -> None:
+    def call(number: int) -> int:
         with pytest.raises(LookupError, match="inside"):
             portal.call(fail)
         return portal.call(same, number)
 
     with ThreadPoolExecutor(THREADS) as threads:
-        assert [*threads.map(ask, range(200))] == [*range(200)]
+        assert [*threads.map(call, range(200))] == [*range(200)]
 
 
-def test_whoever_calls_while_the_loop_ends_is_told(portal: Portal) -> None:
+def test_a_call_while_the_loop_ends_returns_or_raises(portal: Portal) -> None:
     over = threading.Event()
 
-    def ask() -> int:
+    def call() -> int:
         answered = 0
         while not over.is_set():
             with suppress(CancelledError, RuntimeError):
@@ -51,15 +51,15 @@ def test_whoever_calls_while_the_loop_ends_is_told(portal: Portal) -> None:
         return answered
 
     with ThreadPoolExecutor(THREADS) as threads:
-        asking = [threads.submit(ask) for _ in range(THREADS)]
+        calling = [threads.submit(call) for _ in range(THREADS)]
         for _ in range(ENDS):
             portal.call(same, 1)
             portal.close()
         over.set()
-        assert sum(each.result(30) for each in asking)
+        assert sum(each.result(30) for each in calling)
 
 
-def test_what_waits_when_the_loop_ends_is_cancelled_and_cleans_up(portal: Portal) -> None:
+def test_a_call_that_waits_when_the_loop_ends_is_cancelled_and_cleans_up(portal: Portal) -> None:
     begun, left = threading.Event(), threading.Event()
 
     async def wait() -> None:
@@ -79,7 +79,7 @@ def test_what_waits_when_the_loop_ends_is_cancelled_and_cleans_up(portal: Portal
         assert isinstance(waiting.exception(30), CancelledError)
 
 
-def test_what_cannot_be_entered_or_left_says_why(portal: Portal) -> None:
+def test_errors_of_entering_and_leaving_a_context_manager_are_raised(portal: Portal) -> None:
     @asynccontextmanager
     async def broken(*, entering: bool) -> AsyncIterator[int]:
         if entering:
@@ -95,7 +95,7 @@ def test_what_cannot_be_entered_or_left_says_why(portal: Portal) -> None:
         held.leave()
 
 
-def test_what_is_held_when_the_loop_ends_is_left(portal: Portal) -> None:
+def test_a_context_manager_that_is_open_when_the_loop_ends_is_left(portal: Portal) -> None:
     left = threading.Event()
 
     @asynccontextmanager

@@ -1,4 +1,4 @@
-"""What is left of a program that goes without closing anything, however it goes: nothing."""
+"""A program that ends without closing anything leaves nothing behind, however it ends."""
 
 import os
 import signal
@@ -18,12 +18,12 @@ from tests.signals import usual_signals
 pytestmark = pytest.mark.usefixtures("library", "nothing_left")
 
 GONE = 10.0
-"""Seconds for the last trace of a program that has ended."""
+"""Seconds until the last trace of an ended program must be gone."""
 
 
 @pytest.fixture
 def nothing_left(folder: Path) -> Iterator[None]:
-    portal.close()  # this process's own, which come and go
+    portal.close()  # this process's own sandboxes would change the count
     look = partial(leftovers.look, folder / "runtime")
     before = look()
     yield
@@ -32,7 +32,7 @@ def nothing_left(folder: Path) -> Iterator[None]:
 
 OPEN = "from llm_sandbox_mcp import SandboxSession\nsession = SandboxSession()\nsession.open()\n"
 
-# Each waits for its own child alone: the package has children too.
+# Each program waits only for its own child: the package has child processes too.
 ENDS = {
     "forgets to close": OPEN + "print(session.run('print(1)').stdout, end='')",
     "raises": OPEN + "print(session.run('print(1)').stdout, end='', flush=True)\nraise SystemExit(5)",
@@ -40,17 +40,17 @@ ENDS = {
     + "import threading\nprint(session.run('print(1)').stdout, end='')\nt = threading.Thread(target=session.close)\nt.start()",
     "forks": OPEN
     + "import os\nchild = os.fork()\nif child == 0: os._exit(0)\nos.waitpid(child, 0)\nprint(session.run('print(1)').stdout, end='')",
-    "has a pool, which is not its child's": "import os\nfrom llm_sandbox_mcp import PoolClosedError, create_pool_manager\n"
+    "has a pool, which its child cannot use": "import os\nfrom llm_sandbox_mcp import PoolClosedError, create_pool_manager\n"
     "pool = create_pool_manager()\nchild = os.fork()\nif child == 0:\n    try: pool.acquire()\n"
     "    except PoolClosedError: os._exit(1)\nprint(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))",
-    "uses it in a child too": OPEN + "import os, sys\nsys.stdout.flush()\nchild = os.fork()\nif child == 0:\n"
+    "uses a session in a child too": OPEN + "import os, sys\nsys.stdout.flush()\nchild = os.fork()\nif child == 0:\n"
     "    with SandboxSession() as own: print(own.run('print(1)').stdout, end='', flush=True)\n    sys.exit()\n"
     "os.waitpid(child, 0)",
 }
 
 
 @pytest.mark.parametrize("program", ENDS.values(), ids=ENDS)
-def test_a_program_that_ends_takes_all_with_it(program: str) -> None:
+def test_a_program_that_ends_leaves_nothing_behind(program: str) -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert (done.stdout, done.stderr) == ("1\n", ""), done
 
@@ -74,7 +74,7 @@ def test_an_interrupt_ends_a_run_and_the_program_can_go_on() -> None:
     assert (out, process.returncode) == ("2\n", -signal.SIGINT), err
 
 
-def test_a_killed_program_leaves_nothing_either() -> None:
+def test_a_killed_program_leaves_nothing_behind() -> None:
     program = (
         OPEN
         + "session.run('print(1, flush=True)\\nwhile True: pass', on_stdout=lambda text: print(text, end='', flush=True))"
@@ -85,5 +85,5 @@ def test_a_killed_program_leaves_nothing_either() -> None:
         threads = Path(f"/proc/{process.pid}/task").iterdir()
         children = [child for thread in threads for child in (thread / "children").read_text().split()]
         process.kill()
-    for child in children:  # they come to this process, which the look at what is left has made a subreaper
+    for child in children:  # `leftovers` made this process a subreaper, so it adopts them
         os.waitpid(int(child), 0)

@@ -1,4 +1,4 @@
-"""What no argument of a session can be is an error that names backend and argument, before anything starts."""
+"""An invalid argument of a session is an error that names backend and argument, before anything starts."""
 
 import contextlib
 import functools
@@ -150,7 +150,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("arguments", "message"), REFUSED)
-def test_what_cannot_be_is_an_error(arguments: dict[str, Any], message: str) -> None:
+def test_an_invalid_argument_is_an_error(arguments: dict[str, Any], message: str) -> None:
     with contextlib.ExitStack() as stack:
         if arguments.get("client") == "docker":
             client = stack.enter_context(contextlib.closing(docker.APIClient("unix:///nowhere", version="1.40")))
@@ -162,7 +162,7 @@ def test_what_cannot_be_is_an_error(arguments: dict[str, Any], message: str) -> 
 @pytest.mark.parametrize(
     ("name", "step"), [("runtime_config", "give runtime_configs"), ("poll_interval", "available: pool, backend, lang")]
 )
-def test_an_argument_that_there_is_not_is_an_error_that_names_those_that_there_are(name: str, step: str) -> None:
+def test_an_unknown_argument_is_an_error_that_names_the_known_ones(name: str, step: str) -> None:
     makers: list[Any] = [
         SandboxSession,
         ArtifactSandboxSession,
@@ -184,6 +184,6 @@ def test_a_mistake_in_the_operators_own_profile_names_its_file_and_key(
         Options(runtime_configs={"mem_limit": "64m"}).profile()
 
 
-def test_a_backend_that_there_is_not_is_an_error() -> None:
+def test_an_unknown_backend_is_an_error() -> None:
     with pytest.raises(UnsupportedBackendError, match="unknown backend 'nsjail'; available: auto, embedded"):
         Options(backend="nsjail").profile()

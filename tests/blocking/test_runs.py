@@ -1,4 +1,4 @@
-"""Runs and commands as programs written for LLM Sandbox use them; what failed there in silence is an error or the truth here."""
+"""Runs and commands as programs written for LLM Sandbox use them; silent failures there are errors or work here."""
 
 import threading
 from pathlib import Path
@@ -26,7 +26,7 @@ def test_a_run_returns_its_output_and_its_exit_code() -> None:
         assert "ZeroDivisionError" in session.run("1 / 0").stderr
 
 
-def test_each_run_has_an_interpreter_of_its_own_and_files_stay() -> None:
+def test_each_run_has_its_own_interpreter_and_files_are_kept() -> None:
     with create_session() as session:
         first = session.run(
             "import os\nx = 1\nos.chdir('/tmp')\nopen('/sandbox/kept', 'w').write('kept')\nprint(os.getpid())"
@@ -37,7 +37,7 @@ def test_each_run_has_an_interpreter_of_its_own_and_files_stay() -> None:
 
 
 @pytest.mark.parametrize("language", ["javascript", "ruby", "bash", "cpp"])
-def test_other_languages_run_anew_each_time_too(language: str) -> None:
+def test_other_languages_start_afresh_each_time_too(language: str) -> None:
     code = {
         "javascript": ("globalThis.x = 1; console.log(6 * 7)", "console.log(typeof x)", "undefined\n"),
         "ruby": ("$x = 1; puts 6 * 7", "p $x", "nil\n"),
@@ -49,7 +49,7 @@ def test_other_languages_run_anew_each_time_too(language: str) -> None:
         assert session.run(code[1]).stdout == code[2]
 
 
-def test_callbacks_have_all_output_in_the_callers_thread_and_the_exit_code_is_kept() -> None:
+def test_callbacks_get_all_output_in_the_callers_thread_and_the_exit_code_is_kept() -> None:
     out: list[str] = []
     err: list[str] = []
     threads: set[threading.Thread] = set()
@@ -71,7 +71,7 @@ class _Enough(Exception):
     pass
 
 
-def test_what_a_callback_raises_stops_the_run_and_is_raised() -> None:
+def test_an_exception_in_a_callback_stops_the_run_and_is_raised() -> None:
     seen: list[str] = []
 
     def stop(text: str) -> None:
@@ -86,7 +86,7 @@ def test_what_a_callback_raises_stops_the_run_and_is_raised() -> None:
 
 
 @pytest.mark.parametrize("arguments", [{"execution_timeout": 0.5}, {"default_timeout": 0.5}, {}])
-def test_half_a_second_is_half_a_second_and_the_session_lives_on(arguments: dict[str, Any]) -> None:
+def test_a_timeout_of_half_a_second_is_not_rounded_and_the_session_lives_on(arguments: dict[str, Any]) -> None:
     with SandboxSession(**arguments) as session:
         with pytest.raises(SandboxTimeoutError, match=r"0\.5 s") as raised:
             session.run("while True: pass", timeout=None if arguments else 0.5)
@@ -94,14 +94,14 @@ def test_half_a_second_is_half_a_second_and_the_session_lives_on(arguments: dict
         assert session.run("print(1)", timeout=20).stdout == "1\n"
 
 
-def test_what_is_not_said_is_within_what_the_profile_allows(
+def test_a_timeout_above_the_profiles_limit_is_an_error_and_the_default_is_within_it(
     profile_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     strict = tmp_path / "strict.toml"
     strict.write_text(profile_file.read_text().replace('timeout = "1d"', 'timeout = "20s"', 1))
     monkeypatch.setenv("LLM_SANDBOX_PROFILE", str(strict))
-    unsaid: list[dict[str, Any]] = [{}, {"default_timeout": None}]
-    for arguments in unsaid:
+    without_timeout: list[dict[str, Any]] = [{}, {"default_timeout": None}]
+    for arguments in without_timeout:
         with SandboxSession(**arguments) as session:
             assert session.run("print(1)").stdout == "1\n"
             with pytest.raises(ValidationError, match="timeout: 21 s is above the 20 s"):
@@ -110,25 +110,25 @@ def test_what_is_not_said_is_within_what_the_profile_allows(
         session.run("print(1)")
 
 
-def test_code_that_is_no_text_is_an_error() -> None:
+def test_code_that_is_not_text_is_an_error() -> None:
     with SandboxSession() as session, pytest.raises(ValidationError, match="bytes; give text"):
         session.run(b"print(1)")  # type: ignore[arg-type]
 
 
-def test_a_run_that_was_stopped_says_why_on_its_standard_error() -> None:
+def test_an_interrupted_run_ends_with_cancelled_on_stderr() -> None:
     with SandboxSession() as session:
         code = "print(1, flush=True)\nwhile True: pass"
         assert session.run(code, on_stdout=lambda _: session.interrupt()).stderr.endswith("\ncancelled\n")
 
 
-def test_a_run_without_memory_says_so_on_its_standard_error(control_groups: None) -> None:
+def test_a_run_that_is_out_of_memory_reports_it_on_stderr(control_groups: None) -> None:
     with SandboxSession() as session:
-        told = session.run("x = 'a' * 2**30").stderr
-        assert told.startswith("out_of_memory: the memory limit of 128MiB was reached; ")
-        assert told.endswith("; variables and files are lost\n")
+        stderr = session.run("x = 'a' * 2**30").stderr
+        assert stderr.startswith("out_of_memory: the memory limit of 128MiB was reached; ")
+        assert stderr.endswith("; variables and files are lost\n")
 
 
-def test_commands_run_in_the_folder_that_they_name_up_to_the_first_that_fails() -> None:
+def test_commands_run_in_their_working_directory_until_one_fails() -> None:
     with SandboxSession() as session:
         assert session.execute_command("mkdir -p 'a b'; cd /; echo \"$PWD\"").stdout == "/\n"
         assert session.execute_command("pwd").stdout == "/sandbox\n"
@@ -150,7 +150,7 @@ def test_commands_find_the_programs_and_libraries_of_the_session(tmp_path: Path)
         assert session.execute_command("python /sandbox/program.py") == ConsoleOutput(0, "", "tinyanswer a 'b'\n")
 
 
-def test_output_that_is_no_text_is_shown_left_out_or_an_error() -> None:
+def test_output_that_cannot_be_decoded_is_handled_as_encoding_errors_specifies() -> None:
     code = "import sys\nsys.stdout.buffer.write(b'\\xef\\xbf\\xbda\\xffb\\0')"
     for errors, shown in (
         ("replace", "\ufffda\ufffdb\0"),
@@ -164,14 +164,14 @@ def test_output_that_is_no_text_is_shown_left_out_or_an_error() -> None:
         session.run(code)
 
 
-def test_what_is_printed_at_the_end_is_decoded_with_the_rest() -> None:
+def test_output_printed_at_exit_is_decoded_with_the_rest() -> None:
     code = "import atexit, os\natexit.register(lambda: os.write(1, b'\\xff'))\nprint('é', flush=True)"
     with SandboxSession(encoding_errors="surrogateescape") as session:
         assert session.run(code).stdout == "é\n\udcff"
 
 
 @pytest.mark.parametrize("command", ["", " ", None, 5])
-def test_no_command_is_an_error(command: Any) -> None:
+def test_an_empty_command_is_an_error(command: Any) -> None:
     session = SandboxSession()
     for run in (session.execute_command, lambda line: session.execute_commands([(line, None)])):
         with pytest.raises(CommandEmptyError, match="is not a command; give one"):
@@ -185,14 +185,14 @@ def test_an_error_names_the_line_of_the_command() -> None:
         assert ": line 3: " in session.execute_command("true\nnone").stderr
 
 
-def test_a_run_that_was_stopped_says_why() -> None:
+def test_a_run_that_exceeds_mem_limit_names_the_memory() -> None:
     with SandboxSession(runtime_configs={"mem_limit": "64m"}) as session:
         done = session.run("x = bytearray(1 << 30)")
     assert not done.success()
     assert "memory" in done.stderr.lower()
 
 
-def test_threads_and_what_is_done_at_the_end_belong_to_the_run() -> None:
+def test_threads_and_exit_handlers_belong_to_the_run() -> None:
     code = (
         "import atexit, sys, threading\natexit.register(print, 'bye')\nmain = threading.main_thread()\n"
         "threading.Thread(target=lambda: (main.join(), print('thread'))).start()\nprint('main')\nsys.exit(3)"

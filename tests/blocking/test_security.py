@@ -1,4 +1,4 @@
-"""Policies are rules: found however code is written, not where it only speaks of them, and enforced by every run."""
+"""Policies match code however it is written, but not comments and strings, and every run enforces them."""
 
 import json
 from pathlib import Path
@@ -40,7 +40,7 @@ def policy(threshold: SecurityIssueSeverity) -> SecurityPolicy:
     return made
 
 
-def test_what_is_forbidden_is_found_however_it_is_written() -> None:
+def test_forbidden_code_is_found_however_it_is_written() -> None:
     with SandboxSession(security_policy=policy(MEDIUM)) as session:
         for code in ("import json,os", "x='#';import os", "__import__('os')", "from os import path", "import os as o"):
             safe, found = session.is_safe(code)
@@ -51,19 +51,19 @@ def test_what_is_forbidden_is_found_however_it_is_written() -> None:
         assert session.execute_command("ls").stdout == ""
 
 
-def test_what_only_speaks_of_it_is_not_found() -> None:
+def test_comments_and_strings_do_not_match() -> None:
     with SandboxSession(security_policy=policy(LOW)) as session:
         code = "# get(internal.example)\nprint('import os')"
         assert session.is_safe(code) == (True, [])
         assert session.run(code).stdout == "import os\n"
 
 
-def test_what_is_less_bad_than_the_threshold_is_told_and_runs() -> None:
+def test_a_finding_below_the_threshold_is_reported_and_the_code_runs() -> None:
     code = "def get(x): return 1\nprint(get('internal.example'))"
     for threshold in (HIGH, SAFE):
         with SandboxSession(security_policy=policy(threshold)) as session:
             assert session.is_safe(code) == (True, [INTERNAL])
-            assert session.is_safe(code) == (True, [INTERNAL])  # they do not pile up
+            assert session.is_safe(code) == (True, [INTERNAL])  # findings do not accumulate
             assert session.run(code).stdout == "1\n"
 
 
@@ -72,11 +72,11 @@ OURS = [
     {"restricted_modules": [RestrictedModule("sys", "", HIGH), RestrictedModule("types", "", HIGH)]},
     {"patterns": [SecurityPattern(r"\._\w+", "", HIGH), SecurityPattern(r"\b(rm|tar|cd) +-", "", HIGH)]},
 ]
-"""What the package itself does in a sandbox, which no policy is for."""
+"""What the package's own code in a sandbox does; policies do not apply to it."""
 
 
 @pytest.mark.parametrize("forbidden", OURS)
-def test_only_what_the_program_gives_is_judged(forbidden: dict[str, Any], tmp_path: Path) -> None:
+def test_only_code_of_the_program_is_judged(forbidden: dict[str, Any], tmp_path: Path) -> None:
     made = SecurityPolicy(HIGH, **forbidden)
     (tmp_path / "a").write_text("copied")
     with SandboxSession(security_policy=made) as session:
@@ -89,7 +89,7 @@ def test_only_what_the_program_gives_is_judged(forbidden: dict[str, Any], tmp_pa
         assert interactive.run("1 + 1").stdout == "2\n"
 
 
-def test_a_policy_holds_for_commands_and_as_long_as_the_session_is_open() -> None:
+def test_a_policy_applies_to_commands_and_does_not_change_while_the_session_is_open() -> None:
     made = policy(MEDIUM)
     with SandboxSession(security_policy=made) as session:
         with pytest.raises(SecurityViolationError, match="line 1"):
@@ -100,7 +100,7 @@ def test_a_policy_holds_for_commands_and_as_long_as_the_session_is_open() -> Non
     assert not SandboxSession(security_policy=made).is_safe("import json")[0]
 
 
-def test_a_restricted_module_is_not_installed_in_any_version() -> None:
+def test_no_version_of_a_restricted_module_is_installed() -> None:
     made = SecurityPolicy(HIGH, restricted_modules=[RestrictedModule("requests", "", HIGH)])
     with SandboxSession(security_policy=made) as session:
         for library in ("requests", "requests==2.1", "requests[socks]>=2"):
@@ -111,7 +111,7 @@ def test_a_restricted_module_is_not_installed_in_any_version() -> None:
 @pytest.mark.parametrize(
     "name", ["development", "production", "strict", "educational", "data_science", "web_scraping", "minimal"]
 )
-def test_the_presets_are_there_and_can_be_added_to(name: str) -> None:
+def test_the_presets_exist_and_can_be_extended(name: str) -> None:
     made = get_security_policy(name)
     made.add_pattern(INTERNAL)
     with SandboxSession(security_policy=made) as session:
@@ -121,7 +121,7 @@ def test_the_presets_are_there_and_can_be_added_to(name: str) -> None:
         assert MEDIUM in found
 
 
-def test_a_policy_is_made_of_plain_data_and_comes_to_it() -> None:
+def test_a_policy_can_be_made_from_plain_data_and_turned_into_it() -> None:
     data = {
         "severity_threshold": 2,
         "patterns": [{"pattern": "internal", "description": "not ours", "severity": 2}],
@@ -146,7 +146,7 @@ def test_code_that_cannot_be_judged_is_not_safe() -> None:
             session.run(code)
 
 
-def test_what_is_no_policy_is_an_error() -> None:
+def test_an_invalid_policy_is_an_error() -> None:
     with pytest.raises(ValidationError, match="unknown security policy 'none'; available: data_science"):
         get_security_policy("none")
     with pytest.raises(InvalidRegexPatternError):
@@ -172,7 +172,7 @@ def test_what_is_no_policy_is_an_error() -> None:
 @pytest.mark.parametrize(
     "library", [None, 5, "a; rm -rf /", "$(x)", "-r x", "../x", "", "https://a.example/x.whl", "a b"]
 )
-def test_what_is_no_name_of_a_library_is_refused(library: Any) -> None:
+def test_an_invalid_library_name_is_refused(library: Any) -> None:
     for language in ("python", "javascript", "ruby"):
         with pytest.raises(ValidationError):
             validate_package_name(library, language)
@@ -180,6 +180,6 @@ def test_what_is_no_name_of_a_library_is_refused(library: Any) -> None:
         validate_package_name(library, "cobol")
 
 
-def test_names_of_libraries_are_taken_as_they_are() -> None:
+def test_valid_library_names_are_accepted() -> None:
     assert validate_package_name(" numpy>=2,<3 ", "python") == "numpy>=2,<3"
     assert validate_package_name("@scope/name@1.2", "javascript") == "@scope/name@1.2"

@@ -1,4 +1,4 @@
-"""Sessions as programs written for LLM Sandbox have them: their life, their libraries, their threads."""
+"""Sessions as programs written for LLM Sandbox use them: lifetime, libraries, threads."""
 
 import logging
 import threading
@@ -25,9 +25,7 @@ from tests.containers.engines import until
 pytestmark = pytest.mark.usefixtures("library")
 
 
-def test_who_asks_for_it_is_told_what_is_done(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_verbose_session_logs_each_step(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     log = logging.getLogger("llm_sandbox_mcp")
     monkeypatch.setattr(log, "handlers", [logging.NullHandler()])
     monkeypatch.setattr(log, "level", logging.WARNING)
@@ -36,8 +34,8 @@ def test_who_asks_for_it_is_told_what_is_done(
         session.execute_command("false")
     with SandboxSession() as session:
         session.run("print(1)")
-    said = capsys.readouterr().err.splitlines()
-    assert [line.partition(",")[0] for line in said] == [
+    printed = capsys.readouterr().err.splitlines()
+    assert [line.partition(",")[0] for line in printed] == [
         "opening a session in python on auto",
         "ran python: ok",
         "ran bash: error",
@@ -45,7 +43,7 @@ def test_who_asks_for_it_is_told_what_is_done(
     ]
 
 
-def test_a_session_ends_with_its_lifetime() -> None:
+def test_a_session_ends_after_session_timeout() -> None:
     with SandboxSession(session_timeout=5) as session:
         with pytest.raises(SandboxTimeoutError):
             session.run("while True: pass")
@@ -57,7 +55,7 @@ def test_a_session_ends_with_its_lifetime() -> None:
         assert session.run("print(1)").stdout == "1\n"
 
 
-def test_a_session_that_is_not_open_says_so() -> None:
+def test_a_session_that_is_not_open_raises_an_error() -> None:
     session = SandboxSession()
     with pytest.raises(NotOpenSessionError):
         session.run("print(1)")
@@ -71,7 +69,7 @@ def test_a_session_that_is_not_open_says_so() -> None:
         assert session.run("print(1)").success()
 
 
-def test_an_installation_that_fails_is_raised_and_the_code_does_not_run() -> None:
+def test_a_failed_installation_is_raised_and_the_code_does_not_run() -> None:
     with SandboxSession() as session:
         with pytest.raises(ValidationError):
             session.run("open('ran', 'w')", libraries=["--index-url=x"])
@@ -94,16 +92,16 @@ def test_an_installation_that_fails_is_raised_and_the_code_does_not_run() -> Non
 def test_many_threads_share_one_session_and_many_sessions_one_process() -> None:
     results: list[str] = []
 
-    def of_its_own(number: int) -> None:
+    def use_own_session(number: int) -> None:
         with SandboxSession() as session:
             results.append(session.run(f"print({number})").stdout)
 
-    def of_all(number: int) -> None:
+    def use_shared_session(number: int) -> None:
         results.append(shared.run(f"assert 'x' not in globals()\nx = 1\nprint({number})").stdout)
 
     with SandboxSession() as shared:
-        threads = [threading.Thread(target=of_its_own, args=(number,)) for number in range(6)]
-        threads += [threading.Thread(target=of_all, args=(number,)) for number in range(6, 12)]
+        threads = [threading.Thread(target=use_own_session, args=(number,)) for number in range(6)]
+        threads += [threading.Thread(target=use_shared_session, args=(number,)) for number in range(6, 12)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -112,13 +110,13 @@ def test_many_threads_share_one_session_and_many_sessions_one_process() -> None:
 
 
 @pytest.mark.anyio
-async def test_it_works_in_a_thread_that_runs_an_event_loop() -> None:
+async def test_a_session_works_in_a_thread_that_runs_an_event_loop() -> None:
     with SandboxSession() as session:
         assert session.run("print(1)").stdout == "1\n"
     assert await anyio.to_thread.run_sync(lambda: SandboxSession().__enter__().run("print(2)").stdout) == "2\n"
 
 
-def test_who_interrupts_from_another_thread_ends_the_run() -> None:
+def test_an_interrupt_from_another_thread_ends_the_run() -> None:
     with SandboxSession() as session:
         started = threading.Event()
 
@@ -135,7 +133,7 @@ def test_who_interrupts_from_another_thread_ends_the_run() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_session_that_nobody_holds_any_more_lets_its_sandbox_go() -> None:
+async def test_a_session_without_references_releases_its_sandbox() -> None:
     session = SandboxSession()
     session.open()
     listed = session._sandboxes().service.sessions.list
@@ -161,7 +159,7 @@ def test_a_callback_cannot_use_the_session_that_waits_for_it() -> None:
 
             with pytest.raises(ValidationError, match="callback"):
                 session.run("print(1)", on_stdout=callback)
-        # What stops the run, and what only looks, does not wait for it.
+        # A timeout, and methods that only read, do not wait for the run.
         with pytest.raises(SandboxTimeoutError):
             session.run("print(1, flush=True)\nwhile True: pass", timeout=0.5, on_stdout=lambda _: look(session))
         assert session.run("print(3)", on_stdout=lambda _: None).stdout == "3\n"

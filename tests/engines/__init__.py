@@ -1,4 +1,4 @@
-"""Which backends work on this machine, the engines that tests start themselves, and the small profile they run with."""
+"""Which backends work on this machine, the engines that the tests start themselves, and the small profile they use."""
 
 from llm_sandbox_mcp.backends import BACKENDS
 from llm_sandbox_mcp.testing.profiles import changed, host_folder, plain_handlers, surroundings, table

@@ -1,6 +1,6 @@
 """The image that all others are built on, made with debootstrap, so that no image registry is needed.
 
-It is what `debian:bookworm-slim` is, and has Python and this machine's certificate authorities.
+It equals `debian:bookworm-slim`, with Python and this machine's certificate authorities added.
 """
 
 import hashlib
@@ -18,11 +18,11 @@ from .places import CACHE
 NAME = "llm-sandbox-mcp-base"
 PROGRAMS = {"debootstrap": "debootstrap"}
 RECIPE = "llm-sandbox-mcp.recipe"
-"""Label with the hash of all that an image was made from."""
+"""Label with the hash of everything that an image was made from."""
 
 _SUITE = "bookworm"
 _AUTHORITIES = Path("usr/local/share/ca-certificates")
-# As in Debian's own images: no manuals, no archives of packages kept, and no wait for the disk after each file.
+# As in Debian's own images: no manuals, no kept package archives, and no disk sync after each file.
 _FILES = {
     "etc/dpkg/dpkg.cfg.d/docker": "force-unsafe-io\n",
     "etc/dpkg/dpkg.cfg.d/slim": (
@@ -38,7 +38,7 @@ _MANUALS = ("usr/share/man", "usr/share/info", "usr/share/locale", "var/cache/ap
 
 
 def ensure(client: docker.DockerClient) -> str:
-    """The id of the base image, which is made when it is not there or would come out differently."""
+    """The id of the base image, which is made when it is missing or out of date."""
     recipe = _recipe()
     for image in client.images.list(NAME):
         if image.labels.get(RECIPE) == recipe:

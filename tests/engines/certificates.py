@@ -1,4 +1,4 @@
-"""Certificates for an engine that is reached over TLS, each set named as Docker's tools want it: ca, cert and key.pem."""
+"""Certificates for an engine that is reached over TLS; each set has Docker's file names: ca.pem, cert.pem, key.pem."""
 
 import subprocess
 import time
@@ -13,7 +13,7 @@ _REMADE_AFTER = 300 * 86_400
 
 @dataclass(frozen=True)
 class Certificates:
-    """A folder with one side's certificate and key, and the authority that it believes."""
+    """A folder with the certificate and key of one side, and the authority that it trusts."""
 
     folder: Path
 
@@ -32,14 +32,14 @@ class Certificates:
 
 @dataclass(frozen=True)
 class Authority:
-    """What one authority has signed, for 127.0.0.1."""
+    """The two sets of certificates that one authority has signed, for 127.0.0.1."""
 
     server: Certificates
     client: Certificates
 
 
 def ensure(name: str) -> Authority:
-    """An authority with its two certificates, made anew long before they end."""
+    """An authority with its two certificates, which are made again long before they expire."""
     place = CACHE / "tls" / name
     authority = Authority(Certificates(place / "server"), Certificates(place / "client"))
     made = authority.client.key

@@ -1,4 +1,4 @@
-"""The tests' own cluster, asked beside the product."""
+"""The cluster of the tests, queried directly and not through the product."""
 
 import os
 from functools import cache
@@ -10,15 +10,15 @@ from .kubernetes import kubeconfig
 from .requirement import absent
 
 ON_CLUSTER = ("python", "bash", "cpp")
-"""Languages that tests run on a cluster, but for `make test-all`: its nodes keep images beside those of the others."""
+"""Languages that tests run on a cluster, except in `make test-all`: its nodes store their own copies of the images."""
 
 
 @cache
 def cluster() -> Any:
-    """Its core interface, which blocks and keeps its connection; None where there is no cluster."""
+    """Its core API client, which blocks and keeps its connection; None when there is no cluster."""
     if not kubeconfig():
         return None
-    # Here, for it takes a second.
+    # Imported here because it takes a second.
     from kubernetes.client import CoreV1Api
     from kubernetes.config import new_client_from_config
 
@@ -26,13 +26,13 @@ def cluster() -> Any:
 
 
 def has_image(backend: str, language: str) -> bool:
-    """Whether sandboxes of a backend can be of a language's own image, which engines here have and a cluster may not."""
+    """Whether a backend has the image of a language: engines on this machine do, a cluster may not."""
     name = f"/llm-sandbox-mcp-{language}:latest"
     return backend != "kubernetes" or any(image.endswith(name) for image in _images())
 
 
 def need_image(backend: str, language: str) -> None:
-    """Skips the test where the cluster has no image of the language; one that it must have is required as it is itself."""
+    """Skips the test when the cluster has no image of the language; fails it when a required cluster must have it."""
     if not has_image(backend, language):
         reason = f"no node of the cluster has image llm-sandbox-mcp-{language}"
         if language in ON_CLUSTER:
@@ -41,7 +41,7 @@ def need_image(backend: str, language: str) -> None:
 
 
 def lack_own_cluster(reason: str) -> NoReturn:
-    """Skips what only a cluster of the tests' own can show; fails where it is one and still lacks what that takes."""
+    """Skips a test that only a cluster of the tests can run; if KUBECONFIG names none and one is required, fails it."""
     if not os.environ.get("KUBECONFIG"):
         absent("kubernetes", reason)
     pytest.skip(reason)
@@ -49,9 +49,9 @@ def lack_own_cluster(reason: str) -> NoReturn:
 
 @cache
 def _images() -> frozenset[str]:
-    """Those of its nodes, of which each tells the largest fifty."""
-    asked = cluster()
-    # Whichever test is the first that wants to know, it may not leave a connection; one that asks later makes another.
-    with asked.api_client:
-        nodes = asked.list_node().items
+    """The images of its nodes; each node lists its fifty largest."""
+    api = cluster()
+    # The first test that calls this must not leave a connection open; a later request opens another.
+    with api.api_client:
+        nodes = api.list_node().items
     return frozenset(name for node in nodes for image in node.status.images or () for name in image.names or ())

@@ -1,4 +1,4 @@
-"""One engine's daemon: started so that it outlives this process, found again later, and ended."""
+"""The daemon of one engine: it is started so that it outlives this process, can be found again later, and ended."""
 
 import fcntl
 import http.client
@@ -17,18 +17,18 @@ from .places import CACHE, RUNTIME
 
 
 class Unusable(Exception):
-    """Why an engine cannot be had here."""
+    """An engine cannot be used here; the message is the reason."""
 
 
 @dataclass(frozen=True)
 class Daemon:
-    """A program that serves the Docker API on a socket of its own."""
+    """A program that serves the Docker API on its own socket."""
 
     name: str
     command: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
     place: Path | None = None
-    """Of its socket, where that is not the usual one."""
+    """The path of its socket, if it is not the usual one."""
 
     @property
     def socket(self) -> Path:
@@ -43,7 +43,7 @@ class Daemon:
         return RUNTIME / f"{self.name}.pid"
 
     def pid(self) -> int | None:
-        """The process that we started, while it lives."""
+        """The pid of the process that we started; None when it has ended."""
         try:
             pid, birth = self._noted.read_text().split()
         except (OSError, ValueError):
@@ -55,7 +55,7 @@ class Daemon:
         return self.pid() is not None and _answers(self.socket)
 
     def start(self, patience: float = 45.0) -> subprocess.Popen[bytes] | None:
-        """Returns its process when it answers; one that does already is left as it is, and is None."""
+        """Starts the daemon and returns its process once it answers; None when it answers already."""
         if self.healthy():
             return None
         self.stop()
@@ -67,7 +67,7 @@ class Daemon:
                 stdout=log,
                 stderr=log,
                 env={**os.environ, **self.environment},
-                # It outlives this checkout, and what it starts needs a folder that is there.
+                # It outlives this checkout, and its child processes need a working directory that exists.
                 cwd="/",
                 start_new_session=True,
             )
@@ -84,7 +84,7 @@ class Daemon:
         return process
 
     def stop(self, patience: float = 30.0) -> bool:
-        """Ends the process that we started, and no other; false when there is none."""
+        """Ends the process that we started, and no other; returns whether there was one."""
         pid = self.pid()
         if pid is not None:
             end(pid, patience)
@@ -96,22 +96,22 @@ class Daemon:
 
 
 def last_words(log: Path, lines: int = 10) -> str:
-    """How a log ends."""
+    """The last lines of a log."""
     return "\n".join(log.read_text(errors="replace").splitlines()[-lines:]) or "nothing"
 
 
 @contextmanager
-def alone(what: str = "") -> Iterator[None]:
-    """Only one process at a time starts engines and builds images, or does another thing that has a name of its own."""
+def alone(name: str = "") -> Iterator[None]:
+    """Lets only one process at a time start engines and build images; another `name` is a separate lock."""
     for folder in (CACHE, RUNTIME):
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with (CACHE / f"{what}lock").open("w") as lock:
+    with (CACHE / f"{name}lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
 def _birth(pid: int) -> str:
-    """When the process started: a pid alone may by now be another process's. Empty when there is none, or it is dead."""
+    """When the process started, as its pid may be reused. Empty when there is no such process, or it is a zombie."""
     try:
         after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -120,7 +120,7 @@ def _birth(pid: int) -> str:
 
 
 def end(pid: int, patience: float) -> None:
-    """Ends a process, gently at first."""
+    """Ends a process: SIGTERM first, SIGKILL after `patience` seconds."""
     try:
         process = os.pidfd_open(pid)
     except ProcessLookupError:

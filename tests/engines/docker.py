@@ -1,4 +1,4 @@
-"""Docker daemons of the tests' own: their sockets, data and containerd namespaces are no one else's."""
+"""Docker daemons for the tests, with their own sockets, data and containerd namespaces."""
 
 import json
 import shutil
@@ -19,34 +19,34 @@ PROGRAMS = {
     "iptables": "iptables",
     "ip": "iproute2",
 }
-"""What it needs, and the Debian package of each."""
+"""The programs that it needs, and the Debian package of each."""
 
 OPTIONAL = {"runsc": "runsc"}
-"""What only tests of another runtime need."""
+"""Programs that only the tests of another runtime need."""
 
 _BRIDGE, _ADDRESS = "sandbox-tests0", "172.31.249.1/24"
-"""Our own bridge: a second daemon changes the usual docker0, and deletes it when told to use none."""
+"""A separate bridge: a second daemon would change the usual docker0, and delete it when configured without a bridge."""
 
 _NO_RULES = ("--iptables=false", "--ip-forward=false")
 
 LONE = "lone-docker"
-"""The name of a daemon that one test has for itself, and of the folder of its data."""
+"""The name of a daemon that one test uses alone, and of the folder with its data."""
 
 _USUAL = Path("/var/run/docker.sock")
-"""Where a person's own daemon listens."""
+"""Where the user's own daemon listens."""
 
-# Systrap, as the other platforms need a processor's or a kernel's help that virtual machines seldom have.
+# Systrap, because the other platforms need features of processor or kernel that virtual machines seldom have.
 _RUNSC = {"runsc": {"path": "/usr/bin/runsc", "runtimeArgs": ["--platform=systrap", "--network=none"]}}
 
 
 def daemon() -> Daemon:
-    """The daemon that tests share, not started."""
-    # Two daemons would undo each other's firewall rules; without them containers reach this machine only.
-    return _daemon("docker", () if not _someone_listens(_USUAL) else _NO_RULES)
+    """The daemon that the tests share, not started."""
+    # Two daemons would undo each other's firewall rules; without rules, containers reach only this machine.
+    return _daemon("docker", () if not _listens(_USUAL) else _NO_RULES)
 
 
 def spare(port: int, files: Certificates) -> Daemon:
-    """Another beside it, reached over TLS on a port of the loopback too; not started. A test may end it."""
+    """A second daemon, which also listens with TLS on a loopback port; not started. A test may end it."""
     return _daemon(
         "spare-docker",
         (
@@ -61,12 +61,12 @@ def spare(port: int, files: Certificates) -> Daemon:
 
 
 def lone() -> Daemon:
-    """Another on its socket alone; not started."""
+    """Another daemon that listens only on its socket; not started."""
     return _daemon(LONE, _NO_RULES)
 
 
 def prepare(daemon: Daemon, settings: Mapping[str, object] | None = None) -> None:
-    """Makes what the daemon finds when it starts, and removes what a killed one left."""
+    """Writes the configuration and makes the bridge for the daemon, and removes what a killed daemon left."""
     runtimes = _RUNSC if shutil.which("runsc") else {}
     (CACHE / f"{daemon.name}.json").write_text(json.dumps({"runtimes": runtimes, **(settings or {})}))
     if daemon.pid() is None:
@@ -82,7 +82,7 @@ def prepare(daemon: Daemon, settings: Mapping[str, object] | None = None) -> Non
 
 
 def tidy() -> None:
-    """Removes what would be left on this machine after the daemon."""
+    """Removes the bridge, which the daemon leaves on this machine."""
     if Path("/sys/class/net", _BRIDGE).exists():
         _ip(f"link delete {_BRIDGE}")
 
@@ -108,7 +108,7 @@ def _daemon(name: str, options: tuple[str, ...]) -> Daemon:
 
 
 def _forget(name: str) -> None:
-    """Ends and removes what would be in the way of the next dockerd, which goes by noted pids, be they dead or others'."""
+    """Ends a leftover containerd and removes pid files, which dockerd trusts even if a pid is dead or reused."""
     (RUNTIME / f"{name}d.pid").unlink(missing_ok=True)
     noted = RUNTIME / name / "containerd/containerd.pid"
     with suppress(OSError, ValueError):
@@ -124,6 +124,6 @@ def _ip(words: str) -> None:
         raise Unusable(f"ip {words}: {done.stderr.strip()}")
 
 
-def _someone_listens(path: Path) -> bool:
+def _listens(path: Path) -> bool:
     with socket.socket(socket.AF_UNIX) as peer:
         return peer.connect_ex(str(path)) == 0

@@ -1,4 +1,4 @@
-"""The handlers' images: built in Docker when their Dockerfile says something new, and handed on to Podman."""
+"""The handlers' images: built in Docker when their Dockerfile has changed, and copied to Podman."""
 
 import hashlib
 import os
@@ -24,7 +24,7 @@ LANGUAGES = tuple(sorted(path.parent.name for path in HANDLERS.glob("*/Dockerfil
 
 _PASSED_ON = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL")
 _CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
-"""Where the base image has the authorities that this machine trusts; pip would go by its own."""
+"""The file in the base image with the authorities that this machine trusts; pip would use its own."""
 
 
 def image_name(language: str) -> str:
@@ -36,7 +36,7 @@ ALL = (base_image.NAME, *map(image_name, LANGUAGES))
 
 @contextmanager
 def client(daemon: Daemon) -> Iterator[docker.DockerClient]:
-    """The daemon's Docker interface."""
+    """A Docker client of the daemon."""
     made = docker.DockerClient(base_url=f"unix://{daemon.socket}", timeout=120)
     try:
         yield made
@@ -45,7 +45,7 @@ def client(daemon: Daemon) -> Iterator[docker.DockerClient]:
 
 
 def build_all(client: docker.DockerClient, engine: Engine) -> None:
-    """Brings every image up to date; one that cannot be built does not keep the others from it."""
+    """Brings every image up to date; if one cannot be built, the others still are."""
     base = base_image.ensure(client)
     failed = []
     for language in LANGUAGES:
@@ -54,7 +54,7 @@ def build_all(client: docker.DockerClient, engine: Engine) -> None:
             continue
         try:
             with closing(engine.http()) as connection:
-                build(engine, connection, image_name(language), made_of, partial(_tell, language))
+                build(engine, connection, image_name(language), made_of, partial(_print_step, language))
         except SandboxError as error:
             failed.append(str(error))
     if failed:
@@ -62,27 +62,27 @@ def build_all(client: docker.DockerClient, engine: Engine) -> None:
 
 
 def recipe(language: str, base: str) -> Build:
-    """What the image of a language is made of, with a label that changes when that does."""
+    """How to build the image of a language, with a label that changes when the Dockerfile or its arguments do."""
     dockerfile = HANDLERS / language / "Dockerfile"
     text = dockerfile.read_text(encoding="utf-8")
     arguments = build_arguments(text, base)
     label = hashlib.sha256(repr((text, arguments)).encode()).hexdigest()
-    # On the host's network: beside another daemon ours lets containers reach this machine only.
+    # On the host's network: while another daemon runs, our containers reach only this machine.
     return Build(dockerfile, arguments, "host", {RECIPE: label})
 
 
 def hand_on(source: docker.DockerClient, target: docker.DockerClient, names: Iterable[str]) -> None:
-    """Copies to the second engine what it does not have as the first has it."""
+    """Copies images to the second engine that it does not have, or has in another version."""
     for name in names:
         image = _find(source, name)
-        there = _find(target, name)
-        if image and (there is None or there.id != image.id):
+        existing = _find(target, name)
+        if image and (existing is None or existing.id != image.id):
             print(f"load {name}", flush=True)
             target.api.load_image(image.save(named=True))
 
 
 def save(source: docker.DockerClient, folder: Path, languages: Iterable[str]) -> Iterator[Path]:
-    """Archives of images as `docker save` writes them, for a cluster's nodes; one that is there already is left as it is."""
+    """Archives of images as `docker save` writes them, for the nodes of a cluster; an existing archive is kept."""
     folder.mkdir(parents=True, exist_ok=True)
     for language in languages:
         image = source.images.get(image_name(language))
@@ -102,13 +102,13 @@ def missing(client: docker.DockerClient) -> list[str]:
     return [name for name in map(image_name, LANGUAGES) if _find(client, name) is None]
 
 
-def _tell(language: str, line: str) -> None:
+def _print_step(language: str, line: str) -> None:
     if line.startswith("Step ") and " : RUN " in line:
         print(f"{language}: {line.partition(' : ')[2].strip()[:110]}", flush=True)
 
 
 def build_arguments(dockerfile: str, base: str) -> dict[str, str]:
-    """Those that a Dockerfile declares, as they have to be on this machine."""
+    """The build arguments that a Dockerfile declares, with their values on this machine."""
     values = {"BASE": base, "PIP_CERT": _CERTIFICATES}
     values |= {name: os.environ[name] for name in _PASSED_ON if os.environ.get(name)}
     return {name: value for name, value in sorted(values.items()) if f"ARG {name}" in dockerfile}

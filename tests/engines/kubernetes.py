@@ -1,4 +1,4 @@
-"""A cluster for tests: the one that KUBECONFIG names, or one that another program brings up on this machine."""
+"""A cluster for tests: the one that KUBECONFIG names, or one that another program starts on this machine."""
 
 import os
 import re
@@ -13,28 +13,29 @@ from .daemon import Unusable, last_words
 from .places import CACHE, RUNTIME
 
 PLACE = "SANDBOX_CLUSTER"
-"""Environment variable: a folder with the programs `up ARCHIVE...`, which starts a cluster whose nodes have these images and
-prints `export KUBECONFIG=...` last, and `down`; perhaps also `build`, for what `up` would have to make first."""
+"""Environment variable: a folder with the programs `up ARCHIVE...`, which starts a cluster whose nodes have these
+images and prints `export KUBECONFIG=...` as its last line, and `down`; optionally also `build`, which prepares what
+`up` needs."""
 
 _NOTED = RUNTIME / "kubeconfig"
-"""The file that `up` named, the folder that `up` is in, and which images it was given."""
+"""Notes the kubeconfig that `up` printed, the folder of `up`, and the images that `up` was given."""
 _LOG = CACHE / "kubernetes.log"
 _BUILD_LIMIT, _UP_LIMIT, _DOWN_LIMIT = 900.0, 240.0, 60.0
 
 
 def kubeconfig() -> str | None:
-    """The file that names the cluster; None where there is none, or the one that was started here has ended."""
+    """The kubeconfig of the cluster; None when there is no cluster, or the one that was started here has ended."""
     return os.environ.get("KUBECONFIG") or next((path for path in _noted()[:1] if _listens(path)), None)
 
 
 def can_start() -> bool:
-    """Whether there are programs that start one."""
+    """Whether there is a program that starts a cluster."""
     return _program("up") is not None
 
 
 @contextmanager
 def building(*, wanted: bool) -> Iterator[Callable[[], None]]:
-    """Makes beside other work what the cluster is started from; gives what waits for it. `start` says what went wrong."""
+    """Runs `build` in the background; yields a function that waits for it. Its errors show up later, in `start`."""
     program = _program("build")
     if not wanted or os.environ.get("KUBECONFIG") or program is None or not program.exists():
         yield lambda: None
@@ -54,11 +55,13 @@ def building(*, wanted: bool) -> Iterator[Callable[[], None]]:
 
 
 def start(archives: Sequence[Path]) -> None:
-    """Has the cluster run with these images, unless KUBECONFIG names one."""
+    """Starts the cluster with these images, unless KUBECONFIG names one or it runs already."""
     if not os.environ.get("KUBECONFIG"):
         program = _program("up")
         if program is None:
-            raise Unusable(f"neither KUBECONFIG names a cluster nor {PLACE} programs that start one")
+            raise Unusable(
+                f"KUBECONFIG names no cluster and {PLACE} no folder with programs that start one; set one of them"
+            )
         given = [str(archive) for archive in archives]
         if not (noted := _noted()) or not {*given} <= {*noted[2:]} or not _answers(noted[0]):
             print("kubernetes: starting", flush=True)
@@ -68,18 +71,18 @@ def start(archives: Sequence[Path]) -> None:
 
 
 def stop() -> bool:
-    """Ends the cluster that was started here, and no other; false where there is none."""
+    """Ends the cluster that was started here, and no other; returns whether there was one."""
     if not (noted := _noted()):
         return False
-    there = [program for program in (Path(noted[1], "down"), _program("down")) if program and program.exists()]
-    if there:
-        subprocess.run(there[:1], check=True, timeout=_DOWN_LIMIT)
+    existing = [program for program in (Path(noted[1], "down"), _program("down")) if program and program.exists()]
+    if existing:
+        subprocess.run(existing[:1], check=True, timeout=_DOWN_LIMIT)
     _NOTED.unlink()
     return True
 
 
 def _started(command: Sequence[str]) -> str:
-    """Runs the program, and gives the file that it names at its end."""
+    """Runs the program, and returns the kubeconfig that its last line names."""
     with _LOG.open("wb") as log:
         try:
             code = subprocess.run(
@@ -97,7 +100,7 @@ def _started(command: Sequence[str]) -> str:
 
 
 def _answers(kubeconfig: str) -> bool:
-    # Here, for it takes a second.
+    # Imported here because it takes a second.
     from kubernetes.client import CoreV1Api
     from kubernetes.config import ConfigException, new_client_from_config
     from urllib3.exceptions import HTTPError
@@ -110,7 +113,7 @@ def _answers(kubeconfig: str) -> bool:
 
 
 def _listens(kubeconfig: str) -> bool:
-    """Whether somebody does where a cluster is said to be."""
+    """Whether anything listens at the server address in the kubeconfig."""
     try:
         found = re.search(r'server: "?https://([^:/\s]+):(\d+)', Path(kubeconfig).read_text())
         if found is None:

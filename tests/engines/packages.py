@@ -1,4 +1,4 @@
-"""Programs that engines need, from Debian's packages."""
+"""Installs programs that engines need from Debian packages."""
 
 import os
 import platform
@@ -15,7 +15,7 @@ _SYSTEM_PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 
 
 def install(programs: Mapping[str, str], *options: str) -> None:
-    """Installs the packages of those programs that are not here; `options` are apt-get's."""
+    """Installs the packages of the programs that are missing here; `options` are passed to apt-get."""
     missing = {package for program, package in programs.items() if not shutil.which(program, path=_SYSTEM_PATH)}
     if not missing:
         return
@@ -30,20 +30,20 @@ def install(programs: Mapping[str, str], *options: str) -> None:
 
 
 def install_where_possible(programs: Mapping[str, str]) -> None:
-    """The same, each by itself, from this Debian's backports too, which stay unknown to the rest of the machine.
+    """Installs each program separately, also from Debian's backports, without adding them to the machine's sources.
 
-    Of one that cannot be had, the tests are skipped.
+    Tests of a program that cannot be installed are skipped.
     """
     for program, package in programs.items():
         try:
             with _backports() as options:
                 install({program: package}, *options)
         except Unusable as error:
-            print(f"{program}: left out: {error}", flush=True)
+            print(f"{program}: not installed: {error}", flush=True)
 
 
 def mirror() -> list[str]:
-    """The address that this machine's own packages come from, where it is known."""
+    """The address that this machine's packages come from, as a list; empty when it is not known."""
     command = ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", "Origin: Debian"]
     lines = subprocess.run(command, capture_output=True, text=True).stdout.splitlines()
     return lines[:1]
@@ -51,12 +51,12 @@ def mirror() -> list[str]:
 
 @contextmanager
 def _backports() -> Iterator[list[str]]:
-    """Options of apt-get for lists of its own."""
+    """Options for apt-get with separate sources and package lists."""
     suite = platform.freedesktop_os_release().get("VERSION_CODENAME", "stable")
     address = next(iter(mirror()), "http://deb.debian.org/debian")
     signed = "signed-by=/usr/share/keyrings/debian-archive-keyring.gpg"
     with tempfile.TemporaryDirectory(prefix="sandbox-tests-apt-") as folder:
-        # Read by a user of its own.
+        # apt-get reads it as another user.
         Path(folder).chmod(0o755)
         Path(folder, "lists/partial").mkdir(parents=True)
         sources = Path(folder, "sources.list")

@@ -1,4 +1,4 @@
-"""Where the tests' own engines keep things."""
+"""The folders in which the engines of the tests keep their files."""
 
 import os
 from pathlib import Path
@@ -7,4 +7,4 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "llm-
 """Images, logs and settings. It outlives a run, so that the next one finds the images."""
 
 RUNTIME = Path("/run/llm-sandbox-mcp-tests")
-"""Sockets and what engines know of running containers. It must not outlive the machine's boot: they go by that."""
+"""Sockets and the engines' state of running containers. It must be empty after a reboot: engines rely on that."""

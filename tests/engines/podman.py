@@ -1,20 +1,20 @@
-"""Podman's service, with images and containers of its own."""
+"""Podman's service, with its own images and containers."""
 
 from .daemon import Daemon
 from .places import CACHE, RUNTIME
 
 PROGRAMS = {"podman": "podman", "runc": "runc", "catatonit": "catatonit", "iptables": "iptables"}
-"""What it needs, and the Debian package of each."""
+"""The programs that it needs, and the Debian package of each."""
 
 OPTIONAL = {"newuidmap": "uidmap"}
-"""What only the service of an ordinary user needs."""
+"""Programs that only the service of an ordinary user needs."""
 
 LONE = "lone-podman"
-"""Of a service that shares nothing with the others, and the folder of its data."""
+"""The name of a service that shares nothing with the others, and of the folder with its data."""
 
-# crun refuses a machine with both versions of cgroups; without systemd there is no other manager; limits above the
-# service's own cannot be set in a virtual machine whose root may not raise them. Each process that was started in a
-# container leaves two of Podman's own behind it, by default for five minutes, which come to hundreds while tests run.
+# runc: crun refuses a machine with both versions of cgroups. cgroupfs: the other manager needs systemd. ulimits: in
+# some virtual machines root cannot set limits above those of the service. exit_command_delay: each process that was
+# started in a container leaves two of Podman's own, by default for five minutes, which become hundreds while tests run.
 CONFIGURATION = """\
 [containers]
 default_ulimits = ["nofile=1024:1024", "nproc=2048:2048"]
@@ -33,7 +33,7 @@ network_config_dir = "{CACHE / "podman-networks"}"
 
 
 def daemon() -> Daemon:
-    """The service that tests share, not started."""
+    """The service that the tests share, not started."""
     return _service("podman")
 
 
@@ -43,12 +43,12 @@ def spare() -> Daemon:
 
 
 def lone() -> Daemon:
-    """One with a place of its own for images and containers, not started."""
+    """A service with its own folder for images and containers, not started."""
     return _service(LONE, LONE)
 
 
 def prepare() -> None:
-    """Writes what the service reads."""
+    """Writes the configuration files of the service."""
     (CACHE / "containers.conf").write_text(CONFIGURATION + _NETWORKS)
     (CACHE / "registries.conf").write_text("")
 

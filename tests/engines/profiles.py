@@ -12,13 +12,13 @@ from .kubernetes import kubeconfig
 MIB = 1 << 20
 
 _NOWHERE = "unix:///nonexistent/engine.sock"
-"""Where no engine is, so that tests never take a person's own for theirs."""
+"""An address without an engine, so that tests never use the user's own engine by mistake."""
 
 _NO_FILE = "/nonexistent/kubeconfig"
 
 
 def small_profile(backend: str, folder: Path, **changes: Mapping[str, object]) -> Profile:
-    """The same as that of the package, on the engines of tests alone."""
+    """`small_profile` of llm_sandbox_mcp.testing, on the engines of the tests only."""
     tables: dict[str, Mapping[str, object]] = {
         "docker": {"host": docker_host() or _NOWHERE},
         "podman": {"host": podman_host() or _NOWHERE},

@@ -1,4 +1,4 @@
-"""Podman's service of an ordinary user, who exists for it alone: nothing is added to this machine's users and groups."""
+"""The Podman service of an ordinary user who exists only inside it: this machine's users and groups do not change."""
 
 import os
 import shutil
@@ -9,7 +9,7 @@ from .places import CACHE, RUNTIME
 from .podman import CONFIGURATION
 
 PROGRAM = "newuidmap"
-"""Without it an ordinary user has one id, and images have more."""
+"""Without it an ordinary user has only one uid, but images need more."""
 
 RUNTIME_DIR = RUNTIME / "rootless"
 """The user's XDG_RUNTIME_DIR."""
@@ -20,8 +20,8 @@ UID, SUBUIDS = 190_000, range(200_000_000, 200_065_536)
 _RANGE = f"{SUBUIDS.start}:{len(SUBUIDS)}"
 _NAME = "sandbox-rootless"
 
-# In namespaces of its own: files of ours lie over this machine's /etc, folders that are root's alone elsewhere are in
-# reach of the user, and what rootless Podman leaves running ends with the first process.
+# In separate namespaces: our files are overlaid on this machine's /etc, the user can reach folders that only root can
+# reach elsewhere, and processes that rootless Podman leaves running end with the first process.
 _SERVE = """\
 mount -t overlay overlay -o "lowerdir=$1:/etc" /etc && mount --bind "$2" /srv && mount --bind "$3" /mnt || exit
 setpriv --reuid "$4" --regid "$4" --clear-groups env -i PATH="$PATH" HOME=/srv XDG_RUNTIME_DIR=/mnt \
@@ -32,7 +32,7 @@ wait
 
 
 def daemon() -> Daemon:
-    """The service, not started; it ends whole on SIGKILL alone."""
+    """The service, not started; only SIGKILL ends all of its processes."""
     spaces = ["unshare", "--mount", "--pid", "--mount-proc", "--fork", "--kill-child"]
     places = [str(_ETC), str(_HOME), str(RUNTIME_DIR), str(UID)]
     return Daemon(
@@ -43,7 +43,7 @@ def daemon() -> Daemon:
 
 
 def prepare() -> None:
-    """Makes the user, and removes what the service before knew of processes that are gone."""
+    """Makes the user, and removes state of an earlier service whose processes are gone."""
     shutil.rmtree(RUNTIME_DIR, ignore_errors=True)
     _ETC.mkdir(exist_ok=True)
     for name, line in {
@@ -52,8 +52,8 @@ def prepare() -> None:
         "subuid": f"{_NAME}:{_RANGE}",
         "subgid": f"{_NAME}:{_RANGE}",
     }.items():
-        there = Path("/etc", name)
-        (_ETC / name).write_text(f"{there.read_text() if there.exists() else ''}{line}\n")
+        original = Path("/etc", name)
+        (_ETC / name).write_text(f"{original.read_text() if original.exists() else ''}{line}\n")
     for folder in (_HOME, RUNTIME_DIR):
         folder.mkdir(exist_ok=True, mode=0o700)
         os.chown(folder, UID, UID)

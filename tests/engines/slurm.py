@@ -1,4 +1,4 @@
-"""SLURM of one node, for the tests alone: its daemons are processes of the one that starts them, on loopback."""
+"""SLURM with one node, only for the tests: its daemons are child processes of the caller and listen on loopback."""
 
 import os
 import secrets
@@ -16,15 +16,15 @@ from llm_sandbox_mcp.testing.profiles import host_folder
 from .daemon import Unusable
 
 PROGRAMS = {"slurmctld": "slurm-wlm", "slurmd": "slurm-wlm", "sbatch": "slurm-wlm", "munged": "munge"}
-"""With the packages that they are in."""
+"""The programs that it needs, and the Debian package of each."""
 
 _PATIENCE = 60.0
 """Seconds after which a daemon that does not answer counts as stuck."""
 _POLL = 0.05
 _SYSTEM_PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 
-# The node says that it has more than it may have, so that nothing here depends on what this machine has. No processor
-# and no control group is asked for: what bounds a job is SLURM's own matter.
+# The node is declared larger than it may be, so that tests do not depend on the size of this machine. Jobs are not
+# bound to processors or control groups: how SLURM limits a job is not tested here.
 _CONFIGURATION = """\
 ClusterName=tests
 SlurmctldHost={host}(127.0.0.1)
@@ -59,17 +59,17 @@ PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 
 @contextmanager
 def one_node() -> Iterator[Path]:
-    """Its configuration, for SLURM_CONF; raises `Unusable` with the reason where it does not start."""
+    """Starts it and yields its configuration file, for SLURM_CONF; raises `Unusable` if it does not start."""
     if os.geteuid() != 0:
         raise Unusable("only root can start its daemons, which run jobs of other users")
     missing = [program for program in PROGRAMS if not shutil.which(program, path=_SYSTEM_PATH)]
     if missing:
-        raise Unusable(f"there is no {', '.join(missing)}; apt-get install slurm-wlm munge")
+        raise Unusable(f"missing: {', '.join(missing)}; apt-get install slurm-wlm munge")
     with host_folder() as folder, ExitStack() as daemons:
         configuration = folder / "slurm.conf"
         with _free_ports(2) as ports:
             configuration.write_text(_CONFIGURATION.format(folder=folder, host=_host(), ports=ports))
-        # SLURM 22.05 has a plugin for control groups in any case, and here no use for it.
+        # SLURM 22.05 always loads a plugin for control groups, which is not used here.
         (folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n")
         (folder / "munge").mkdir(mode=0o755)
         (folder / "state").mkdir()
@@ -83,16 +83,16 @@ def one_node() -> Iterator[Path]:
         munged = daemons.enter_context(_daemon(folder, "munged", "--foreground", "--force", *options))
         munged.until("munge", "--no-input", at)
         controller = daemons.enter_context(_daemon(folder, "slurmctld", "-D", "-f", str(configuration)))
-        controller.until("scontrol", "ping", says="is UP")
+        controller.until("scontrol", "ping", output="is UP")
         node = daemons.enter_context(_daemon(folder, "slurmd", "-D", "-f", str(configuration)))
         idle = ("sinfo", "--noheader", "--format=%T")
-        node.until(*idle, says="idle")
+        node.until(*idle, output="idle")
         try:
             yield configuration
         finally:
-            # Jobs outlive the daemons.
+            # Jobs would outlive the daemons.
             subprocess.run(["scancel", "--partition=all"], env=node.environment, timeout=_PATIENCE, check=True)
-            node.until(*idle, says="idle")
+            node.until(*idle, output="idle")
 
 
 @dataclass(frozen=True)
@@ -101,15 +101,15 @@ class _Daemon:
     log: Path
     environment: dict[str, str]
 
-    def until(self, *command: str, says: str = "") -> None:
-        """Returns when the command, which asks it, succeeds and says that."""
+    def until(self, *command: str, output: str = "") -> None:
+        """Repeats a command that queries the daemon until it succeeds and its output contains `output`."""
         deadline = time.monotonic() + _PATIENCE
         while True:
             with suppress(subprocess.TimeoutExpired):
-                asked = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=_PATIENCE)
-                if asked.returncode == 0 and says in asked.stdout:
+                done = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=_PATIENCE)
+                if done.returncode == 0 and output in done.stdout:
                     return
-            last = self.log.read_text(errors="replace").strip().splitlines()[-1:] or ["it said nothing"]
+            last = self.log.read_text(errors="replace").strip().splitlines()[-1:] or ["it printed nothing"]
             with suppress(subprocess.TimeoutExpired):
                 self.process.wait(_POLL)
                 raise Unusable(f"{self.log.stem} ended at once: {last[0]}")
@@ -119,14 +119,14 @@ class _Daemon:
 
 @contextmanager
 def _daemon(folder: Path, name: str, *options: str) -> Iterator[_Daemon]:
-    """One of them, ended with the scope, and with this process; what it says is in a file of its name."""
+    """Runs a daemon until the scope or this process ends; its output goes to a file with its name."""
     program = shutil.which(name, path=_SYSTEM_PATH)
     assert program
     log = folder / f"{name}.out"
     argv = ["setpriv", "--pdeathsig", "TERM", program, *options]
-    with log.open("wb") as said:
+    with log.open("wb") as output:
         process = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=said, stderr=said, start_new_session=True, cwd="/"
+            argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True, cwd="/"
         )
     try:
         yield _Daemon(process, log, _environment(folder / "slurm.conf"))

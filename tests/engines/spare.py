@@ -1,4 +1,4 @@
-"""Engines that tests start for themselves: one can be ended in the middle of a run, is reached over TLS, or is rootless."""
+"""Engines that single tests start: a test can end one in the middle of a run, use TLS, or run it rootless."""
 
 import signal
 import socket
@@ -20,7 +20,7 @@ IMAGE = base_image.NAME
 
 @dataclass
 class Spare:
-    """An engine that a test may end and start again."""
+    """An engine that a test can end and start again."""
 
     daemon: Daemon
     _prepare: Callable[[], None]
@@ -28,17 +28,17 @@ class Spare:
 
     @property
     def address(self) -> str:
-        """Of its socket, such as unix:///run/x.sock."""
+        """The address of its socket, such as unix:///run/x.sock."""
         return f"unix://{self.daemon.socket}"
 
     def start(self) -> None:
-        """Returns when it answers; nothing happens when it does already."""
+        """Starts the engine and returns when it answers; does nothing when it answers already."""
         if not self.daemon.healthy():
             self._prepare()
             self._process = self.daemon.start()
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> None:
-        """Returns when it has ended; nothing happens when it has already."""
+        """Ends the engine and returns when it has ended; does nothing when it has ended already."""
         if self._process is not None:
             self._process.send_signal(number)
             self._process.wait(30)
@@ -47,19 +47,19 @@ class Spare:
 
 @dataclass
 class SecureDocker(Spare):
-    """A Docker daemon that is reached over TLS too."""
+    """A Docker daemon that also listens with TLS."""
 
     secure_address: str
     """Such as tcp://127.0.0.1:2376."""
     authority: Authority
-    """The one that it believes."""
+    """The authority that it trusts."""
     settings: dict[str, object]
-    """Of its own, as in daemon.json, when it starts next."""
+    """More settings, as in daemon.json, for its next start."""
 
 
 @contextmanager
 def spare_docker() -> Iterator[SecureDocker]:
-    """A Docker daemon with the base image alone."""
+    """A Docker daemon that has only the base image."""
     with socket.create_server(("127.0.0.1", 0)) as held:
         port = held.getsockname()[1]
     authority = certificates.ensure("ours")
@@ -74,15 +74,15 @@ def spare_docker() -> Iterator[SecureDocker]:
 
 @contextmanager
 def spare_podman() -> Iterator[Spare]:
-    """A service beside the shared one, on the same containers."""
+    """A second service on the containers of the shared one."""
     with _running(engine := Spare(podman.spare(), podman.prepare)):
         yield engine
 
 
 @contextmanager
 def rootless_podman() -> Iterator[Spare]:
-    """The service of an ordinary user, with the base image alone."""
-    # Only its end takes all of the user's processes with it.
+    """The service of an ordinary user, which has only the base image."""
+    # Only SIGKILL ends all of the user's processes too.
     with _running(engine := Spare(rootless.daemon(), rootless.prepare), signal.SIGKILL):
         _load(engine)
         yield engine
@@ -95,7 +95,7 @@ def lone_place(engine: str) -> Path:
 
 @contextmanager
 def lone(engine: str) -> Iterator[Spare]:
-    """Docker or Podman with the base image alone, its data in a folder of its own."""
+    """Docker or Podman with only the base image and its data in a separate folder."""
     if engine == "docker":
         daemon = docker.lone()
         made = Spare(daemon, partial(docker.prepare, daemon))
@@ -107,14 +107,14 @@ def lone(engine: str) -> Iterator[Spare]:
 
 
 def stop() -> None:
-    """Ends what tests that were killed left."""
+    """Ends the engines that killed tests left."""
     for daemon in (Daemon("spare-docker", ()), docker.lone(), podman.spare(), podman.lone(), rootless.daemon()):
         daemon.stop()
 
 
 @contextmanager
 def _running(engine: Spare, ending: signal.Signals = signal.SIGTERM) -> Iterator[None]:
-    """Runs it for this process alone; one that an earlier process left is ended first."""
+    """Runs it for this process only; ends one that an earlier process left first."""
     with alone(f"{engine.daemon.name}-"):
         engine.daemon.stop()
         engine.start()

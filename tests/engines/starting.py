@@ -1,4 +1,4 @@
-"""What `python -m tests.engines` does."""
+"""The commands of `python -m tests.engines`."""
 
 import os
 import shutil
@@ -24,24 +24,24 @@ from .requirement import required
 
 ENGINES = {"docker": docker.daemon, "podman": podman.daemon}
 PROGRAMS = {"docker": docker.PROGRAMS | base_image.PROGRAMS, "podman": podman.PROGRAMS, "slurm": slurm.PROGRAMS}
-"""What each needs. The tests of SLURM start it for themselves."""
+"""The programs that each needs. The tests of SLURM start it themselves."""
 
 NAMES = ("docker", "podman", "kubernetes")
-"""What `up` starts, in this order: all images are made in Docker."""
+"""The engines that `up` starts, in this order: all images are built in Docker."""
 _ROOM = {"docker": 5 << 30, "podman": 3 << 30}
-"""Bytes of disk that all images take, made or handed on."""
+"""Bytes of disk that all images take in an engine."""
 
 
 def install() -> int:
-    """Installs what engines and SLURM come in; fails only when one that is required cannot be had."""
-    return _told(_prepared())
+    """Installs the packages of the engines and of SLURM; fails only if a required one cannot be installed."""
+    return _report(_prepared())
 
 
 def up(engine: str = "", *, every_language: bool = False) -> int:
-    """Starts the engines with all images, after installing what they come in; fails as `install` does.
+    """Installs the packages and starts the engines with all images; fails only if a required engine does not start.
 
-    Of one engine that is named also Docker is started, where all images are made. A cluster gets the images of a few
-    languages, unless every one is asked for.
+    If one engine is named, only that one and Docker, where all images are built, are started. A cluster gets the images
+    of a few languages, or of all with `every_language`.
     """
     failed = _prepared()
     wanted = {"docker", engine} if engine else {*NAMES}
@@ -54,41 +54,41 @@ def up(engine: str = "", *, every_language: bool = False) -> int:
             for name, start in zip(NAMES, starts, strict=True):
                 if name in wanted and name not in failed and (reason := _failure(start)):
                     failed[name] = reason
-    return _told({name: reason for name, reason in failed.items() if name in wanted})
+    return _report({name: reason for name, reason in failed.items() if name in wanted})
 
 
 def down() -> int:
-    """Ends what `up` started; images stay for the next time."""
+    """Ends the engines that `up` started; images are kept for the next time."""
     if reason := _excluded():
         print(f"nothing was started: {reason}")
         return 0
     with alone():
-        _tell_stopped("kubernetes", kubernetes.stop())
+        _print_stopped("kubernetes", kubernetes.stop())
         for name, daemon in ENGINES.items():
-            _tell_stopped(name, daemon().stop())
+            _print_stopped(name, daemon().stop())
         spare.stop()
         docker.tidy()
     return 0
 
 
 def status() -> int:
-    """Prints what runs; fails when something that `up` starts is missing."""
+    """Prints which engines run; fails if an engine that `up` starts, or one of its images, is missing."""
     complete = True
     for name, daemon in ENGINES.items():
         if not daemon().healthy():
-            print(f"{name}: does not run")
+            print(f"{name}: not running")
             complete = False
             continue
         with images.client(daemon()) as client:
-            lacking = images.missing(client)
-        print(f"{name}: unix://{daemon().socket} {'without ' + ' '.join(lacking) if lacking else 'with all images'}")
-        complete = complete and not lacking
-    print(f"kubernetes: {kubernetes.kubeconfig() or 'does not run'}")
+            missing = images.missing(client)
+        print(f"{name}: unix://{daemon().socket} {'without ' + ' '.join(missing) if missing else 'with all images'}")
+        complete = complete and not missing
+    print(f"kubernetes: {kubernetes.kubeconfig() or 'not running'}")
     return 0 if complete and (kubernetes.kubeconfig() or not kubernetes.can_start()) else 1
 
 
 def save() -> int:
-    """Writes the images of three languages as archives, for a cluster's nodes, and prints their paths."""
+    """Writes the images of three languages as archives, for the nodes of a cluster, and prints their paths."""
     with alone(), images.client(docker.daemon()) as client:
         for archive in images.save(client, CACHE / "archives", ON_CLUSTER):
             print(archive)
@@ -96,7 +96,7 @@ def save() -> int:
 
 
 def _prepared() -> dict[str, str]:
-    """What could not be installed, and why."""
+    """Installs the packages; returns what could not be installed, with the reason."""
     if reason := _excluded():
         return dict.fromkeys(PROGRAMS, reason)
     with alone():
@@ -105,13 +105,13 @@ def _prepared() -> dict[str, str]:
     return {name: reason for name, reason in failed.items() if reason}
 
 
-def _told(failed: Mapping[str, str]) -> int:
+def _report(failed: Mapping[str, str]) -> int:
     for name, reason in failed.items():
-        print(f"{name}: left out: {reason}", file=sys.stderr)
+        print(f"{name}: skipped: {reason}", file=sys.stderr)
     return 1 if failed.keys() & required() else 0
 
 
-def _tell_stopped(name: str, stopped: bool) -> None:
+def _print_stopped(name: str, stopped: bool) -> None:
     print(f"{name}: {'stopped' if stopped else 'was not running'}")
 
 
@@ -139,20 +139,22 @@ def _kubernetes(built: Callable[[], None], every_language: bool) -> None:
 
 
 def _need_room(name: str, client: DockerClient) -> None:
-    """Fails at once for want of room: an engine whose disk fills may wait, and say nothing."""
+    """Fails at once if the disk is too full for the images: an engine may otherwise hang without a message."""
     free = shutil.disk_usage(CACHE).free
     if images.missing(client) and free < _ROOM[name]:
-        raise Unusable(f"its images need {_ROOM[name] >> 20} MiB, and {CACHE} has {free >> 20}")
+        raise Unusable(
+            f"its images need {_ROOM[name] >> 20} MiB, but {CACHE} has {free >> 20} MiB free; free disk space"
+        )
 
 
 @contextmanager
 def _images() -> Iterator[DockerClient]:
-    """Docker, which has those of all."""
+    """A client of Docker, which has the images of all languages."""
     if not docker.daemon().healthy():
-        raise Unusable("its images come from Docker, which does not run")
+        raise Unusable("its images come from Docker, which is not running")
     with images.client(docker.daemon()) as client:
-        if lacking := images.missing(client):
-            raise Unusable(f"its images come from Docker, which lacks {' '.join(lacking)}")
+        if missing := images.missing(client):
+            raise Unusable(f"its images come from Docker, where these are missing: {' '.join(missing)}")
         yield client
 
 
@@ -180,5 +182,5 @@ def _excluded() -> str:
 
 
 def _engine(daemon: Daemon) -> DockerEngine:
-    """The daemon as the product sees it."""
+    """The daemon, through the interface of the product."""
     return DockerEngine(Address(f"unix://{daemon.socket}"))

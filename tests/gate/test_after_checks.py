@@ -1,4 +1,4 @@
-"""What must hold after an attack holds after each of them: no case gets around it, not even one that is expected to fail."""
+"""The checks after an attack run after every case, even one that is expected to fail: no case can avoid them."""
 
 import subprocess
 import sys
@@ -23,7 +23,7 @@ async def test_leaves_things_as_they_were(arena):
 async def test_fails_as_expected(arena):
     assert await arena.check("print(1)") == ""
 
-async def test_shows_a_secret_in_a_result_that_nobody_looks_at(arena):
+async def test_shows_a_secret_in_a_result_that_the_case_does_not_check(arena):
     await arena.service.execute(f"print({arena.canaries.environment!r})")
 
 async def test_shows_a_secret_in_a_file(arena):
@@ -60,13 +60,13 @@ import pytest
 @pytest.fixture(autouse=True)
 def arena(): pass
 
-def test_has_an_arena_of_its_own(): pass
+def test_has_its_own_arena(): pass
 """
 CAME_BACK = "ERROR a secret of the host came back"
-SAID = {
+EXPECTED = {
     "test_leaves_things_as_they_were": "PASSED",
     "test_fails_as_expected": "XFAIL",
-    "test_shows_a_secret_in_a_result_that_nobody_looks_at": CAME_BACK,
+    "test_shows_a_secret_in_a_result_that_the_case_does_not_check": CAME_BACK,
     "test_shows_a_secret_in_a_file": CAME_BACK,
     "test_shows_a_secret_in_an_error": CAME_BACK,
     "test_writes_a_secret_to_the_log": CAME_BACK,
@@ -74,7 +74,7 @@ SAID = {
     "test_changes_what_the_host_keeps": "ERROR a file of the host was changed",
     "test_is_skipped_after_it_ended_the_neighbour": "ERROR UnknownSession",
     "test_fails_as_expected_and_has_no_neighbour": "ERROR UnknownSession",
-    "test_has_an_arena_of_its_own": "ERROR nothing was checked after it",
+    "test_has_its_own_arena": "ERROR nothing was checked after it",
 }
 
 FIXTURES = """
@@ -98,8 +98,8 @@ def test_fails_and_leaves_something(does_not_end): raise AssertionError
 """
 
 
-def said(folder: Path, *tests: str, attacks: bool) -> dict[str, str]:
-    """The worst that is said of each test of a folder with these texts."""
+def worst_outcomes(folder: Path, *tests: str, attacks: bool) -> dict[str, str]:
+    """Runs a folder with tests of these texts; returns the line with the worst outcome of each test."""
     place = folder / "attacks"
     place.mkdir()
     prepare(folder)
@@ -123,16 +123,16 @@ def said(folder: Path, *tests: str, attacks: bool) -> dict[str, str]:
 
 
 @pytest.mark.usefixtures("embedded")
-def test_neither_an_expected_failure_nor_a_skip_hides_what_must_hold_afterwards(tmp_path: Path) -> None:
-    found = said(tmp_path, CASES, OWN_ARENA, attacks=True)
-    assert {*found} == {*SAID}, found
-    for name, expected in SAID.items():
-        how, _, reason = expected.partition(" ")
-        assert found[name].startswith(how) and reason in found[name], found
+def test_expected_failures_and_skips_do_not_hide_failed_checks_after_a_case(tmp_path: Path) -> None:
+    found = worst_outcomes(tmp_path, CASES, OWN_ARENA, attacks=True)
+    assert {*found} == {*EXPECTED}, found
+    for name, expected in EXPECTED.items():
+        outcome, _, reason = expected.partition(" ")
+        assert found[name].startswith(outcome) and reason in found[name], found
 
 
-def test_only_a_test_itself_may_fail_as_expected(tmp_path: Path) -> None:
-    found = said(tmp_path, FIXTURES, attacks=False)
+def test_an_expected_failure_does_not_cover_fixtures(tmp_path: Path) -> None:
+    found = worst_outcomes(tmp_path, FIXTURES, attacks=False)
     assert {name: line.split()[0] for name, line in found.items()} == {
         "test_does_not_even_start": "ERROR",
         "test_fails_and_leaves_something": "ERROR",

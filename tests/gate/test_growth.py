@@ -1,4 +1,4 @@
-"""What a test that leaves something behind is told, and what it may leave."""
+"""The error of a test that leaves something behind, and what a test may leave."""
 
 import subprocess
 import sys
@@ -36,19 +36,19 @@ async def test_leaves_a_task():
     kept.append(asyncio.create_task(anyio.sleep_forever(), name="the one that stays"))
 
 @pytest.mark.anyio
-async def test_leaves_a_loop_its_pipe(): kept.append(os.pipe())
+async def test_leaves_a_pipe_in_a_loop(): kept.append(os.pipe())
 
 def test_fails_before_it_leaves_something():
     kept.append(os.pipe())
     raise ValueError
 
-def test_ends_what_it_began():
+def test_closes_what_it_opened():
     with subprocess.Popen(["true"]), tempfile.TemporaryDirectory(), open("/dev/zero"): pass
 
-def test_has_what_is_shared(request):
+def test_uses_shared_fixtures(request):
     request.getfixturevalue("shared_as_well")
 
-def test_has_a_pipe_beside_what_is_shared(shared_as_well): kept.append(os.pipe())
+def test_leaves_a_pipe_and_uses_shared_fixtures(shared_as_well): kept.append(os.pipe())
 
 @pytest.fixture(scope="module")
 def anyio_backend(): return "asyncio"
@@ -63,32 +63,32 @@ async def server(anyio_backend):
         connection.close()
 
 @pytest.mark.anyio
-async def test_has_its_server_open_as_many_connections_as_it_may(server):
+async def test_opens_as_many_connections_of_its_server_as_allowed(server):
     server.extend(socket.socket() for _ in range(33))
 
 @pytest.mark.anyio
-async def test_has_its_server_open_one_more(server): server.append(socket.socket())
+async def test_opens_one_connection_of_its_server_too_many(server): server.append(socket.socket())
 
 @pytest.mark.anyio
-async def test_leaves_a_file_beside_its_server(server): kept.append(open("/dev/zero"))
+async def test_leaves_a_file_and_uses_its_server(server): kept.append(open("/dev/zero"))
 
-def test_leaves_what_ends_by_itself(): threading.Timer(0.05, int).start()
+def test_leaves_a_thread_that_soon_ends_by_itself(): threading.Timer(0.05, int).start()
 """
-SAID = {
+EXPECTED = {
     "test_leaves_a_pipe": "'descriptors': ['pipe:[*]', 'pipe:[*]']",
     "test_leaves_a_file": "'descriptors': ['/dev/zero']",
     "test_leaves_a_folder": "'folders': ['left-",
     "test_leaves_a_process": "'processes': ['sleep']",
     "test_leaves_a_thread": "'threads': ['the one left']",
     "test_leaves_a_task": "'tasks': ['the one that stays']",
-    "test_leaves_a_loop_its_pipe": "'descriptors': ['pipe:[*]', 'pipe:[*]']",
-    "test_has_its_server_open_one_more": "'descriptors': ['socket:[*]']",
-    "test_leaves_a_file_beside_its_server": "'descriptors': ['/dev/zero']",
-    "test_has_a_pipe_beside_what_is_shared": "'descriptors': ['pipe:[*]', 'pipe:[*]']",
+    "test_leaves_a_pipe_in_a_loop": "'descriptors': ['pipe:[*]', 'pipe:[*]']",
+    "test_opens_one_connection_of_its_server_too_many": "'descriptors': ['socket:[*]']",
+    "test_leaves_a_file_and_uses_its_server": "'descriptors': ['/dev/zero']",
+    "test_leaves_a_pipe_and_uses_shared_fixtures": "'descriptors': ['pipe:[*]', 'pipe:[*]']",
 }
 
 
-def test_what_a_test_leaves_fails_it_and_nothing_else_does(tmp_path: Path) -> None:
+def test_a_test_fails_only_if_it_leaves_something(tmp_path: Path) -> None:
     prepare(tmp_path, LEAVE)
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-rfE", "-p", "no:cacheprovider", "-p", "no:randomly", str(tmp_path)],
@@ -98,9 +98,9 @@ def test_what_a_test_leaves_fails_it_and_nothing_else_does(tmp_path: Path) -> No
         text=True,
         timeout=120,
     )
-    told = {line.partition("::")[2].partition(" ")[0]: line for line in done.stdout.splitlines() if "::" in line}
-    assert {*told} == {*SAID, "test_fails_before_it_leaves_something"}, done.stdout
-    assert "ValueError" in told["test_fails_before_it_leaves_something"]
-    for test, what in SAID.items():
-        assert told[test].startswith("ERROR"), done.stdout
-        assert what in told[test], done.stdout
+    reported = {line.partition("::")[2].partition(" ")[0]: line for line in done.stdout.splitlines() if "::" in line}
+    assert {*reported} == {*EXPECTED, "test_fails_before_it_leaves_something"}, done.stdout
+    assert "ValueError" in reported["test_fails_before_it_leaves_something"]
+    for test, expected in EXPECTED.items():
+        assert reported[test].startswith("ERROR"), done.stdout
+        assert expected in reported[test], done.stdout

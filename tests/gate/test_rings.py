@@ -1,4 +1,4 @@
-"""Which ring a test is in."""
+"""The ring that a test is in."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -73,7 +73,7 @@ def test_folder_backend_and_language_decide(test: Any, expected: str) -> None:
         (None, EVERYTHING),
     ],
 )
-def test_a_ring_runs_what_is_in_it(which: str | None, run: list[Any]) -> None:
+def test_a_ring_runs_its_tests(which: str | None, run: list[Any]) -> None:
     assert chosen(EVERYTHING, which=which) == run
 
 
@@ -85,16 +85,16 @@ def test_a_ring_runs_what_is_in_it(which: str | None, run: list[Any]) -> None:
         ("kubernetes", [CLUSTERS, CHANGES]),
     ],
 )
-def test_of_an_engine_that_is_named_all_is_run_that_is_about_it(engine: str, run: list[Any]) -> None:
+def test_naming_an_engine_runs_all_tests_about_it(engine: str, run: list[Any]) -> None:
     assert chosen(EVERYTHING, which=ENGINES, engine=engine) == run
 
 
-def test_what_takes_the_whole_machine_is_run_by_itself() -> None:
+def test_tests_that_take_the_whole_machine_run_alone() -> None:
     assert chosen(EVERYTHING, beside="nothing") == [CHANGES, LOAD]
     assert chosen(EVERYTHING, beside="others") == [test for test in EVERYTHING if test not in (CHANGES, LOAD)]
 
 
-def test_what_is_named_is_there() -> None:
+def test_the_tables_name_only_existing_tests() -> None:
     tables = (
         rings.NOTHING,
         (rings.EACH,),

@@ -1,23 +1,23 @@
-"""What tests are run by one process, and which come first."""
+"""Which tests run in the same process, and which run first."""
 
 from tests.cli.command import ROOT
 from tests.sides import BY_BACKEND, LONGEST, TOGETHER, rank, unit
 
 
-def test_a_file_is_run_by_one_process_and_so_is_a_folder_that_shares_an_engine() -> None:
+def test_a_file_runs_in_one_process_and_so_does_a_folder_that_shares_an_engine() -> None:
     assert unit("tests/unit/test_a.py::test_b[c::d]") == "tests/unit/test_a.py"
     assert unit("tests/containers/test_a.py::test_b") == unit("tests/containers/test_c.py::test_d") == TOGETHER[0]
 
 
-def test_attacks_on_one_backend_are_run_by_one_process() -> None:
+def test_attacks_on_one_backend_run_in_one_process() -> None:
     first = unit("tests/hostile/test_a.py::test_b[docker]")
     assert first == unit("tests/hostile/test_c.py::test_d[x[y]-docker]")
     assert first != unit("tests/hostile/test_a.py::test_b[podman]")
 
 
-def test_what_takes_longest_comes_first() -> None:
+def test_the_longest_tests_run_first() -> None:
     assert sorted(["tests/unit/test_a.py", *reversed(LONGEST)], key=rank) == [*LONGEST, "tests/unit/test_a.py"]
 
 
-def test_what_is_named_is_there() -> None:
+def test_the_tables_name_only_existing_files() -> None:
     assert [name for name in {*TOGETHER, *BY_BACKEND, *LONGEST} if not (ROOT / name).exists()] == []

@@ -1,4 +1,4 @@
-"""What is said of an engine for tests that does not start: soon, and with its own last words."""
+"""An engine for tests that does not start is reported soon, with the last lines of its log."""
 
 import socket
 import sys
@@ -35,31 +35,31 @@ def of(*command: str) -> Daemon:
     return Daemon("engine", command)
 
 
-def test_one_that_ends_at_once_is_told_of_with_its_last_lines() -> None:
+def test_an_engine_that_ends_at_once_is_reported_with_its_last_lines() -> None:
     with pytest.raises(Unusable, match=r"^sh ended at once; .*engine.log ends with\nfirst\nsecond$"):
         of("sh", "-c", "echo first; echo second >&2; exit 1").start()
 
 
-def test_one_that_says_nothing_is_told_of_too() -> None:
+def test_an_engine_with_an_empty_log_is_reported_too() -> None:
     with pytest.raises(Unusable, match=r"ends with\nnothing$"):
         of("false").start()
 
 
-def test_one_that_never_answers_is_ended_and_told_of_with_its_last_lines() -> None:
+def test_an_engine_that_never_answers_is_ended_and_reported_with_its_last_lines() -> None:
     engine = of("sh", "-c", "echo it waits; exec sleep 1000")
     with pytest.raises(Unusable, match=r"did not answer within 1 s; .*\nit waits$"):
         engine.start(patience=1.0)
     assert engine.pid() is None
 
 
-def test_one_whose_port_is_taken_is_told_of_in_its_own_words() -> None:
+def test_an_engine_whose_port_is_taken_is_reported_with_its_own_message() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         with pytest.raises(Unusable, match="Address already in use"):
             of(sys.executable, "-c", f"import socket; socket.create_server(('127.0.0.1', {port}))").start()
 
 
-def test_one_that_answers(places: Path) -> None:
+def test_an_engine_that_answers_can_be_started_and_stopped(places: Path) -> None:
     engine = of(sys.executable, "-c", SERVES, str(places / "engine.sock"))
     process = engine.start()
     assert process is not None and engine.healthy()
@@ -69,7 +69,7 @@ def test_one_that_answers(places: Path) -> None:
     assert not engine.stop()
 
 
-def test_of_a_long_log_the_end_is_told(places: Path) -> None:
+def test_only_the_end_of_a_long_log_is_shown(places: Path) -> None:
     log = places / "log"
     log.write_text("".join(f"{number}\n" for number in range(100)))
     assert last_words(log).split() == [str(number) for number in range(90, 100)]
@@ -98,7 +98,7 @@ def test_a_cluster_is_started_with_its_images_and_found_and_ended(
     assert not kubernetes.stop()
 
 
-def test_a_cluster_that_ended_by_itself_is_not_found_but_ended_by_whatever_ends_them_now(
+def test_a_cluster_that_ended_by_itself_is_not_found_but_stopped_by_the_current_program(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "its"
@@ -111,24 +111,26 @@ def test_a_cluster_that_ended_by_itself_is_not_found_but_ended_by_whatever_ends_
     assert (tmp_path / "ended").exists()
 
 
-@pytest.mark.parametrize(("up", "says"), [("echo no room; exit 3", "ended with 3"), ("echo nothing", "ended with 0")])
-def test_a_cluster_that_does_not_start_is_told_of_with_the_last_lines(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, up: str, says: str
+@pytest.mark.parametrize(("up", "ending"), [("echo no room; exit 3", "ended with 3"), ("echo nothing", "ended with 0")])
+def test_a_cluster_that_does_not_start_is_reported_with_the_last_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, up: str, ending: str
 ) -> None:
     cluster(tmp_path, up)
     monkeypatch.setenv(kubernetes.PLACE, str(tmp_path))
-    with pytest.raises(Unusable, match=rf"up {says}; .*kubernetes.log ends with\nno"):
+    with pytest.raises(Unusable, match=rf"up {ending}; .*kubernetes.log ends with\nno"):
         kubernetes.start([])
     assert kubernetes.kubeconfig() is None
 
 
-def test_where_nothing_starts_a_cluster_it_says_what_would(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_program_that_starts_a_cluster_the_error_names_the_variables_to_set(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.delenv(kubernetes.PLACE, raising=False)
     with pytest.raises(Unusable, match=f"KUBECONFIG .* {kubernetes.PLACE}"):
         kubernetes.start([])
 
 
-def test_a_cluster_that_is_named_is_taken_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_that_kubeconfig_names_is_used_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", "/mine")
     monkeypatch.setenv(kubernetes.PLACE, "/nowhere")
     kubernetes.start([])
@@ -136,13 +138,13 @@ def test_a_cluster_that_is_named_is_taken_as_it_is(monkeypatch: pytest.MonkeyPat
     assert not kubernetes.stop()
 
 
-def test_who_may_start_none_is_told_so_of_each(
+def test_without_permission_to_start_engines_each_is_reported_with_the_reason(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(starting, "_excluded", lambda: "only root may")
     monkeypatch.setenv(REQUIRE, "embedded kubernetes")
     assert starting.up() == 1
-    assert "kubernetes: left out: only root may\n" in capsys.readouterr().err
+    assert "kubernetes: skipped: only root may\n" in capsys.readouterr().err
     assert starting.up("podman") == 0
     monkeypatch.setenv("KUBECONFIG", "/of/a/cluster")
     assert starting.up() == 0

@@ -1,4 +1,4 @@
-"""Which engine runs which case, of tests of which one engine stands for all."""
+"""Which engine runs which case of the tests that run on one engine instead of all."""
 
 from collections import Counter
 from collections.abc import Callable, Hashable
@@ -31,7 +31,7 @@ def item(test: str, backend: str, number: int = 0, *, fails: bool = False, **arg
 
 
 def run(items: list[Any], by: Callable[[pytest.Item], Hashable] = by_language) -> list[tuple[str, int]]:
-    """Engine and case of what is run."""
+    """Engine and case of each test that is run."""
     others = left_out(items, by)
     return [(one.callspec.params["backend_name"], one.callspec.params["case"]) for one in items if one not in others]
 
@@ -41,17 +41,17 @@ def a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", "somewhere")
 
 
-def test_of_a_test_the_first_case_is_run_on_one_engine() -> None:
+def test_by_language_only_the_first_case_of_a_test_is_run_on_one_engine() -> None:
     assert run([item("test_b", engine, number) for engine in ENGINES for number in range(3)]) == [(ENGINES[0], 0)]
 
 
-def test_or_each_case_is() -> None:
+def test_by_case_each_case_is_run_on_one_engine() -> None:
     found = run([item("test_b", engine, number) for engine in ENGINES for number in range(6)], by_case)
     assert sorted(number for _, number in found) == [0, 1, 2, 3, 4, 5]
     assert Counter(engine for engine, _ in found) == dict.fromkeys(ENGINES, 2)
 
 
-def test_a_case_of_no_engine_is_run() -> None:
+def test_a_case_without_an_engine_is_run() -> None:
     items = [item("test_b", "", number) for number in range(2)]
     assert left_out(items, by_case) == set()
 
@@ -66,14 +66,12 @@ def test_each_language_is_run() -> None:
     assert len(found) == 2
 
 
-def test_an_engine_by_itself_runs_all() -> None:
+def test_a_single_engine_runs_all() -> None:
     assert run([item(f"test_{number}", "podman") for number in range(9)]) == [("podman", 0)] * 9
 
 
 @pytest.mark.parametrize("required", [False, True])
-def test_a_cluster_that_is_not_there_has_a_turn_where_it_must_be_there(
-    monkeypatch: pytest.MonkeyPatch, required: bool
-) -> None:
+def test_a_missing_cluster_gets_a_turn_only_if_it_is_required(monkeypatch: pytest.MonkeyPatch, required: bool) -> None:
     monkeypatch.delenv("KUBECONFIG")
     monkeypatch.setattr("tests.turns.kubeconfig", lambda: None)
     monkeypatch.setenv(REQUIRE, "kubernetes" if required else "")
@@ -82,11 +80,11 @@ def test_a_cluster_that_is_not_there_has_a_turn_where_it_must_be_there(
     assert len(found) == 6
 
 
-def test_a_language_that_the_cluster_has_no_image_of_is_run_on_another_engine() -> None:
+def test_a_language_without_an_image_in_the_cluster_is_run_on_another_engine() -> None:
     found = run([item(f"test_{number}", engine, language="ruby") for number in range(6) for engine in ENGINES])
     assert {engine for engine, _ in found} == {"docker", "podman"}
 
 
-def test_an_engine_that_must_fail_it_runs_no_test_for_all() -> None:
+def test_an_engine_that_is_expected_to_fail_a_test_does_not_run_it_for_all() -> None:
     found = run([item(f"test_{number}", engine, fails=engine == "podman") for number in range(6) for engine in ENGINES])
     assert Counter(engine for engine, _ in found) == {"docker": 3, "kubernetes": 3}

@@ -1,4 +1,4 @@
-"""A node of SLURM, and an ordinary user with a folder on it."""
+"""A SLURM node, and an ordinary user with a folder on it."""
 
 import os
 import re
@@ -37,24 +37,24 @@ exec /usr/bin/python3 -m llm_sandbox_mcp "$@"
 
 @dataclass(frozen=True)
 class Account:
-    """A user of the node, whose folder has the files of configs/slurm as they are."""
+    """A user of the node; the home folder contains the unchanged files of configs/slurm."""
 
     home: Path
     environment: Mapping[str, str]
 
     def run(self, *argv: str, **more: str) -> subprocess.CompletedProcess[str]:
-        """Runs a command to its end, with more in its environment."""
+        """Runs a command to its end; `more` is added to its environment."""
         return run_as(USER, *argv, cwd=self.home, env={**self.environment, **more})
 
     def submit(self, *argv: str, **more: str) -> "Job":
-        """Submits a batch script, after options of sbatch and before its own."""
+        """Submits a batch script: options of sbatch, the script, then its own arguments."""
         done = self.run("sbatch", "--parsable", *argv, **more)
         assert done.returncode == 0, done
         return Job(self, done.stdout.strip())
 
     @property
     def scratch(self) -> Path:
-        """Where jobs put what is temporary."""
+        """The folder for temporary files of jobs."""
         return self.home / "tmp"
 
 
@@ -67,43 +67,43 @@ class Job:
 
     @property
     def folder(self) -> Path:
-        """Of its server."""
+        """The folder of its server."""
         return self.account.home / f"llm-sandbox-{self.id}"
 
     @property
-    def said(self) -> str:
-        """What it printed so far."""
+    def output(self) -> str:
+        """What it has printed so far."""
         return (self.account.home / f"llm-sandbox-{self.id}.out").read_text()
 
     @property
     def state(self) -> str:
-        """SLURM's word for it, and its exit code, such as "COMPLETED 0:0"."""
-        told = self.account.run("scontrol", "show", "job", self.id).stdout
-        found = re.search(r"JobState=(\w+).* ExitCode=(\d+:\d+)", told, re.DOTALL)
-        assert found, told
+        """Its state in SLURM and its exit code, such as "COMPLETED 0:0"."""
+        shown = self.account.run("scontrol", "show", "job", self.id).stdout
+        found = re.search(r"JobState=(\w+).* ExitCode=(\d+:\d+)", shown, re.DOTALL)
+        assert found, shown
         return f"{found[1]} {found[2]}"
 
     def over(self) -> bool:
-        """Whether SLURM has done with it."""
+        """Whether it has ended."""
         return self.state.split()[0] not in ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING")
 
     def cancel(self, *options: str) -> None:
-        """As the user does."""
+        """Cancels it, as the user does."""
         done = self.account.run("scancel", *options, self.id)
         assert done.returncode == 0, done
 
     async def listening(self) -> dict[str, str]:
-        """What the file says that tells where the server listens, once it is there."""
+        """Waits until the server listens; returns the variables in the job's file `env`."""
         place = self.folder / "env"
         await until(lambda: place.exists() or self.over(), LIMIT)
-        assert place.exists(), self.said
+        assert place.exists(), self.output
         return dict(re.findall(r"^export (LLM_SANDBOX_\w+)=(.*)$", place.read_text(), re.MULTILINE))
 
     def pid(self) -> int:
-        """Of its script."""
+        """The pid of its script."""
         script = f"{Path(self.account.environment['SLURM_CONF']).parent}/spool/job{int(self.id):05}/slurm_script"
         found = {int(path.parent.name) for path in Path("/proc").glob("[0-9]*/cmdline") if script in _text(path)}
-        # A child of the shell's is called the same until it becomes another program.
+        # A child of the shell has the same command line until it starts another program.
         (first,) = found - {child for pid in found for child in below(pid)}
         return first
 
@@ -111,7 +111,7 @@ class Job:
 def run_as(
     user: int, *argv: str, cwd: Path | None = None, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a command as a user who is in no group but one."""
+    """Runs a command as a user who is in only one group."""
     return subprocess.run(
         argv,
         user=user,
@@ -129,7 +129,7 @@ def run_as(
 
 @pytest.fixture(scope="package")
 def configuration() -> Iterator[Path]:
-    """Of a node that is there."""
+    """The slurm.conf of a running node."""
     with ExitStack() as stack:
         try:
             found = stack.enter_context(one_node())
@@ -140,7 +140,7 @@ def configuration() -> Iterator[Path]:
 
 @pytest.fixture
 def account(configuration: Path, embedded: None, ordinary_packages: Path) -> Iterator[Account]:
-    """The user, with an empty folder, which holds nothing of a job's afterwards but what jobs printed."""
+    """The user, with a new home folder."""
     with host_folder() as home:
         shutil.copytree(CONFIGS / "slurm", home, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
         for name in ("bin", "tmp"):
@@ -160,7 +160,7 @@ def account(configuration: Path, embedded: None, ordinary_packages: Path) -> Ite
                 "TMPDIR": str(home / "tmp"),
                 "SLURM_CONF": str(configuration),
                 "LLM_SANDBOX_PROFILE": str(profile),
-                # The system's Python: another user may not see the one of the tests.
+                # For the system's Python: another user may not be able to read the Python of the tests.
                 "PYTHONPATH": str(ordinary_packages),
                 "PYTHONDONTWRITEBYTECODE": "1",
             },

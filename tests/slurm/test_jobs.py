@@ -1,4 +1,4 @@
-"""The files below configs/slurm, submitted as they are by an ordinary user, to a real node."""
+"""The files below configs/slurm, submitted unchanged by an ordinary user to a real node."""
 
 import re
 from pathlib import Path
@@ -28,7 +28,7 @@ except urllib.error.HTTPError as error:
 
 
 async def finished(job: Job) -> str:
-    """How it ended; nothing of it may be left on the node."""
+    """Waits until the job has ended and returns its state; checks that it left nothing on the node."""
     await until(job.over, LIMIT)
     assert not job.folder.exists()
     assert not [*job.account.scratch.iterdir()]
@@ -43,15 +43,15 @@ async def call(url: str, token: str, code: str) -> dict[str, object]:
     return result
 
 
-async def test_each_task_of_a_job_runs_its_code_on_a_server_of_its_own(account: Account) -> None:
+async def test_each_task_of_a_job_runs_its_code_on_its_own_server(account: Account) -> None:
     done = account.run("sbatch", "--wait", "--array=0-1", "job.sbatch")
     assert done.returncode == 0, done
-    said = {path.name.rpartition("-")[2]: path.read_text() for path in account.home.glob("evaluate-*.out")}
-    assert {name: text.split()[-8:] for name, text in said.items()} == {
+    printed = {path.name.rpartition("-")[2]: path.read_text() for path in account.home.glob("evaluate-*.out")}
+    assert {name: text.split()[-8:] for name, text in printed.items()} == {
         "0.out": [str(2**power) for power in range(8)],
         "1.out": [str(3**power) for power in range(8)],
     }
-    assert len(set(re.findall(r"http://127.0.0.1:\d+", "".join(said.values())))) == 2
+    assert len(set(re.findall(r"http://127.0.0.1:\d+", "".join(printed.values())))) == 2
     assert not [*account.scratch.iterdir()]
     assert not [*account.home.glob("llm-sandbox-*")]
 
@@ -59,9 +59,9 @@ async def test_each_task_of_a_job_runs_its_code_on_a_server_of_its_own(account: 
 @pytest.mark.parametrize(
     ("options", "outcome"),
     [((), "CANCELLED"), (("--batch", "--signal=TERM"), "COMPLETED 0:0")],
-    ids=["cancelled", "told that its time runs out"],
+    ids=["cancelled", "warned of its time limit"],
 )
-async def test_a_server_is_its_users_alone_and_ends_with_its_job(
+async def test_only_its_user_can_use_a_server_and_it_ends_with_its_job(
     account: Account, options: tuple[str, ...], outcome: str
 ) -> None:
     job = account.submit("server.sbatch")
@@ -86,36 +86,36 @@ async def test_a_server_is_its_users_alone_and_ends_with_its_job(
         with anyio.fail_after(LIMIT):
             await gone(watched)
     assert (await finished(job)).startswith(outcome)
-    assert "Traceback" not in job.said
+    assert "Traceback" not in job.output
 
 
-async def test_a_job_ends_with_its_program_and_as_that_did(account: Account) -> None:
+async def test_a_job_ends_with_its_program_and_the_exit_code_of_that(account: Account) -> None:
     job = account.submit("server.sbatch", "sh", "-c", 'echo "$LLM_SANDBOX_URL"; exit 7')
     assert await finished(job) == "FAILED 7:0"
-    assert re.search(r"^http://127.0.0.1:\d+$", job.said, re.MULTILINE)
+    assert re.search(r"^http://127.0.0.1:\d+$", job.output, re.MULTILINE)
 
 
-async def test_a_program_is_told_that_its_time_runs_out_and_the_server_outlives_it(account: Account) -> None:
+async def test_a_program_is_warned_of_its_time_limit_and_the_server_outlives_it(account: Account) -> None:
     program = "trap 'kill $!; python3 evaluate.py; exit 3' TERM; touch begun; sleep infinity & wait"
     job = account.submit("server.sbatch", "bash", "-c", program)
     begun = account.home / "begun"
     await until(lambda: begun.exists() or job.over(), LIMIT)
     job.cancel("--batch", "--signal=TERM")
     assert await finished(job) == "FAILED 3:0"
-    assert job.said.split()[-8:] == [str(2**power) for power in range(8)]
+    assert job.output.split()[-8:] == [str(2**power) for power in range(8)]
 
 
-async def test_a_node_that_cannot_run_code_says_so_in_the_jobs_output(account: Account) -> None:
+async def test_a_node_that_cannot_run_code_is_reported_in_the_jobs_output(account: Account) -> None:
     profile = account.home / "without.toml"
     profile.write_text((CONFIGS / "slurm.toml").read_text() + SETTINGS.format(bwrap="no-such-bwrap"))
     job = account.submit("server.sbatch", "touch", "begun", LLM_SANDBOX_PROFILE=str(profile))
     assert await finished(job) == "FAILED 2:0"
-    (line,) = job.said.splitlines()
+    (line,) = job.output.splitlines()
     assert "no-such-bwrap" in line and "apt-get install bubblewrap" in line
     assert not (account.home / "begun").exists()
 
 
 def _owners(pid: int) -> set[int]:
-    """The users that a process is, was or may become."""
+    """The real, effective, saved and file system uid of a process."""
     (line,) = re.findall(r"^Uid:(.*)$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
     return {int(word) for word in line.split()}

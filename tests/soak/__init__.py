@@ -1,1 +1,1 @@
-"""What grows with the number of runs: a server used by several clients at once in every way, and measured again and again."""
+"""Finds what grows with the number of runs: several clients use a server in every way while it is measured."""

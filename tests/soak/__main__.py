@@ -1,6 +1,7 @@
-"""python -m tests.soak --backend docker --minutes 30: has clients use a server in every way, and prints what it takes.
+"""python -m tests.soak --backend docker --minutes 30: lets clients use a server in every way, and prints its usage.
 
-A line every tenth of the time, and what it grew by at the end; ends with 1 when an answer was wrong, or when anything has grown with the number of runs.
+Prints a line after each tenth of the time, and the growth at the end; exits with 1 if an answer was wrong, or if
+anything has grown with the number of runs.
 """
 
 import argparse
@@ -18,11 +19,11 @@ from .soaking import Part, grown, rates, soak
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=(__doc__ or "").partition("\n\n")[2])
     parser.add_argument("--backend", choices=BACKENDS, default="embedded")
-    parser.add_argument("--minutes", type=float, default=10.0, help="how long (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="of what comes after what (default: %(default)s)")
+    parser.add_argument("--minutes", type=float, default=10.0, help="duration (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the random order of jobs (default: %(default)s)")
     options = parser.parse_args()
     parts = anyio.run(partial(_run, options.backend, options.minutes * 60, options.seed))
-    print("for each 10,000 runs:", ", ".join(f"{name} {rate}" for name, rate in rates(parts).items()))
+    print("growth per 10,000 runs:", ", ".join(f"{name} {rate}" for name, rate in rates(parts).items()))
     found = grown(parts, options.backend)
     print(*found, sep="\n")
     return 1 if found else 0
@@ -33,7 +34,8 @@ async def _run(backend: str, seconds: float, seed: int) -> list[Part]:
     languages = available(backend)
     with served(backend) as server:
         print(
-            f"{backend}, one user after the other, and {len(languages)} languages beside Python:", ", ".join(languages)
+            f"{backend}, several users at once, with {len(languages)} languages in addition to Python:",
+            ", ".join(languages),
         )
         async for part in soak(server, languages, seconds, seed=seed):
             row = part.row()

@@ -1,4 +1,4 @@
-"""What clients do to a server, and what must come of it."""
+"""The jobs that clients give a server, and the answers that they expect."""
 
 import base64
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -15,7 +15,7 @@ from mcp.types import CallToolResult
 from tests.mcp.results import answer
 
 LIBRARY = "tiny"
-"""What the server's index has."""
+"""The library in the server's index."""
 _PRINTED = "import time\nprint('on', flush=True)\ntime.sleep(1000)"
 _HELLO = {
     "bash": "echo $((6 * 7))",
@@ -34,17 +34,17 @@ class WrongAnswer(Exception):
 
 @dataclass
 class Tally:
-    """What all clients have counted since it was last looked at."""
+    """What all clients have counted during one part of the soak."""
 
     runs: int = 0
     wrong: list[str] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
-    """That a run in a live session took."""
+    """How long each run in a live session took."""
 
 
 @dataclass
 class User:
-    """A client, with the session that it uses and what that must hold."""
+    """A client, with the session that it uses and the value that the session must contain."""
 
     connect: Callable[[], Client]
     client: Client
@@ -55,14 +55,14 @@ class User:
     count: int = 0
 
     async def run(self, code: str, status: str = "ok", **arguments: Any) -> dict[str, Any]:
-        """Runs code in the session, in a new one where there is none; the answer must have the status."""
+        """Runs code in the session, or in a new one if there is none; the answer must have the status."""
         self.tally.runs += 1
         found = await answer(self.client, "execute_code", code=code, **{"session_id": self.session, **arguments})
         require(found["status"] == status, f"{status} was expected of {code[:60]!r}: {str(found)[:600]}")
         return found
 
     async def state(self) -> None:
-        """One run in a live session, which must know of those before it."""
+        """One run in a live session, which must have the state of the runs before it."""
         if not self.session:
             self.count = 0
             self.session = (await self.run("count = 0", session_id=""))["session_id"]
@@ -70,13 +70,16 @@ class User:
         found = await self.run("count += 1; count")
         self.tally.seconds.append(perf_counter() - began)
         self.count += 1
-        require(found["result"] == str(self.count), f"{self.count} runs were counted, and not {found['result']}")
+        require(
+            found["result"] == str(self.count),
+            f"{self.count} runs were expected, but the session counted {found['result']}",
+        )
 
     async def manage(self, action: str) -> None:
         await answer(self.client, "manage_session", action=action, session_id=self.session)
 
     async def leave(self) -> None:
-        """Closes the session, if there still is one."""
+        """Closes the session, if there is still one."""
         if self.session:
             await self.client.call_tool("manage_session", {"action": "close", "session_id": self.session})
             self.session = ""
@@ -99,7 +102,7 @@ class User:
         require(found["stdout"] == f"{number}\n", f"{number} was not printed: {found}")
 
     async def forget(self) -> None:
-        """Leaves a session to its expiry."""
+        """Opens a session that is never closed, so that it expires."""
         await self.run("lost = 1", session_id="")
 
     async def error(self) -> None:
@@ -118,20 +121,20 @@ class User:
             await self.manage("interrupt")
 
     async def cancel(self) -> None:
-        """Has a client give its request up."""
+        """Cancels a request while its code runs."""
         await self.state()
         async with self._printing(self.client) as scope:
             scope.cancel()
 
     async def disconnect(self) -> None:
-        """Has a client go in the middle of its run."""
+        """Disconnects a client in the middle of its run."""
         await self.state()
         async with self.connect() as other, self._printing(other) as scope:
             scope.cancel()
 
     @asynccontextmanager
     async def _printing(self, client: Client) -> AsyncIterator[anyio.CancelScope]:
-        """A run of the session that has printed, and would go on for long."""
+        """Starts a long run in the session; yields once it has printed."""
         self.tally.runs += 1
         printed = anyio.Event()
         ended: list[CallToolResult] = []
@@ -164,7 +167,7 @@ class User:
         given = {"session_id": self.session, "path": "copied/file", "encoding": "base64"}
         await answer(self.client, "copy_file", content=content, **given)
         found = await answer(self.client, "copy_file", direction="out", **given)
-        require(found["content"] == content, "another content was copied out than in")
+        require(found["content"] == content, "the content copied out differs from the content copied in")
 
     async def artifact(self) -> None:
         await self.state()
@@ -227,10 +230,10 @@ MIX: Mapping[Callable[[User], Awaitable[None]], float] = {
     User.fork_bomb: 0.2,
     User.memory_bomb: 0.2,
 }
-"""How often each comes."""
+"""The relative frequency of each job."""
 
 
-def require(true: bool, otherwise: str) -> None:
-    """Raises `WrongAnswer` with what was found otherwise."""
+def require(true: bool, problem: str) -> None:
+    """Raises `WrongAnswer` with the problem if the condition is false."""
     if not true:
-        raise WrongAnswer(otherwise)
+        raise WrongAnswer(problem)

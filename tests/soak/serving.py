@@ -1,4 +1,4 @@
-"""The server under soak, in a process of its own with few descriptors, and what it takes."""
+"""The server under soak, in a separate process with few descriptors, and its resource usage."""
 
 import os
 import re
@@ -29,7 +29,7 @@ from tests.unit.local_index import local_index, wheel
 from .jobs import LIBRARY
 
 DESCRIPTORS = 256
-"""That the server may have open."""
+"""How many descriptors the server may have open."""
 _SERVE = ["sh", "-c", f'ulimit -n {DESCRIPTORS}; exec "$@"', "sh", sys.executable, "-m", "llm_sandbox_mcp", "serve"]
 _END = 60.0
 
@@ -48,15 +48,15 @@ class Server:
         return Client(f"{self.url}/mcp", mode="2026-07-28")
 
     def memory(self) -> dict[str, int]:
-        """Bytes of memory of the server itself, and of what starts its sandboxes."""
+        """Bytes of memory of the server itself, and of the processes that start its sandboxes."""
         launchers = [pid for pid in self._below() if "launcher" in _read(pid, "cmdline")]
         return {"server": _resident(self.process.pid), "launcher": sum(map(_resident, launchers))}
 
     def counts(self) -> Mapping[str, int]:
-        """What it has open, what it runs, and what there is of it on this machine and at its engine."""
+        """How many descriptors, threads, processes, cgroups, containers and files the server has."""
         below, pid = self._below(), self.process.pid
         runtimes = [path.name for path in self.runtime.iterdir()]
-        # Engines are asked by connections that last.
+        # The connections to the engines stay open.
         with lasting():
             containers = sum(_containers(self.backend, name) for name in runtimes)
         return {
@@ -69,7 +69,7 @@ class Server:
         }
 
     def _files(self) -> Iterator[Path]:
-        """Below its folders; without artifacts, which outlive sandboxes up to a bound in bytes."""
+        """The files in its folders; without artifacts, which outlive sandboxes up to a limit in bytes."""
         yield from (path for path in self.runtime.rglob("*") if "artifacts" not in path.parts)
         yield from self.temporary.rglob("*")
 
@@ -82,7 +82,7 @@ class Server:
 
 
 def available(backend: str) -> list[str]:
-    """The languages beside Python that a backend can run here."""
+    """The languages other than Python that a backend can run here."""
     others = [name for name in LANGUAGES if name != "python" and has_image(backend, name)]
     return [name for name in others if not missing(LANGUAGES[name], libraries=False)]
 
@@ -92,14 +92,14 @@ def served(backend: str) -> Iterator[Server]:
     """A server with small limits, an index of one library, and sessions that expire soon."""
     with host_folder() as folder, local_index() as index:
         index.add_project(LIBRARY, wheel(LIBRARY), index)
-        # Where users may wait so long for another pod, a session does not expire meanwhile; elsewhere that is soon.
+        # On Kubernetes users may wait long for another pod, and a session must not expire meanwhile.
         idle = 60.0 if backend == "kubernetes" else 20.0
         profile = small_profile(
             backend,
             folder,
             sessions={"max": 12, "idle_timeout": idle, "starts_per_second": 1000.0},
             pool={"min": 1, "languages": ("python",)},
-            # A busy machine may take long to answer an interrupt; how long is not what a soak tells.
+            # A busy machine may take long to answer an interrupt, and a soak does not measure how long.
             limits={"memory": 512 * MIB, "cpus": 2.0, "disk": 64 * MIB, "grace": 20.0},
         )
         profile = profile.model_copy(update={"languages": {"python": LanguageSection(index=f"{index.url}/simple/")}})
@@ -109,7 +109,7 @@ def served(backend: str) -> Iterator[Server]:
 
 @contextmanager
 def _process(profile: Profile, folder: Path) -> Iterator[Server]:
-    """A server that keeps everything below the folder, and has to end by itself when it is told to."""
+    """A server that keeps everything in the folder; it must end by itself on SIGTERM."""
     temporary = folder / "temporary"
     temporary.mkdir()
     file = folder / "profile.toml"
@@ -121,12 +121,12 @@ def _process(profile: Profile, folder: Path) -> Iterator[Server]:
         subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment) as process,
     ):
         assert process.stderr
-        said = process.stderr.readline()
+        line = process.stderr.readline()
         reader = threading.Thread(target=shutil.copyfileobj, args=(process.stderr, log))
         reader.start()
         try:
-            found = re.search(r"listening on (http://[\d.]+:\d+)/mcp", said.decode())
-            assert found, said
+            found = re.search(r"listening on (http://[\d.]+:\d+)/mcp", line.decode())
+            assert found, line
             yield Server(process, found[1], profile.backend.name, folder / "runtime", temporary)
             process.terminate()
             assert process.wait(_END) == 0
@@ -136,7 +136,7 @@ def _process(profile: Profile, folder: Path) -> Iterator[Server]:
 
 
 def _groups(server: str) -> int:
-    """How many control groups sandboxes of a server have."""
+    """How many cgroups the sandboxes of a server have."""
     return sum(
         entry.is_dir()
         for base in _bases()
@@ -152,7 +152,7 @@ def _bases() -> Sequence[str]:
 
 
 def _containers(backend: str, server: str) -> int:
-    """How many containers, or pods, an engine has of a server."""
+    """How many containers or pods of a server an engine has."""
     if backend == "kubernetes":
         return len(cluster().list_pod_for_all_namespaces(label_selector=f"{LABEL}={server}").items)
     if backend in ("docker", "podman"):
@@ -171,7 +171,7 @@ def _resident(pid: int) -> int:
 
 
 def _read(pid: int, name: str) -> str:
-    """A file of a process; nothing where that has ended."""
+    """The text of a file in /proc of a process; empty if the process has ended."""
     try:
         return Path(f"/proc/{pid}/{name}").read_text(errors="replace")
     except (FileNotFoundError, ProcessLookupError):

@@ -1,4 +1,4 @@
-"""Several users at work on one server, which is measured again and again."""
+"""Lets several users work on one server, which is measured repeatedly."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,43 +16,43 @@ from .serving import Server
 USERS = 4
 PARTS = 10
 _ENOUGH = 20
-"""Wrong answers of one part after which there is no need for more."""
+"""The number of wrong answers after which the users end a part of the soak."""
 _CALM = 60.0
-"""Seconds for what has ended to be gone, and for sessions that were forgotten to expire."""
+"""Seconds until everything that has ended must be gone and forgotten sessions must have expired."""
 _STILL = 8.0
-"""Seconds without a change after which the server is taken to be at rest, the first time."""
+"""Seconds without a change after which the server counts as at rest, the first time."""
 _LOOK = 0.25
 _PER_RUN = 2 * MIB / 10_000
-"""Bytes of memory that a server may grow by with each run."""
+"""Bytes of memory that a server may grow by per run."""
 _ALLOWED = 4 * MIB
-"""Bytes by which its memory may differ anyway: what is free is not always given back at once."""
+"""Bytes by which its memory may grow in any case: free memory is not always returned at once."""
 _SETTLED = 10_000
-"""Runs after which memory has what it needs."""
+"""Runs after which the memory is expected to be stable."""
 _UNSETTLED = 24 * MIB
-"""Bytes that it may grow by before."""
+"""Bytes that it may grow by before that."""
 _THREADS = 40
-"""For calls that block, of which a loop has at most so many: they wait for the next call."""
+"""The maximum number of worker threads of an event loop; idle ones wait for the next blocking call."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """What came of a part of the time, and what was there when all users had closed their sessions."""
+    """The results of one part of the soak, measured after all users have closed their sessions."""
 
     runs: int
-    """Since the beginning."""
+    """Runs since the beginning of the soak."""
     wrong: Sequence[str]
     seconds: Sequence[float]
-    """That each run in a live session took."""
+    """How long each run in a live session took."""
     memory: Mapping[str, int]
     counts: Mapping[str, int]
 
     def quantile(self, part: float) -> float:
-        """Seconds within which this part of the runs in live sessions ended."""
+        """Seconds within which this fraction of the runs in live sessions ended."""
         ordered = sorted(self.seconds) or [0.0]
         return ordered[min(len(ordered) - 1, int(len(ordered) * part))]
 
     def row(self) -> Mapping[str, str]:
-        """A line of the table, by its columns."""
+        """A line of the table: its cells by column."""
         return {
             "runs": f"{self.runs:,}",
             "wrong": str(len(self.wrong)),
@@ -65,7 +65,7 @@ class Part:
 
 @dataclass(frozen=True)
 class _Mean:
-    """What there was after several parts. At any one of them memory may be some MiB beyond, as it comes back late."""
+    """The mean over several parts: after a single part the memory may be some MiB too high, as it is returned late."""
 
     runs: float
     memory: Mapping[str, float]
@@ -73,7 +73,7 @@ class _Mean:
 
 
 def rates(parts: Sequence[Part]) -> Mapping[str, str]:
-    """What the server grew by with each 10,000 runs, after the first of them, and how its latency changed since the second part."""
+    """Growth of the server per 10,000 runs, after the first 10,000, and its change in latency since the second part."""
     early, late, _ = _settled(parts)
     more = max(1.0, late.runs - early.runs) / 10_000
     before = parts[min(1, len(parts) - 1)].quantile(0.99)
@@ -87,7 +87,7 @@ def rates(parts: Sequence[Part]) -> Mapping[str, str]:
 async def soak(
     server: Server, languages: Sequence[str], seconds: float, *, parts: int = PARTS, seed: int = 0
 ) -> AsyncIterator[Part]:
-    """Has users work for so long, and yields what came of each part of the time."""
+    """Lets users work for that many seconds, and yields the results of each part of the time."""
     runs = 0
     most: Mapping[str, int] | None = None
     for part in range(parts):
@@ -104,7 +104,7 @@ async def soak(
 
 
 def grown(parts: Sequence[Part], backend: str) -> list[str]:
-    """What is wrong with a server that was measured so; nothing where all is as it should be."""
+    """The problems that these measurements show; empty if there are none."""
     first, last, more = parts[_begun(len(parts)) - 1], parts[-1], _waiting(backend)
     found = [answer for part in parts for answer in part.wrong]
     for name in first.counts:
@@ -122,12 +122,12 @@ def grown(parts: Sequence[Part], backend: str) -> list[str]:
 
 
 def _waiting(backend: str) -> Mapping[str, int]:
-    """How many more than in the first half there may be of what waits for its next use, and is at most so many."""
+    """How many more idle threads and connections there may be than in the first half; both have a maximum."""
     return {"threads": _THREADS, "descriptors": CONNECTIONS.get(backend, 0)}
 
 
 def _settled(parts: Sequence[Part]) -> tuple[_Mean, _Mean, bool]:
-    """What there was early and late, when memory had what it needs; of the second half, and false, where there were fewer runs."""
+    """The early and late means once memory is stable, and true; with too few runs, of the second half, and false."""
     enough = [part for part in parts if part.runs >= _SETTLED]
     settled = enough if len(enough) > 1 else parts[len(parts) // 2 :]
     middle = _begun(len(settled))
@@ -143,12 +143,12 @@ def _mean(parts: Sequence[Part]) -> _Mean:
 
 
 def _begun(parts: int) -> int:
-    """How many parts of a soak are its first half."""
+    """The number of parts in the first half of a soak."""
     return max(1, parts // 2)
 
 
 async def _use(server: Server, random: Random, tally: Tally, languages: Sequence[str], until: float) -> None:
-    """One user, until the time comes."""
+    """One user, who works until that time."""
     jobs, weights = [*MIX], [*MIX.values()]
     async with server.connect() as client:
         user = User(server.connect, client, random, tally, languages)
@@ -163,7 +163,7 @@ async def _use(server: Server, random: Random, tally: Tally, languages: Sequence
 
 
 async def _at_rest(server: Server, before: Mapping[str, int] | None) -> Mapping[str, int]:
-    """What there is when nothing ends any more: no more than before, or what stays the same for a while."""
+    """The counts once the server is at rest: they are at most those of `before`, or have not changed for a while."""
     more, until, counts, since = (
         _waiting(server.backend),
         anyio.current_time() + _CALM,

@@ -1,4 +1,4 @@
-"""A server that was used for a while is the server that was started. `python -m tests.soak` is the same for hours."""
+"""A server that was used for a while has not grown. `python -m tests.soak` does the same for hours."""
 
 import os
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ def part(
     return Part(runs, wrong, [0.1], memory, counts)
 
 
-def test_what_stays_the_same_or_shrinks_has_not_grown() -> None:
+def test_counts_that_stay_the_same_or_shrink_have_not_grown() -> None:
     assert not grown([part(100), part(200, counts={"descriptors": 30, "processes": 9}), part(300)], "embedded")
     assert not grown(
         [part(100), part(200), part(300, {"server": 60 << 20}, {"descriptors": 19, "processes": 4})], "embedded"
@@ -42,41 +42,41 @@ def test_what_stays_the_same_or_shrinks_has_not_grown() -> None:
     assert not grown([part(1), part(10_000, {"server": 80 << 20}), part(20_000, {"server": 85 << 20})], "embedded")
 
 
-def test_one_descriptor_is_told() -> None:
-    said = grown([part(100), part(200), part(300, counts={"descriptors": 21, "processes": 4})], "embedded")
-    assert said == ["descriptors have grown from 20 to 21 in 200 runs"]
+def test_one_more_descriptor_is_reported() -> None:
+    found = grown([part(100), part(200), part(300, counts={"descriptors": 21, "processes": 4})], "embedded")
+    assert found == ["descriptors have grown from 20 to 21 in 200 runs"]
 
 
-def test_connections_that_wait_for_the_next_request_are_told_beyond_a_bound() -> None:
+def test_idle_connections_are_reported_beyond_their_maximum() -> None:
     assert not grown([part(1), part(2), part(3, counts={"descriptors": 52, "processes": 4})], "docker")
-    said = grown([part(1), part(2), part(3, counts={"descriptors": 53, "processes": 4})], "docker")
-    assert said == ["descriptors have grown from 20 to 53 in 2 runs"]
+    found = grown([part(1), part(2), part(3, counts={"descriptors": 53, "processes": 4})], "docker")
+    assert found == ["descriptors have grown from 20 to 53 in 2 runs"]
 
 
-def test_threads_that_wait_for_the_next_call_are_told_beyond_a_bound() -> None:
+def test_idle_threads_are_reported_beyond_their_maximum() -> None:
     counts = {"threads": 7}
     assert not grown(
         [part(100, counts=counts), part(200, counts=counts), part(300, counts={"threads": 47})], "embedded"
     )
-    said = grown([part(100, counts=counts), part(200, counts=counts), part(300, counts={"threads": 48})], "embedded")
-    assert said == ["threads have grown from 7 to 48 in 200 runs"]
+    found = grown([part(100, counts=counts), part(200, counts=counts), part(300, counts={"threads": 48})], "embedded")
+    assert found == ["threads have grown from 7 to 48 in 200 runs"]
 
 
-def test_memory_is_told_beyond_so_much_for_each_run() -> None:
-    said = grown([part(1), part(10_000), part(20_000, {"server": 77 << 20})], "embedded")
-    assert said == ["the memory of the server has grown by 7,168 KiB in 10,000 runs"]
+def test_memory_is_reported_beyond_its_limit_per_run() -> None:
+    found = grown([part(1), part(10_000), part(20_000, {"server": 77 << 20})], "embedded")
+    assert found == ["the memory of the server has grown by 7,168 KiB in 10,000 runs"]
 
 
-def test_memory_is_told_before_it_has_what_it_needs_when_it_is_far_beyond() -> None:
+def test_memory_that_is_not_yet_stable_is_reported_beyond_a_higher_limit() -> None:
     assert not grown([part(1), part(200), part(300, {"server": 94 << 20})], "embedded")
-    said = grown([part(1), part(200), part(300, {"server": 95 << 20})], "embedded")
-    assert said == ["the memory of the server has grown by 25,600 KiB in 100 runs"]
+    found = grown([part(1), part(200), part(300, {"server": 95 << 20})], "embedded")
+    assert found == ["the memory of the server has grown by 25,600 KiB in 100 runs"]
 
 
-def test_wrong_answers_are_told() -> None:
+def test_wrong_answers_are_reported() -> None:
     assert grown([part(1), part(2, wrong=("once: no",)), part(3)], "embedded") == ["once: no"]
 
 
-def test_what_it_grew_by_is_told_for_each_ten_thousand_runs() -> None:
-    told = rates([part(5_000), part(10_000), part(30_000, {"server": 75 << 20}, {"descriptors": 22, "processes": 4})])
-    assert told == {"descriptors": "+1.0", "processes": "+0.0", "server MiB": "+2.50", "p99": "1.00x"}
+def test_growth_is_shown_per_ten_thousand_runs() -> None:
+    shown = rates([part(5_000), part(10_000), part(30_000, {"server": 75 << 20}, {"descriptors": 22, "processes": 4})])
+    assert shown == {"descriptors": "+1.0", "processes": "+0.0", "server MiB": "+2.50", "p99": "1.00x"}
