@@ -1,4 +1,4 @@
-"""What all tests share."""
+"""Options, hooks and fixtures that all tests share."""
 
 import gc
 from collections.abc import Iterator
@@ -14,11 +14,11 @@ from . import expected, growth, journal, ordinary, rings, sides, stacks
 from .engines import host_folder, need, need_control_groups, need_open_network
 from .scratch import scratch
 
-# How long an example takes is the machine's doing.
+# How long an example takes depends on the machine.
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
 
-# Their assertions say what was compared, as those of tests here do.
+# Their failed assertions then show the compared values, like the assertions in tests do.
 pytest.register_assert_rewrite(
     *(f"llm_sandbox_mcp.testing.{name}" for name in ("copies", "listening", "processes", "sessions"))
 )
@@ -44,7 +44,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What has been collected stays to the end; rubbish is looked for elsewhere, again and again."""
+    """Excludes the collected tests from garbage collection: they stay until the end, and it runs again and again."""
     gc.collect()
     gc.freeze()
 
@@ -84,8 +84,8 @@ def ordinary_packages() -> Iterator[Path]:
 
 @pytest.fixture
 def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Containers cannot be looked into from outside, as where their engine is on another machine."""
-    # By its name: most tests have no use for the packages of engines, which this would import.
+    """Containers cannot be inspected from outside, as if their engine were on another machine."""
+    # Patched by name: an import would load the packages of engines, which most tests do not need.
     monkeypatch.setattr("llm_sandbox_mcp.backends.containers.backend.look", lambda *_: None)
 
 
@@ -97,7 +97,7 @@ def embedded() -> None:
 
 @pytest.fixture
 def control_groups(request: pytest.FixtureRequest) -> None:
-    """For tests of limits that hold all processes of a sandbox together. To be asked for after the backend."""
+    """For tests of limits on all processes of a sandbox together. Request it after the backend."""
     if "backend_name" not in request.fixturenames or request.getfixturevalue("backend_name") == "embedded":
         need_control_groups()
 

@@ -1,4 +1,4 @@
-"""Bounds on how long something may take, which hold for threads too."""
+"""Limits on how long something may take, which also apply to threads."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,12 +8,12 @@ import anyio
 
 @contextmanager
 def within(seconds: float) -> Iterator[None]:
-    """`anyio.fail_after`, and the same for what comes too late from a thread, which cannot be cancelled."""
+    """Like `anyio.fail_after`; also fails if a thread, which cannot be cancelled, finishes too late."""
     late = f"it took longer than {seconds} s"
     with anyio.fail_after(seconds) as scope:
         try:
             yield
-        except Exception as error:  # any that is not the cancellation itself
+        except Exception as error:  # any error except the cancellation itself
             if scope.cancel_called:
                 raise TimeoutError(late) from error
             raise

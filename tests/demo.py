@@ -1,4 +1,4 @@
-"""What `make run` shows: a client that asks the server, over MCP on stdio, to analyse a table in three languages."""
+"""The demo of `make run`: a client has the server analyse a table in three languages, over MCP on stdio."""
 
 import base64
 import os
@@ -88,7 +88,7 @@ tail -n +2 penguins.csv | cut -d, -f1 | sort | uniq -c | awk '{printf "%s%s %s",
 
 async def main() -> None:
     """Runs the analysis, writes the figure and prints what ran."""
-    # The whole environment, as from a shell: fetching libraries may need this machine's proxy and certificates.
+    # Pass on the whole environment: downloads of libraries may need the proxy and certificates of this machine.
     server = StdioServerParameters(
         command=sys.executable, args=["-m", "llm_sandbox_mcp", "serve"], env=dict(os.environ)
     )
@@ -120,7 +120,7 @@ async def main() -> None:
 async def call(
     client: Client, tool: str, *, progress: ProgressFnT | None = None, **arguments: Any
 ) -> tuple[dict[str, Any], str]:
-    """Calls a tool; gives its structured answer, and how long it took. Images that come along are written to `out/`."""
+    """Calls a tool; returns its structured answer and how long it took. Images in the answer are written to `out/`."""
     start = time.perf_counter()
     result = await client.call_tool(tool, arguments, progress_callback=progress)
     spent = time.perf_counter() - start
@@ -132,12 +132,12 @@ async def call(
 
 
 async def show_progress(progress: float, total: float | None, message: str | None) -> None:
-    """What the server says meanwhile, such as that it prepares libraries."""
+    """Prints the messages that the server sends during a call, such as that it prepares libraries."""
     sys.stderr.write(message or "")
 
 
 def plain(text: str) -> str:
-    """A printed value without the quotes of a string."""
+    """Returns a printed value, without quotes if it is a string."""
     return text.strip().strip("'")
 
 

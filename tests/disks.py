@@ -1,4 +1,4 @@
-"""File systems with little room, in the place of a folder, and how they are filled."""
+"""Small file systems that are mounted over a folder, and a function that fills them."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ _PART = bytes(1 << 14)
 
 @contextmanager
 def small_disk(place: Path, size: str) -> Iterator[Path]:
-    """A disk of a size, such as "4m", mounted at a folder; what others mount below it goes with it."""
+    """Mounts a disk of a size, such as "4m", at a folder; unmounts it and everything mounted below it at the end."""
     mount = shutil.which("mount")
     if os.geteuid() != 0 or mount is None:
         pytest.skip("only root can mount a small file system")
@@ -23,12 +23,12 @@ def small_disk(place: Path, size: str) -> Iterator[Path]:
     try:
         yield place
     finally:
-        # An engine's processes may look after its containers for some seconds more.
+        # Lazily: processes of an engine may use the disk for a few more seconds, while they clean up containers.
         subprocess.run(["umount", "--recursive", "--lazy", str(place)], check=True)
 
 
 def fill(disk: Path) -> Path:
-    """Leaves no room; gives the file that takes it all."""
+    """Fills the disk completely; returns the file that takes up the space."""
     path = disk / "filler"
     with pytest.raises(OSError, match="No space left"), path.open("wb", buffering=0) as file:  # noqa: PT012
         while True:

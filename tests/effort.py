@@ -1,4 +1,4 @@
-"""How often tests try what depends on a moment or on chance: SANDBOX_EFFORT times what `make test` does."""
+"""How often tests repeat what depends on timing or chance: SANDBOX_EFFORT times as often as `make test` does."""
 
 import os
 

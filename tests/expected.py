@@ -1,4 +1,4 @@
-"""What may fail as expected: a test itself, and neither what it needs nor what must hold after it."""
+"""Limits xfail to the test itself: a failure in its fixtures, before or after it, is never an expected one."""
 
 from collections.abc import Generator
 
@@ -7,7 +7,7 @@ import pytest
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    # For pytest the expectation is also one of fixtures: of a server that does not start, and of one that leaves something.
+    # pytest would also accept a failing fixture: a server that does not start, or one that leaves something behind.
     report = yield
     if call.when != "call" and hasattr(report, "wasxfail"):
         del report.wasxfail

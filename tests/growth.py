@@ -1,6 +1,6 @@
-"""What this process holds before and after each test: whoever opens something closes it, or its scope does.
+"""Compares what this process has open before and after each test: what a test or its fixtures open, they must close.
 
-What grows in a server of another process, `tests/soak` finds; what a sandbox leaves on the machine, `leftovers.py`.
+`tests/soak` finds what grows in a server in another process; `leftovers.py` finds what a sandbox leaves on the machine.
 """
 
 import asyncio
@@ -25,30 +25,30 @@ from llm_sandbox_mcp.backends.embedded.cgroup_detect import detect
 from llm_sandbox_mcp.backends.embedded.cgroups import PREFIX
 
 GONE = 20.0
-"""Seconds. The kernel ends processes, and engines their answers, a moment after they were told to."""
+"""Seconds to wait: processes end, and engines finish their answers, a moment after they were asked to."""
 _POLL = 0.02
 
 Held = Mapping[str, Counter[str]]
-"""How many there are of each kind of thing: those that serve several tests may replace one by another."""
+"""How many resources of each kind exist. Only numbers count: a shared server may replace one resource by another."""
 _OWN = re.compile("[0-9a-f]{6,}|[0-9]+")
-"""What tells one of a kind from another."""
+"""The part of a name that differs between resources of the same kind."""
 
 _WAITING = ("asyncio_", "AnyIO worker thread")
 
 _failed = pytest.StashKey[bool]()
 _shared: dict[str, Counter[str]] = defaultdict(Counter)
-"""What there is for more than one test, and came in the middle of one."""
+"""Resources for more than one test that were created in the middle of a test."""
 CONNECTIONS = {"docker": 32, "podman": 32, "kubernetes": 32}
-"""To an engine, which a server keeps for the next request, at the most."""
+"""How many idle connections to an engine a server keeps at most."""
 _kept: list[Held] = []
-"""What servers that several tests use may hold after each of them."""
+"""What shared servers may still have open after each test."""
 
 _servers: set[str] = set()
-"""Those that were opened in this process."""
+"""The names of the servers that were opened in this process."""
 
 
 def install() -> None:
-    """Notes each server that is opened here, whose name its control groups have."""
+    """Records the name of each server that is opened here; its control groups contain that name."""
     opened = Surroundings.__init__
 
     @wraps(opened)
@@ -60,7 +60,7 @@ def install() -> None:
 
 
 def held() -> Held:
-    """What this process has open, what it runs, and what is in its folder for temporary files."""
+    """Returns what this process has open, what it runs, and what is in its folder for temporary files."""
     return {
         "descriptors": Counter(_OWN.sub("*", name) for name in _descriptors()),
         "threads": Counter(_OWN.sub("*", name) for name in _threads()),
@@ -71,16 +71,16 @@ def held() -> Held:
 
 
 def beyond(before: Held, now: Held) -> dict[str, list[str]]:
-    """What is there now and was not there before."""
+    """Returns what exists now and did not exist before."""
     return {kind: sorted(more.elements()) for kind in now if (more := now[kind] - before[kind])}
 
 
 @contextmanager
 def kept(backend: str) -> Iterator[None]:
-    """For a server that several tests use: what there is now may be there after any of them, however little was before it.
+    """For a server that several tests use: everything that is open now may be open after any of these tests.
 
-    Such as sandboxes that are opened in advance, while the next test begins. So may be all connections to its engine that wait
-    for the next request.
+    For example, sandboxes that are opened in advance while the next test begins. Also allowed are all idle connections
+    that the server may have to its engine.
     """
     most = dict(_held_by_loop())
     most["descriptors"] = most["descriptors"] + Counter({"socket:[*]": CONNECTIONS.get(backend, 0)})
@@ -93,7 +93,7 @@ def kept(backend: str) -> Iterator[None]:
 
 @contextmanager
 def lasting() -> Iterator[None]:
-    """For what is opened in the middle of one test, and is there for all that follow."""
+    """For resources that are opened in the middle of one test and stay open for all later tests."""
     before = held()
     yield
     _share(before)
@@ -119,9 +119,9 @@ def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Generator[None, 
 
 @pytest.fixture(autouse=True)
 def nothing_grows(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Fails a test after which something is there that was not there before.
+    """Fails a test that leaves something open.
 
-    One that has failed already may have been cut off in the middle of something.
+    A test that has already failed is not checked: it may have been interrupted before it could clean up.
     """
     request.getfixturevalue("tmp_path_factory").getbasetemp()
     _shared.clear()
@@ -137,15 +137,15 @@ def nothing_grows(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def nor_in_the_loop(request: pytest.FixtureRequest, nothing_grows: None) -> None:
-    """The same for tests with a loop, before it has ended."""
+def nothing_grows_while_the_loop_runs(request: pytest.FixtureRequest, nothing_grows: None) -> None:
+    """The same check for tests with an event loop, before the loop ends."""
     if "anyio_backend" in request.fixturenames:
         request.getfixturevalue("nothing_grows_in_the_loop")
 
 
 @pytest.fixture
 async def nothing_grows_in_the_loop(request: pytest.FixtureRequest, anyio_backend: str) -> AsyncIterator[None]:
-    """The same while the loop runs, by which the last is ended and closed; and fails a test that leaves it a task."""
+    """The same check while the loop still runs and can clean up; also fails a test that leaves a task in the loop."""
     before = _held_by_loop()
     yield
     if _failed in request.node.stash:
@@ -170,8 +170,8 @@ def _allowed(before: Held) -> Held:
 
 def _held_by_loop() -> Held:
     tasks: list[str] = []
-    with suppress(RuntimeError):  # there is no loop
-        # Not the task by which the test itself is run.
+    with suppress(RuntimeError):  # no loop runs
+        # Without the task that runs the test itself.
         tasks = [task.get_name() for task in asyncio.all_tasks() if "TestRunner" not in str(task)]
     return {"tasks": Counter(_OWN.sub("*", name) for name in tasks), **held()}
 
@@ -180,19 +180,20 @@ def _descriptors() -> Iterator[str]:
     for number in os.listdir("/proc/self/fd"):
         try:
             yield os.readlink(f"/proc/self/fd/{number}")
-        except FileNotFoundError:  # that of the list itself
+        except FileNotFoundError:  # the descriptor of the listing itself
             continue
 
 
 def _threads() -> Iterator[str]:
-    """Without those that a loop keeps for calls that block, of which it has so many at the most."""
+    """Names of threads, without those that a loop keeps for blocking calls, whose number is limited."""
     return (thread.name for thread in threading.enumerate() if not thread.name.startswith(_WAITING))
 
 
 def _children() -> Iterator[str]:
-    """Those that have not ended, with what a server that ended has let go (`leftovers.py`).
+    """Names of child processes that still run, including those adopted from servers that ended (`leftovers.py`).
 
-    Not what is below them: a server's sandboxes are known by what it has open, and those of another process are not ours.
+    Without their own children: sandboxes of a server in this process are found by what it has open, and sandboxes of a
+    server in another process do not matter here.
     """
     for thread in os.listdir("/proc/self/task"):
         with suppress(FileNotFoundError, ProcessLookupError):
@@ -208,7 +209,7 @@ def _read(path: str) -> str:
 
 
 def _groups() -> Iterator[str]:
-    """Those of servers, and those of their sandboxes."""
+    """Control groups of servers and of their sandboxes."""
     for server in (f"{base}/{name}" for base in _bases() for name in os.listdir(base)):
         if os.path.basename(server).removeprefix(PREFIX) in _servers:
             yield server

@@ -1,4 +1,4 @@
-"""A record of tests as they begin and end, which is whole up to the moment when a process is killed or hangs."""
+"""A record of when tests begin and end. It is complete up to the moment when a process is killed or hangs."""
 
 import json
 import os
@@ -14,14 +14,14 @@ OPTION = "--journal"
 
 def add_option(parser: pytest.Parser) -> None:
     """Adds the option that names the file."""
-    parser.addoption(OPTION, help="append to this file what begins and how it ends")
+    parser.addoption(OPTION, help="append to this file which tests begin and how they end")
 
 
 def configure(config: pytest.Config) -> None:
-    """Has the process that runs tests write them down; where several do so side by side, each of them."""
+    """Makes each process that runs tests write the record; with `pytest -n` these are the workers."""
     path = config.getoption(OPTION)
-    shared_out = getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput")
-    if path and not shared_out:
+    only_distributes = getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput")
+    if path and not only_distributes:
         config.pluginmanager.register(_Writer(path))
 
 
@@ -29,7 +29,7 @@ class _Writer:
     def __init__(self, path: str) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC)
         self._seconds = 0.0
-        """Of the test that runs, with what is made ready for it and taken away."""
+        """Duration of the current test so far, with the setup and teardown of its fixtures."""
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         self._write(chosen=len(session.items))
@@ -47,7 +47,7 @@ class _Writer:
         self._write(test=nodeid, ended=round(self._seconds, 2))
 
     def _write(self, **what: Any) -> None:
-        # One call for each line: it comes from several processes.
+        # One call for each line, because several processes write to the file.
         os.write(self._file, f"{json.dumps(what)}\n".encode())
 
 
@@ -60,16 +60,16 @@ def _reason(report: pytest.TestReport) -> str:
 
 @dataclass
 class Journal:
-    """What a record says."""
+    """The contents of a record."""
 
     chosen: int = 0
-    """How many tests were to be run."""
+    """How many tests were selected."""
     ended: dict[str, float] = field(default_factory=dict)
-    """What each took, in seconds."""
+    """How long each finished test took, in seconds."""
     failed: dict[str, str] = field(default_factory=dict)
-    """The first reason for each."""
+    """The first reason for each failed test."""
     running: dict[str, int] = field(default_factory=dict)
-    """What has begun and not ended, with the process."""
+    """The tests that have begun and not ended, with the pid of their process."""
 
     def __or__(self, other: "Journal") -> "Journal":
         return Journal(
@@ -81,12 +81,12 @@ class Journal:
 
 
 def read(path: Path) -> Journal:
-    """Reads a record, which may end anywhere."""
+    """Reads a record, which may be cut off anywhere."""
     journal = Journal()
     for line in _lines(path):
         test = line.get("test", "")
         if "chosen" in line:
-            journal.chosen = line["chosen"]  # each process that shares them says the same
+            journal.chosen = line["chosen"]  # every worker writes the same number
         elif "began" in line:
             journal.running[test] = line["began"]
         elif "failed" in line:

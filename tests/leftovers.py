@@ -1,4 +1,4 @@
-"""What of this machine a sandbox could leave behind, read from the kernel before and after."""
+"""What a sandbox could leave behind on this machine, read from the kernel before and after."""
 
 import ctypes
 import os
@@ -22,46 +22,47 @@ _CGROUPS = "/sys/fs/cgroup"
 _SHARED = ("/tmp", "/var/tmp", "/dev/shm", "/run", "/dev/mqueue")
 _SANDBOX_UIDS = range(200_000, 300_000)
 _POLL = 0.05
-"""Seconds. A look takes tens of milliseconds of a processor, which what is awaited needs too."""
+"""Seconds. Each check takes tens of milliseconds of processor time, which the awaited processes need as well."""
 _ENGINES = (CACHE.name, "/run/runc", "/run/netns", "/containerd/", "/kubelet")
-"""In places so named the engines of this machine mount what they need, those of anyone's tests and others."""
+"""Parts of paths where engines on this machine mount what they need: engines of any tests, and other engines."""
 DISK = "a-disk-of-its-own"
-"""A place so named is where another test, at the same time, mounts a disk."""
+"""Part of the path where another test, at the same time, mounts a disk."""
 _KEPT = (
     *(CACHE / "docker/containers", CACHE / "podman/overlay-containers", RUNTIME / "podman/overlay-containers"),
     *(RUNTIME / "docker/runtime-runc", RUNTIME / "docker/containerd/daemon/io.containerd.runtime.v2.task"),
     Path("/run/runc"),
 )
-"""In these, or one level below, engines and their runtimes have a folder for each container."""
+"""In these folders, or one level below, engines and their runtimes have a folder for each container."""
 _CONTAINER = re.compile("[0-9a-f]{64}")
 _POD = re.compile("/pod([0-9a-f-]{36})")
 
-# Whatever a launcher lets go of comes to this process and stays visible as its descendant.
+# Processes orphaned by a launcher are adopted by this process, and so stay visible as its descendants.
 if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
     raise OSError(ctypes.get_errno(), "this process cannot become a subreaper")
 
 
 @dataclass(frozen=True)
 class System:
-    """The state that must be the same again."""
+    """The state that must be the same afterwards."""
 
     processes: frozenset[str]
-    """Descendants of this process, with their state and command, and the number of those of pods on this machine."""
+    """Descendants of this process, with their start time and command; processes of pods on this machine, as numbers."""
     cgroups: frozenset[str]
-    """Of servers and of their containers; one cannot go before its processes. Not of pods, whose node removes what is
-    empty in its own time."""
+    """Control groups of servers and of their containers, which cannot be removed before their processes have ended. Not
+    those of pods: their node removes empty groups at a time of its choice."""
     mounts: frozenset[str]
     files: frozenset[str]
-    """Below a server's folder, without the artifacts, which outlive sandboxes, those of sandboxes' uids in the folders that everyone can write, and what engines keep of a container."""
+    """Files in the folder of a server, except artifacts, which outlive sandboxes; files of the uids of sandboxes in
+    folders that everyone can write; and what engines store about a container."""
     ipc: frozenset[str]
     """System V shared memory, queues and semaphores."""
     containers: frozenset[str]
-    """Of the tests' own engines."""
+    """Containers in the engines of the tests."""
     pods: frozenset[str]
-    """Of the tests' own cluster: their number, for others may be warmed meanwhile."""
+    """Pods in the cluster of the tests, as numbers: warm pods may be replaced meanwhile."""
 
     def beyond(self, before: "System") -> dict[str, list[str]]:
-        """What is here and was not there before."""
+        """Returns what exists here and did not exist before."""
         found = {
             field.name: sorted(getattr(self, field.name) - getattr(before, field.name)) for field in fields(System)
         }
@@ -69,15 +70,15 @@ class System:
 
 
 def look(runtime: Path) -> System:
-    """The state now; `runtime` is where servers keep their folders, whose names are also those of their cgroups.
+    """Returns the current state; `runtime` contains the folders of servers, whose names their cgroups contain as well.
 
-    Of a container, or a pod, all is found that is there, if it was there itself at an earlier look.
+    Everything that is left of a container or pod is found if an earlier call has seen the container or pod itself.
     """
     if runtime.is_dir():
         _seen_servers.update(path.name for path in runtime.iterdir())
-    # Whom they ask, they ask by connections that last.
+    # The connections to engines and the cluster stay open.
     with lasting():
-        there, pods = frozenset(containers()), frozenset(_pods())
+        found, pods = frozenset(containers()), frozenset(_pods())
     return System(
         frozenset({*_descendants(), *_in_pods()}),
         frozenset(_cgroups()),
@@ -90,21 +91,21 @@ def look(runtime: Path) -> System:
         frozenset(
             line for kind in ("shm", "msg", "sem") for line in Path(f"/proc/sysvipc/{kind}").read_text().splitlines()
         ),
-        there,
+        found,
         pods,
     )
 
 
 async def nothing_beyond(before: System, look: Callable[[], System], seconds: float) -> None:
-    """Waits until nothing is left that was not there before; fails with what is still there in the end."""
+    """Waits until everything new is gone; fails with what still exists after so many seconds."""
     left = await beyond(before, look, seconds)
     assert not left, f"left behind after {seconds:g} s: {left}"
 
 
 async def beyond(before: System, look: Callable[[], System], seconds: float) -> dict[str, list[str]]:
-    """Waits until nothing is left that was not there before; gives what is still there in the end.
+    """Waits until everything new is gone; returns what still exists after so many seconds.
 
-    The kernel tells nobody when the last trace of a process, a mount or a control group is gone, hence the polling.
+    It polls, because the kernel does not report when the last trace of a process, a mount or a control group is gone.
     """
     left = look().beyond(before)
     with anyio.move_on_after(seconds):
@@ -120,7 +121,7 @@ def _descendants() -> set[str]:
         if not entry.isdigit():
             continue
         try:
-            # Unbuffered, for there may be many processes, and this looks at all of them again and again.
+            # Unbuffered: there may be many processes, and all of them are read again and again.
             with open(f"/proc/{entry}/stat", "rb", buffering=0) as file:
                 stat = file.read(4096).decode(errors="replace")
         except (FileNotFoundError, ProcessLookupError):
@@ -148,7 +149,7 @@ _seen_pods: set[str] = set()
 
 
 def _of_seen(text: str) -> bool:
-    """Whether it names a container that was seen."""
+    """Whether the text contains the id of a container that was seen."""
     return not _seen_containers.isdisjoint(_CONTAINER.findall(text))
 
 
@@ -166,13 +167,13 @@ def _folders(root: str) -> Iterator[str]:
 
 
 def _in_pods() -> set[str]:
-    """The processes of pods that were seen, where their node is this machine."""
+    """The processes of pods that were seen, if their node is this machine."""
     found = 0
     for entry in os.listdir("/proc") if _seen_pods else ():
         if entry.isdigit():
             try:
                 groups = Path("/proc", entry, "cgroup").read_text()
-            except OSError:  # gone
+            except OSError:  # the process has ended
                 continue
             found += not _seen_pods.isdisjoint(_POD.findall(groups))
     return {f"process {number} of pods" for number in range(found)}
@@ -185,7 +186,7 @@ def _kept() -> set[str]:
 
 
 def _names(folder: str) -> list[str]:
-    """What is in a folder, which may go meanwhile."""
+    """Returns the names in a folder; none if the folder is gone."""
     try:
         return os.listdir(folder)
     except OSError:
@@ -194,7 +195,7 @@ def _names(folder: str) -> list[str]:
 
 @cache
 def _engines() -> list[docker.APIClient]:
-    """Those of the tests, where they are asked for anything: anyone may end and start them meanwhile."""
+    """Clients of the tests' engines; none in rings that need no engine: there, anyone may restart engines meanwhile."""
     hosts = [
         host for host in (docker_host(), podman_host()) if host and rings.running not in (rings.CHECK, rings.SANDBOX)
     ]
@@ -202,7 +203,7 @@ def _engines() -> list[docker.APIClient]:
 
 
 def containers() -> set[str]:
-    """Those of servers that were seen, whether they run or not. What is left of them later will be found."""
+    """Containers of servers that were seen, running or not. Later calls of `look` find what is left of them."""
     ours = [
         found
         for engine in _engines()
@@ -214,9 +215,9 @@ def containers() -> set[str]:
 
 
 def _pods() -> set[str]:
-    """Those of servers that were seen."""
-    asked = cluster() if rings.running not in (rings.CHECK, rings.SANDBOX) else None
-    listed = asked.list_pod_for_all_namespaces(label_selector=LABEL).items if asked else ()
+    """Pods of servers that were seen."""
+    api = cluster() if rings.running not in (rings.CHECK, rings.SANDBOX) else None
+    listed = api.list_pod_for_all_namespaces(label_selector=LABEL).items if api else ()
     ours = [pod for pod in listed if pod.metadata.labels[LABEL] in _seen_servers]
     _seen_pods.update(pod.metadata.uid for pod in ours)
     return {f"pod {number}" for number in range(len(ours))}

@@ -1,4 +1,4 @@
-"""This package as a user who is not root can run it, wherever the checkout lies and whoever may read it."""
+"""Runs this package as a user who is not root, wherever the checkout is and whoever is allowed to read it."""
 
 import os
 import shutil
@@ -16,7 +16,7 @@ from llm_sandbox_mcp.folders import CONFIGS, HANDLERS
 
 USER = 65534
 LENT = range(300_000, 365_536)
-"""Uids, and gids, that are lent to that user where a test wants it; otherwise none are, whatever the machine says."""
+"""Uids and gids that are lent to the user if a test wants it; otherwise there are none, whatever the machine allows."""
 LIMIT = 100.0
 _AS_USER = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups"]
 _LENDING = """
@@ -24,16 +24,16 @@ mount --bind "$1" /etc/subuid && mount --bind "$1" /etc/subgid && shift || exit
 if [ -c /dev/net/tun ]; then mount -t tmpfs tmpfs /dev/net && mknod -m 0666 /dev/net/tun c 10 200 || exit; fi
 exec "$@"
 """
-"""As root, in mounts of its own; what opens networks is for everyone on most machines, and not on all."""
+"""Run as root, in a separate mount namespace. It also lets everyone open /dev/net/tun, as most machines do."""
 _PACKAGE = Path(__file__).parents[1] / "llm_sandbox_mcp"
 
 
 class Impossible(Exception):
-    """There is no such user here, and why."""
+    """Such a user is not possible here; the message is the reason."""
 
 
 def interpreter() -> str:
-    """The system's Python; that of the tests may lie where others cannot go."""
+    """The system's Python: the Python that runs the tests may be in a folder that other users cannot read."""
     if os.geteuid() != 0:
         raise Impossible("only root can become another user")
     found = shutil.which(f"python3.{sys.version_info.minor}", path="/usr/local/bin:/usr/bin")
@@ -43,13 +43,13 @@ def interpreter() -> str:
 
 
 def install(folder: Path) -> None:
-    """Copies this package, and what it depends on, to a folder, for everyone to read."""
+    """Copies this package and its dependencies to a folder that everyone can read."""
     shutil.copytree(_PACKAGE, folder / "llm_sandbox_mcp", ignore=shutil.ignore_patterns("__pycache__"))
     for source in (CONFIGS, HANDLERS):
         shutil.copytree(source, folder / "llm_sandbox_mcp" / source.name, ignore=shutil.ignore_patterns("__pycache__"))
     for package in _needed("llm-sandbox-mcp"):
         for file in package.files or ():
-            # Not the hook of an editable install, nor what that copied when it was made. Programs lie outside.
+            # Without the hook of an editable install and its copied files. Programs are outside of the packages.
             if file.suffix not in (".pyc", ".pth") and file.parts[0] != _PACKAGE.name:
                 copy = folder / (Path("bin", file.name) if ".." in file.parts else file)
                 copy.parent.mkdir(parents=True, exist_ok=True)
@@ -66,7 +66,7 @@ def run(
     lent: bool = False,
     privileges: Sequence[str] = (),
 ) -> subprocess.CompletedProcess[str]:
-    """Runs the interpreter as the user, on the packages of a folder, with nothing in the environment but what is given.
+    """Runs the interpreter as the user, with the packages of a folder and a minimal environment extended by `env`.
 
     `lent` gives the user uids for sandboxes; `privileges` are further arguments of setpriv.
     """
@@ -86,7 +86,7 @@ def run(
 def started(
     packages: Path, *argv: str, cwd: Path, env: Mapping[str, str], lent: bool
 ) -> Iterator[subprocess.Popen[str]]:
-    """The same, for as long as the scope."""
+    """Starts the same and yields the process, which has ended when the scope is left."""
     with (
         _lending(lent) as lending,
         subprocess.Popen(
@@ -103,7 +103,7 @@ def started(
 
 @contextmanager
 def _lending(lent: bool) -> Iterator[Sequence[str]]:
-    """What runs a command where uids are lent to the user, or none are."""
+    """Yields the start of a command line that runs the rest with uids lent to the user, or with none."""
     with NamedTemporaryFile("w") as ranges:
         ranges.write(f"{USER}:{LENT.start}:{len(LENT)}\n" if lent else "")
         ranges.flush()
@@ -117,16 +117,18 @@ def _settings(packages: Path, env: Mapping[str, str] | None) -> Mapping[str, str
 
 
 def _needed(name: str) -> list[Distribution]:
-    """A distribution and those that it requires, without its extras."""
+    """A distribution and all distributions that it requires, without its extras."""
     found: dict[str, Distribution] = {}
     waiting = [name]
     while waiting:
         name = waiting.pop().lower()
         if name not in found:
-            with suppress(PackageNotFoundError):  # of another system
+            with suppress(PackageNotFoundError):  # only required on another system
                 found[name] = distribution(name)
                 requirements = map(Requirement, found[name].requires or ())
                 waiting += [
-                    one.name for one in requirements if one.marker is None or one.marker.evaluate({"extra": ""})
+                    required.name
+                    for required in requirements
+                    if required.marker is None or required.marker.evaluate({"extra": ""})
                 ]
     return [*found.values()]

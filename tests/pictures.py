@@ -1,4 +1,4 @@
-"""Images for tests, small and whole."""
+"""Small but complete images for tests."""
 
 import struct
 import zlib
@@ -9,7 +9,7 @@ SIGNATURE = b"\x89PNG\r\n\x1a\n"
 def png(
     width: int, height: int, *, depth: int = 8, colour: int = 0, interlace: int = 0, rows: bytes | None = None
 ) -> bytes:
-    """A PNG with one channel of one byte, all black; `rows` is what else its rows are, filters included."""
+    """A PNG with one channel of one byte, all black; `rows` replaces its rows, which include the filter bytes."""
     header = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, interlace)
     content = bytes(height * (1 + width)) if rows is None else rows
     return SIGNATURE + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(content)) + chunk(b"IEND", b"")

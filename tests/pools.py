@@ -1,4 +1,4 @@
-"""A pool on a backend, without the service above it."""
+"""A pool on a backend, without a service."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,7 +15,7 @@ from llm_sandbox_mcp.tasks import open_tasks
 
 @asynccontextmanager
 async def open_pool(backend: Backend, warm_up: WarmUp, **changes: object) -> AsyncIterator[Pool]:
-    """One with the settings of the default profile but for these; its sandboxes are gone at the end."""
+    """Opens a pool with the settings of the default profile, except `changes`; its sandboxes are gone at the end."""
     limits = load_profile().pool.model_copy(update=changes)
     with anyio.fail_after(30):
         async with open_tasks() as owners, open_tasks() as timers:

@@ -1,7 +1,7 @@
-"""A server in a process of its own, with sandboxes in which there is a process of each kind; looked at until its input ends.
+"""A server in a separate process, whose sandboxes contain a process of each kind. It runs until its input ends.
 
-As `python posture_program.py PROFILE NAME PORT`: the runner of code is called NAME, the index of the profile is at PORT, and
-never answers, so that an installation goes on.
+Usage: `python posture_program.py PROFILE NAME PORT`. The runner of code gets the name NAME. The package index of the
+profile is at PORT and never answers, so that an installation keeps running.
 """
 
 import json
@@ -25,7 +25,7 @@ while True:
     layers += 1
 layers
 """
-"""How many of Landlock's, one upon the other, code can add to those that hold already."""
+"""Counts how many Landlock layers code can add to those that already apply to it."""
 NAMED = """
 import subprocess
 open('/proc/self/comm', 'w').write({!r})
@@ -64,16 +64,16 @@ async def main() -> None:
                 up = anyio.Event()
                 tasks.start_soon(program, service, session.session_id, up)
                 await up.wait()
-            asked = anyio.Event()
+            requested = anyio.Event()
 
             async def hang(stream: anyio.abc.SocketStream) -> None:
                 async with stream:
-                    asked.set()
+                    requested.set()
                     await anyio.sleep_forever()
 
             tasks.start_soon(index.serve, hang)
             tasks.start_soon(service.install, ["numpy"])
-            await asked.wait()
+            await requested.wait()
             probed = {check.name: check.state for check in await service.backend.probe()}
         print(json.dumps({"layers": int(counted.result or -1), "probed": probed}), flush=True)
         await anyio.to_thread.run_sync(sys.stdin.read, abandon_on_cancel=True)

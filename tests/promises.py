@@ -24,11 +24,11 @@ def _promised() -> Mapping[str, Mapping[str, str]]:
 
 
 TABLE = _promised()
-"""For each layer what each backend has of it, and what shows that."""
+"""For each layer: what each backend does for it, and which tests show that."""
 
 
 def listed(layer: str, backend: str = "embedded") -> set[str]:
-    """What the table lists, before the first semicolon; "the same" is what it lists for bubblewrap."""
+    """The items of a cell up to the first semicolon or colon; "the same" means the items for bubblewrap."""
     cell = TABLE[layer][backend]
     if cell.startswith("the same"):
         return listed(layer)
@@ -36,5 +36,5 @@ def listed(layer: str, backend: str = "embedded") -> set[str]:
 
 
 def showing(layer: str) -> set[str]:
-    """The files of tests that the table names."""
+    """The test files that the table names for a layer."""
     return set(re.findall(r"`([a-z_/]+\.py)`", TABLE[layer][_SHOWN_BY]))

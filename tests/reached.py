@@ -1,4 +1,4 @@
-"""For each limit of a run: Python code that reaches it, and what whoever asked for the run is told, whatever the way."""
+"""For each limit of a run: Python code that reaches it, and the note that the caller gets, over every interface."""
 
 from dataclasses import dataclass
 from typing import get_args
@@ -17,12 +17,12 @@ timeout = "1m"
 cpu_time = "500ms"
 output = "1MiB"
 """
-"""Limits that are reached at once."""
+"""Low limits, which code reaches quickly."""
 
 
 @dataclass(frozen=True)
 class Reached:
-    """What reaches a limit, and what is told."""
+    """Code that reaches a limit, and the note about it."""
 
     code: str
     note: str

@@ -1,6 +1,6 @@
-"""Which ring a test belongs to, by what it needs. `make check`, `test`, `test-engines` and `test-all` run them.
+"""Which ring a test belongs to, by what it needs. `make check`, `test`, `test-engines` and `test-all` run the rings.
 
-The folder of a test, the backend and the language that it is a case of decide; nothing in a test says so.
+The folder of a test, its backend and its language decide; the test itself does not name its ring.
 """
 
 from collections.abc import Iterable
@@ -15,22 +15,22 @@ OPTION = "--ring"
 ENGINE = "--engine"
 BESIDE = "--beside"
 CHECK = "check"
-"""What needs no sandbox at all."""
+"""Tests that need no sandbox at all."""
 SANDBOX = "sandbox"
-"""What needs no engine and no daemon: that, and what runs on bubblewrap."""
+"""Tests that need no engine and no daemon: the tests of `CHECK`, and those that run on bubblewrap."""
 ENGINES = "engines"
-"""Docker, Podman and Kubernetes for real, which take turns: what every engine has to do, what is about one of them, and a
-few attacks and languages."""
+"""Tests on real Docker, Podman and Kubernetes, which take turns: what every engine must do, tests of single engines,
+and a few attacks and languages."""
 ALL = "all"
-"""Every case of every test on every engine, with what takes long and what needs more than engines."""
+"""Every case of every test on every engine, including slow tests and tests that need more than engines."""
 RINGS = (CHECK, SANDBOX, ENGINES, ALL)
 
 NOTHING = ("tests/unit/", "tests/memory/", "tests/test_layers.py")
-"""What needs no sandbox."""
+"""Tests that need no sandbox."""
 EACH = "tests/conformance/"
-"""What every engine has to do; in the ring of engines in Python, and each case on one of them."""
+"""What every engine must do. The ring of engines runs only the cases in Python, and each case on one engine."""
 ON_ENGINES = {"tests/containers/": ("docker", "podman"), "tests/cluster/": ("kubernetes",)}
-"""Folders whose tests are about some engines; in their ring each case is run on one."""
+"""Folders with tests of some engines; the ring of engines runs each case on one of them."""
 IN_TURNS = (
     "tests/handlers/test_selftests.py::test_a_language_behaves_as_its_selftest_says",
     "tests/hostile/test_closed_descriptors.py::test_closed_descriptors_give_a_clean_result",
@@ -54,7 +54,7 @@ IN_TURNS = (
     "tests/hostile/test_socket_families.py::test_only_ordinary_sockets_can_be_made",
     "tests/hostile/test_user_namespace.py::test_no_namespace_can_be_made_or_entered",
 )
-"""Tests of which one case for each language is run, each on one engine."""
+"""Tests for which the ring of engines runs one case per language, each on one engine."""
 ONLY_IN_ALL = (
     "tests/cli/test_layers.py::test_without_",
     "tests/cli/test_limits.py",
@@ -73,35 +73,37 @@ ONLY_IN_ALL = (
         for language in ("bash", "cpp", "go", "java", "javascript", "r", "ruby")
     ),
 )
-"""What is about load, takes or waits long, or needs daemons, packages or a network that nothing else does."""
+"""Tests of load, slow tests, and tests that need daemons, packages or a network that no other test needs."""
 ALONE = (
     "tests/cluster/test_network.py",
     "tests/cluster/test_outages.py::test_a_silent_node_is_reported_by_name_and_used_again_once_it_answers",
     "tests/cluster/test_scale.py",
     "tests/containers/test_crashes.py::test_fifty_sessions_opened_at_once_all_answer_and_close_at_once",
 )
-"""What takes the whole machine, or changes it for all: run when everything else has ended."""
+"""Tests that need the whole machine, or change it for everyone: they run when all other tests have ended."""
 
 running: str | None = None
-"""The ring whose tests this process runs; none where tests are named."""
+"""The ring whose tests this process runs; None if no ring was chosen."""
 
 LIMITS = {"tests/containers/": 600, "tests/cluster/": 600, "tests/slurm/": 600, "tests/integrations/": 900}
-"""Seconds for a test, where it waits for engines, nodes or packages; elsewhere pyproject.toml says how long."""
+"""Seconds for a test that waits for engines, nodes or packages; pyproject.toml sets the limit of all other tests."""
 
 
 def add_options(parser: pytest.Parser) -> None:
-    """Adds those that choose a ring and an engine; without them whatever is named is run."""
+    """Adds the options that choose a ring and an engine; without them, the named tests run."""
     parser.addoption(OPTION, choices=RINGS, help="run the tests of one ring; see tests/README.md")
     parser.addoption(
-        ENGINE, choices=[name for name in BACKENDS if name != "embedded"], help="of an engine's tests those of this one"
+        ENGINE, choices=[name for name in BACKENDS if name != "embedded"], help="run only the tests of this engine"
     )
     parser.addoption(
-        BESIDE, choices=("others", "nothing"), help="only tests beside which others may run, or nothing may"
+        BESIDE,
+        choices=("others", "nothing"),
+        help="run only tests that can run in parallel with others, or only tests that must run alone",
     )
 
 
 def ring(item: pytest.Item) -> str:
-    """The smallest ring that a test is in."""
+    """The smallest ring that contains a test."""
     name, backend = item.nodeid, backend_of(item)
     if name.startswith(ONLY_IN_ALL):
         return ALL
@@ -117,7 +119,7 @@ def ring(item: pytest.Item) -> str:
 
 
 def limit(items: Iterable[pytest.Item]) -> None:
-    """Gives tests the time that those of their folder may take."""
+    """Sets the time limit of each test to the limit of its folder."""
     for item in items:
         for folder, seconds in LIMITS.items():
             if item.nodeid.startswith(folder) and not item.get_closest_marker("timeout"):
@@ -140,14 +142,14 @@ def chosen(
 
 
 def _others(items: Iterable[pytest.Item]) -> set[pytest.Item]:
-    """What another engine runs when they take turns."""
+    """The cases that are left out on this engine because another engine runs them."""
     of_languages = [item for item in items if item.nodeid.startswith(IN_TURNS)]
     each = [item for item in items if item.nodeid.startswith((EACH, *ON_ENGINES))]
     return left_out(of_languages, by_language) | left_out(each, by_case)
 
 
 def _engines(item: pytest.Item) -> tuple[str, ...]:
-    """Those that a test is about."""
+    """The engines that a test belongs to."""
     backend = backend_of(item)
     return (
         (backend,) if backend else next((of for place, of in ON_ENGINES.items() if item.nodeid.startswith(place)), ())

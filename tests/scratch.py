@@ -1,4 +1,4 @@
-"""A folder for temporary files that goes with those who use it."""
+"""A folder for temporary files that is removed together with its contents."""
 
 import os
 import tempfile
@@ -7,18 +7,18 @@ from contextlib import contextmanager
 
 _IN_MEMORY = "/dev/shm"
 _BYTES = 4 * 2**30
-"""That have to be free there: what disks of sandboxes hold is in it too."""
+"""Bytes that must be free there: the contents of sandbox disks also need this space."""
 
 
 @contextmanager
 def scratch() -> Iterator[str]:
-    """Has this process, and what it starts, write temporary files to a folder that nobody else writes to, and removes it.
+    """Makes this process, and those it starts, use a separate folder for temporary files; removes it at the end.
 
-    In memory where there is room, and programs there may be run: tests make and delete so many files that some disks come
-    to search milliseconds for a place for the next.
+    The folder is in memory if there is enough space and programs there can be run: tests make and delete so many files
+    that some disks need milliseconds to find space for the next file.
     """
     before = os.environ.get("TMPDIR"), tempfile.tempdir
-    # One is in another, and the address of a socket in it has 107 bytes.
+    # The name is short: these folders are nested, and the path of a socket in them has at most 107 bytes.
     with tempfile.TemporaryDirectory(prefix="t-", dir=_in_memory(), ignore_cleanup_errors=True) as folder:
         os.chmod(folder, 0o755)  # sandboxes run as other users
         os.environ["TMPDIR"] = tempfile.tempdir = folder

@@ -1,4 +1,4 @@
-"""How `pytest -n` shares the tests out to processes that run side by side."""
+"""How `pytest -n` distributes the tests to processes that run in parallel."""
 
 import re
 from typing import Any
@@ -9,20 +9,20 @@ from xdist.scheduler import LoadScopeScheduling
 from llm_sandbox_mcp.backends import BACKENDS
 
 TOGETHER = ("tests/containers/", "tests/cluster/", "tests/slurm/")
-"""Folders whose tests follow each other in one process: they sweep engines, name images or namespaces alike, or start
-an engine for all of them."""
+"""Folders whose tests run one after the other in one process: they sweep engines, use the same names of images or
+namespaces, or share an engine that one of them starts."""
 
 BY_BACKEND = ("tests/hostile/", "tests/handlers/test_selftests.py")
-"""Those that make one server for all tests on a backend, which follow each other in one process."""
+"""Places whose tests share one server per backend; the tests of one backend run one after the other in one process."""
 
 LONGEST = ("tests/hostile/", "tests/containers/", "tests/cluster/", "tests/handlers/test_selftests.py")
-"""What is begun first, so that the end is not one process alone with much to do."""
+"""What starts first, so that at the end no single process still has much to do while the others are idle."""
 
 _BACKEND = re.compile(rf"[\[-]({'|'.join(BACKENDS)})[\]-]")
 
 
 def unit(test: str) -> str:
-    """What one process runs from beginning to end: a file, or what the tables above say."""
+    """The name of the group of tests that one process runs as a whole: a file, or a group from the constants above."""
     file = test.partition("::")[0]
     place = next((place for place in (*TOGETHER, *BY_BACKEND) if file.startswith(place)), file)
     backend = _BACKEND.search(test) if place in BY_BACKEND else None
@@ -30,23 +30,26 @@ def unit(test: str) -> str:
 
 
 def longest_first(items: list[pytest.Item]) -> None:
-    """Orders tests by their units, and otherwise leaves them as they are."""
+    """Sorts tests by the rank of their unit, and otherwise keeps their order."""
     items.sort(key=lambda item: rank(unit(item.nodeid)))
 
 
 def rank(name: str) -> int:
-    """The place of a unit among the others."""
+    """The position of a unit in the order of units."""
     return next((number for number, place in enumerate(LONGEST) if name.startswith(place)), len(LONGEST))
 
 
 class Sides(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
-    """Gives each process that has nothing left the next unit."""
+    """Gives the next unit to each process that has nothing left to run."""
 
     def _split_scope(self, nodeid: str) -> str:
         return unit(nodeid)
 
     def remove_node(self, node: Any) -> str | None:
-        """Takes from a process what it had; what ended it is told, and not run again by the next, which it would end too."""
+        """Returns the test that ended a process, and queues the other tests of that process again.
+
+        The test itself is not queued: it would end the next process, too.
+        """
         units = self.assigned_work.pop(node)
         ended = next((test for tests in units.values() for test, done in tests.items() if not done), None)
         for name, tests in units.items():
@@ -57,7 +60,7 @@ class Sides(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
         return ended
 
     def _reschedule(self, node: Any) -> None:
-        """Gives a process the next unit; one test alone it would not begin before it is told that there is no other."""
+        """Gives a process units until it has two tests: it begins its last test only when it knows no more follow."""
         super()._reschedule(node)
         while not node.shutting_down and self._pending_of(self.assigned_work[node]) < 2:
             super()._reschedule(node)

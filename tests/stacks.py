@@ -1,4 +1,4 @@
-"""Where all tasks of all event loops of this process are, for a test that hangs: threads alone show loops that wait."""
+"""Prints where all tasks of all event loops are when a test hangs: stacks of threads only show that a loop waits."""
 
 import asyncio
 import faulthandler
@@ -13,29 +13,32 @@ from typing import Any, TextIO
 import pytest
 
 SIGNAL = signal.SIGUSR1
-"""What has a process that runs tests print its tasks."""
+"""The signal that makes a process that runs tests print its tasks."""
 GRACE = 10.0
-"""Seconds for a test to end once its time is up; then its process is ended, and the next one goes on."""
+"""Seconds that a test has to end once its time is up; then its process is ended, and another process goes on."""
 
 
 class TimeUp(BaseException):
-    """Fails a test whose time is up. None of pytest's own, after which its task would go on, and fixtures wait for it."""
+    """Fails a test whose time is up.
+
+    Not an exception of pytest: after one of those, the task of the test would go on, and fixtures would wait for it.
+    """
 
 
 _uncaptured = [2]
-"""The descriptor of where nobody captures what is printed."""
+"""The descriptor of the real stderr, which pytest does not capture."""
 
 
 def install() -> None:
-    """Has the signal print the tasks, where nobody captures what is printed."""
-    place = os.fdopen(os.dup(sys.stderr.fileno()), "w", buffering=1)
-    _uncaptured[:] = [place.fileno()]
-    signal.signal(SIGNAL, lambda *_: show(place))
+    """Makes the signal print the tasks to the real stderr, which pytest does not capture."""
+    stderr = os.fdopen(os.dup(sys.stderr.fileno()), "w", buffering=1)
+    _uncaptured[:] = [stderr.fileno()]
+    signal.signal(SIGNAL, lambda *_: show(stderr))
 
 
 def show(to: TextIO) -> None:
-    """Prints each task with what it waits for, the innermost last."""
-    # The loops' own lists of tasks are told apart by loop, and tests have several.
+    """Prints each task with the calls that it waits in, the innermost last."""
+    # asyncio lists the tasks of one loop only, and tests have several loops.
     tasks = [found for found in gc.get_objects() if isinstance(found, asyncio.Task) and not found.done()]
     print(f"\n=== {len(tasks)} tasks", file=to)
     for task in tasks:
@@ -44,7 +47,7 @@ def show(to: TextIO) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_timeout_set_timer(settings: Any) -> Iterator[Any]:
-    """Of pytest-timeout, whose handler knows of threads only, and fails a test that may still wait for one of them."""
+    """Extends pytest-timeout, which only handles threads: prints tasks, and ends a process that waits for a thread."""
     result = yield
     faulthandler.dump_traceback_later(settings.timeout + GRACE, exit=True, file=_uncaptured[0])
     own = signal.getsignal(signal.SIGALRM)
@@ -68,7 +71,7 @@ def pytest_timeout_cancel_timer() -> Iterator[Any]:
 
 
 def _places(waiting: Any) -> Iterator[str]:
-    """From a coroutine, or what it waits for, to the innermost."""
+    """The places in the code from a coroutine to the innermost call that it waits in."""
     while waiting is not None:
         frame: FrameType | None = _either(waiting, "frame")
         if frame is None:

@@ -1,7 +1,8 @@
-"""python -m tests.stage RING: runs the tests of one ring, and those that failed once more, one at a time.
+"""python -m tests.stage RING: runs the tests of one ring, then runs failed tests a second time, one at a time.
 
-What passes then is unsteady, is named at the end, and fails nothing as long as there is little of it. What fails again,
-hangs, or ends its process fails the stage. A stage that takes too long is ended, and says what it was waiting for.
+A test that passes the second time is unsteady: it is listed at the end, and a few such tests do not fail the stage. A
+test that fails again, hangs, or ends its process fails the stage. A stage that takes too long is ended, and the stacks
+of its running tests are printed.
 """
 
 import argparse
@@ -23,15 +24,15 @@ from .journal import Journal
 from .scratch import scratch
 
 SLOWEST = 20
-"""How many tests are named for the time that they took."""
+"""How many of the slowest tests are listed."""
 UNSTEADY = 8
-"""How many tests may fail once."""
+"""How many tests may fail the first time and pass the second time."""
 LIMITS = {rings.CHECK: 300, rings.SANDBOX: 1200, rings.ENGINES: 1500, rings.ALL: 6 * 3600}
-"""Seconds for all tests of a ring, three times what they take."""
+"""Seconds for all tests of a ring: three times as long as they usually take."""
 SECOND_LIMIT = 600
 """Seconds for the second look."""
 PROCESSES = min(4, 2 * (os.cpu_count() or 1))
-"""That run tests side by side: more than there are cores, as a test waits for a part of its time."""
+"""How many processes run tests in parallel: more than there are cores, because a test waits part of the time."""
 _PASSED, _FAILED, _NOTHING_FOUND = 0, 1, 5
 _GRACE = 10.0
 _PR_SET_PDEATHSIG = 1
@@ -44,14 +45,14 @@ class Run:
     """How one run of pytest ended."""
 
     code: int | None
-    """Its exit code; none where it took too long."""
+    """The exit code of pytest; None if it took too long."""
     journal: Journal
 
     def __add__(self, other: "Run") -> "Run":
-        """Both, one after the other."""
+        """The result of both runs together."""
         codes = [run.code for run in (self, other)]
         bad = [code for code in codes if code not in (_PASSED, _NOTHING_FOUND)]
-        # What is wrong with pytest itself says more than that a test failed.
+        # An error of pytest itself is more important than a failed test.
         code = next((code for code in bad if code != _FAILED), _FAILED) if bad else min(code or 0 for code in codes)
         return Run(code, self.journal | other.journal)
 
@@ -65,21 +66,21 @@ def main() -> int:
     own, more = _split(sys.argv[1:])
     options = _parser().parse_args(own)
     if options.ring == rings.CHECK and not more:
-        more = rings.NOTHING  # the same, found sooner
+        more = rings.NOTHING  # the same tests, collected faster
     began = time.monotonic()
     with scratch() as folder:
-        # Each in one word: of a word by itself pytest asks whether there is a file of that name, to look for settings there.
+        # Options with "=": pytest would take a separate value for the name of a file, and look for its settings there.
         engine = (f"{rings.ENGINE}={options.engine}",) if options.engine else ()
         ring = (f"{rings.OPTION}={options.ring}", *engine, *more)
-        side_by_side = (f"-n{options.workers}", f"{rings.BESIDE}=others")
+        parallel = (f"-n{options.workers}", f"{rings.BESIDE}=others")
         limit = options.limit or LIMITS[options.ring]
-        first = run((*side_by_side, *ring), limit, Path(folder, "first"))
+        first = run((*parallel, *ring), limit, Path(folder, "first"))
         if options.ring in (rings.ENGINES, rings.ALL) and first.code is not None:
             first += run((f"{rings.BESIDE}=nothing", *ring), limit, Path(folder, "alone"))
         failed = first.failed()
         second: Run | None = None
         if options.second_look and first.code == _FAILED and 0 < len(failed) <= UNSTEADY:
-            print(f"\n=== a second look at {len(failed)} that failed, one at a time", flush=True)
+            print(f"\n=== a second look at {len(failed)} failed tests, one at a time", flush=True)
             second = run((f"{rings.OPTION}={options.ring}", *failed), SECOND_LIMIT, Path(folder, "second"))
     for test, seconds in slowest(first.journal):
         print(f"{seconds:7.1f} s  {test}")
@@ -90,7 +91,7 @@ def main() -> int:
 
 
 def run(arguments: Iterable[str], limit: float, record: Path) -> Run:
-    """Runs pytest to its end, or ends it when the limit (seconds) is reached."""
+    """Runs pytest until it ends, or ends it when the limit (seconds) is reached."""
     process = subprocess.Popen(
         [sys.executable, "-m", "pytest", f"{journal.OPTION}={record}", *arguments],
         # Compiled modules are kept, whatever this process was told: each process of the tests imports hundreds.
@@ -109,12 +110,12 @@ def run(arguments: Iterable[str], limit: float, record: Path) -> Run:
 
 
 def slowest(journal: Journal) -> list[tuple[str, float]]:
-    """The tests that took longest, the longest first."""
+    """The slowest tests and their seconds, the slowest first."""
     return sorted(journal.ended.items(), key=itemgetter(1), reverse=True)[:SLOWEST]
 
 
 def verdict(first: Run, second: Run | None) -> tuple[bool, list[str]]:
-    """Whether a stage has passed, and what to say at its end."""
+    """Whether a stage has passed, and the lines to print at its end."""
     failed = first.failed()
     again = failed if second is None else second.failed()
     lines = [f"unsteady: {test}\n  failed once: {why}" for test, why in failed.items() if test not in again]
@@ -122,7 +123,7 @@ def verdict(first: Run, second: Run | None) -> tuple[bool, list[str]]:
         lines.append(f"failed: {test}\n  why: {why}\n  alone: {shlex.join(alone(test))}")
     for which in (first, second):
         if which and which.code is None:
-            lines.append("the time of the stage was up; the stacks of what ran then are above")
+            lines.append("the stage took too long and was ended; see the stacks of the tests that were running above")
         elif which and which.code == _NOTHING_FOUND:
             lines.append("there is no such test in this ring")
         elif which and which.code not in (_PASSED, _FAILED):
@@ -131,7 +132,7 @@ def verdict(first: Run, second: Run | None) -> tuple[bool, list[str]]:
         lines.append(f"{len(failed)} tests failed; a second look is taken at up to {UNSTEADY}")
     chosen, ran = first.journal.chosen, len((first.journal | second.journal if second else first.journal).ended)
     if first.code == _PASSED and (ran < chosen or not ran):
-        # Processes that ended before they were given a test are nothing that pytest fails for.
+        # pytest passes even if processes ended before they got a test.
         lines.append(f"of {chosen} tests {ran} were run")
     return (second or first).code == _PASSED and 0 < ran >= chosen and not again, lines
 
@@ -142,18 +143,18 @@ def alone(test: str) -> Sequence[str]:
 
 
 def _end_with_stage() -> None:
-    """Has the process that calls this be ended when the one that made it is killed."""
+    """Makes the kernel end the calling process when its parent, the stage, is killed."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _end(process: subprocess.Popen[bytes], record: Journal) -> None:
-    """Ends pytest, after having those of its processes that run a test print where they are."""
+    """Ends pytest; before that, makes its processes that run a test print their stacks."""
     for test, pid in record.running.items():
         print(f"\n=== it hangs: {test} (pid {pid})", flush=True)
         with suppress(ProcessLookupError):
             os.kill(pid, stacks.SIGNAL)
             time.sleep(_PRINTING)
-            os.kill(pid, signal.SIGABRT)  # for which pytest's faulthandler prints the stacks of all threads
+            os.kill(pid, signal.SIGABRT)  # then pytest's faulthandler prints the stacks of all threads
     try:
         process.wait(_GRACE)
     except subprocess.TimeoutExpired:
@@ -166,19 +167,19 @@ def _end(process: subprocess.Popen[bytes], record: Journal) -> None:
 
 
 def _split(words: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
-    """What comes before `--`, and what after it."""
+    """The words before `--`, and the words after it."""
     at = words.index("--") if "--" in words else len(words)
     return words[:at], words[at + 1 :]
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m tests.stage", description="Runs one ring of tests. Arguments after -- are pytest's."
+        prog="python -m tests.stage", description="Runs one ring of tests. Arguments after -- are passed to pytest."
     )
     parser.add_argument("ring", choices=rings.RINGS)
-    parser.add_argument("--engine", default="", help="of an engine's tests those of this one")
-    parser.add_argument("--workers", type=int, default=PROCESSES, help="processes side by side (default: %(default)s)")
-    parser.add_argument("--limit", type=float, help="seconds for all of it")
+    parser.add_argument("--engine", default="", help="run only the tests of this engine")
+    parser.add_argument("--workers", type=int, default=PROCESSES, help="parallel processes (default: %(default)s)")
+    parser.add_argument("--limit", type=float, help="seconds for all tests of the ring")
     parser.add_argument("--no-second-look", dest="second_look", action="store_false")
     return parser
 

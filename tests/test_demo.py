@@ -1,4 +1,4 @@
-"""What `make run` shows."""
+"""The demo of `make run`."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Imports run one way, as the README's picture says, so that each part can be read without those above it."""
+"""Imports run one way, as in the README's picture, so that each part can be read without the parts above it."""
 
 import ast
 import re
@@ -43,7 +43,7 @@ LAYERS = (
         "units",
     },
 )
-"""From the outside in. A part may import those below it, and those beside it as long as no circle arises."""
+"""From the outside in. A part can import parts below it, and parts of its own layer if no import cycle results."""
 
 ENGINE_MAY_IMPORT = {
     "backends.base",
@@ -67,11 +67,11 @@ ENGINE_MAY_IMPORT = {
     "tasks",
     "toml_model",
 }
-"""What the modules of an engine may import, beside each other and their own client library."""
+"""What the modules of an engine can import besides each other and their own client library."""
 
 
 def modules() -> dict[str, Path]:
-    """Every module of the package, by its name below it."""
+    """Every module, by its name without the name of the package."""
     found = {}
     for path in sorted(PACKAGE.rglob("*.py")):
         parts = path.relative_to(PACKAGE).with_suffix("").parts
@@ -84,7 +84,7 @@ MODULES = modules()
 
 @cache
 def imports(module: str) -> frozenset[str]:
-    """What a module imports, ours by their names below the package, others with a mark; those for types alone are left out."""
+    """The imports of a module: ours by their names in `MODULES`, others marked with `!`. Without type-only imports."""
     return frozenset(_imported(module))
 
 
@@ -138,7 +138,7 @@ def test_every_module_has_its_place() -> None:
 @pytest.mark.parametrize("module", OURS)
 def test_imports_run_one_way(module: str) -> None:
     upward = {name for name in imports(module) if name and not name.startswith("!") and layer(name) < layer(module)}
-    assert upward == set(), f"{module} imports what stands above it"
+    assert upward == set(), f"{module} imports modules of a layer above it"
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
@@ -168,8 +168,8 @@ def test_only_programs_and_the_library_for_them_read_the_environment() -> None:
     assert readers == {"__main__", "sandboxes"}
 
 
-def test_what_stands_below_the_faces_speaks_no_faces_words() -> None:
-    """Neither tools and their arguments nor options of the command line: errors and notes carry a `Step` for those."""
+def test_modules_below_the_interfaces_do_not_use_their_words() -> None:
+    """No names of tools, of their arguments, or of command line options: errors and notes have a `Step` instead."""
     words = {tool.name for tool in define_tools(load_profile(), {}, host_files=True).values()}
     words |= {name for tool in (ExecuteCode, CopyFile, GetArtifacts) for name in tool.model_fields if "_" in name}
     words |= {*re.findall(r'"(--[a-z-]+)"', MODULES["cli.parser"].read_text(encoding="utf-8"))}
@@ -185,7 +185,7 @@ def test_what_stands_below_the_faces_speaks_no_faces_words() -> None:
 
 
 def literals(tree: ast.AST) -> Iterator[str]:
-    """The texts of a module that are no docstrings."""
+    """The strings of a module that are not docstrings."""
     for node in ast.walk(tree):
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.Constant) and isinstance(child.value, str) and not isinstance(node, ast.Expr):
@@ -208,18 +208,18 @@ SHARED = {
     "backends.settings",
     "backends.system_calls",
 }
-"""What backends have in common; the other modules there are of single engines, or of those that have containers."""
+"""What all backends share; the other modules belong to single engines, or to the engines that have containers."""
 ENGINES = [module for module in OURS if module.startswith("backends.") and module not in SHARED]
 
 
 CONTAINERS = ("backends.docker", "backends.podman")
 """The engines that share `backends.containers`."""
 LIVING = {f"backends.containers.{name}" for name in ("agent", "container", "removal", "sandbox")}
-"""What pods share with them: how a sandbox lives in a container, whoever runs that."""
+"""What Kubernetes shares with them: how a sandbox lives in a container, independent of what runs the container."""
 
 
 @pytest.mark.parametrize("module", ENGINES)
-def test_an_engine_knows_only_what_a_backend_is(module: str) -> None:
+def test_an_engine_imports_only_what_all_backends_may_import(module: str) -> None:
     own = {".".join(module.split(".")[:2])} | ({"backends.containers"} if module.startswith(CONTAINERS) else set())
     if module.startswith("backends.kubernetes"):
         own |= LIVING
@@ -234,16 +234,16 @@ def test_only_its_own_backend_imports_the_package_of_an_engine() -> None:
 
 
 SETTINGS = {f"backends.{name}.settings" for name in BACKENDS}
-"""What each engine reads of the profile, which is cheap to import."""
+"""The settings of each engine in the profile, which are cheap to import."""
 
 
-def test_nothing_imports_an_engine_but_its_settings() -> None:
+def test_other_modules_import_only_the_settings_of_an_engine() -> None:
     parts = {*ENGINES} - SETTINGS
     importers = {module for module in OURS if module not in ENGINES and any(name in parts for name in imports(module))}
     assert importers == set()
 
 
 @pytest.mark.parametrize("module", sorted(SETTINGS))
-def test_the_settings_of_an_engine_import_none_of_it(module: str) -> None:
+def test_the_settings_of_an_engine_do_not_import_the_engine(module: str) -> None:
     allowed = {"backends.settings", "backends.containers.settings", "backends.kubernetes.pod_manifest", "toml_model"}
     assert {name for name in imports(module) if not name.startswith("!")} <= allowed

@@ -1,4 +1,4 @@
-"""Live sandboxes of bubblewrap, all their processes looked at from outside, against what the README's table promises."""
+"""All processes of live bubblewrap sandboxes, seen from outside, have what the README's table of layers promises."""
 
 import os
 import re
@@ -24,39 +24,39 @@ NAMESPACES = {
     "host name": "uts",
     "control group": "cgroup",
 }
-"""The README's words, and the kernel's."""
+"""The README's names of namespaces, and the kernel's."""
 MOST_LAYERS = 16
-"""Of Landlock, one upon the other."""
+"""How many Landlock layers a process can have."""
 SERVERS = {
     "root": ("root", "none"),
     "root, open network": ("root", "open"),
     "ordinary user, uids lent": ("lent", "none"),
     "ordinary user": ("without", "none"),
 }
-"""Who runs the server, and the network of its profile."""
+"""The user that runs the server, and the network mode of its profile."""
 KINDS = ("/opt/init.py", "/opt/handlers/python/runner.py", "sleep\0001000", "sleep\0002000", "sleep\0003000")
-"""What there has to be to look at: PID 1, a runner, its child, a daemon, what a shell left behind."""
+"""The processes that must exist: PID 1, a runner, its child, a daemon, a background process of a shell."""
 
 
 @pytest.fixture(scope="module", params=SERVERS)
 def seen(request: pytest.FixtureRequest) -> Iterator[Watched]:
     user, network = SERVERS[request.param]
     if os.geteuid() != 0:
-        pytest.skip("only root sees what a sandbox's processes have")
+        pytest.skip("only root can inspect the processes of a sandbox")
     if network == "open":
         need_open_network()
     packages: Path = request.getfixturevalue("ordinary_packages") if user != "root" else ROOT
     with watched(packages, user=user, network=network) as found:
         commands = [process.read("cmdline") for process in found.inside]
         assert not [kind for kind in KINDS if not any(kind in command for command in commands)], commands
-        assert any("uv\0pip" in command for command in commands), "an installation"
+        assert any("uv\0pip" in command for command in commands), "no installation runs"
         if shutil.which("g++", path="/usr/bin"):
             assert any(command.startswith("/sandbox") or "/home" in command for command in commands), commands
         yield found
 
 
 def namespaces(seen: Watched) -> None:
-    """The table lists those that are the sandbox's own, and no other is shared but that of clocks."""
+    """The table lists exactly the namespaces that the sandbox does not share; only the time namespace is shared."""
     names = [name for name in os.listdir("/proc/self/ns") if not name.endswith("_for_children")]
     for sandbox in seen.sandboxes:
         for process in sandbox:
@@ -87,12 +87,15 @@ def system_calls(seen: Watched) -> None:
 
 
 def second_layer(seen: Watched) -> None:
-    """PID 1 has it before it starts anything, and none can put it off; how many there can be, only code can try."""
+    """PID 1 has Landlock before it starts anything, and no process can remove it.
+
+    From outside it cannot be seen, so code in the sandbox counts how many layers it can add.
+    """
     assert seen.said["layers"] == MOST_LAYERS - bool(landlock.version())
 
 
 def user(seen: Watched) -> None:
-    """One of its own for each, where there are any to have; the server's without."""
+    """Each sandbox has its own user if uids are available, otherwise the user of the server."""
     of_each = []
     for sandbox in seen.sandboxes:
         ids = {number for process in sandbox for key in ("Uid", "Gid") for number in process.status(key).split()}
@@ -106,14 +109,14 @@ def user(seen: Watched) -> None:
 
 
 def root(seen: Watched) -> None:
-    """Nothing is a writable mount but the folders listed, processes' own files, and device nodes."""
+    """The only writable mounts are the listed folders, /proc, and device nodes."""
     assert listed("root folder") == {"read-only"}
     mounts = seen.runner.mounts()
     writable = {place for place, (_, options, _, _) in mounts.items() if "rw" in options}
     devices = {place for place, (_, _, kind, _) in mounts.items() if kind in ("devtmpfs", "devpts")}
     assert writable - devices - {"/proc"} == listed("writable folders")
     assert all("ro" in mounts[place][1] for place in ("/", "/dev", "/proc/sys"))
-    # Code could put a link in the way of what is mounted below a folder of its own.
+    # Nothing is mounted below a folder that code can write: code could put a link in the way.
     assert not [place for place in mounts for folder in listed("writable folders") if place.startswith(f"{folder}/")]
     assert not any(place.startswith("/sys") for place in mounts)
 
@@ -133,11 +136,11 @@ def environment(seen: Watched) -> None:
     assert {frozenset(first.variables()) for first, *_ in seen.sandboxes} == {frozenset({"PWD=/"})}
     assert not [process for process in seen.inside if SECRET in process.read("environ")]
     assert {process.read("environ") for process in seen.outside} == {""}
-    assert SECRET in seen.server.read("environ"), "as there would be nothing to find"
+    assert SECRET in seen.server.read("environ"), "the server has no secret to find"
 
 
 def descriptors(seen: Watched) -> None:
-    """Pipes to the server and what processes themselves opened, in their own file system; PID 1 has its socket."""
+    """Only pipes to the server, and files that processes opened in their own file system; PID 1 also has its socket."""
     kinds = {re.sub(r":\[\d+\]$", "", target) for target in seen.runner.descriptors().values()}
     assert kinds <= {"pipe", "/dev/null", "anon_inode"}
     theirs = {target for process in (seen.server, *seen.outside) for target in process.descriptors().values()}
@@ -149,12 +152,12 @@ def descriptors(seen: Watched) -> None:
             assert not [target for target in found.values() if target.startswith("socket") and target in theirs]
             opened = {number: target for number, target in found.items() if target.startswith("/")}
             strange = {number: target for number, target in opened.items() if process.mount_of(number) not in mounts}
-            # What bubblewrap was started with: nothing to read, and a place for its last words.
+            # bubblewrap was started with /dev/null as its stdin, and with a file for its error messages.
             assert set(strange.values()) <= ({"/dev/null", "/memfd:log (deleted)"} if process == first else set())
 
 
 def pseudo_terminals(seen: Watched) -> None:
-    """So many, of an instance that no other process has."""
+    """Each sandbox has its own devpts instance, with the promised maximum."""
     number = re.match(r"(\d+) of its own", TABLE["pseudo-terminals"]["embedded"])
     assert number
     assert seen.said["probed"]["pseudo-terminals"] == "ok"
@@ -165,7 +168,7 @@ def pseudo_terminals(seen: Watched) -> None:
 
 
 def limits(seen: Watched) -> None:
-    """A group of its own for each sandbox, with what makes and connects it; or limits of each process."""
+    """Each sandbox has its own control group, which includes bwrap and slirp4netns; or each process has limits."""
     if not seen.limited():
         expected = {"Max processes": str(PIDS), "Max data size": str(MEMORY)}
         assert all(expected.items() <= process.limits().items() for process in seen.inside)
@@ -201,12 +204,12 @@ CHECKS: Mapping[str, Callable[[Watched], None]] = {
 
 
 @pytest.mark.parametrize("layer", CHECKS)
-def test_a_layer_is_as_the_readme_says(seen: Watched, layer: str) -> None:
+def test_a_layer_is_as_the_readme_describes(seen: Watched, layer: str) -> None:
     CHECKS[layer](seen)
 
 
-def test_what_makes_a_sandbox_and_its_network_has_the_sandboxs_user_and_no_rights(seen: Watched) -> None:
-    """bubblewrap, which waits outside of each, and slirp4netns, which is root in the sandbox's namespace alone."""
+def test_programs_that_serve_a_sandbox_from_outside_have_its_user_and_no_rights(seen: Watched) -> None:
+    """bubblewrap, which waits outside of each sandbox, and slirp4netns, which is root only in its namespace."""
     programs = [process.read("comm").strip() for process in seen.outside]
     assert programs.count("bwrap") == len(seen.sandboxes)
     users = {number for process in seen.inside for number in process.status("Uid").split()}
@@ -216,7 +219,7 @@ def test_what_makes_a_sandbox_and_its_network_has_the_sandboxs_user_and_no_right
         if program == "bwrap":
             assert process.status("CapEff") == process.status("CapPrm") == "0" * 16
         else:
-            # In which nobody is mapped but the sandbox's user, and which the code's own lies in.
+            # Its user namespace maps only the sandbox's user, and contains the user namespace of the code.
             assert process.namespace("user") != seen.server.namespace("user")
             (mapped,) = process.read("uid_map").splitlines()
             assert mapped.split()[1:] == [process.status("Uid").split()[0], "1"]
@@ -228,7 +231,7 @@ def test_every_layer_of_the_table_is_checked() -> None:
 
 
 def covered(file: str) -> set[str]:
-    """The backends that a file of tests looks at, by where it is."""
+    """The backends that a test file covers, by its folder and its parameters."""
     if file.startswith("hostile/"):
         text = (ROOT / "tests" / file).read_text(encoding="utf-8")
         chosen = re.search(r'for name in \("embedded",\)|"backend_name", PODS', text)
@@ -238,7 +241,7 @@ def covered(file: str) -> set[str]:
 
 
 @pytest.mark.parametrize("layer", TABLE)
-def test_what_shows_a_layer_is_there_for_each_backend_that_has_it(layer: str) -> None:
+def test_a_layer_has_tests_for_each_backend_that_has_it(layer: str) -> None:
     named = showing(layer)
     assert named and all((ROOT / "tests" / name).exists() for name in named), named
     shown = {backend for name in named for backend in covered(name)}

@@ -1,4 +1,4 @@
-"""What the README tells people to type works."""
+"""The commands, profiles and programs of the README work."""
 
 import json
 import re
@@ -28,7 +28,7 @@ LINES = sorted({line for kind, block in BLOCKS if kind == "sh" for line in block
 COMMANDS = [line for line in LINES if line.startswith("llm-sandbox-mcp")]
 
 ONLY_PARSED = ("--transport http", "--library", "--profile docker")
-"""Those that serve until they are stopped, and those that need a package index or an engine: only read, not run."""
+"""Commands that run until they are stopped, or need a package index or an engine: they are only parsed, not run."""
 
 CURL = [line for line in LINES if line.startswith("curl ")]
 
@@ -42,7 +42,7 @@ def block(kind: str, part: str = "") -> str:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder as the README's reader has it."""
+    """A folder with the files that the commands of the README use."""
     (tmp_path / "tests").symlink_to(ROOT / "tests")
     (tmp_path / "mine.toml").write_text(block("toml", "[files]"))
     return tmp_path
@@ -56,11 +56,11 @@ def test_a_command_of_the_readme_runs(line: str, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("line", [line for line in COMMANDS if any(part in line for part in ONLY_PARSED)])
-def test_a_command_of_the_readme_is_understood(line: str) -> None:
+def test_a_command_of_the_readme_can_be_parsed(line: str) -> None:
     assert build().parse_args(shlex.split(line)[1:]).module
 
 
-def test_every_other_command_is_one_of_make_or_the_installation() -> None:
+def test_every_other_command_is_a_make_target_or_an_installation() -> None:
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     others = [line for line in LINES if line not in COMMANDS and line not in CURL]
     assert [
@@ -71,7 +71,7 @@ def test_every_other_command_is_one_of_make_or_the_installation() -> None:
     ] == []
 
 
-def test_what_ci_calls_is_in_the_readme() -> None:
+def test_the_commands_of_ci_are_in_the_readme() -> None:
     called = re.findall(r"^stage \d+ (make [\w-]+)$", (ROOT / ".ci/run").read_text(encoding="utf-8"), re.MULTILINE)
     assert called == ["make lint", "make test", "make engines", "make test-engines"]
     assert [name for name in called if name not in README] == []
@@ -86,7 +86,7 @@ def test_the_entry_for_claude_desktop_is_what_the_command_prints() -> None:
 
 
 @pytest.mark.parametrize("profile", PROFILES, ids=[profile.partition("\n")[0] for profile in PROFILES])
-def test_a_profile_of_the_readme_is_right(profile: str, tmp_path: Path) -> None:
+def test_a_profile_of_the_readme_is_valid(profile: str, tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text(profile)
     checked = command("profile", "check", str(tmp_path / "mine.toml"))
     assert checked.returncode == 0, checked
@@ -95,7 +95,7 @@ def test_a_profile_of_the_readme_is_right(profile: str, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("embedded")
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
-def test_what_the_readme_has_curl_send_is_answered(folder: Path) -> None:
+def test_the_curl_commands_of_the_readme_are_answered(folder: Path) -> None:
     own = folder / "http.toml"
     with host_folder() as runtime:
         own.write_text(f'[server]\nruntime = "{runtime}"\n{block("toml", "execute_code")}')
@@ -134,11 +134,11 @@ def test_a_program_of_the_readme_runs(part: str, printed: str) -> None:
 
 
 DOCUMENTS = ("README.md", "SECURITY.md")
-"""What people read first; others have their own tests."""
+"""The documents that people read first; other documents have their own tests."""
 
 
-def is_there(link: str) -> bool:
-    """Whether a file is, and in it the heading that a link names."""
+def has_target(link: str) -> bool:
+    """Whether the file that a link names exists, and contains the heading that the link names."""
     path, _, anchor = link.partition("#")
     file = ROOT / path if path else ROOT / "README.md"
     if not anchor:
@@ -148,23 +148,23 @@ def is_there(link: str) -> bool:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
-def test_every_place_that_a_document_links_to_is_there(document: str) -> None:
+def test_every_link_of_a_document_has_a_target(document: str) -> None:
     text = (ROOT / document).read_text(encoding="utf-8")
     links = [link for link in re.findall(r"\]\(([^)]+)\)", text) if not link.startswith("https://")]
-    assert [link for link in links if not is_there(link)] == []
+    assert [link for link in links if not has_target(link)] == []
     assert links
-    assert not is_there("configs/kubernetes/README.md#no-such-heading")
+    assert not has_target("configs/kubernetes/README.md#no-such-heading")
 
 
-def test_how_to_report_a_vulnerability_is_said_privately_and_beside_the_table_of_layers() -> None:
+def test_security_md_explains_private_reports_and_links_to_the_table_of_layers() -> None:
     text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
     assert "[SECURITY.md](SECURITY.md)" in README
     assert "Report a vulnerability" in text and "README.md#limits-and-isolation" in text
-    assert "| layer |" not in text, "the README has that table, once"
+    assert "| layer |" not in text, "the table of layers is only in the README"
 
 
 def limits() -> list[tuple[str, list[str], str]]:
-    """The rows of the table of limits: the limit, the keys of the profile, what a run or a call gets."""
+    """The rows of the table of limits: the limit, its keys in the profile, what a run or call that reaches it gets."""
     (table,) = re.findall(r"^\| limit \| key in the profile \|.*\n\|[-|]+\n((?:\|.*\n)+)", README, re.MULTILINE)
     rows = []
     for line in table.splitlines():
@@ -175,7 +175,7 @@ def limits() -> list[tuple[str, list[str], str]]:
     return rows
 
 
-def test_every_limit_of_the_profile_is_in_the_table_and_no_other() -> None:
+def test_the_table_contains_exactly_the_limits_of_the_profile() -> None:
     named = {key for _, keys, _ in limits() for key in keys}
     sections = load_profile()
     for key in named:
@@ -186,7 +186,7 @@ def test_every_limit_of_the_profile_is_in_the_table_and_no_other() -> None:
     assert {"sessions.max", "sessions.starts_per_second", "pool.max"} <= named
 
 
-def test_every_status_of_a_limit_is_in_the_table_and_no_other() -> None:
+def test_the_table_contains_exactly_the_statuses_of_limits() -> None:
     of_limits = {*get_args(Status)} - {"ok", "error", "cancelled"}
     named = {word for _, keys, gets in limits() if keys for word in re.findall(r"`([a-z_]+)`", gets)}
     assert named == of_limits

@@ -1,4 +1,4 @@
-"""Which engine runs which case, where one engine stands for all: they take turns, and each gets its share."""
+"""Which engine runs which case if each case runs on one engine only: the engines take turns, so each gets its share."""
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping
@@ -12,11 +12,14 @@ from .engines.cluster import ON_CLUSTER
 
 
 def left_out(items: Iterable[pytest.Item], by: Callable[[pytest.Item], Hashable]) -> set[pytest.Item]:
-    """All but one of those that `by` takes for the same, which an engine runs that has to pass it."""
+    """All items except one of each group that `by` treats as the same.
+
+    The remaining one runs on an engine that is available and is not expected to fail it.
+    """
     items = list(items)
     groups: dict[Hashable, dict[str, pytest.Item]] = defaultdict(dict)
     for item in items:
-        if _there(backend := backend_of(item)) and _has_image(item) and not item.get_closest_marker("xfail"):
+        if _available(backend := backend_of(item)) and _has_image(item) and not item.get_closest_marker("xfail"):
             groups[by(item)].setdefault(backend, item)
     chosen = set()
     for number, cases in enumerate(groups.values()):
@@ -26,12 +29,12 @@ def left_out(items: Iterable[pytest.Item], by: Callable[[pytest.Item], Hashable]
 
 
 def by_language(item: pytest.Item) -> Hashable:
-    """A test in a language, whatever else its cases differ in."""
+    """A key for all cases of a test in one language."""
     return _test(item), language_of(item)
 
 
 def by_case(item: pytest.Item) -> Hashable:
-    """A case of a test, on whatever engine."""
+    """A key for one case of a test on all engines."""
     return _test(item), item.nodeid.partition("[")[2].replace(backend_of(item), "", 1)
 
 
@@ -40,17 +43,17 @@ def _test(item: pytest.Item) -> str:
 
 
 def backend_of(item: pytest.Item) -> str:
-    """The one that it is a case of; empty if of none."""
+    """The backend of a test case; empty if it has none."""
     return next((name for name in BACKENDS if name in _arguments(item).values()), "")
 
 
 def language_of(item: pytest.Item) -> str:
-    """The one that it is a case of; Python, where it names none."""
+    """The language of a test case; Python if it has none."""
     return str(_arguments(item).get("language", "python"))
 
 
-def _there(backend: str) -> bool:
-    """It goes by the environment, which is the same in all processes that share the tests."""
+def _available(backend: str) -> bool:
+    """Whether the backend can be used. Only the environment decides: it is the same in all processes that run tests."""
     return backend != "kubernetes" or bool(kubeconfig()) or "kubernetes" in required()
 
 

@@ -1,4 +1,4 @@
-"""A server of bubblewrap with processes of each kind in its sandboxes, as the machine's root sees them."""
+"""A bubblewrap server with processes of each kind in its sandboxes, as root of the machine sees them."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from tests.engines import MIB, host_folder, plain_handlers
 from tests.promises import ROOT
 
 SECRET = "posture-secret-5e1c"
-"""In the environment of the server."""
+"""A value in the environment of the server."""
 PIDS, MEMORY = 48, 256 * MIB
 _PROGRAM = Path(__file__).with_name("posture_program.py")
 _PROFILE = """
@@ -63,7 +63,7 @@ class Process:
             yield from (Process(int(pid)) for pid in self.read(f"task/{task}/children").split())
 
     def descriptors(self) -> Mapping[str, str]:
-        """What each leads to, by its number."""
+        """The target of each descriptor, by its number."""
         folder = Path(f"/proc/{self.pid}/fd")
         return {entry.name: os.readlink(entry) for entry in folder.iterdir()}
 
@@ -76,12 +76,12 @@ class Process:
         return {entry for entry in self.read("environ").split("\0") if entry}
 
     def group(self, controller: str) -> str:
-        """Its control group for that, in whichever version the machine has."""
+        """Its control group for a controller, with either version of control groups."""
         groups = dict(line.split(":", 2)[1:] for line in self.read("cgroup").splitlines())
         return groups.get(controller, groups.get("", ""))
 
     def limits(self) -> Mapping[str, str]:
-        """The hard ones, by their names."""
+        """The hard limits, by their names."""
         rows = (re.split(r"\s{2,}", line.strip()) for line in self.read("limits").splitlines()[1:])
         return {name: hard for name, _, hard, *_ in rows}
 
@@ -89,7 +89,7 @@ class Process:
         return {line.partition(":")[0].strip() for line in self.read("net/dev").splitlines()[2:]}
 
     def mounts(self) -> Mapping[str, tuple[str, set[str], str, str]]:
-        """By its place, of each mount: its number, its options, its kind, and those of the kind."""
+        """For each mount point: mount id, mount options, type of the file system, options of the file system."""
         found = {}
         for line in self.read("mountinfo").splitlines():
             here, _, there = line.partition(" - ")
@@ -106,11 +106,11 @@ class Watched:
     server: Process
     said: Mapping[str, Any]
     users: range
-    """Who sandboxes may be, on the machine."""
+    """The uids on the machine that sandboxes can have."""
     sandboxes: tuple[tuple[Process, ...], ...]
-    """The processes of each, PID 1 first."""
+    """The processes of each sandbox, PID 1 first."""
     outside: tuple[Process, ...]
-    """What the server runs for them outside of them."""
+    """Processes outside of the sandboxes that the server runs for them."""
     name: str
 
     @property
@@ -119,18 +119,18 @@ class Watched:
 
     @cached_property
     def runner(self) -> Process:
-        """The one that runs code in the session that is looked at."""
+        """The runner of the session that is inspected: code in it has changed its name to `name`."""
         (found,) = [process for process in self.inside if process.read("comm").strip() == self.name]
         return found
 
     def limited(self) -> bool:
-        """Whether control groups hold sandboxes."""
+        """Whether control groups limit the sandboxes."""
         return bool(self.said["probed"]["limits"] == "ok")
 
 
 @contextmanager
 def watched(packages: Path, *, user: str, network: str = "none") -> Iterator[Watched]:
-    """Starts one as `root`, as an ordinary user with uids that are `lent`, or `without` any."""
+    """Starts a server as `root`, as an ordinary user with `lent` uids, or as an ordinary user `without` uids."""
     name = f"seen{secrets.token_hex(4)}"
     with host_folder() as folder, socket.socket() as unused:
         plain_handlers(folder / "handlers")
@@ -149,7 +149,7 @@ def watched(packages: Path, *, user: str, network: str = "none") -> Iterator[Wat
         with starting as process:
             assert process.stdout is not None and process.stdin is not None
             said = process.stdout.readline()
-            assert said, "the program ended; what it said is above"
+            assert said, "the program ended; its output is above"
             users = {"root": range(200_000, 265_536), "lent": ordinary.LENT}
             try:
                 yield _look(
@@ -161,7 +161,7 @@ def watched(packages: Path, *, user: str, network: str = "none") -> Iterator[Wat
 
 
 def _copied(folder: Path) -> Path:
-    """Where any user can read it."""
+    """Copies the program to a place where any user can read it."""
     place = folder / "program.py"
     place.write_text(_PROGRAM.read_text())
     return place

@@ -1,4 +1,4 @@
-"""What attacks on availability come to, one after the other: when each is over, what a neighbour notices, and what is left."""
+"""Makes attacks on availability, one by one: when each attack ends, how it slows a neighbour, and what is left."""
 
 import sys
 import time
@@ -22,27 +22,28 @@ from .speed import row
 
 TIMEOUT = 1.0
 GONE = 2.0
-"""Seconds until nothing may be left."""
+"""Seconds after which nothing of an attack may be left."""
 QUIET = 3.0
-"""Seconds for each floor of the neighbour."""
+"""Seconds to measure the neighbour without an attack."""
 LATE, SLOW = 0.3, 0.05
-"""Promised: seconds of an answer beyond the grace, and of the neighbour's slowest run of a hundred."""
+"""Promised limits in seconds: how late an answer is after the grace; the 99th percentile of the neighbour's runs."""
 PAUSE = 0.005
 RUNS = 100
-"""Of the neighbour, at least, beside each attack, which is made again until then: of fewer there is no slowest of a hundred."""
+"""How many runs of the neighbour to measure at least during each attack: a 99th percentile needs a hundred. The attack
+is repeated until then."""
 LOADS = (0, 1, 2)
-"""Busy loops of this machine beside the neighbour, without any attack."""
+"""Busy loops on this machine that run at the same time as the neighbour, without any attack."""
 CHANGES: Mapping[str, Mapping[str, object]] = {
     "artifacts": {"files": 100, "store": 16 << 20},
     "limits": {"file_size": 8 << 20},
 }
-"""Of the small profile, for more to be taken after a run, and looked for."""
+"""Changes to the small profile, so that after a run more files are collected and searched for."""
 _NOTHING = {"python": "0", "javascript": "0", "bash": ":"}
 
 
 @dataclass
 class Neighbour:
-    """Someone else's session, in which one trivial run follows the other."""
+    """The session of another user, which makes one trivial run after the other."""
 
     service: Service
     session: str
@@ -51,7 +52,7 @@ class Neighbour:
 
     @asynccontextmanager
     async def working(self) -> AsyncIterator[list[float]]:
-        """Works meanwhile, and gives the seconds that each run took from when it was due, as whoever waits counts them."""
+        """Runs code while the scope lasts; yields the seconds of each run, counted from when the run was due."""
         times: list[float] = []
         over = False
 
@@ -59,7 +60,7 @@ class Neighbour:
             due, last = time.perf_counter(), False
             while not last:
                 await anyio.sleep(max(0.0, due - time.perf_counter()))
-                # One more begins after all is over, or what held it up from beginning would not count.
+                # One more run begins after the end of the scope; otherwise a delay of its start would not be counted.
                 last = over
                 answer = await self._answer()
                 now = time.perf_counter()
@@ -85,18 +86,18 @@ class Neighbour:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one attack came to."""
+    """The result of one attack."""
 
     status: str
     seconds: float
     late: float
-    """Seconds beyond timeout and grace."""
+    """Seconds after timeout and grace."""
     neighbour: list[float]
     left: dict[str, list[str]]
 
 
 async def repeated(neighbour: Neighbour, attack: Attack, state: Callable[[], System]) -> Outcome:
-    """Makes the attack as often as it takes, and gives the worst that it came to."""
+    """Repeats the attack until there are enough runs of the neighbour; returns the worst result."""
     done = await attacked(neighbour, attack, state)
     while len(done.neighbour) < RUNS and not done.left:
         more = await attacked(neighbour, attack, state)
@@ -106,11 +107,11 @@ async def repeated(neighbour: Neighbour, attack: Attack, state: Callable[[], Sys
 
 
 async def attacked(neighbour: Neighbour, attack: Attack, state: Callable[[], System]) -> Outcome:
-    """Makes the attack in a session of its own, and waits until nothing of it is left, for a while."""
+    """Makes the attack in a new session, and waits for a limited time until nothing of it is left."""
     service, due = neighbour.service, TIMEOUT + neighbour.service.profile.limits.grace
     before = state()
     session = (await service.execute(_NOTHING[attack.language], language=attack.language)).session_id
-    # What is of its sandbox is known by this look, even where the attack ends it.
+    # This call learns what belongs to the sandbox, so that it is found later even if the attack ends the sandbox.
     state()
     async with neighbour.working() as times:
         start = time.perf_counter()
@@ -130,14 +131,14 @@ async def attacked(neighbour: Neighbour, attack: Attack, state: Callable[[], Sys
 
 
 def percentile(times: list[float], share: float) -> float:
-    """The least time that so large a share of the runs took at most."""
+    """The time within which this share of the runs ended."""
     return sorted(times)[ceil(len(times) * share) - 1]
 
 
 def line(
     name: str, times: list[float], status: str = "", seconds: float = inf, late: float = 0, left: str = ""
 ) -> None:
-    """Prints what one attack, or none, came to."""
+    """Prints the figures of one attack, or of a measurement without an attack."""
     took = f"{seconds:7.2f}" if seconds < inf else ""
     after = f"{late * 1000:.0f}" if late else ""
     figures = "".join(f"{percentile(times, share) * 1000:8.1f}" for share in (0.5, 0.99, 1))
@@ -145,7 +146,7 @@ def line(
 
 
 async def measure(backend: str) -> bool:
-    """Prints the figures of one backend; false where the neighbour got a wrong answer, or something was left."""
+    """Prints the figures of one backend; returns False if the neighbour got a wrong answer or something was left."""
     print(f"{backend:44} {'':22}{'seconds':>7}{'late ms':>8}{'p50 ms':>8}{'p99':>8}{'max':>8}  left")
     outcomes: dict[str, Outcome] = {}
     with host_folder() as folder:
@@ -153,18 +154,18 @@ async def measure(backend: str) -> bool:
             neighbour = Neighbour(service, (await service.execute("number = 4711")).session_id)
             floor = [await quiet(neighbour, loops) for loops in LOADS]
             peace = await repeated(neighbour, Attack(_NOTHING["python"]), partial(look, folder / "runtime"))
-            line("no attack, sessions that come and go", peace.neighbour)
+            line("no attack, sessions open and close", peace.neighbour)
             for name, attack in ATTACKS.items():
                 if has_image(backend, attack.language):
                     done = outcomes[name] = await repeated(neighbour, attack, partial(look, folder / "runtime"))
                     line(name, done.neighbour, done.status, done.seconds, done.late, str(done.left or ""))
-            # Another figure than at first tells that others use the machine too.
+            # If this figure differs from the first one, something else uses the machine, too.
             await quiet(neighbour)
     return summary(outcomes, floor[0], neighbour.wrong)
 
 
 async def quiet(neighbour: Neighbour, loops: int = 0) -> list[float]:
-    """Prints what the neighbour notices of nothing but busy loops of this machine, and gives it."""
+    """Prints and returns the times of the neighbour while only busy loops run on this machine."""
     with busy(loops):
         async with neighbour.working() as times:
             await anyio.sleep(QUIET)
@@ -173,7 +174,7 @@ async def quiet(neighbour: Neighbour, loops: int = 0) -> list[float]:
 
 
 def summary(outcomes: dict[str, Outcome], floor: list[float], wrong: list[str]) -> bool:
-    """Prints what all attacks together came to; false where it is not a matter of time that went wrong."""
+    """Prints the figures of all attacks together; returns False if something other than a time is wrong."""
     everything = [seconds for done in outcomes.values() for seconds in done.neighbour]
     worst = max(outcomes, key=lambda name: outcomes[name].late)
     slowest = max(outcomes, key=lambda name: max(outcomes[name].neighbour))
@@ -181,26 +182,26 @@ def summary(outcomes: dict[str, Outcome], floor: list[float], wrong: list[str]) 
     left = [name for name, done in outcomes.items() if done.left]
     print(f"{'':44}{'p50 ms':>9}{'p10 .. p90':>22}{'ratio':>9}  promised")
     late = [done.late for done in outcomes.values()]
-    row(f"{len(outcomes)} attacks, answers beyond the grace", late, promise=f"<= {LATE * 1000:g} ms")
+    row(f"{len(outcomes)} attacks, answers after the grace", late, promise=f"<= {LATE * 1000:g} ms")
     print(f"  the worst {max(late) * 1000:.0f} ms: {worst}")
-    row("neighbour's runs, beside no attack at first", everything, floor, f"p99 < {SLOW * 1000:g} ms")
+    row("runs of the neighbour (floor: no attack)", everything, floor, f"p99 < {SLOW * 1000:g} ms")
     print(f"  p99 of all {len(everything)} runs {percentile(everything, 0.99) * 1000:.1f} ms")
     print(f"  the slowest {max(everything) * 1000:.0f} ms: {slowest}")
     print(f"  p99 not below {SLOW * 1000:g} ms in {len(slow)} attacks: {'; '.join(slow) or 'none'}")
     print(f"  wrong answers {len(wrong)}: {'; '.join(wrong) or 'none'}  promised: none")
-    print(f"  something left of {len(left)} attacks: {'; '.join(left) or 'none'}  promised: none")
+    print(f"  {len(left)} attacks left something: {'; '.join(left) or 'none'}  promised: none")
     return not wrong and not left
 
 
 async def main() -> bool:
-    """Measures the backends that are named, otherwise embedded and every engine of the tests that runs."""
+    """Measures the backends that the arguments name; without arguments, embedded and every running test engine."""
     engines = {"embedded": True, "docker": docker_host(), "podman": podman_host(), "kubernetes": kubeconfig()}
     well = True
     for backend in sys.argv[1:] or engines:
         if engines[backend]:
             well = await measure(backend) and well
         else:
-            print(f"{backend}: does not run; python -m tests.engines up")
+            print(f"{backend}: not running; start it with python -m tests.engines up")
     return well
 
 

@@ -1,4 +1,4 @@
-"""How fast containers are, each figure beside the engine's own, measured alternately in one run."""
+"""How fast containers are: each figure next to that of the engine alone, measured in turn in one run."""
 
 import io
 import tarfile
@@ -30,13 +30,13 @@ SIZE = 100_000_000
 _PART = 1 << 18
 _IMAGE = "llm-sandbox-mcp-python"
 WITHIN = {"docker": 1, "podman": 2}
-"""How many times as long as on Docker something may take."""
+"""How many times as long as on Docker something is allowed to take."""
 _LINE = b"x" * 100 + b"\n"
 
 
 @contextmanager
 def bare_container(api: docker.APIClient, command: list[str]) -> Iterator[str]:
-    """A container as the engine makes it when nothing is asked for but an init, so that it ends at once."""
+    """A container with the default settings of the engine, plus an init so that it ends at once."""
     host = api.create_host_config(init=True)
     made = api.create_container(_IMAGE, command=command, network_disabled=True, stdin_open=True, host_config=host)["Id"]
     try:
@@ -47,7 +47,7 @@ def bare_container(api: docker.APIClient, command: list[str]) -> Iterator[str]:
 
 
 def bare_starts(api: docker.APIClient) -> tuple[list[float], list[float]]:
-    """Seconds to make and start a container, and to remove it, by the engine's own package."""
+    """Seconds to create and start a container, and to remove it, with the client library of the engine."""
     starts, removals = [], []
     for _ in range(OPENS):
         start = time.perf_counter()
@@ -59,11 +59,11 @@ def bare_starts(api: docker.APIClient) -> tuple[list[float], list[float]]:
 
 
 def bare_attach(api: docker.APIClient) -> list[float]:
-    """Seconds for a line to a running process and back, over the stream that the engine attaches."""
+    """Seconds for a line to a running process and back, over the attached stream of the engine."""
     times = []
     with bare_container(api, ["cat"]) as container:
         stream = api.attach_socket(container, {"stdin": 1, "stdout": 1, "stream": 1})
-        # The package gives what wraps the socket, and another thing for each kind of address.
+        # The library returns a wrapper of the socket, or the socket itself, depending on the kind of address.
         wire = getattr(stream, "_sock", stream)
         for _ in range(RUNS):
             start = time.perf_counter()
@@ -73,12 +73,12 @@ def bare_attach(api: docker.APIClient) -> list[float]:
                 answer += wire.recv(_PART)
             times.append(time.perf_counter() - start)
         stream.close()
-        api.close()  # the response that the stream came of
+        api.close()  # also closes the response of the stream
     return times
 
 
 def bare_copies(api: docker.APIClient, data: bytes) -> tuple[float, float]:
-    """The best MB/s of a file into a container and out of it, by the engine's own package."""
+    """The best MB/s of a file into a container and out of it, with the client library of the engine."""
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w") as packed:
         member = tarfile.TarInfo("file")
@@ -101,7 +101,7 @@ def bare_copies(api: docker.APIClient, data: bytes) -> tuple[float, float]:
 
 
 def bare_exec(api: docker.APIClient, container: str) -> float:
-    """Seconds for what `docker exec python3 -c pass` does, by the engine's own package."""
+    """Seconds for what `docker exec python3 -c pass` does, with the client library of the engine."""
     start = time.perf_counter()
     api.exec_start(api.exec_create(container, ["python3", "-c", "pass"])["Id"])
     return time.perf_counter() - start
@@ -123,7 +123,7 @@ async def stateful(service: Service, api: docker.APIClient) -> tuple[list[float]
 
 
 async def pooled(service: Service) -> list[float]:
-    """Seconds to the first result of new sessions, each once a sandbox is warm."""
+    """Seconds to the first result of new sessions; each one starts when a sandbox is warm."""
     await service.warm()
     times = []
     for _ in range(OPENS):
@@ -136,7 +136,8 @@ async def pooled(service: Service) -> list[float]:
 
 
 async def opened(service: Service, count: int, *, together: bool) -> tuple[list[float], list[float], list[float]]:
-    """Seconds to a new session's first result, to the return of its closing, and until its container is gone then."""
+    """Seconds to the first result of new sessions; then, from the start of closing, until that call returns, and until
+    the container is gone."""
     opens: list[float] = []
     closes: list[float] = []
     ends: list[float] = []
@@ -200,7 +201,7 @@ async def measure(backend: str, host: str) -> None:
             ours, floor = await stateful(service, api)
             row("exec python3 -c pass (floor)", floor)
             row("stateful run", ours, floor, f"<= {3 * times} ms, <= {0.05 * times:g}x")
-            row("a line there and back, attached (floor)", await anyio.to_thread.run_sync(bare_attach, api))
+            row("a line to a process and back (floor)", await anyio.to_thread.run_sync(bare_attach, api))
             starts, removals = await anyio.to_thread.run_sync(bare_starts, api)
             opens, closes, ends = await opened(service, OPENS, together=False)
             row("create and start (floor)", starts)
@@ -210,7 +211,7 @@ async def measure(backend: str, host: str) -> None:
             row("close, until the container is gone", ends, removals, f"<= {150 * times} ms")
             opens, *_ = await opened(service, TOGETHER, together=True)
             row(f"{TOGETHER} sessions opened at once", opens)
-            print(f"  the last after {max(opens):.1f} s")
+            print(f"  the last one after {max(opens):.1f} s")
         async with open_service(small_profile(backend, folder, pool={"min": 1, "max": 4})) as service:
             row("first result, from the pool", await pooled(service), starts, f"<= {15 * times} ms")
     data = bytes(range(256)) * (SIZE // 256)
@@ -223,10 +224,10 @@ async def measure(backend: str, host: str) -> None:
 
 
 async def main() -> None:
-    """Measures every engine of the tests that runs."""
+    """Measures every running test engine."""
     for backend, host in (("docker", docker_host()), ("podman", podman_host())):
         if host is None:
-            print(f"{backend}: does not run; python -m tests.engines up")
+            print(f"{backend}: not running; start it with python -m tests.engines up")
         else:
             await measure(backend, host)
 

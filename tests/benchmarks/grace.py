@@ -1,4 +1,4 @@
-"""What the grace of an interrupt is worth: code that ignores it is dead soon after, code that answers keeps its state."""
+"""How well the grace after an interrupt works: code that ignores it is soon dead, other code keeps its state."""
 
 import secrets
 import subprocess
@@ -21,7 +21,7 @@ from .speed import row
 KILLS = 10
 ANSWERS = 50
 LOADS = (0, 4, 20)
-"""Busy loops beside the code, none of them nice."""
+"""Numbers of busy loops that run at the same time as the code, with normal priority."""
 TIMEOUT = 0.5
 _LOOK = 0.002
 _DEAF = """
@@ -33,14 +33,14 @@ os.execv('/bin/sleep', ['sleep', '{mark}'])
 
 
 def end_of(mark: str) -> float:
-    """Waits, in a thread, until no process has this word in its command, and gives the time."""
+    """Waits until no process has this word in its command line; returns the time. To be called in a thread."""
     while lives(mark):
         time.sleep(_LOOK)
     return time.perf_counter()
 
 
 def lives(mark: str) -> bool:
-    """Whether a process of this machine has this word in its command."""
+    """Whether a process on this machine has this word in its command line."""
     for command in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             if mark in command.read_text():
@@ -58,7 +58,7 @@ async def killed(service: Service) -> tuple[float, float]:
 
     async def watch() -> None:
         nonlocal dead
-        assert lives(mark), "the code does not run on this machine, or not any more"
+        assert lives(mark), "the code does not run on this machine, or has already ended"
         dead = await anyio.to_thread.run_sync(end_of, mark)
 
     async with anyio.create_task_group() as tasks:
@@ -78,7 +78,7 @@ async def killed(service: Service) -> tuple[float, float]:
 
 @contextmanager
 def busy(count: int) -> Iterator[None]:
-    """That many processes which take all the time that they get."""
+    """Runs so many processes that use all the processor time they get."""
     loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
     try:
         yield
@@ -90,7 +90,7 @@ def busy(count: int) -> Iterator[None]:
 
 
 async def answered(service: Service) -> tuple[int, list[float]]:
-    """How many timeouts of endless loops in a row keep the state, and the seconds that each answer took."""
+    """How many timeouts of endless loops keep the state, and the seconds that each answer took after its timeout."""
     session = (await service.execute("kept = 42")).session_id
     kept, times = 0, []
     for _ in range(ANSWERS):
@@ -113,18 +113,18 @@ async def measure(backend: str) -> None:
             for count in LOADS:
                 with busy(count):
                     kept, times = await answered(service)
-                row(f"interrupt answered beside {count} busy loops", times, promise=f"< {grace * 1000:g} ms")
-                print(f"  state kept {kept} times of {ANSWERS}, slowest answer {max(times) * 1000:.0f} ms")
+                row(f"interrupt answered, {count} busy loops", times, promise=f"< {grace * 1000:g} ms")
+                print(f"  state kept in {kept} of {ANSWERS} runs, slowest answer {max(times) * 1000:.0f} ms")
 
 
 async def main() -> None:
-    """Measures embedded, and every engine of the tests that runs; of a cluster the node has to be this machine."""
+    """Measures embedded and every running test engine; the node of a cluster must be this machine."""
     engines = {"embedded": True, "docker": docker_host(), "podman": podman_host(), "kubernetes": kubeconfig()}
-    for backend, there in engines.items():
-        if there:
+    for backend, runs in engines.items():
+        if runs:
             await measure(backend)
         else:
-            print(f"{backend}: does not run; python -m tests.engines up")
+            print(f"{backend}: not running; start it with python -m tests.engines up")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How fast pods are, beside the cluster's own exec, measured alternately in one run; needs KUBECONFIG."""
+"""How fast pods are, compared with `kubectl exec`, measured in turn in one run; needs KUBECONFIG."""
 
 import os
 import re
@@ -37,7 +37,7 @@ def bare_exec(pod: str, namespace: str) -> float:
 
 
 async def stateful(service: Service, api: Api) -> tuple[list[float], list[float], int]:
-    """Seconds of each run of one statement in a live session and of a bare exec beside it, and calls of these runs."""
+    """Seconds of runs of one statement in a live session, seconds of bare execs in turn, and API calls of the runs."""
     path = f"/api/v1/namespaces/{api.namespace}/pods"
     session = (await service.execute("x = 0")).session_id
     pod = (await api.call("GET", path))["items"][0]["metadata"]["name"]
@@ -55,7 +55,7 @@ async def stateful(service: Service, api: Api) -> tuple[list[float], list[float]
 
 
 async def pooled(service: Service, api: Api) -> tuple[list[float], float]:
-    """Seconds to the first result of new sessions, each once a pod is warm, and calls for each."""
+    """Seconds to the first result of new sessions, each started when a pod is warm, and API calls per session."""
     await service.warm()
     times = []
     await service.pool_until(lambda pool: pool.warm == 1 and pool.closing == 0 and pool.warming == 0)
@@ -70,7 +70,7 @@ async def pooled(service: Service, api: Api) -> tuple[list[float], float]:
 
 
 async def together(service: Service) -> tuple[float, float, float]:
-    """Seconds until all of many sessions that are opened at once have answered; bytes and descriptors that each takes."""
+    """Seconds until many sessions that are opened at once have all answered; bytes and descriptors per session."""
 
     async def one() -> None:
         assert (await service.execute("print(1)")).stdout.text == "1\n"
@@ -86,23 +86,23 @@ async def together(service: Service) -> tuple[float, float, float]:
 
 
 def memory() -> int:
-    """Bytes of this process that are in memory."""
+    """The resident memory of this process, in bytes."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
 
 
 @dataclass
 class Wire:
-    """Bytes that went to the cluster and came from it, as they were on the wire."""
+    """Bytes that were sent to the cluster and received from it, on the wire."""
 
     sent: int = 0
     received: int = 0
     server: str = ""
-    """The cluster's address by way of the one who counts."""
+    """A kubeconfig that leads to the cluster through the counting port."""
 
 
 @asynccontextmanager
 async def counted() -> AsyncIterator[Wire]:
-    """Counts on a port of this machine through which the cluster is spoken with."""
+    """Opens a port on this machine that forwards connections to the cluster and counts their bytes."""
     address = re.search(r"server: *\"?(https://([^:/]+):(\d+))", Path(kubeconfig() or "").read_text())
     assert address is not None, "KUBECONFIG names no port"
     wire = Wire()
@@ -119,7 +119,7 @@ async def counted() -> AsyncIterator[Wire]:
 
 
 async def traffic(service: Service, wire: Wire) -> tuple[float, float, float]:
-    """Bytes sent and received, and calls, for each session of one run; the watch of its pod is part of it."""
+    """Bytes sent, bytes received and API calls for each session with one run, including the watch of its pod."""
     api = await connected(service)
     await service.execute("print(1)", keep_session=False)
     before = wire.sent, wire.received, api.calls
@@ -129,7 +129,7 @@ async def traffic(service: Service, wire: Wire) -> tuple[float, float, float]:
 
 
 async def connected(service: Service) -> Api:
-    """The cluster as the service's backend sees it."""
+    """The connection of the service's backend to the cluster."""
     backend = await service.backend.chosen()
     assert isinstance(backend, PodBackend)
     return await backend.connected()
@@ -147,21 +147,21 @@ async def main() -> None:
             ours, floor, calls = await stateful(service, await connected(service))
             row("kubectl exec python3 -c pass (floor)", floor)
             row("stateful run", ours, floor, "<= 8 ms, <= 0.07x")
-            print(f"  calls of the cluster's API for these runs: {calls} (0)")
+            print(f"  calls of the cluster's API for these runs: {calls} (promised: 0)")
             seconds, size, descriptors = await together(service)
             print(f"{TOGETHER} sessions opened at once: all answered after {seconds:.1f} s")
-            print(f"  the server takes {size / 1000:.0f} kB and {descriptors:.1f} descriptors for each")
+            print(f"  the server uses {size / 1000:.0f} kB and {descriptors:.1f} descriptors for each")
         async with open_service(small_profile("kubernetes", folder, pool={"min": 1, "max": 4})) as service:
             times, each = await pooled(service, await connected(service))
             row("first result, from the pool", times, promise="<= 60 ms")
-            print(f"  calls of the cluster's API for each session: {each:.1f} (<= 4)")
+            print(f"  calls of the cluster's API for each session: {each:.1f} (promised: <= 4)")
         async with counted() as wire:
             seen = folder / "counted"
             seen.write_text(wire.server)
             through = small_profile("kubernetes", folder, kubernetes={"kubeconfig": str(seen)})
             async with open_service(through) as service:
                 sent, received, calls_each = await traffic(service, wire)
-            print(f"a session of one run: {calls_each:.1f} calls, {sent:,.0f} bytes sent, {received:,.0f} received")
+            print(f"a session with one run: {calls_each:.1f} calls, {sent:,.0f} bytes sent, {received:,.0f} received")
 
 
 if __name__ == "__main__":

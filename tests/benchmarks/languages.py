@@ -1,6 +1,7 @@
-"""How fast each language is: a run on a live interpreter; for compiled ones the second run beside the bare program.
+"""How fast each language is: runs on a live interpreter; for compiled languages the second run and the bare program.
 
-And what it costs that figures are captured, to a run that draws none; and a library that another session has installed before.
+Also measures what the capture of figures costs a run that draws none, and how fast a library is installed that another
+session has installed before.
 """
 
 import time
@@ -36,7 +37,7 @@ NO_CAPTURE = {
     "python": {"SANDBOX_FIGURES": "/nowhere", "MPLBACKEND": "agg"},
     "r": {"SANDBOX_FIGURES": "/nowhere"},
 }
-"""Settings of a profile by which a language captures no figures."""
+"""Environment variables in the profile that turn off the capture of figures for a language."""
 EARLIER = {
     "python": {
         "": "1",
@@ -51,14 +52,14 @@ EARLIER = {
         "10 figures before": "try(for (n in 1:10) plot(n), silent = TRUE)\ninvisible(graphics.off())",
     },
 }
-"""What the session has run before, by what it is called."""
+"""Code that the session has run before, by the name of the case."""
 
 LIBRARIES = {
     "python": ("numpy==2.2.6", "< 1 s"),
     "javascript": ("lodash@4.17.21", ""),
     "cpp": ("libeigen3-dev", ""),
 }
-"""From the indexes that the package managers go to by themselves, and what is promised of another session."""
+"""Libraries from the default indexes of the package managers, and the promised time for another session."""
 INSTALLATIONS = 10
 
 
@@ -74,12 +75,12 @@ async def interpreted(service: Service, language: str) -> None:
 
 
 async def compiled(service: Service, language: Language) -> None:
-    """The first run, which builds, and runs of what is built in turn with the same program started bare."""
+    """Measures the first run, which builds; then later runs, in turn with the same program started bare."""
     code, build = PROGRAMS[language.name], language.handler.build
     assert build is not None
     places = Places(language, memory=service.profile.limits.memory)
     session_id = service.sessions.open()
-    # The sandbox itself is reached past the service, to start the program in it without anything around.
+    # Bypass the service and use the sandbox directly, to start the bare program in it.
     sandbox = await service.sessions._live.get(session_id).sandbox()
     start = time.perf_counter()
     await _run(service, language.name, code, session_id)
@@ -99,7 +100,7 @@ async def compiled(service: Service, language: Language) -> None:
 
 
 async def capture(on: Service, off: Service, language: str, name: str, earlier: str) -> None:
-    """Runs that draw nothing, in turn with capture off, off once more to show the noise, and on."""
+    """Measures runs that draw nothing, in turn: capture off, capture off again to show the noise, and capture on."""
     services = (off, off, on)
     sessions = [(await _run(service, language, earlier, "")).session_id for service in services]
     times: list[list[float]] = [[], [], []]
@@ -111,14 +112,14 @@ async def capture(on: Service, off: Service, language: str, name: str, earlier: 
             times[at].append(time.perf_counter() - start)
     what = f"{language}, {name}" if name else language
     row(f"capture off, {what} (floor)", times[0])
-    row(f"capture off once more, {what}", times[1], times[0])
+    row(f"capture off again, {what}", times[1], times[0])
     row(f"capture on, {what}", times[2], times[0], "nothing")
     for service, session_id in zip(services, sessions, strict=True):
         await service.sessions.close(session_id)
 
 
 def without_capture(profile: Profile) -> Profile:
-    """The profile with figures captured by no language."""
+    """The profile with the capture of figures turned off for all languages."""
     changed = {
         name: profile.language(name).model_copy(update={"env": {**profile.language(name).env, **settings}})
         for name, settings in NO_CAPTURE.items()
@@ -127,7 +128,7 @@ def without_capture(profile: Profile) -> Profile:
 
 
 async def installed(service: Service, language: str, library: str, promise: str) -> None:
-    """A library into a new session, the first's aside, which fetches it."""
+    """Measures the installation of a library into new sessions; the first one, which downloads it, is not counted."""
     times = []
     for _ in range(INSTALLATIONS + 1):
         start = time.perf_counter()
@@ -148,7 +149,7 @@ async def _run(service: Service, language: str, code: str, session_id: str) -> E
 
 
 async def main() -> None:
-    """Measures every language whose programs are here."""
+    """Measures every language whose programs are installed."""
     print(f"{'':44}{'p50 ms':>9}{'p10 .. p90':>22}{'ratio':>9}  promised")
     profile = load_profile()
     async with open_service(profile) as service, open_service(without_capture(profile)) as silent:
@@ -156,7 +157,7 @@ async def main() -> None:
             if any(
                 [not await anyio.Path("/usr/bin", command).exists() for command in language.handler.requires.commands]
             ):
-                print(f"{name}: not here; {language.handler.requires.install}")
+                print(f"{name}: not installed; {language.handler.requires.install}")
             elif name in PROGRAMS:
                 await compiled(service, language)
             elif name in STATEMENTS:

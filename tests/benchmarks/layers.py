@@ -1,7 +1,7 @@
-"""What the layers of isolation cost: sandboxes with all of them, in turn with sandboxes without those that can be left out.
+"""What the layers of isolation cost: sandboxes with all layers, in turn with sandboxes without the optional layers.
 
-Left out are the filter of system calls and Landlock. Namespaces, mounts, users and control groups are what a sandbox is
-made of.
+The optional layers are the filter of system calls and Landlock. A sandbox always has namespaces, mounts, users and
+control groups.
 """
 
 import struct
@@ -20,7 +20,7 @@ from .pool import profile
 from .speed import row
 
 _REFUSED = "import ctypes; libc = ctypes.CDLL(None, use_errno=True); libc.syscall(425, 1, 0); ctypes.get_errno()"
-"""A call that the filter answers in its own way."""
+"""A system call whose result depends on whether the filter is active."""
 STARTS = 60
 RUNS = 400
 _ALLOW_ALL = struct.pack("<HBBI", 0x06, 0, 0, 0x7FFF0000)
@@ -28,20 +28,20 @@ _ALLOW_ALL = struct.pack("<HBBI", 0x06, 0, 0, 0x7FFF0000)
 
 @asynccontextmanager
 async def without_layers() -> AsyncIterator[Service]:
-    """A server whose sandboxes lack the layers that can be left out."""
+    """Opens a service whose sandboxes do not have the optional layers."""
     async with AsyncExitStack() as scope:
         with (
             mock.patch("llm_sandbox_mcp.backends.system_calls.program", return_value=_ALLOW_ALL),
             mock.patch.object(landlock, "version", return_value=0),
         ):
             service = await scope.enter_async_context(open_service(profile(min=0)))
-            # By then it has decided what its sandboxes are held to.
+            # After the first run the service has chosen its layers, and the mocks are no longer needed.
             await service.execute("print(1)", keep_session=False)
         yield service
 
 
 async def fresh(service: Service) -> float:
-    """Seconds for one program in a sandbox of its own."""
+    """Seconds for one program in a new sandbox."""
     start = time.perf_counter()
     run = await service.execute("print(1)", keep_session=False)
     taken = time.perf_counter() - start
@@ -58,14 +58,14 @@ async def stateful(service: Service, session_id: str) -> float:
 
 
 async def main() -> None:
-    """Prints one line for each of the two, with its ratio."""
+    """Prints the figures of both kinds of sandboxes, with their ratios."""
     print(f"{'layers of isolation':44}{'p50 ms':>9}{'p10 .. p90':>22}{'ratio':>9}  promised")
     async with without_layers() as bare, open_service(profile(min=0)) as whole:
         starts: tuple[list[float], list[float]] = [], []
         for _ in range(STARTS):
             for service, times in zip((whole, bare), starts, strict=True):
                 times.append(await fresh(service))
-        row("fresh sandbox without them (floor)", starts[1])
+        row("fresh sandbox, no optional layers (floor)", starts[1])
         row("fresh sandbox", *starts, "<= 1.3x")
         assert (await bare.execute(_REFUSED)).result != (await whole.execute(_REFUSED)).result
         sessions = [(await service.execute("x = 0")).session_id for service in (whole, bare)]
@@ -73,7 +73,7 @@ async def main() -> None:
         for _ in range(RUNS):
             for service, session_id, times in zip((whole, bare), sessions, runs, strict=True):
                 times.append(await stateful(service, session_id))
-        row("stateful run without them (floor)", runs[1])
+        row("stateful run, no optional layers (floor)", runs[1])
         row("stateful run", *runs, "<= 1.1x")
 
 

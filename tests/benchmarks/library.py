@@ -1,7 +1,7 @@
-"""How fast a program of LLM Sandbox's is with its own package and with this one, in turn, by the same lines.
+"""How fast a program for LLM Sandbox is with its own package and with this one, in turn, with the same code.
 
-`pip install -e '.[rival]'` first; without it only what our own calls cost is printed. Each line says what is promised of it, and
-whether that was kept. Both sides have done everything once before they are measured.
+Run `pip install -e '.[rival]'` first; without that package, only the cost of our own calls is printed. Each line shows
+what is promised and whether it was kept. Both packages have done everything once before they are measured.
 """
 
 import functools
@@ -32,13 +32,13 @@ from tests.benchmarks.llm_sandbox import their_image
 from tests.engines import docker_host, host_folder
 
 WHOLE = 3
-"""Sessions of each that is measured whole; their slowest takes five seconds."""
+"""Sessions of each package for the measurement of whole sessions; the slowest of theirs takes five seconds."""
 RUNS = 20
 CALLS = 150
 UP = 0.1
-"""Seconds for an interpreter to come up, in which a program would do something else."""
+"""Seconds for an interpreter to start; a program would do something else meanwhile."""
 OVERHEAD = 0.0003
-"""Seconds that a blocking call may take beyond the async one."""
+"""Seconds that a blocking call is allowed to take longer than the async call."""
 HEAD = "{:58}{:>12}{:>10}{:>10}   promised"
 PROFILE = """\
 [limits]
@@ -64,7 +64,7 @@ def whole(package: Any, **arguments: Any) -> float:
 
 
 def runs(package: Any, **arguments: Any) -> float:
-    """The median of seconds for one run, of several in a session."""
+    """The median seconds of several runs in one session."""
     with package.SandboxSession(lang="python", **arguments) as session:
         return statistics.median(timed(lambda: session.run("print(1)")) for _ in range(RUNS))
 
@@ -77,33 +77,33 @@ def timed(call: Callable[[], object]) -> float:
 
 
 def verdict(kept: bool) -> str:
-    """What became of a promise."""
+    """Whether a promise was kept, in one word."""
     return "kept" if kept else "MISSED"
 
 
 def compare(what: str, measure: Callable[..., float], theirs: Any, ours: Any, promised: float, rounds: int) -> None:
-    """Prints a line: both medians, each measured in turn, and whether their ratio is what is promised or less."""
+    """Prints a line: both medians, measured in turn, and whether their ratio is at most the promised one."""
     import llm_sandbox
 
     seconds: tuple[list[float], list[float]] = [], []
     for number in range(rounds + 1):
         their, our = measure(llm_sandbox, **theirs), measure(llm_sandbox_mcp, **ours)
-        if number:  # the first is what a process does once
+        if number:  # the first round includes what a process does only once
             seconds[0].append(their)
             seconds[1].append(our)
     their, our = map(statistics.median, seconds)
-    told = verdict(our / their <= promised)
+    kept = verdict(our / their <= promised)
     print(
-        f"{what:58}{their * 1000:12.1f}{our * 1000:10.1f}{our / their:9.3f}x   <= {promised:.3f}x: {told}", flush=True
+        f"{what:58}{their * 1000:12.1f}{our * 1000:10.1f}{our / their:9.3f}x   <= {promised:.3f}x: {kept}", flush=True
     )
 
 
 def overhead() -> None:
-    """Prints what `run` of each kind of session takes beyond `Session.run` of the async API, with the same time limit.
+    """Prints how much longer `run` of each kind of session takes than `Session.run` of the async API, same time limit.
 
-    Both run one line by our own runner, each in an interpreter that has run nothing, or in one that is kept in an
-    interactive session: what IPython adds is no matter of blocking. The async call is measured inside the event loop.
-    That the interpreter waits for threads and calls exit functions, and options, callbacks, figures, are all of `run`.
+    Both run one line with our own runner, because the cost of IPython is not a cost of blocking. They use a fresh
+    interpreter, or a kept one for an interactive session. The async call is measured inside the event loop. Everything
+    that `run` does is included: waiting for threads, exit functions, options, callbacks and figures.
     """
     print(HEAD.format("p50 in ms, in turn", "async", "blocking", ""))
     kinds: dict[str, Callable[[], SandboxSession]] = {
@@ -115,14 +115,14 @@ def overhead() -> None:
     for what, kind in kinds.items():
         held = portal.enter(sandboxes.value.session())
         with kind() as session:
-            told = beyond(session, held.value, fresh=kind is not kinds["InteractiveSandboxSession.run"])
+            figures = beyond(session, held.value, fresh=kind is not kinds["InteractiveSandboxSession.run"])
         held.leave()
-        print(f"{what:58}{told}", flush=True)
+        print(f"{what:58}{figures}", flush=True)
     sandboxes.leave()
 
 
 def beyond(blocking: SandboxSession, asynchronous: Session, *, fresh: bool) -> str:
-    """The medians of runs in two sessions, in turn, and their difference."""
+    """The medians of runs in two sessions, measured in turn, and their difference, as text."""
     limit = blocking.options.default_timeout
 
     async def in_the_loop() -> float:
@@ -133,15 +133,15 @@ def beyond(blocking: SandboxSession, asynchronous: Session, *, fresh: bool) -> s
     seconds: tuple[list[float], list[float]] = [], []
     for number in range(CALLS):
         if fresh:
-            portal.call(asynchronous.refresh)  # as the other does itself
+            portal.call(asynchronous.refresh)  # the blocking session does this itself
             time.sleep(UP)
         turns = [lambda: portal.call(in_the_loop), lambda: timed(lambda: blocking.run("1"))]
         for at in (0, 1) if number % 2 else (1, 0):
             seconds[at].append(turns[at]())
     floor, ours = map(statistics.median, seconds)
-    told = verdict(ours - floor <= OVERHEAD)
+    kept = verdict(ours - floor <= OVERHEAD)
     return (
-        f"{floor * 1000:12.3f}{ours * 1000:10.3f}{(ours - floor) * 1000:+10.3f}   <= {OVERHEAD * 1000:.3f} ms: {told}"
+        f"{floor * 1000:12.3f}{ours * 1000:10.3f}{(ours - floor) * 1000:+10.3f}   <= {OVERHEAD * 1000:.3f} ms: {kept}"
     )
 
 
@@ -154,17 +154,17 @@ def main() -> None:
         os.environ["LLM_SANDBOX_PROFILE"] = str(file)
         overhead()
         if importlib.util.find_spec("llm_sandbox") is None:
-            print("LLM Sandbox: not compared; pip install -e '.[rival]'")
+            print("LLM Sandbox: not compared; run pip install -e '.[rival]' first")
             return
         print(f"LLM Sandbox {importlib.metadata.version('llm-sandbox')}: p50 in ms, in turn")
         print(HEAD.format("", "LLM Sandbox", "ours", ""))
         local: dict[str, Any] = {"backend": "bubblewrap"}
         skipped = {**local, "skip_environment_setup": True}
         compare("bubblewrap: with SandboxSession, one run", whole, local, local, 1 / 20, WHOLE)
-        compare("the same, its environment set-up skipped", whole, skipped, local, 1, RUNS)
+        compare("the same, its environment set-up is skipped", whole, skipped, local, 1, RUNS)
         compare("a run in an open session, set-up skipped", runs, skipped, local, 1, WHOLE)
         if host is None:
-            print("docker: left out, as it is not up; python -m tests.engines up docker starts it")
+            print("docker: not running; start it with python -m tests.engines up docker")
         else:
             on_docker(host)
         portal.close()

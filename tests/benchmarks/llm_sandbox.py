@@ -1,4 +1,7 @@
-"""How fast LLM Sandbox is on the same engine and the same image, in turn with ours: `pip install -e '.[rival]'` first."""
+"""How fast LLM Sandbox is compared with this server, in turn, on the same engine and image.
+
+Run `pip install -e '.[rival]'` first.
+"""
 
 import importlib.metadata
 import importlib.util
@@ -24,16 +27,16 @@ from tests.engines import docker_host, host_folder, small_profile
 
 RUNS = 10
 ROUNDS = 2
-"""Each of them takes half a minute there."""
+"""Each round takes half a minute with LLM Sandbox."""
 CALLS = 2
 _OURS = "llm-sandbox-mcp-python"
-# It starts what the image names and installs as root; ours name nothing and belong to an ordinary user.
+# LLM Sandbox starts the image's command and installs as root; our images have no command and an ordinary user.
 _THEIRS = f'FROM {_OURS}\nUSER root\nCMD ["sleep", "infinity"]\n'
 
 
 @contextmanager
 def their_image(client: docker.DockerClient, name: str) -> Iterator[str]:
-    """Ours with their needs on top, under their name, for as long as the scope lasts."""
+    """Builds our image plus what LLM Sandbox needs, under its image name; removes it at the end of the scope."""
     client.images.build(fileobj=io.BytesIO(_THEIRS.encode()), tag=name, rm=True, forcerm=True)
     try:
         yield name
@@ -42,21 +45,21 @@ def their_image(client: docker.DockerClient, name: str) -> Iterator[str]:
 
 
 class Times:
-    """Seconds by what was done."""
+    """Seconds of each action."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, list[float]] = {}
 
     @contextmanager
     def of(self, what: str) -> Iterator[None]:
-        """Measures the scope."""
+        """Measures the scope as one action."""
         start = time.perf_counter()
         yield
         self.seconds.setdefault(what, []).append(time.perf_counter() - start)
 
 
 def their_session(client: docker.DockerClient, image: str, times: Times) -> None:
-    """Opens one of theirs, runs in it and closes it."""
+    """Opens a session of LLM Sandbox, runs code in it and closes it."""
     from llm_sandbox import SandboxSession
 
     session = SandboxSession(client=client, image=image, lang="python")
@@ -70,7 +73,7 @@ def their_session(client: docker.DockerClient, image: str, times: Times) -> None
 
 
 async def our_session(service: Service, times: Times) -> None:
-    """The same with ours; a session opens with its first run."""
+    """The same with this server; a session opens with its first run."""
     with times.of("open"):
         session = (await service.execute("print(1)")).session_id
     for _ in range(RUNS):
@@ -81,7 +84,7 @@ async def our_session(service: Service, times: Times) -> None:
 
 
 async def mcp_calls(argv: list[str], environment: dict[str, str], times: Times) -> None:
-    """Calls of `execute_code`, each with nothing kept from the one before."""
+    """Calls `execute_code` several times, each time without a session of the previous call."""
     server = StdioServerParameters(command=sys.executable, args=argv, env={**os.environ, **environment})
     async with Client(server, read_timeout_seconds=120) as client:
         for _ in range(CALLS):
@@ -91,7 +94,7 @@ async def mcp_calls(argv: list[str], environment: dict[str, str], times: Times) 
 
 
 def print_table(ours: Times, theirs: Times) -> None:
-    """A line for everything that both did."""
+    """Prints a line for each action."""
     print(f"{'p50 ms':44}{'LLM Sandbox':>12}{'ours':>12}{'faster':>10}")
     for what, seconds in theirs.seconds.items():
         their, our = statistics.median(seconds), statistics.median(ours.seconds[what])
@@ -99,17 +102,17 @@ def print_table(ours: Times, theirs: Times) -> None:
 
 
 async def main() -> None:
-    """Measures both, a session of each in turn."""
+    """Measures both, one session of each in turn."""
     host = docker_host()
     if importlib.util.find_spec("llm_sandbox") is None or host is None:
-        print("LLM Sandbox: not compared; pip install -e '.[rival]' and python -m tests.engines up")
+        print("LLM Sandbox: not compared; run pip install -e '.[rival]' and python -m tests.engines up first")
         return
     from llm_sandbox.const import DefaultImage
 
     print(f"LLM Sandbox {importlib.metadata.version('llm-sandbox')} on the same Docker engine and image")
     ours, theirs = Times(), Times()
     client: Any = docker.DockerClient(base_url=host, timeout=60)
-    # Under the name that its MCP server looks for, which cannot be told another.
+    # Under this name, because the image of its MCP server cannot be configured.
     with host_folder() as folder, their_image(client, DefaultImage.PYTHON) as image:
         async with open_service(small_profile("docker", folder)) as service:
             await service.warm()

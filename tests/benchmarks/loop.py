@@ -1,4 +1,4 @@
-"""How long the event loop is held up while code floods it, and fills folders: one server, looked at from within."""
+"""How long the event loop of a server is blocked while code floods it and fills folders, measured inside the loop."""
 
 import os
 import statistics
@@ -13,7 +13,7 @@ from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.wiring import open_service
 
 PROMISE = 20.0
-"""Milliseconds that nothing may hold the loop for, at the 99th percentile."""
+"""Milliseconds that the loop may be late at most, at the 99th percentile."""
 SECONDS = 4.0
 _BEAT = 0.001
 
@@ -26,7 +26,7 @@ _FIGURES = "for number in range(90):\n    open(f'{number}.bin', 'wb').write(b'x'
 
 
 async def lags(work: Callable[[], Awaitable[object]]) -> list[float]:
-    """Milliseconds by which a beat of one came late while the work was done again and again."""
+    """Milliseconds by which sleeps of one millisecond ended late while the work was repeated."""
     late: list[float] = []
     with anyio.move_on_after(SECONDS):
         async with anyio.create_task_group() as tasks:
@@ -44,7 +44,7 @@ async def lags(work: Callable[[], Awaitable[object]]) -> list[float]:
 
 
 def cases(service: Service, session_id: str) -> Mapping[str, Callable[[], Awaitable[object]]]:
-    """What is done, by its name; the first two are floors."""
+    """The work of each case, by name; the first two cases are floors."""
 
     def run(code: str, language: str = "python") -> Callable[[], Awaitable[object]]:
         return lambda: service.execute(code, language=language, session_id=session_id)
@@ -58,11 +58,11 @@ def cases(service: Service, session_id: str) -> Mapping[str, Callable[[], Awaita
         "nothing (floor)": anyio.sleep_forever,
         "code that computes (floor)": run("for _ in range(40_000_000): pass"),
         "a short statement": run("1"),
-        "output without end, large writes": run(_FLOOD),
-        "output without end, small writes": run(_DROPS),
+        "endless output, large writes": run(_FLOOD),
+        "endless output, small writes": run(_DROPS),
         "12,000 files": run(_CROWD),
-        "a statement beside 12,000 files": run("1"),
-        "a program of C++ beside 12,000 files": run("int main() {}", "cpp"),
+        "a statement next to 12,000 files": run("1"),
+        "a C++ program next to 12,000 files": run("int main() {}", "cpp"),
         "nested folders": run(_NESTED),
         "a result of 5 MB": run(_RESULT),
         "90 artifacts, 18 MB": run(_FIGURES),
@@ -71,7 +71,7 @@ def cases(service: Service, session_id: str) -> Mapping[str, Callable[[], Awaita
 
 
 async def main() -> int:
-    """Prints a line for each case; 1 where one is above what is promised."""
+    """Prints a line for each case; returns 1 if a case is above what is promised."""
     above = 0
     print(f"{'the event loop is late by':40}{'p50 ms':>9}{'p99 ms':>9}{'worst':>9}  promised, p99")
     async with open_service(load_profile()) as service:

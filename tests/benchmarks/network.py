@@ -1,4 +1,4 @@
-"""What the proxy costs: a download from a server on loopback, from inside a sandbox through it, and outside without it."""
+"""What the proxy costs: a download from loopback, from inside a sandbox through the proxy, and outside without it."""
 
 import statistics
 import subprocess
@@ -33,7 +33,7 @@ def download(port, proxy):
     assert got == SIZE, got
     return time.perf_counter() - start
 """
-"""The same program on both sides: it tells how long one download took, the connection included."""
+"""The program on both sides: it measures how long one download takes, including the connection."""
 
 
 SERVER = """
@@ -53,7 +53,7 @@ with socket.create_server(('127.0.0.1', 0)) as listening:
 
 @contextmanager
 def serving() -> Iterator[int]:
-    """The port of a server in a process of its own, which sends from its memory."""
+    """The port of a server in a separate process, which sends from memory."""
     program = SERVER.replace("SIZE", str(SIZE))
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
@@ -79,7 +79,7 @@ async def proxied(service: Service, session: str, port: int) -> float:
 
 
 async def measured(profile: Profile) -> tuple[float, float]:
-    """Bytes a second without the proxy and through it, the medians of downloads that took turns."""
+    """Bytes per second without the proxy and through it: medians of downloads that were made in turn."""
     with serving() as port:
         network = profile.network.model_copy(update={"mode": "allow", "domains": (f"127.0.0.1:{port}",)})
         ours, floor = [], []
@@ -92,7 +92,7 @@ async def measured(profile: Profile) -> tuple[float, float]:
 
 
 async def main() -> None:
-    """Measures and prints, for each backend that is up."""
+    """Measures each backend that runs, and prints the figures."""
     default = load_profile()
     profiles = {"embedded": default.model_copy(update={"pool": default.pool.model_copy(update={"min": 0})})}
     with host_folder() as folder:

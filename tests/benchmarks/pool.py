@@ -1,4 +1,4 @@
-"""What the warm pool saves, and what it costs: each figure in turn with the same done without it."""
+"""What the warm pool saves and costs: each figure is measured in turn with the same action without the pool."""
 
 import shutil
 import time
@@ -17,13 +17,13 @@ from .speed import row
 
 ROUNDS = 30
 KEPT = 6
-"""Warm sandboxes while acquiring is measured, so that some are left while others are made."""
+"""How many sandboxes are warm when acquiring is measured: some must be left while others are being made."""
 PROMISE = "<= 15 ms on Docker"
 FIRST: Mapping[str, str] = {"python": "print(1)", "javascript": "1", "ruby": "1", "bash": "echo 1", "r": "1"}
 
 
 def profile(**pool: object) -> Profile:
-    """The default profile with another pool."""
+    """The default profile with other settings of the pool."""
     default = load_profile()
     return default.model_copy(update={"pool": default.pool.model_copy(update=pool)})
 
@@ -32,7 +32,7 @@ async def first_results(pooled: Service, unpooled: Service, language: str) -> tu
     """Seconds to the first result in a fresh sandbox, from the pool and without it, in turn."""
 
     def ready(now: PoolStatistics) -> bool:
-        # Nothing is being made or ended beside what is measured.
+        # No sandbox is being made or ended during the measurement.
         return now.warming == now.closing == 0 and any(key.language == language and key.warm for key in now.keys)
 
     ours: list[float] = []
@@ -61,7 +61,7 @@ async def acquires(service: Service) -> tuple[list[float], list[float]]:
             start = time.perf_counter()
             leases.append(await pool.acquire("python", policy))
             (refilling if number else quiet).append(time.perf_counter() - start)
-            # The refill gets to where it is in earnest.
+            # Give the refill time to really start.
             await anyio.sleep(0.005)
         assert all(lease.interpreter is not None for lease in leases)
         for lease in leases:
@@ -87,8 +87,8 @@ async def main() -> None:
     async with open_service(profile(languages=("python",), min=KEPT)) as service:
         await service.warm()
         quiet, refilling = await acquires(service)
-        row("acquire a warm one, nothing else going on", quiet)
-        row("acquire a warm one while others are made", refilling, quiet)
+        row("acquire a warm sandbox, nothing else runs", quiet)
+        row("acquire one while others are being made", refilling, quiet)
 
 
 if __name__ == "__main__":

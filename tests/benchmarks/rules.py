@@ -1,4 +1,4 @@
-"""How long rules take: ordinary code of 1,000 lines beside its parsing alone, and a mebibyte of it, or of no code at all."""
+"""How long rules take: 1,000 lines of ordinary code compared with parsing alone, 1 MiB of it, and 1 MiB of nonsense."""
 
 import importlib
 import inspect
@@ -26,9 +26,9 @@ TIMES = 3
 MIB = 1 << 20
 
 ORDINARY = Path(__file__).with_name("ordinary")
-"""For each language a file as people write them: comments, text, loops, functions, calls."""
+"""A folder with a typical file in each language: comments, text, loops, functions, calls."""
 
-# People's code, as it is: imports, classes, aliases, calls, documentation.
+# Real code: imports, classes, aliases, calls, documentation.
 LIBRARY = inspect.getsource(unittest.mock)
 
 NASTY = {
@@ -70,14 +70,17 @@ async def main() -> None:
         mock = "\n".join(LIBRARY.splitlines()[:LINES])
         for name, what, code in (
             *((name, name, thousand_lines(name)) for name in languages),
-            ("python", "python, with a name to look at", f"{thousand_lines('python')}\nimport os\nos.system"),
+            ("python", "python, with a name to check", f"{thousand_lines('python')}\nimport os\nos.system"),
             ("python", "python: unittest.mock", mock),
         ):
             parser = parser_of(languages[name])
             took = [(await timed(name, code), parsing(parser, code)) for _ in range(ROUNDS)]
             row(f"1,000 lines, {what}", [whole for whole, _ in took], [floor for _, floor in took], "<= 10 ms")
         large = (LIBRARY * (1 + MIB // len(LIBRARY)))[:MIB]
-        row(f"1 MiB of it, {await outcome(checker, languages['python'], large)}", [await timed("python", large)])
+        row(
+            f"1 MiB of unittest.mock, {await outcome(checker, languages['python'], large)}",
+            [await timed("python", large)],
+        )
         for language in languages:
             times = {name: max([await timed(language, text) for _ in range(TIMES)]) for name, text in NASTY.items()}
             worst = max(times, key=lambda name: times[name])
@@ -85,20 +88,20 @@ async def main() -> None:
 
 
 def thousand_lines(language: str) -> str:
-    """Ordinary code, again and again until it is so long."""
+    """Ordinary code, repeated until it has 1,000 lines."""
     (file,) = ORDINARY.glob(f"{language}.*")
     lines = file.read_text(encoding="utf-8").splitlines()
     return "\n".join((lines * (1 + LINES // len(lines)))[:LINES])
 
 
 def parser_of(language: Language) -> Parser:
-    """The parser that rules are held against."""
+    """The parser whose time is the floor."""
     assert language.handler.grammar is not None
     return Parser(Tree(importlib.import_module(language.handler.grammar.module).language()))
 
 
 def parsing(parser: Parser, code: str) -> float:
-    """Seconds that tree-sitter takes for the tree alone."""
+    """Seconds that tree-sitter takes to parse the code."""
     text = code.encode()
     start = time.perf_counter()
     parser.parse(text)
@@ -106,7 +109,7 @@ def parsing(parser: Parser, code: str) -> float:
 
 
 async def outcome(checker: Checker, language: Language, code: str) -> str:
-    """Whether the code can be judged in the time that it may take."""
+    """Whether the code can be judged within the allowed time, as a word."""
     try:
         await checker.check(language, code)
     except PolicyDenied as refusal:

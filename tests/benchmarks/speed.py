@@ -1,4 +1,4 @@
-"""How fast the server is, each figure beside the floor it is held against, measured alternately in one run."""
+"""How fast the server is: each figure next to the floor that it is compared with, measured in turn in one run."""
 
 import json
 import os
@@ -53,7 +53,7 @@ def _link(path: str) -> tuple[str, str, str]:
 
 
 def import_of_the_protocol() -> float:
-    """Seconds for a process that only imports the protocol's package."""
+    """Seconds for a process that only imports the server of the MCP package."""
     start = time.perf_counter()
     subprocess.run([sys.executable, "-c", "from mcp.server import MCPServer"], check=True)
     return time.perf_counter() - start
@@ -84,7 +84,7 @@ async def stateful(client: Client, language: str, code: str) -> list[float]:
 
 
 async def one_shot(client: Client) -> tuple[list[float], list[float]]:
-    """Seconds of `print(1)` in a session of its own, and of bare bubblewrap, in turn."""
+    """Seconds of `print(1)` in a new session, and of bare bubblewrap, in turn."""
     ours, floor = [], []
     for _ in range(STARTS):
         floor.append(await anyio.to_thread.run_sync(bare_bubblewrap))
@@ -93,7 +93,7 @@ async def one_shot(client: Client) -> tuple[list[float], list[float]]:
 
 
 async def flood(service: Service) -> tuple[float, float]:
-    """MiB by which this process grows at its peak, and seconds, while code prints 100 MB through the cap."""
+    """MiB by which the peak memory of this process grows while code prints 100 MB, over the limit; and the seconds."""
     warmed = await service.execute("print(1)")
     await anyio.Path("/proc/self/clear_refs").write_text("5")
     before = _peak()
@@ -123,7 +123,7 @@ async def _timed(work: Callable[[], Awaitable[object]]) -> float:
 
 
 def row(what: str, seconds: list[float], floor: list[float] | None = None, promise: str = "") -> None:
-    """Prints one line: the median, its spread, and the ratio to the floor beside it."""
+    """Prints one line: the median, its spread, and the ratio to the floor."""
     times = sorted(value * 1000 for value in seconds)
     spread = f"{times[len(times) // 10]:8.2f} ..{times[-1 - len(times) // 10]:8.2f}"
     ratio = f"{statistics.median(seconds) / statistics.median(floor):6.2f}x" if floor else ""
@@ -153,7 +153,7 @@ async def main() -> None:
         answers.append(first_answer())
     row("import of mcp.server (floor)", imports)
     row("server's first answer to initialize", answers, imports, "<= 1.3x")
-    print(f"{'100 MB of output through the cap':44}{taken * 1000:9.2f}   server grew by {grown:.1f} MiB  < 20 MiB")
+    print(f"{'100 MB of output, over the limit':44}{taken * 1000:9.2f}   server grew by {grown:.1f} MiB  < 20 MiB")
 
 
 if __name__ == "__main__":

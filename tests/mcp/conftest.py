@@ -21,13 +21,13 @@ def anyio_backend() -> str:
 
 @pytest.fixture(params=["2026-07-28", "legacy"])
 def era(request: pytest.FixtureRequest) -> str:
-    """The protocol that the client speaks."""
+    """The protocol version that the client uses."""
     return str(request.param)
 
 
 @pytest.fixture
 async def client(era: str) -> AsyncIterator[Client]:
-    """A client of a server as it is on stdio, in memory."""
+    """A client of a server in memory that is built as for stdio."""
     async with (
         open_service(load_profile()) as service,
         Client(build_server(service, host_files=True), mode=era) as client,
@@ -37,7 +37,7 @@ async def client(era: str) -> AsyncIterator[Client]:
 
 @pytest.fixture(scope="module")
 def profile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A profile whose servers keep what they need in a folder of their own, in which they leave nothing."""
+    """A profile whose servers use a separate runtime folder, which must be empty at the end."""
     with host_folder() as runtime:
         path = tmp_path_factory.mktemp("http") / "profile.toml"
         path.write_text(f'[server]\nruntime = "{runtime}"\n')
@@ -47,7 +47,7 @@ def profile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def server(profile: Path) -> Iterator[Server]:
-    """One server for all tests that do not end it; nothing that its clients do may make it write a traceback."""
+    """One server for all tests that do not end it. Nothing that its clients do may make it print a traceback."""
     server = start(profile)
     yield server
     said = stop(server)

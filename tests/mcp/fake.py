@@ -1,4 +1,4 @@
-"""A service in memory, for what only concerns the shape of requests and answers."""
+"""A fake service in memory, for tests of nothing but the shape of requests and answers."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -46,18 +46,20 @@ PNG = png(3, 2)
 
 
 def languages() -> Languages:
-    """Python and bash, without their folders."""
+    """Python and bash, without the files of their handlers."""
     given: list[dict[str, Any]] = [
         {"name": "python", "title": "Python", "aliases": ["py"], "extension": ".py"},
         {"name": "bash", "title": "Bash", "extension": ".sh"},
     ]
-    parsed = [{**one, "version_command": ["true"], "stateful": True, "runner": {"argv": ["true"]}} for one in given]
-    return Languages(Language(HANDLERS / one["name"], Handler.model_validate(one)) for one in parsed)
+    whole = [
+        {**fields, "version_command": ["true"], "stateful": True, "runner": {"argv": ["true"]}} for fields in given
+    ]
+    return Languages(Language(HANDLERS / fields["name"], Handler.model_validate(fields)) for fields in whole)
 
 
 @dataclass
 class FakeService:
-    """Answers each call with what the test put there, and keeps what it was asked."""
+    """Answers each call with what the test has set, and records the calls in `asked`."""
 
     profile: Profile = field(default_factory=load_profile)
     languages: Languages = field(default_factory=languages)
@@ -74,12 +76,12 @@ class FakeService:
 
     @property
     def files(self) -> Self:
-        """Its files are its own as well."""
+        """The fake also stands in for the files of the service."""
         return self
 
     @property
     def sessions(self) -> Self:
-        """So are its sessions."""
+        """The fake also stands in for the sessions of the service."""
         return self
 
     def on_artifacts_changed(self, listener: Callable[[str, tuple[str, ...]], None]) -> None:

@@ -1,4 +1,4 @@
-"""The processes of a server, and whether they are gone."""
+"""Finds the processes of a server, and waits until they have ended."""
 
 import os
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ import anyio
 
 
 def below(pid: int) -> set[int]:
-    """All processes that descend from one."""
+    """All descendants of a process."""
     parents: dict[int, int] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -25,7 +25,7 @@ def below(pid: int) -> set[int]:
 
 
 async def gone(watched: list[int]) -> None:
-    """Waits until the processes of all these descriptors have ended."""
+    """Waits until the processes of all these pidfds have ended."""
     for descriptor in watched:
         await anyio.wait_readable(descriptor)
 
@@ -43,7 +43,7 @@ async def ended(pids: set[int]) -> None:
 
 @contextmanager
 def watch_children(pid: int) -> Iterator[list[int]]:
-    """Descriptors of the processes below a server, of which there must be some."""
+    """Yields pidfds of all descendants of a server; fails if there are none."""
     watched = [os.pidfd_open(child) for child in below(pid)]
     try:
         assert watched

@@ -1,4 +1,4 @@
-"""Reads what tools answer."""
+"""Helpers that call tools and read their answers."""
 
 from typing import Any
 

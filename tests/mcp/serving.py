@@ -26,20 +26,20 @@ class Server:
     url: str
 
     def connect(self, way: str) -> Client:
-        """A client of streamable HTTP in one of the protocols, or of SSE."""
+        """A client over SSE, or over streamable HTTP with one of the protocol versions."""
         if way == "sse":
             return Client(sse_client(f"{self.url}/sse"), mode="legacy")
         return Client(f"{self.url}/mcp", mode=way)
 
     async def ended(self) -> None:
-        """Waits for the process."""
+        """Waits until the process has ended."""
         await ended({self.process.pid})
         self.process.wait()
 
 
 @asynccontextmanager
 async def bearing(url: str, way: str, headers: Mapping[str, str]) -> AsyncIterator[Client]:
-    """A client that sends headers of its own with each request; of SSE, or of streamable HTTP in one of the protocols."""
+    """A client like that of `Server.connect` that sends additional headers with each request."""
     if way == "sse":
         async with Client(sse_client(f"{url}/sse", dict(headers)), mode="legacy") as client:
             yield client
@@ -56,7 +56,7 @@ def start(profile: Path, *options: str) -> Server:
 
 
 def launch(command: Sequence[str], folder: Path | None = None) -> Server:
-    """A server that a whole command starts, in a folder of its own."""
+    """Starts a server with a command, in the given working directory."""
     process = subprocess.Popen(command, stderr=subprocess.PIPE, cwd=folder)
     assert process.stderr
     said = process.stderr.readline().decode()
@@ -66,7 +66,7 @@ def launch(command: Sequence[str], folder: Path | None = None) -> Server:
 
 
 def stop(server: Server) -> str:
-    """Ends the server, and returns what it wrote on stderr."""
+    """Ends the server, and returns what it wrote to stderr."""
     server.process.terminate()
     try:
         _, said = server.process.communicate(timeout=60)

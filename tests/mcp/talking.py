@@ -1,4 +1,4 @@
-"""A conversation with the real process of a server, on its standard input and output."""
+"""A conversation with a real server process over its stdin and stdout."""
 
 import json
 import subprocess
@@ -37,23 +37,23 @@ class Talk:
         await self._out.aclose()
 
     async def start_endless_run(self) -> None:
-        """Returns once the code is running."""
+        """Starts a run that never ends; returns once its code is running."""
         await self.send(message("initialize", CLIENT, 1))
         assert (await self.receive())["result"]["serverInfo"]["name"] == "llm-sandbox-mcp"
         await self.send(message("notifications/initialized"))
         code = "import subprocess\nsubprocess.Popen(['sleep', '1000'])\nprint('on', flush=True)\nwhile True: pass"
         arguments = {"name": "execute_code", "arguments": {"code": code}, "_meta": {"progressToken": 1}}
         await self.send(message("tools/call", arguments, 2))
-        heard = ""
-        while "on\n" not in heard:
+        printed = ""
+        while "on\n" not in printed:
             received = await self.receive()
             assert "params" in received, received
-            heard += received["params"]["message"]
+            printed += received["params"]["message"]
 
 
 @asynccontextmanager
 async def server(*options: str) -> AsyncIterator[Talk]:
-    """The process, killed at the end of the scope where it still runs."""
+    """Starts a server; kills it at the end of the scope if it still runs."""
     async with await anyio.open_process([*SERVE, *options], stderr=subprocess.DEVNULL) as process:
         try:
             yield Talk(process)

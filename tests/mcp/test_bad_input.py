@@ -1,4 +1,4 @@
-"""Bad input: one line that says what is wrong and what would be right; nothing started, nothing lost."""
+"""Bad input is refused in one line that names the mistake and what is allowed; nothing is started and nothing lost."""
 
 import json
 import os
@@ -55,7 +55,7 @@ WRONG: Mapping[str, Sequence[object]] = {
 
 @dataclass(frozen=True)
 class Row:
-    """A call that must be refused, and what its refusal has to name."""
+    """A call that must be refused, and the parts that its refusal must contain."""
 
     tool: str
     arguments: Mapping[str, Any]
@@ -183,7 +183,7 @@ async def _bounded() -> AsyncIterator[None]:
 
 
 async def run(client: Client, code: str, **arguments: Any) -> dict[str, Any]:
-    """A run's structured content, which must be what the tool's output schema says."""
+    """Returns the structured content of a run, which must match the output schema of the tool."""
     found = await answer(client, "execute_code", code=code, **arguments)
     [schema] = [tool.output_schema for tool in (await client.list_tools()).tools if tool.name == "execute_code"]
     jsonschema.validate(found, schema)
@@ -196,17 +196,17 @@ async def live(client: Client) -> list[tuple[str, int]]:
 
 
 def faults(said: str, named: Sequence[str]) -> list[str]:
-    """What is wrong with a refusal."""
+    """Lists what is wrong with the text of a refusal."""
     found = [f"does not name {part!r}" for part in named if part not in said]
     if len(said) >= LONGEST or not said.isprintable():
         found.append("is not one short line")
     if re.search("pydantic|Traceback", said):
-        found.append("tells of the inside")
+        found.append("reveals internals")
     return found
 
 
 async def refused(client: Client, rows: Sequence[Row]) -> None:
-    """Each row is refused as it should be, and leaves everything as it was."""
+    """Checks that each row is refused as it should be, and changes nothing."""
     opened = (await run(client, SETUP))["session_id"]
     before, processes = await live(client), below(os.getpid())
     complaints = []
@@ -222,7 +222,7 @@ async def refused(client: Client, rows: Sequence[Row]) -> None:
         if found:
             complaints.append(f"{row.tool} {str(row.arguments)[:100]}: {', '.join(found)}: {text(result)[:LONGEST]}")
     assert complaints == []
-    await ended(below(os.getpid()) - processes)  # a copy's own end after its answer
+    await ended(below(os.getpid()) - processes)  # the processes of a copy end after its answer
     assert (await run(client, STATE, session_id=opened))["result"] == KEPT
 
 
@@ -336,7 +336,7 @@ async def test_a_mistake_in_the_profile_stops_the_start_with_file_key_and_reason
     assert faults(line.replace(str(path), "FILE"), ["FILE", *named]) == []
 
 
-async def test_rows_are_what_json_can_carry() -> None:
+async def test_all_rows_can_be_sent_as_json() -> None:
     for rows in ROWS.values():
         for row in rows:
             assert json.loads(json.dumps(row.arguments)) == row.arguments

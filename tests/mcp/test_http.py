@@ -1,4 +1,4 @@
-"""The real process on a port of this machine: clients of three kinds, and who is kept out."""
+"""A real server process on a port of this machine: clients of three kinds, and requests that are refused."""
 
 import signal
 import socket
@@ -23,7 +23,7 @@ from .wire import CLIENT, message
 pytestmark = pytest.mark.anyio
 
 SOON = 20.0
-"""Seconds; usual are two. What never ends by itself would take longer."""
+"""Seconds. Usually it takes two; something that never ends by itself would take longer."""
 MODERN = "2026-07-28"
 WAYS = [MODERN, "legacy", "sse"]
 ENDLESS = "print('on', flush=True)\nwhile True: pass"
@@ -47,7 +47,7 @@ async def main(url, way, session_id, seconds, code):
 
 anyio.run(main, *sys.argv[1:])
 """
-"""A client in a process of its own, which can be killed."""
+"""A client in a separate process, which can be killed."""
 
 
 @pytest.fixture(autouse=True)
@@ -67,15 +67,15 @@ async def ids(client: Client) -> set[str]:
 
 @asynccontextmanager
 async def caller(server: Server, way: str, session_id: str, seconds: float, code: str) -> AsyncIterator[Any]:
-    """A client process in the middle of a run; killed in the end, if it is still there."""
+    """Starts a client process and waits until it is in the middle of a run; kills it at the end if it still runs."""
     command = [sys.executable, "-c", CALLER, server.url, way, session_id, str(seconds), code]
     async with await anyio.open_process(command, stderr=subprocess.DEVNULL) as process:
         try:
             assert process.stdout
-            heard = ""
+            printed = ""
             async for text in TextReceiveStream(process.stdout):
-                heard += text
-                if "on\n" in heard:
+                printed += text
+                if "on\n" in printed:
                     break
             yield process
         finally:
@@ -84,7 +84,7 @@ async def caller(server: Server, way: str, session_id: str, seconds: float, code
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_variables_live_on_from_call_to_call_and_from_client_to_client(server: Server, way: str) -> None:
+async def test_variables_persist_between_calls_and_between_clients(server: Server, way: str) -> None:
     async with server.connect(way) as client:
         first = await run(client, "x = 20")
         second = await run(client, "x += 2; x", session_id=first["session_id"])
@@ -120,7 +120,7 @@ async def test_output_streams_as_progress_and_a_cancelled_request_keeps_the_sess
     assert (after["result"], after["session_state"]) == ("7", "kept")
 
 
-# What a client that is gone was running is over once the next run in its session, which waits its turn, has answered.
+# Runs of a session wait for each other: once the next run has answered, the run of the killed client has ended.
 @pytest.mark.parametrize("way", [MODERN, "sse"])
 async def test_a_client_that_is_killed_ends_its_run(server: Server, way: str) -> None:
     async with server.connect(MODERN) as client:
@@ -131,7 +131,7 @@ async def test_a_client_that_is_killed_ends_its_run(server: Server, way: str) ->
                 assert (await run(client, "x", session_id=session_id))["result"] == "7"
 
 
-async def test_a_2025_client_that_is_killed_leaves_its_run_to_its_timeout(server: Server) -> None:
+async def test_the_run_of_a_killed_2025_client_ends_at_its_timeout(server: Server) -> None:
     async with server.connect(MODERN) as client:
         session_id = (await run(client, "x = 7"))["session_id"]
         async with caller(server, "legacy", session_id, 1.5, ENDLESS) as process:
@@ -163,7 +163,7 @@ async def test_two_clients_at_once_do_not_see_each_others_sessions(server: Serve
     async with server.connect(way) as one, server.connect(way) as other:
         mine = (await run(one, "1"))["session_id"]
         theirs = (await run(other, "1"))["session_id"]
-        # The 2026 protocol knows no connections, so that a session is only shown to those who name it.
+        # The 2026 protocol has no connections, so a session is shown only to requests that name it.
         assert await ids(one) == ({mine} if way != MODERN else set())
         assert await ids(other) == ({theirs} if way != MODERN else set())
 
@@ -179,7 +179,7 @@ async def test_two_clients_at_once_do_not_see_each_others_sessions(server: Serve
         ({"origin": "null"}, 403),
     ],
 )
-async def test_requests_for_another_host_or_from_a_page_of_one_are_refused(
+async def test_requests_for_another_host_or_from_its_pages_are_refused(
     server: Server, method: str, path: str, headers: dict[str, str], status: int
 ) -> None:
     async with httpx2.AsyncClient(headers=JSON) as http:
@@ -188,14 +188,14 @@ async def test_requests_for_another_host_or_from_a_page_of_one_are_refused(
 
 
 @pytest.mark.parametrize("name", ["127.0.0.1", "localhost", "[::1]"])
-async def test_requests_that_name_this_machine_are_let_in(server: Server, name: str) -> None:
+async def test_requests_that_name_this_machine_are_accepted(server: Server, name: str) -> None:
     port = server.url.rpartition(":")[2]
     headers = {"host": f"{name}:{port}", "origin": f"http://{name}:5173"}
     async with httpx2.AsyncClient() as http, http.stream("GET", f"{server.url}/sse", headers=headers) as stream:
         assert stream.status_code == 200
 
 
-async def test_a_body_that_is_too_large_is_refused_in_either_way(server: Server) -> None:
+async def test_a_body_that_is_too_large_is_refused_on_both_transports(server: Server) -> None:
     body = message("tools/call", {"name": "execute_code", "arguments": {"code": "#" * (5 << 20)}}, 1)
     async with httpx2.AsyncClient(headers=JSON) as http, http.stream("GET", f"{server.url}/sse") as stream:
         endpoint = ""
@@ -230,7 +230,7 @@ async def test_a_signal_ends_the_server_while_clients_of_all_kinds_run_code(
         server.process.communicate()
 
 
-async def test_an_address_that_may_not_or_cannot_be_taken_is_refused_in_one_line(profile: Path) -> None:
+async def test_an_address_that_is_not_allowed_or_not_available_is_refused_in_one_line(profile: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         refused = {

@@ -1,4 +1,4 @@
-"""Clients that connect and then do nothing, by the hundred, and those that ask and never read: the others are served."""
+"""Hundreds of clients that connect and then do nothing, or never read their answers: other clients are still served."""
 
 import json
 import os
@@ -52,7 +52,7 @@ def served(monkeypatch: pytest.MonkeyPatch, profile: Path, command: list[str]) -
 
 @pytest.fixture(scope="module")
 def profile(profile: Path) -> Path:
-    """Without warm sandboxes, which have files open whose time nothing tells."""
+    """A profile without warm sandboxes, whose files are opened and closed at unpredictable times."""
     profile.write_text(profile.read_text() + "[pool]\nlanguages = []\n")
     return profile
 
@@ -67,13 +67,13 @@ def files(server: Server) -> int:
 
 
 async def at_most(number: int, server: Server) -> None:
-    """Waits for the server to have no more files open."""
-    while files(server) > number:  # noqa: ASYNC110 - nothing tells of it
+    """Waits until the server has at most so many files open."""
+    while files(server) > number:  # noqa: ASYNC110 - there is no event to wait for
         await anyio.sleep(0.05)
 
 
-def sent_away(client: socket.socket) -> bool:
-    """Waits for the server to be done with a client, whom it may have told why."""
+def disconnected(client: socket.socket) -> bool:
+    """Waits until the server ends a connection, perhaps after an answer with the reason."""
     with suppress(ConnectionResetError):
         while client.recv(4096):
             pass
@@ -86,7 +86,7 @@ async def works(server: Server) -> bool:
     return bool(found["stdout"] == "42\n")
 
 
-async def test_silent_clients_by_the_hundred_neither_stay_nor_take_the_files_of_sandboxes(
+async def test_hundreds_of_silent_clients_are_disconnected_and_leave_files_for_sandboxes(
     profile: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with served(monkeypatch, profile, FEW) as server, ExitStack() as silent:
@@ -97,14 +97,14 @@ async def test_silent_clients_by_the_hundred_neither_stay_nor_take_the_files_of_
             for _ in range(300):
                 clients.append(silent.enter_context(connect(server)))
                 assert files(server) < 128
-            # Whoever is not let in now is when those that say nothing have been sent away, the last of them too.
+            # Clients that are not accepted yet are accepted once others are disconnected, and are disconnected in turn.
             for client in clients:
-                assert await anyio.to_thread.run_sync(sent_away, client)
+                assert await anyio.to_thread.run_sync(disconnected, client)
             await at_most(before + 4, server)
             assert await works(server)
 
 
-async def test_who_finds_no_place_is_told_so(profile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_beyond_the_limit_gets_status_503(profile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with served(monkeypatch, profile, FEW) as server, ExitStack() as others:
         for _ in range(32):
             others.enter_context(connect(server))
@@ -113,7 +113,7 @@ async def test_who_finds_no_place_is_told_so(profile: Path, monkeypatch: pytest.
             assert last.recv(4096).startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
 
 
-async def test_a_client_that_never_reads_is_sent_away_and_others_are_served(
+async def test_a_client_that_never_reads_is_disconnected_and_others_are_served(
     profile: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     impatient = [sys.executable, "-c", IMPATIENT, *serving.SERVE[3:]]
@@ -122,7 +122,7 @@ async def test_a_client_that_never_reads_is_sent_away_and_others_are_served(
         before = files(server)
         deaf.setblocking(False)
         with anyio.fail_after(BOUND):
-            await ask_until_sent_away(deaf)
+            await ask_until_disconnected(deaf)
             assert await works(server)
             await at_most(before - 1, server)
 
@@ -135,25 +135,25 @@ CUT = {
 
 
 @pytest.mark.parametrize("cut", CUT.values(), ids=CUT)
-async def test_a_client_that_stops_within_a_request_is_sent_away(
+async def test_a_client_that_stops_within_a_request_is_disconnected(
     profile: Path, monkeypatch: pytest.MonkeyPatch, cut: bytes
 ) -> None:
     impatient = [sys.executable, "-c", IMPATIENT, *serving.SERVE[3:]]
     with served(monkeypatch, profile, impatient) as server, connect(server) as slow:
-        # Not its first request, for which there is another bound.
+        # The cut request is not the first one of the connection, which has a different time limit.
         slow.sendall(b"GET /health HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
-        told = b""
-        while not told.endswith(b"\r\n\r\nok\n"):
+        received = b""
+        while not received.endswith(b"\r\n\r\nok\n"):
             more = slow.recv(4096)
-            assert more, told
-            told += more
+            assert more, received
+            received += more
         slow.sendall(cut)
         with suppress(ConnectionResetError):
             assert slow.recv(4096) == b""
         assert await works(server)
 
 
-async def test_a_client_that_sends_a_request_byte_by_byte_is_sent_away(
+async def test_a_client_that_sends_a_request_byte_by_byte_is_disconnected(
     profile: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     impatient = [sys.executable, "-c", IMPATIENT, *serving.SERVE[3:]]
@@ -167,11 +167,11 @@ async def test_a_client_that_sends_a_request_byte_by_byte_is_sent_away(
                     assert slow.recv(4096) == b""
                     break
             else:
-                pytest.fail("it may go on")
+                pytest.fail("it was not disconnected")
         assert await works(server)
 
 
-async def test_no_more_clients_are_remembered_than_there_may_be(profile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_number_of_remembered_clients_is_limited(profile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     impatient = [sys.executable, "-c", IMPATIENT, *serving.SERVE[3:]]
     with served(monkeypatch, profile, impatient) as server:
         said = [shake_hands(server) for _ in range(4)]
@@ -180,7 +180,7 @@ async def test_no_more_clients_are_remembered_than_there_may_be(profile: Path, m
 
 
 def shake_hands(server: Server) -> bytes:
-    """The head of the answer to a client of the older protocol that goes at once."""
+    """Connects as a client of the older protocol, and leaves at once; returns the head of the answer."""
     body = json.dumps(
         {
             "jsonrpc": "2.0",
@@ -199,8 +199,8 @@ def shake_hands(server: Server) -> bytes:
         return client.recv(4096)
 
 
-async def ask_until_sent_away(deaf: socket.socket) -> None:
-    """Asks again and again without reading an answer, until the connection is ended."""
+async def ask_until_disconnected(deaf: socket.socket) -> None:
+    """Sends requests without reading any answer until the server ends the connection."""
     while True:
         await anyio.wait_writable(deaf)
         try:
@@ -211,7 +211,7 @@ async def ask_until_sent_away(deaf: socket.socket) -> None:
             return
 
 
-def test_no_part_of_an_answer_waits_for_the_one_before_it() -> None:
+def test_no_part_of_an_answer_waits_until_the_previous_part_is_acknowledged() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         connections.prepare(listener)
         with socket.create_connection(listener.getsockname()), listener.accept()[0] as taken:

@@ -1,4 +1,4 @@
-"""A server that takes a token: who bears it gets in, at any address; nobody else does, and nothing tells what it is."""
+"""A server with a token: clients with the token get in, at any address. Others do not, and the token is never shown."""
 
 import secrets
 from collections.abc import AsyncIterator, Iterator
@@ -26,7 +26,7 @@ async def _bounded() -> AsyncIterator[None]:
 
 
 def with_token(profile: Path, folder: Path, token: bytes) -> Path:
-    """The profile, and a token beside it."""
+    """Writes a token to a file, and a profile that uses it."""
     file, own = folder / "token", folder / "profile.toml"
     file.write_bytes(token)
     own.write_text(f'{profile.read_text()}[http]\nhosts = ["{HOST}"]\ntoken_file = "{file}"\n[pool]\nmin = 0\n')
@@ -35,7 +35,7 @@ def with_token(profile: Path, folder: Path, token: bytes) -> Path:
 
 @pytest.fixture(scope="module")
 def guarded(profile: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server with a token, at every address of this machine."""
+    """A server with a token that listens on every address of this machine."""
     own = with_token(profile, tmp_path_factory.mktemp("guarded"), f"{TOKEN}\n".encode())
     server = start(own, "--host", "0.0.0.0")
     server.url = server.url.replace("0.0.0.0", "127.0.0.1")
@@ -54,7 +54,7 @@ async def test_a_client_with_the_token_runs_code(guarded: Server, way: str) -> N
         assert again["stdout"] == "42\n"
 
 
-# Named, as tests must be called the same in every process that runs them.
+# With names, because the random token must not be part of a test id: ids must be the same in every process of xdist.
 STRANGERS = {
     "nothing": {},
     "an empty header": {"authorization": ""},
@@ -73,7 +73,7 @@ STRANGERS = {
     ("method", "path"), [*PLACES, ("DELETE", "/mcp"), ("GET", "/nothing"), ("GET", "/health/more")]
 )
 @pytest.mark.parametrize("headers", STRANGERS.values(), ids=STRANGERS)
-async def test_whoever_does_not_bear_it_is_refused(
+async def test_a_request_without_the_token_is_refused(
     guarded: Server, method: str, path: str, headers: dict[str, str]
 ) -> None:
     async with httpx2.AsyncClient() as http:
@@ -101,7 +101,7 @@ async def test_the_token_does_not_let_in_requests_for_another_host(guarded: Serv
     ],
     ids=str,
 )
-async def test_requests_for_a_host_of_the_profile_are_let_in(guarded: Server, headers: dict[str, str]) -> None:
+async def test_requests_for_a_host_of_the_profile_are_accepted(guarded: Server, headers: dict[str, str]) -> None:
     async with (
         httpx2.AsyncClient(headers={**BEARER, **headers}) as http,
         http.stream("GET", f"{guarded.url}/sse") as stream,
@@ -109,18 +109,18 @@ async def test_requests_for_a_host_of_the_profile_are_let_in(guarded: Server, he
         assert stream.status_code == 200
 
 
-async def test_who_probes_it_needs_no_token_and_is_told_nothing(guarded: Server, server: Server) -> None:
+async def test_a_health_check_needs_no_token_and_reveals_nothing(guarded: Server, server: Server) -> None:
     for each in (guarded, server):
         async with httpx2.AsyncClient(headers={"host": "10.0.0.7:8000"}) as http:
-            told = await http.get(f"{each.url}/health")
-            assert (told.status_code, told.text) == (200, "ok\n")
+            answered = await http.get(f"{each.url}/health")
+            assert (answered.status_code, answered.text) == (200, "ok\n")
 
 
 async def test_a_token_that_cannot_be_used_stops_the_start_in_one_line(profile: Path, tmp_path: Path) -> None:
     own = with_token(profile, tmp_path, b"fifteen-letters\n")
     done = await anyio.run_process([*SERVE, "--port", "0", "--profile", str(own)], check=False)
     assert (done.returncode, done.stdout) == (2, b"")
-    told = done.stderr.decode()
-    assert told.startswith(f"llm-sandbox-mcp: http.token_file: the token in {tmp_path}/token must have at least 16")
-    assert "fifteen" not in told
-    assert told.count("\n") == 1
+    printed = done.stderr.decode()
+    assert printed.startswith(f"llm-sandbox-mcp: http.token_file: the token in {tmp_path}/token must have at least 16")
+    assert "fifteen" not in printed
+    assert printed.count("\n") == 1

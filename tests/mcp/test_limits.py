@@ -1,4 +1,4 @@
-"""A run that reaches a limit, as a model is told of it."""
+"""How a run that reaches a limit is reported to a model."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

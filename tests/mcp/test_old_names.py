@@ -1,4 +1,4 @@
-"""The tools that callers of LLM Sandbox's server know, and where they are."""
+"""The tools and arguments that callers of LLM Sandbox's server know, and where this server offers them."""
 
 import json
 from collections.abc import AsyncIterator
@@ -40,14 +40,14 @@ def fake() -> FakeService:
 
 @pytest.fixture
 async def old(fake: FakeService, era: str) -> AsyncIterator[Client]:
-    """A client of a server with the old names, whose service makes no sandboxes."""
+    """A client of a server with the old names, on the fake service, which opens no sandboxes."""
     async with Client(build_server(fake.service(), host_files=True), mode=era) as client:
         yield client
 
 
 @pytest.fixture
 async def real(embedded: None, era: str) -> AsyncIterator[Client]:
-    """The same over the real service."""
+    """The same on the real service."""
     async with (
         open_service(with_old_names()) as service,
         Client(build_server(service, host_files=True), mode=era) as client,
@@ -55,8 +55,8 @@ async def real(embedded: None, era: str) -> AsyncIterator[Client]:
         yield client
 
 
-def is_as_there(details: dict[str, Any]) -> bool:
-    """Whether the details of a language have the shape that callers read."""
+def has_old_shape(details: dict[str, Any]) -> bool:
+    """Whether the details of a language have the shape that callers expect."""
     return (
         details.keys() == KEYS
         and all(isinstance(details[key], str) for key in ("version", "package_manager"))
@@ -67,7 +67,7 @@ def is_as_there(details: dict[str, Any]) -> bool:
     )
 
 
-async def test_they_come_after_our_own_which_stay_as_they_are(old: Client, era: str) -> None:
+async def test_the_old_tools_are_listed_after_our_own_which_stay_unchanged(old: Client, era: str) -> None:
     async with Client(build_server(FakeService().service(), host_files=True), mode=era) as plain:
         ours = (await plain.list_tools()).tools
     listed = (await old.list_tools()).tools
@@ -113,7 +113,7 @@ async def test_a_timeout_is_checked_like_ours_and_both_together_are_refused(old:
     assert fake.asked == []
 
 
-async def test_without_the_switch_none_of_it_is_there(era: str) -> None:
+async def test_the_old_names_do_not_exist_unless_the_profile_sets_them(era: str) -> None:
     fake = FakeService()
     async with Client(build_server(fake.service(), host_files=True), mode=era) as client:
         for name in ("get_supported_languages", "get_language_details"):
@@ -123,15 +123,15 @@ async def test_without_the_switch_none_of_it_is_there(era: str) -> None:
     assert fake.asked == []
 
 
-async def test_details_are_the_languages_own(real: Client) -> None:
+async def test_details_come_from_the_language_itself(real: Client) -> None:
     result = await call(real, "get_language_details", language="py")
     details = json.loads(text(result))
-    assert is_as_there(details)
+    assert has_old_shape(details)
     assert details["version"].startswith("Python 3.") or "prepared" in details["version"]
     assert {"numpy", "pandas", "matplotlib"} <= {*details["preinstalled_libraries"]}
     assert details["visualization_support"]
     bash = json.loads(text(await call(real, "get_language_details", language="bash")))
-    assert is_as_there(bash)
+    assert has_old_shape(bash)
     assert bash["version"].startswith("GNU bash")
     assert (bash["package_manager"], bash["preinstalled_libraries"], bash["visualization_support"]) == ("", [], False)
 
@@ -143,14 +143,14 @@ async def test_the_list_of_languages_is_an_object_of_details_by_name(real: Clien
     details = json.loads(contents.text)
     assert [*details] == names
     for name, found in details.items():
-        found.pop("problem", None)  # of a language that is not on this machine
-        assert is_as_there(found), name
-    [one] = (await real.read_resource("sandbox://languages/python")).contents
-    assert isinstance(one, TextResourceContents)
-    assert json.loads(one.text)["name"] == "python"
+        found.pop("problem", None)  # only if the language is not on this machine
+        assert has_old_shape(found), name
+    [python] = (await real.read_resource("sandbox://languages/python")).contents
+    assert isinstance(python, TextResourceContents)
+    assert json.loads(python.text)["name"] == "python"
 
 
-async def test_a_language_that_does_not_run_here_says_why(era: str) -> None:
+async def test_the_details_of_a_language_that_does_not_run_here_contain_the_reason(era: str) -> None:
     profile = with_old_names()
     async with (
         open_service(changed(profile, embedded={"bwrap": "no-such-program"})) as service,

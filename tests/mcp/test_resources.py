@@ -1,4 +1,4 @@
-"""What clients read, complete and subscribe to, over both protocols."""
+"""Resources that clients read, complete and subscribe to, over both protocols."""
 
 import json
 from collections.abc import AsyncIterator, Iterator
@@ -52,7 +52,7 @@ async def read(client: Client, uri: str) -> str:
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_resources_are_said_to_change_and_tools_are_not(mode: str) -> None:
+async def test_the_server_announces_that_resources_change_and_tools_do_not(mode: str) -> None:
     async with (
         open_service(load_profile()) as service,
         Client(build_server(service, host_files=True), mode=mode) as client,
@@ -91,7 +91,7 @@ async def test_the_profile_is_shown_without_paths_and_indexes(client: Client) ->
     assert "bwrap" not in shown
 
 
-async def test_the_profile_shows_what_is_used_of_it(client: Client) -> None:
+async def test_the_profile_shows_how_much_of_its_limits_is_used(client: Client) -> None:
     async def used() -> object:
         return json.loads(await read(client, "sandbox://profile"))["used"]
 
@@ -102,7 +102,7 @@ async def test_the_profile_shows_what_is_used_of_it(client: Client) -> None:
     assert await used() == {"sessions": 0, "artifacts": 1, "artifact_bytes": len("text")}
 
 
-async def test_the_pool_says_what_is_in_use_and_what_came_of_what(client: Client) -> None:
+async def test_the_pool_reports_what_is_in_use_and_hits_and_misses(client: Client) -> None:
     before = json.loads(await read(client, "sandbox://pool"))
     assert (before["leased"], before["hits"], before["misses"], before["acquire_ms"]) == (0, 0, 0, None)
     await answer(client, "execute_code", code="1")
@@ -114,7 +114,7 @@ async def test_the_pool_says_what_is_in_use_and_what_came_of_what(client: Client
     assert after["max"] == 32
 
 
-async def test_an_artifact_is_read_at_the_address_its_run_gave(client: Client) -> None:
+async def test_an_artifact_is_read_at_the_uri_that_its_run_returned(client: Client) -> None:
     [artifact] = (await answer(client, "execute_code", code=WRITE))["artifacts"]
     assert await read(client, artifact["uri"]) == "text"
     with refused("artifact"):
@@ -122,12 +122,12 @@ async def test_an_artifact_is_read_at_the_address_its_run_gave(client: Client) -
 
 
 @pytest.mark.parametrize("uri", ["sandbox://nothing", "file:///etc/passwd", "sandbox://sessions/x/artifacts/../a"])
-async def test_other_addresses_are_refused(client: Client, uri: str) -> None:
+async def test_other_uris_are_refused(client: Client, uri: str) -> None:
     with refused("sandbox://languages|session"):
         await client.read_resource(uri)
 
 
-async def test_completion_knows_languages_and_the_paths_of_a_known_session_only(client: Client) -> None:
+async def test_completion_offers_languages_and_the_paths_of_a_known_session_only(client: Client) -> None:
     session_id = (await answer(client, "execute_code", code=WRITE))["session_id"]
 
     async def complete(ref: ResourceTemplateReference, name: str, value: str, session_id: str = "") -> list[str]:
@@ -143,7 +143,7 @@ async def test_completion_knows_languages_and_the_paths_of_a_known_session_only(
 
 
 @pytest.mark.filterwarnings("ignore:resources/")
-async def test_a_2025_client_is_told_of_changed_artifacts_it_subscribed_to() -> None:
+async def test_a_2025_client_is_notified_of_changed_artifacts_it_subscribed_to() -> None:
     updated = anyio.Event()
     listed = anyio.Event()
     uris: list[str] = []
@@ -170,7 +170,7 @@ async def test_a_2025_client_is_told_of_changed_artifacts_it_subscribed_to() -> 
 
 
 @pytest.mark.filterwarnings("ignore:resources/")
-async def test_a_2025_client_subscribes_to_no_more_than_a_thousand() -> None:
+async def test_a_2025_client_can_subscribe_to_at_most_a_thousand_resources() -> None:
     async with Client(build_server(FakeService().service(), host_files=True), mode="legacy") as client:
         for number in range(1000):
             await client.subscribe_resource(f"sandbox://{number}")
@@ -181,7 +181,7 @@ async def test_a_2025_client_subscribes_to_no_more_than_a_thousand() -> None:
         await client.subscribe_resource("sandbox://one-more")
 
 
-async def test_a_client_is_told_of_artifacts_that_were_cleared() -> None:
+async def test_a_client_is_notified_of_artifacts_that_were_cleared() -> None:
     async with (
         open_service(load_profile()) as service,
         Client(build_server(service, host_files=True), mode="2026-07-28") as client,
@@ -196,7 +196,7 @@ async def test_a_client_is_told_of_artifacts_that_were_cleared() -> None:
             await client.read_resource(uri)
 
 
-async def test_a_2026_client_is_told_of_changed_artifacts_it_listens_for() -> None:
+async def test_a_2026_client_is_notified_of_changed_artifacts_it_listens_for() -> None:
     async with (
         open_service(load_profile()) as service,
         Client(build_server(service, host_files=True), mode="2026-07-28") as client,

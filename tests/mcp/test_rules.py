@@ -1,4 +1,4 @@
-"""What a client sees of rules: a refusal before anything runs, warnings beside the result, and what the rules are."""
+"""What a client sees of rules: refusals before anything runs, warnings next to a result, and the rules themselves."""
 
 import json
 from collections.abc import AsyncIterator
@@ -62,7 +62,7 @@ async def test_what_was_refused_is_in_the_audit_log(client: Client, tmp_path: Pa
     assert "rule processes" in line["reason"]
 
 
-async def test_several_findings_are_named_up_to_a_handful(client: Client) -> None:
+async def test_a_refusal_names_at_most_five_findings(client: Client) -> None:
     code = "\n".join(
         f"import os\nos.{name}()" for name in ("system", "popen", "execv", "execl", "fork", "spawnv", "execve")
     )
@@ -71,14 +71,14 @@ async def test_several_findings_are_named_up_to_a_handful(client: Client) -> Non
     assert "and 2 more" in said
 
 
-async def test_findings_below_the_threshold_are_warnings_beside_the_result(client: Client) -> None:
+async def test_findings_below_the_threshold_are_warnings_next_to_the_result(client: Client) -> None:
     ran = await answer(client, "execute_code", code="import copy\nimport pickle\nprint(1)")
     assert (ran["status"], ran["stdout"]) == ("ok", "1\n")
     assert ran["notes"][0] == "warning: line 1 imports copy (rule no-copies, severity low: values are cheap)"
     assert ran["notes"][1].startswith("warning: line 2 imports pickle (rule serialisation, severity medium")
 
 
-async def test_code_that_no_rule_names_runs_without_a_word(client: Client) -> None:
+async def test_code_that_matches_no_rule_runs_without_notes(client: Client) -> None:
     ran = await answer(client, "execute_code", code="print('import subprocess')  # os.system")
     assert (ran["stdout"], ran["notes"]) == ("import subprocess\n", [])
 
@@ -98,7 +98,7 @@ async def test_other_languages_have_rules_too(client: Client) -> None:
     assert "line 1 imports child_process" in said
 
 
-async def test_the_rules_in_force_stand_in_the_profile_that_clients_read(client: Client) -> None:
+async def test_the_profile_that_clients_read_contains_the_active_rules(client: Client) -> None:
     content = (await client.read_resource("sandbox://profile")).contents[0]
     assert isinstance(content, TextResourceContents)
     shown = json.loads(content.text)["rules"]

@@ -1,4 +1,4 @@
-"""What a model sees of the tools, and what it is told when it calls them wrongly. None of it needs a sandbox."""
+"""What a model sees of the tools, and the errors it gets when it calls them wrongly. No test needs a sandbox."""
 
 import dataclasses
 import json
@@ -62,14 +62,14 @@ def nodes(schema: object) -> Iterator[dict[str, Any]]:
 
 
 ALL = ("python", "javascript", "java", "cpp", "go", "r", "ruby", "bash")
-"""The languages that come along."""
+"""The languages that are included."""
 
 
 async def test_all_definitions_together_stay_under_8_kb(fake: FakeService, era: str) -> None:
     given = [
         {"name": name, "title": name, "extension": ".x", "version_command": ["true"], "stateful": True} for name in ALL
     ]
-    parsed = [Handler.model_validate({**one, "runner": {"argv": ["true"]}}) for one in given]
+    parsed = [Handler.model_validate({**fields, "runner": {"argv": ["true"]}}) for fields in given]
     fake.languages = Languages(Language(HANDLERS / handler.name, handler) for handler in parsed)
     async with connect(fake, era) as client:
         listed = await client.list_tools()
@@ -86,7 +86,7 @@ async def test_schemas_are_flat(fake: FakeService, era: str) -> None:
                 assert not isinstance(node.get("type"), list)
 
 
-async def test_schemas_admit_no_further_keys_and_name_every_default(fake: FakeService, era: str) -> None:
+async def test_schemas_allow_no_other_keys_and_contain_every_default(fake: FakeService, era: str) -> None:
     async with connect(fake, era) as client:
         for arguments, result in (await schemas(client)).values():
             assert arguments["additionalProperties"] is False
@@ -113,7 +113,7 @@ async def test_a_profile_that_allows_less_than_the_default_timeout_lowers_the_de
         schema = (await schemas(client))["execute_code"][0]["properties"]["timeout_seconds"]
         await answer(client, "execute_code", code="1")
     assert (schema["default"], schema["maximum"]) == (10.0, 10.0)
-    assert fake.asked[0]["timeout"] is None  # which the service takes for the lower of the two
+    assert fake.asked[0]["timeout"] is None  # the service then uses the lower one of both timeouts
 
 
 @pytest.mark.parametrize(
@@ -159,19 +159,21 @@ async def test_lone_surrogates_in_arguments_are_refused_by_name(fake: FakeServic
     assert fake.asked == []
 
 
-async def test_null_stands_for_the_default_of_an_optional_argument(fake: FakeService, era: str) -> None:
+async def test_null_means_the_default_of_an_optional_argument(fake: FakeService, era: str) -> None:
     async with connect(fake, era) as client:
         await answer(client, "execute_code", code="1", session_id=None, libraries=None)
     assert fake.asked[0]["session_id"] == ""
 
 
-async def test_an_unknown_tool_is_refused_with_the_names_there_are(fake: FakeService, era: str) -> None:
+async def test_an_unknown_tool_is_refused_with_the_names_of_the_tools(fake: FakeService, era: str) -> None:
     async with connect(fake, era) as client:
         with pytest.raises(MCPError, match="execute_code, install_libraries"):
             await client.call_tool("run", {})
 
 
-async def test_an_installation_of_what_is_there_already_says_so(fake: FakeService, era: str) -> None:
+async def test_an_installation_of_installed_libraries_reports_that_they_are_installed(
+    fake: FakeService, era: str
+) -> None:
     async with connect(fake, era) as client:
         done = await call(client, "install_libraries", libraries=["six"])
     assert text(done) == f"session: {SESSION}\ninstalled: nothing; the libraries were already available"
@@ -183,7 +185,7 @@ async def test_our_errors_reach_the_caller_word_for_word(fake: FakeService, era:
         assert await refusal(client, "execute_code", code="1") == "all 32 sessions are busy; close one, or try again"
 
 
-async def test_other_exceptions_are_logged_and_tell_the_caller_nothing(
+async def test_other_exceptions_are_logged_and_reveal_nothing_to_the_caller(
     fake: FakeService, era: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     fake.failure = RuntimeError("the secret")
@@ -193,7 +195,7 @@ async def test_other_exceptions_are_logged_and_tell_the_caller_nothing(
     assert "the secret" in caplog.text
 
 
-async def test_a_failed_run_is_a_value_whose_text_stands_alone(fake: FakeService, era: str) -> None:
+async def test_a_failed_run_is_a_result_whose_text_contains_everything(fake: FakeService, era: str) -> None:
     fake.execution = ran(
         Artifact("a b.txt", "text/plain", 3),
         status="timeout",
@@ -253,7 +255,7 @@ async def test_images_are_listed_with_their_size_in_pixels(fake: FakeService, er
     assert "artifact: a.png (image/png 3x2, 68B)" in text(result)
 
 
-async def test_artifacts_asked_for_by_name_come_whole_if_small(fake: FakeService, era: str) -> None:
+async def test_artifacts_requested_by_name_are_returned_whole_if_small(fake: FakeService, era: str) -> None:
     fake.stored = {"a.txt": b"text", "b.png": PNG, "big.txt": bytes(300_000)}
     async with connect(fake, era) as client:
         result = await call(client, "get_artifacts", session_id=SESSION, names=["a.txt", "b.png", "big.txt"])
@@ -276,7 +278,7 @@ async def test_files_come_out_as_text_as_base64_or_as_a_link(fake: FakeService, 
             assert isinstance(result.content[1], ResourceLink)
 
 
-async def test_host_paths_are_refused_where_the_client_may_be_someone_else(fake: FakeService, era: str) -> None:
+async def test_host_paths_are_refused_except_on_stdio(fake: FakeService, era: str) -> None:
     async with connect(fake, era, host_files=False) as client:
         said = await refusal(client, "copy_file", session_id=SESSION, path="a", host_path="/etc/passwd")
     assert "host_path" in said
@@ -293,7 +295,7 @@ async def test_over_http_sessions_of_others_are_not_listed(
         assert len((await answer(client, "manage_session", action="list"))["sessions"]) == 1
 
 
-async def test_a_connection_does_not_gather_sessions_that_ended(
+async def test_a_connection_does_not_accumulate_sessions_that_ended(
     fake: FakeService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     peers: list[Peer] = []
@@ -316,7 +318,7 @@ async def test_a_connection_does_not_gather_sessions_that_ended(
     assert len(peers[0].sessions) <= 2 * fake.profile.sessions.max
 
 
-async def test_the_list_of_sessions_says_how_full_the_pool_is_in_both_forms(fake: FakeService, era: str) -> None:
+async def test_the_list_of_sessions_shows_how_full_the_pool_is_as_text_and_as_data(fake: FakeService, era: str) -> None:
     async with connect(fake, era) as client:
         result = await call(client, "manage_session", action="list")
         structured = await answer(client, "manage_session", action="list")
@@ -324,7 +326,7 @@ async def test_the_list_of_sessions_says_how_full_the_pool_is_in_both_forms(fake
     assert text(result).splitlines()[-1] == "sandboxes: 2 in use, 1 warm, 32 at most"
 
 
-async def test_sessions_are_not_listed_to_requests_that_stand_alone(fake: FakeService) -> None:
+async def test_a_request_without_a_connection_sees_only_the_session_that_it_names(fake: FakeService) -> None:
     async with connect(fake, "2026-07-28", host_files=False) as client:
         await answer(client, "execute_code", code="1")
         assert (await answer(client, "manage_session", action="list"))["sessions"] == []

@@ -1,4 +1,4 @@
-"""The real process on stdin and stdout: however it ends, it ends soon and leaves nothing."""
+"""A real server process on stdin and stdout: whatever ends it, it ends soon and leaves nothing behind."""
 
 import json
 import os
@@ -19,12 +19,12 @@ from .wire import CLIENT, message
 pytestmark = pytest.mark.anyio
 
 SOON = 20.0
-"""Seconds; usual is one. What never ends by itself would take longer."""
+"""Seconds. Usually it takes one; something that never ends by itself would take longer."""
 LONG = "x" * 10_000
 MANY = 500
-"""Requests as long, many more than pipes hold."""
+"""Requests with a text of this length: many more than fit into pipes."""
 STUCK = 2.0
-"""Seconds in which a server takes a request, if it takes any."""
+"""Seconds after which a request that could not be sent counts as not accepted."""
 
 
 @pytest.fixture(autouse=True)
@@ -73,8 +73,8 @@ async def test_a_client_that_stopped_reading_does_not_keep_the_server_from_endin
             assert await talk.process.wait() == 0
 
 
-async def test_from_a_client_that_does_not_read_no_more_is_taken_until_it_does() -> None:
-    """Otherwise what is answered, and not read, would fill the server's memory."""
+async def test_requests_are_not_accepted_while_the_client_does_not_read_answers() -> None:
+    """Otherwise unread answers would fill the memory of the server."""
     async with server() as talk:
         await talk.send(message("initialize", CLIENT, 1))
         await talk.receive()
@@ -84,7 +84,7 @@ async def test_from_a_client_that_does_not_read_no_more_is_taken_until_it_does()
             if stuck.cancelled_caught:
                 break
         assert number < MANY - 1
-        # That one is sent, too, as soon as it can be.
+        # The request that was not accepted at first is sent, too.
         assert {(await talk.receive())["id"] for _ in range(2, number + 1)} == {*range(2, number + 1)}
 
 
@@ -129,7 +129,7 @@ async def test_a_message_larger_than_a_pipe_goes_both_ways() -> None:
 
 
 def peak(pid: int) -> int:
-    """The most memory that a process has had, in bytes."""
+    """The peak memory of a process, in bytes."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) << 10
@@ -160,7 +160,7 @@ async def test_a_message_without_an_end_is_refused_by_its_id_and_not_kept(last: 
 
 
 @pytest.mark.parametrize("source", [os.devnull, "file"])
-async def test_input_that_is_not_a_pipe_is_read_to_its_end(source: str, tmp_path: Path) -> None:
+async def test_input_that_is_not_a_pipe_is_read_until_eof(source: str, tmp_path: Path) -> None:
     path = tmp_path / "input"
     path.write_bytes(message("initialize", CLIENT, 1))
     async with await anyio.open_file(os.devnull if source == os.devnull else path, "rb") as given:

@@ -1,4 +1,4 @@
-"""What the tools do, over both protocols, on real sandboxes."""
+"""The tools, over both protocols, on real sandboxes."""
 
 from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator
@@ -25,7 +25,7 @@ async def run(client: Client, code: str, **arguments: Any) -> dict[str, Any]:
     return await answer(client, "execute_code", code=code, **arguments)
 
 
-async def test_variables_live_on_in_the_session_that_the_first_run_opened(client: Client) -> None:
+async def test_variables_persist_in_the_session_that_the_first_run_opened(client: Client) -> None:
     first = await run(client, "x = 20")
     second = await run(client, "print('hi'); x + y", session_id=first["session_id"], variables={"y": 22})
     assert (second["status"], second["exit_code"], second["stdout"], second["result"]) == ("ok", 0, "hi\n", "42")
@@ -33,7 +33,7 @@ async def test_variables_live_on_in_the_session_that_the_first_run_opened(client
     assert second["session_state"] == "kept"
 
 
-async def test_an_error_in_the_code_is_a_value_and_keeps_the_state(client: Client) -> None:
+async def test_an_error_in_the_code_is_a_result_and_keeps_the_state(client: Client) -> None:
     opened = await run(client, "x = 1")
     result = await call(client, "execute_code", code="x = 2; 1 / 0", session_id=opened["session_id"])
     assert not result.is_error
@@ -42,7 +42,7 @@ async def test_an_error_in_the_code_is_a_value_and_keeps_the_state(client: Clien
     assert (await run(client, "x", session_id=opened["session_id"]))["result"] == "2"
 
 
-async def test_a_timeout_is_a_value_with_what_was_printed_until_then(client: Client) -> None:
+async def test_a_timeout_is_a_result_with_the_output_until_then(client: Client) -> None:
     ended = await run(client, "print('so far', flush=True)\nwhile True: pass", timeout_seconds=0.5)
     assert (ended["status"], ended["stdout"]) == ("timeout", "so far\n")
 
@@ -64,7 +64,7 @@ async def test_a_session_that_is_not_kept_is_gone_at_once(client: Client) -> Non
         ({"libraries": ["git+https://example.org/x"]}, "git+https://"),
     ],
 )
-async def test_what_cannot_be_is_refused_in_one_line_and_opens_no_session(
+async def test_invalid_arguments_are_refused_in_one_line_and_open_no_session(
     client: Client, arguments: dict[str, Any], named: str
 ) -> None:
     assert named in await refusal(client, "execute_code", **({"code": "1"} | arguments))
@@ -153,7 +153,7 @@ async def test_cancelling_the_request_interrupts_the_code_and_keeps_the_session(
     assert (await run(client, "x", session_id=session_id))["result"] == "7"
 
 
-async def test_a_reset_loses_the_state_and_keeps_the_id_and_a_close_ends_it(client: Client) -> None:
+async def test_a_reset_clears_the_state_and_keeps_the_id_and_a_close_ends_the_session(client: Client) -> None:
     session_id = (await run(client, "x = 7"))["session_id"]
     await answer(client, "manage_session", action="reset", session_id=session_id)
     assert (await run(client, "'x' in globals()", session_id=session_id))["result"] == "False"
@@ -174,7 +174,7 @@ async def test_a_clear_empties_the_artifacts_and_the_figures_and_keeps_the_state
     assert left["result"] == "(7, ['kept.txt'], [])"
 
 
-async def test_a_clear_follows_no_link_that_stands_for_the_folder_of_figures(client: Client) -> None:
+async def test_a_clear_follows_no_link_that_replaces_the_folder_of_figures(client: Client) -> None:
     code = (
         "import os\nopen('kept.txt', 'w').close()\n"
         "figures = os.environ['SANDBOX_FIGURES']\nos.rmdir(figures)\nos.symlink(os.getcwd(), figures)"
@@ -184,7 +184,7 @@ async def test_a_clear_follows_no_link_that_stands_for_the_folder_of_figures(cli
     assert (await run(client, "os.listdir()", session_id=session_id))["result"] == "['kept.txt']"
 
 
-async def test_a_session_that_ended_is_cleared_too_and_then_unknown(client: Client) -> None:
+async def test_a_session_that_has_ended_can_be_cleared_and_is_then_unknown(client: Client) -> None:
     session_id = (await run(client, "open('a.txt', 'w').close()", keep_session=False))["session_id"]
     assert (await answer(client, "manage_session", action="clear", session_id=session_id))["sessions"] == []
     await refusal(client, "get_artifacts", session_id=session_id)

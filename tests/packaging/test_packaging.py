@@ -16,7 +16,7 @@ pytestmark = pytest.mark.timeout(600)
 
 
 def run(*argv: str | Path, cwd: Path, **environment: str) -> str:
-    # No PYTHONPATH, and a folder of its own: the checkout must not be found by accident.
+    # Without PYTHONPATH, and in a separate folder: the checkout must not be found by accident.
     done = subprocess.run(
         [str(word) for word in argv],
         cwd=cwd,
@@ -48,10 +48,10 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def python(tmp_path: Path) -> Path:
-    """The interpreter of a new environment that has what this one has, but not this package."""
+    """The interpreter of a new environment that has the libraries of this one, but not this package."""
     run(sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv", cwd=tmp_path)
     (packages,) = (tmp_path / "venv").glob("lib/python*/site-packages")
-    # What a .pth file names is searched, but .pth files in there are not obeyed: an editable install has no effect.
+    # Python searches the folder that a .pth file names, but ignores .pth files in it: editable installs have no effect.
     (packages / "shared.pth").write_text(sysconfig.get_path("purelib"))
     return tmp_path / "venv" / "bin" / "python"
 
