@@ -59,7 +59,7 @@ def test_an_engine_whose_port_is_taken_is_reported_with_its_own_message() -> Non
             of(sys.executable, "-c", f"import socket; socket.create_server(('127.0.0.1', {port}))").start()
 
 
-def test_an_engine_that_answers_can_be_started_and_stopped(places: Path) -> None:
+def test_an_engine_stops(places: Path) -> None:
     engine = of(sys.executable, "-c", SERVES, str(places / "engine.sock"))
     process = engine.start()
     assert process is not None and engine.healthy()

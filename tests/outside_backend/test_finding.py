@@ -46,7 +46,7 @@ def test_a_backend_cannot_use_a_table_that_is_not_about_an_engine(
     module = tmp_path / "greedy_backend.py"
     module.write_text(module.read_text().replace("plain: Plain", "limits: Plain"))
     monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(ProfileError, match=r"backend\.name: greedy cannot have the table \[limits\], which is about"):
+    with pytest.raises(ProfileError, match=r"backend\.name: greedy defines the table \[limits\], which is reserved"):
         load_profile(over={"backend": {"name": "greedy"}})
 
 

@@ -66,7 +66,7 @@ def check_it_runs(python: Path, tmp_path: Path, *, home: Path) -> None:
     assert Path(where.strip()).is_relative_to(home)
     script = python.with_name("llm-sandbox-mcp")
     assert run(script, "run", "--language", "bash", "-c", "echo $((6 * 7))", cwd=tmp_path) == "42\n"
-    assert "strict: right" in run(script, "profile", "check", "strict", cwd=tmp_path)
+    assert "strict: valid" in run(script, "profile", "check", "strict", cwd=tmp_path)
     assert str(script) in run(script, "client-config", "cursor", cwd=tmp_path)
 
 
