@@ -138,7 +138,7 @@ async def test_sending_to_a_peer_that_hung_up_fails(sandbox: Sandbox) -> None:
 async def test_a_port_in_use_is_an_error_with_the_next_step(sandbox: Sandbox) -> None:
     with anyio.fail_after(LIMIT):
         async with sandbox.listen() as listener:
-            with pytest.raises(ListeningFailed, match=r"[Aa]ddress already in use; .*use a new session"):
+            with pytest.raises(ListeningFailed, match=r"[Aa]ddress already in use; .*open a new session"):
                 async with sandbox.listen(listener.port):
                     pass
 

@@ -10,8 +10,8 @@ from llm_sandbox_mcp.backends.listening import port_refused
 @pytest.mark.parametrize(
     ("reason", "message"),
     [
-        (errno.EADDRINUSE, "Address already in use; stop the program that listens there, or use a new session"),
-        (errno.EMFILE, "Too many open files; use a new session"),
+        (errno.EADDRINUSE, "Address already in use; stop the program that listens there, or open a new session"),
+        (errno.EMFILE, "Too many open files; open a new session"),
     ],
 )
 def test_the_next_step_fits_the_cause(reason: int, message: str) -> None:
