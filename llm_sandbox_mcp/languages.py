@@ -32,9 +32,9 @@ class Runner(Section):
     """How the runner is started."""
 
     argv: Many[str] = Field(min_length=1)
-    tells: bool = False
+    inspects: bool = False
     """Whether it can report the values of the names in the code."""
-    ends: bool = False
+    exits: bool = False
     """Whether it can do at the end of a run what the interpreter does when it exits."""
 
 

@@ -77,7 +77,7 @@ class Raised:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Inspection:
     """The state that code left in its interpreter, as the runner reports it."""
 
     values: Mapping[str, object]
@@ -105,7 +105,7 @@ class Execution:
     """Files that this run created or changed."""
     notes: tuple[Note, ...] = ()
     """One line each: something was truncated or lost, or a limit was hit; and what to do about it."""
-    told: Told | None = None
+    inspection: Inspection | None = None
     """The values of its names, and its error as data; if the caller requested it and the interpreter still runs."""
 
 

@@ -56,7 +56,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     option = config.getoption
-    chosen = rings.chosen(items, which=rings.running, engine=option(rings.ENGINE), beside=option(rings.BESIDE))
+    chosen = rings.chosen(
+        items, which=rings.running, engine=option(rings.ENGINE), concurrency=option(rings.CONCURRENCY)
+    )
     if len(chosen) < len(items):
         config.hook.pytest_deselected(items=list({*items}.difference(chosen)))
         items[:] = chosen

@@ -13,7 +13,7 @@ from .turns import backend_of, by_case, by_language, language_of, left_out
 
 OPTION = "--ring"
 ENGINE = "--engine"
-BESIDE = "--beside"
+CONCURRENCY = "--concurrency"
 CHECK = "check"
 """Tests that need no sandbox at all."""
 SANDBOX = "sandbox"
@@ -96,8 +96,8 @@ def add_options(parser: pytest.Parser) -> None:
         ENGINE, choices=[name for name in BACKENDS if name != "embedded"], help="run only the tests of this engine"
     )
     parser.addoption(
-        BESIDE,
-        choices=("others", "nothing"),
+        CONCURRENCY,
+        choices=("parallel", "alone"),
         help="run only tests that can run in parallel with others, or only tests that must run alone",
     )
 
@@ -127,12 +127,12 @@ def limit(items: Iterable[pytest.Item]) -> None:
 
 
 def chosen(
-    items: Iterable[pytest.Item], *, which: str | None = None, engine: str | None = None, beside: str | None = None
+    items: Iterable[pytest.Item], *, which: str | None = None, engine: str | None = None, concurrency: str | None = None
 ) -> list[pytest.Item]:
     """The tests that the options choose."""
     wanted = [item for item in items if engine in (None, *_engines(item))]
-    if beside:
-        wanted = [item for item in wanted if item.nodeid.startswith(ALONE) == (beside == "nothing")]
+    if concurrency:
+        wanted = [item for item in wanted if item.nodeid.startswith(ALONE) == (concurrency == "alone")]
     if which in (None, ALL):
         return wanted
     rings = (CHECK, SANDBOX) if which == SANDBOX else (which,)

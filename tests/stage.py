@@ -72,11 +72,11 @@ def main() -> int:
         # Options with "=": pytest would take a separate value for the name of a file, and look for its settings there.
         engine = (f"{rings.ENGINE}={options.engine}",) if options.engine else ()
         ring = (f"{rings.OPTION}={options.ring}", *engine, *more)
-        parallel = (f"-n{options.workers}", f"{rings.BESIDE}=others")
+        parallel = (f"-n{options.workers}", f"{rings.CONCURRENCY}=parallel")
         limit = options.limit or LIMITS[options.ring]
         first = run((*parallel, *ring), limit, Path(folder, "first"))
         if options.ring in (rings.ENGINES, rings.ALL) and first.code is not None:
-            first += run((f"{rings.BESIDE}=nothing", *ring), limit, Path(folder, "alone"))
+            first += run((f"{rings.CONCURRENCY}=alone", *ring), limit, Path(folder, "alone"))
         failed = first.failed()
         second: Run | None = None
         if options.second_look and first.code == _FAILED and 0 < len(failed) <= UNSTEADY:
@@ -94,7 +94,7 @@ def run(arguments: Iterable[str], limit: float, record: Path) -> Run:
     """Runs pytest until it ends, or ends it when the limit (seconds) is reached."""
     process = subprocess.Popen(
         [sys.executable, "-m", "pytest", f"{journal.OPTION}={record}", *arguments],
-        # Compiled modules are kept, whatever this process was told: each process of the tests imports hundreds.
+        # Compiled modules are kept, whatever this process was started with: each process of the tests imports hundreds.
         env={name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"},
         preexec_fn=_end_with_stage,
     )

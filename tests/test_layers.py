@@ -59,6 +59,7 @@ ENGINE_MAY_IMPORT = {
     "backends.system_calls",
     "policy",
     "errors",
+    "escaping",
     "mistakes",
     "own_programs",
     "readiness",

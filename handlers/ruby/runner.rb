@@ -33,7 +33,7 @@ module Sandbox
       error = @guard.run { @session.run(request) }
       interrupted = @guard.interrupted && error.is_a?(Interrupt)
       flush
-      tell(error) if error
+      print_error(error) if error
       # A child of the code ends where its code ends.
       exit!(exit_code(error)) if Process.pid != @process
       @channel.restore
@@ -48,7 +48,7 @@ module Sandbox
       [$stdout, $stderr, STDOUT, STDERR].uniq(&:__id__).each { |stream| @guard.run { stream.flush } }
     end
 
-    def tell(error)
+    def print_error(error)
       return if error.is_a?(SystemExit)
 
       @channel.restore

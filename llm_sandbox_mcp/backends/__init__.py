@@ -69,8 +69,8 @@ def _outside(name: str) -> Engine:
     except ModuleNotFoundError:
         raise
     except Exception as error:
-        said = one_line(f"{type(error).__name__}: {error}")
-        raise ProfileError(f"{outside[name].value} cannot be imported: {said}; update its package") from error
+        reason = one_line(f"{type(error).__name__}: {error}")
+        raise ProfileError(f"{outside[name].value} cannot be imported: {reason}; update its package") from error
     settings, create = getattr(module, "Settings", None), getattr(module, "create", None)
     if not (isinstance(settings, type) and issubclass(settings, Settings) and callable(create)):
         raise ProfileError(f"{outside[name].value} has no valid Settings or create; update its package")

@@ -101,8 +101,8 @@ class Chosen(Backend):
             if not reason:
                 return backend
             self._reasons[name] = reason
-        said = "; ".join(f"{name}: {halves(reason)[0]}" for name, reason in self._reasons.items())
-        raise EngineUnavailable(f"no engine works here: {said}; {_HELP}")
+        reasons = "; ".join(f"{name}: {halves(reason)[0]}" for name, reason in self._reasons.items())
+        raise EngineUnavailable(f"no engine works here: {reasons}; {_HELP}")
 
     async def _opened(self, name: str) -> Backend:
         if name not in self._open:

@@ -73,19 +73,19 @@ async def _make(options: argparse.Namespace, backend: Backend, images: Images, l
     failed = False
     for language in languages:
 
-        def tell(line: str, language: str = language) -> None:
+        def report(line: str, language: str = language) -> None:
             sys.stderr.write(f"{escape(f'{language}: {line}')}\n")
             sys.stderr.flush()
 
         start = time.monotonic()
         try:
             if options.action == "build":
-                await images.build(language, tell, base=options.base or "", network=options.network or "")
+                await images.build(language, report, base=options.base or "", network=options.network or "")
             else:
-                await images.pull(language, tell)
+                await images.pull(language, report)
         except SandboxError as error:
-            tell(str(error))
+            report(str(error))
             failed = True
         else:
-            tell(f"{backend.image_of(language)} is ready after {time.monotonic() - start:.1f} s")
+            report(f"{backend.image_of(language)} is ready after {time.monotonic() - start:.1f} s")
     return _FAILED if failed else 0

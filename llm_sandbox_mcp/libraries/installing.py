@@ -119,8 +119,8 @@ class Installer:
             )
         if done.exit_code != 0:
             causes = [*await _limits_reached(sandbox, before), *dict.fromkeys(problems)]
-            said = "; ".join([*causes, _last_lines(done.stderr or done.stdout)])
-            raise InstallFailed(f"{manager.manager} could not install {', '.join(libraries)}: {one_line(said)}")
+            reason = "; ".join([*causes, _last_lines(done.stderr or done.stdout)])
+            raise InstallFailed(f"{manager.manager} could not install {', '.join(libraries)}: {one_line(reason)}")
         if self.ruled(places.language):
             everything = await list_libraries(sandbox, places, manager.everything or manager.installed)
             if refusal := self._rules[places.language.name].refusal(libraries, everything):

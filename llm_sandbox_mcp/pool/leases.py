@@ -18,7 +18,7 @@ class Owned:
     sandbox: Sandbox | None = None
     interpreter: Interpreter | None = None
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
-    told: anyio.Event = field(default_factory=anyio.Event)
+    changed: anyio.Event = field(default_factory=anyio.Event)
     """Set when another task has changed the state of the member."""
 
     @property

@@ -188,7 +188,7 @@ class Pool:
         owned = request.owned
         if owned is not None and owned.member.state is State.LEASED:
             self._set_state(owned, State.OPENED if owned.interpreter is None else State.WARM)
-            owned.told.set()
+            owned.changed.set()
         self._step()
 
     def _release(self, owned: Owned) -> None:
@@ -219,7 +219,7 @@ class Pool:
             self._close_one(self._members[member])
         for member in plan.check:
             self._set_state(self._members[member], State.CHECKING)
-            self._members[member].told.set()
+            self._members[member].changed.set()
         for opening in plan.open:
             self._open(opening)
         for waiter in plan.refuse:
@@ -287,8 +287,8 @@ class Pool:
             owned.member = replace(owned.member, state=State.WARM, checked_at=anyio.current_time())
             self._step()
         else:
-            owned.told = anyio.Event()
-            await owned.told.wait()
+            owned.changed = anyio.Event()
+            await owned.changed.wait()
 
     async def _warm(self, sandbox: Sandbox, language: str) -> Interpreter:
         # The check of the interpreter has its own, shorter limit; this one covers the rest of the start.

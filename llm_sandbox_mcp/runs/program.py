@@ -47,7 +47,7 @@ class Program:
         """Builds the code, unless exactly this code is built already, and runs it; one deadline applies to both.
 
         If the build fails, the outcome is that of the compiler: its exit code and its messages. `cell`, and
-        `variables`, `tell` and `last` of the request, have no effect: no state is kept between programs.
+        `variables`, `inspect` and `last` of the request, have no effect: no state is kept between programs.
         """
         start = anyio.current_time()
         source = request.code.encode()

@@ -27,7 +27,7 @@ _DEEPEST = 100
 """Levels of nested lists and objects in a value at most: JSON writers and readers have their own limits."""
 
 
-class ToldError(BaseModel):
+class ReportedError(BaseModel):
     """An error of the code, as the runner reports it."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -37,15 +37,15 @@ class ToldError(BaseModel):
     traceback: str
 
 
-class ToldNames(BaseModel):
-    """The values and the error of a run, which the report contains if the request has `tell`."""
+class ReportedInspection(BaseModel):
+    """The values and the error of a run, which the report contains if the request has `inspect`."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     values: Mapping[str, str] = {}
     """The values of names, each as JSON text; `decode_values` reads them."""
     left_out: tuple[str, ...] = ()
-    error: ToldError | None = None
+    error: ReportedError | None = None
 
 
 class Report(BaseModel):
@@ -60,7 +60,7 @@ class Report(BaseModel):
     files: tuple[str, ...] = Field(default=(), max_length=MAX_FILES)
     files_omitted: int = Field(default=0, ge=0)
     figures: tuple[str, ...] = Field(default=(), max_length=MAX_FIGURES)
-    told: ToldNames | None = None
+    inspection: ReportedInspection | None = None
 
 
 def new_nonce() -> str:
@@ -69,15 +69,15 @@ def new_nonce() -> str:
 
 
 def encode_request(
-    nonce: str, cell: int, variables: Mapping[str, object], code: str, *, tell: bool = False, last: bool = False
+    nonce: str, cell: int, variables: Mapping[str, object], code: str, *, inspect: bool = False, last: bool = False
 ) -> bytes:
     """One request as a line of UTF-8.
 
-    `tell` asks for the values of the names that the code binds, `last` for what an interpreter does when it exits.
+    `inspect` asks for the values of the names that the code binds, `last` for what an interpreter does when it exits.
     """
     request = {"nonce": nonce, "cell": cell, "variables": dict(variables), "code": code}
-    if tell:
-        request["tell"] = True
+    if inspect:
+        request["inspect"] = True
     if last:
         request["last"] = True
     return json.dumps(request, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
@@ -108,9 +108,9 @@ def _without_surrogates(found: object) -> object:
 
 def _is_modest(found: object) -> bool:
     """Whether a report has few enough entries to check them one by one; a forged one can have half a million."""
-    told = found.get("told") if isinstance(found, dict) else None
+    inspection = found.get("inspection") if isinstance(found, dict) else None
     collections = [found, *(found.values() if isinstance(found, dict) else ())]
-    collections += told.values() if isinstance(told, dict) else ()
+    collections += inspection.values() if isinstance(inspection, dict) else ()
     return all(len(one) <= _MOST for one in collections if isinstance(one, (dict, list)))
 
 

@@ -29,7 +29,7 @@ class RunRequest:
     """Set before the code runs, in languages that take variables."""
     on_output: OnOutput | None = None
     """Called with the output as it appears."""
-    tell: bool = False
+    inspect: bool = False
     """Whether the report contains the values of the names that the code bound."""
     last: bool = False
     """Whether the run includes what an interpreter does when it exits; nothing can run in it afterwards."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from ..backends.base import Fullness, Usage
 from ..messages import Note, Step
 from ..policy import Policy
-from ..results import Output, Raised, Status, Told
+from ..results import Inspection, Output, Raised, Status
 from ..units import format_duration, format_size
 from .execution import Outcome
 from .protocol import decode_values
@@ -77,15 +77,17 @@ def _limit_hit(outcome: Outcome, usage: Usage, fullness: Fullness, policy: Polic
     return "process_limit" if "process_limit" in hit else "error"
 
 
-def told_of(outcome: Outcome) -> Told | None:
+def inspection_of(outcome: Outcome) -> Inspection | None:
     """The values of names and the error that the runner reported, if it was asked to."""
-    told = outcome.report.told if outcome.report is not None else None
-    if told is None:
+    inspection = outcome.report.inspection if outcome.report is not None else None
+    if inspection is None:
         return None
-    error = told.error
+    error = inspection.error
     raised = None if error is None else Raised(error.type, error.message, error.traceback)
-    values = decode_values(told.values)
-    return Told(values, (*told.left_out, *(name for name in told.values if name not in values)), raised)
+    values = decode_values(inspection.values)
+    return Inspection(
+        values, (*inspection.left_out, *(name for name in inspection.values if name not in values)), raised
+    )
 
 
 def exit_code_of(outcome: Outcome) -> int:

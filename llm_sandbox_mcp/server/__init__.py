@@ -68,9 +68,9 @@ def build_server(service: Service, *, host_files: bool) -> SandboxServer:
     resources = Resources(service, host_files=host_files)
     audiences: set[Audience] = set()
 
-    def tell(session_id: str, names: tuple[str, ...]) -> None:
+    def notify(session_id: str, names: tuple[str, ...]) -> None:
         for audience in audiences:
-            audience.tell(session_id, names)
+            audience.notify(session_id, names)
 
     @asynccontextmanager
     async def serve_audience(_server: Server[Audience]) -> AsyncIterator[Audience]:
@@ -82,7 +82,7 @@ def build_server(service: Service, *, host_files: bool) -> SandboxServer:
             finally:
                 audiences.discard(audience)
 
-    service.files.on_artifacts_changed(tell)
+    service.files.on_artifacts_changed(notify)
     server = SandboxServer(
         "llm-sandbox-mcp",
         version=__version__,

@@ -50,7 +50,7 @@ class Audience:
             connection.exit_stack.callback(self._peers.pop, connection, None)
         return peer
 
-    def tell(self, session_id: str, names: tuple[str, ...]) -> None:
+    def notify(self, session_id: str, names: tuple[str, ...]) -> None:
         """Queues the news that artifacts changed; never waits."""
         self._changed.update((session_id, name) for name in names)
         self._more.set()

@@ -12,7 +12,7 @@ from ..profile import Profile
 from ..results import DEFAULT_TIMEOUT, Execution, OnOutput, OnProgress
 from ..rules.checking import Checker
 from ..runs.requests import RunRequest, checked_code, checked_variables
-from ..runs.verdict import excerpt, exit_code_of, notes_of, status_of, told_of
+from ..runs.verdict import excerpt, exit_code_of, inspection_of, notes_of, status_of
 from .installing import Installing
 from .preparation import Preparation
 from .sessions import Sessions
@@ -55,7 +55,7 @@ class Executing:
         keep_session: bool = True,
         on_output: OnOutput | None = None,
         on_progress: OnProgress | None = None,
-        tell: bool = False,
+        inspect: bool = False,
         last: bool = False,
         judged: str | None = None,
     ) -> Execution:
@@ -63,8 +63,9 @@ class Executing:
 
         `timeout` is in seconds; the default is 30 or the profile's limit, whichever is less. `limits` lowers other
         limits, with the names and units of `Policy`: limits of a run for this run, limits of a sandbox for a new
-        session. `tell` asks for `Execution.told`, in languages whose handler has `tells`. `last` is for callers that
-        refresh the session next: if the handler has `ends`, the run includes what its interpreter does when it exits.
+        session. `inspect` asks for `Execution.inspection`, in languages whose handler has `inspects`. `last` is for
+        callers that refresh the session next: if the handler has `exits`, the run includes what its interpreter does
+        when it exits.
         `judged` is the text that the rules judge instead of the code, if the code wraps it; if empty, they judge none.
         Every request error is raised before anything starts. If cancelled, interrupts the code and keeps the session.
         """
@@ -74,7 +75,7 @@ class Executing:
         narrow(self._policy, of_run)
         values = checked_variables(variables or {}, chosen)
         runner = chosen.handler.runner
-        if tell and not (runner and runner.tells):
+        if inspect and not (runner and runner.inspects):
             raise InvalidArgument(f"{chosen.name} cannot report the values of names; print them instead")
         self._installing.check(chosen, libraries)
         notes += await self._judge(chosen, code if judged is None else judged)
@@ -87,8 +88,8 @@ class Executing:
             grace=policy.grace,
             variables=values,
             on_output=on_output,
-            tell=tell,
-            last=last and runner is not None and runner.ends,
+            inspect=inspect,
+            last=last and runner is not None and runner.exits,
         )
         async with self._sessions.use(session, new=not session_id, keep=keep_session):
             places = await self._preparation.places(chosen, on_progress)
@@ -120,7 +121,7 @@ class Executing:
             session_state="ended" if session.closed else "fresh" if ran.fresh else "kept",
             artifacts=tuple(artifacts),
             notes=(*explanations, *notes, *left_out),
-            told=told_of(outcome),
+            inspection=inspection_of(outcome),
         )
 
     async def _judge(self, language: Language, code: str) -> list[Note]:

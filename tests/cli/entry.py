@@ -34,7 +34,7 @@ class Started:
         given = await answer(self.client, "execute_code", code=code, language="bash", libraries=[])
         return str(given["stdout"])
 
-    def told(self) -> list[str]:
+    def deprecated(self) -> list[str]:
         """The variables that the log reports as deprecated, in order."""
         lines = self.log.read_text().splitlines()
         return [found[1] for line in lines if (found := re.search(r"WARNING \S+: (\w+) is deprecated: .*; ", line))]

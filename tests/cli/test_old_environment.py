@@ -18,7 +18,7 @@ MIB = 1 << 20
 async def test_an_entry_without_variables_runs_on_the_available_backend_without_warnings() -> None:
     async with started({}) as server:
         assert await server.prints("echo $((6 * 7))") == "42\n"
-        assert server.told() == []
+        assert server.deprecated() == []
 
 
 @pytest.mark.usefixtures("embedded", "control_groups")
@@ -30,7 +30,7 @@ async def test_limits_of_an_entry_apply_without_a_daemon() -> None:
         assert await server.prints("echo $((6 * 7))") == "42\n"
         hungry = await answer(server.client, "execute_code", code="head -c 200000000 /dev/zero | tail", language="bash")
         assert hungry["status"] == "out_of_memory"
-        assert server.told() == ["BACKEND", "SANDBOX_READ_ONLY", "SANDBOX_MEMORY", "SANDBOX_CPUS"]
+        assert server.deprecated() == ["BACKEND", "SANDBOX_READ_ONLY", "SANDBOX_MEMORY", "SANDBOX_CPUS"]
 
 
 @pytest.mark.usefixtures("embedded")
@@ -40,7 +40,7 @@ async def test_a_named_profile_takes_precedence_over_the_variables() -> None:
         async with started(env | more, *options) as server:
             shown = await server.profile()
             assert (shown["backend"], shown["limits"]["memory"]) == ("embedded", 512 * MIB)
-            assert server.told() == ["BACKEND", "SANDBOX_MEMORY", "SANDBOX_PRIVILEGED"]
+            assert server.deprecated() == ["BACKEND", "SANDBOX_MEMORY", "SANDBOX_PRIVILEGED"]
 
 
 @pytest.mark.parametrize("transport", ["stdio", "http"])

@@ -110,7 +110,7 @@ async def test_an_entry_for_llm_sandboxs_server_runs_code_in_a_pod_of_its_namesp
         await deny(cluster, namespace)
         assert await server.prints("echo x") == "x\n"
         assert cluster.list_namespaced_pod(namespace).items
-        assert server.told() == ["BACKEND", "NAMESPACE"]
+        assert server.deprecated() == ["BACKEND", "NAMESPACE"]
 
 
 @pytest.fixture

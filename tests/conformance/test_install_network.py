@@ -65,11 +65,11 @@ with open('/sandbox/asked.json', 'w') as file:
 POSTINSTALL = """
 const fs = require('fs'), net = require('net');
 const index = new URL(process.env.npm_config_registry);
-const ask = (port, raw) => new Promise((told) => {
+const ask = (port, raw) => new Promise((answered) => {
     const one = net.connect(port, '127.0.0.1', () => one.write(raw));
-    one.on('data', (data) => { told(String(data).split(' ')[1]); one.destroy(); });
-    one.on('error', (error) => told(error.code));
-    one.on('close', () => told('closed'));
+    one.on('data', (data) => { answered(String(data).split(' ')[1]); one.destroy(); });
+    one.on('error', (error) => answered(error.code));
+    one.on('close', () => answered('closed'));
 });
 const head = ` HTTP/1.1\\r\\nConnection: close\\r\\nHost: ${index.host}\\r\\n\\r\\n`;
 (async () => {

@@ -33,7 +33,7 @@ async def test_an_answer_that_comes_too_late_is_not_taken_for_the_next(
     monkeypatch.setattr(sandbox, "outside", None)
     before = await sandbox.fullness(thorough=True)
     assert not before.disk
-    await sandbox._agent.tell(early)
+    await sandbox._agent.send(early)
     assert await sandbox.fullness(thorough=True) == before
 
 

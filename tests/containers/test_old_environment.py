@@ -14,7 +14,7 @@ async def test_the_entry_for_docker_runs_code_in_a_container() -> None:
     async with started({"BACKEND": "docker", "DOCKER_HOST": docker_host() or ""}) as server:
         assert (await server.profile())["backend"] == "docker"
         assert await server.prints("echo $((6 * 7))") == "42\n"
-        assert server.told() == ["BACKEND"]
+        assert server.deprecated() == ["BACKEND"]
 
 
 async def test_the_entry_for_podman_with_all_hardening_settings_runs_code_in_a_container() -> None:
@@ -34,4 +34,4 @@ async def test_the_entry_for_podman_with_all_hardening_settings_runs_code_in_a_c
         assert (shown["backend"], shown["network"]) == ("podman", {"mode": "none"})
         assert (shown["limits"]["memory"], shown["limits"]["cpus"]) == (4096 * MIB, 1.0)
         assert await server.prints("touch /x 2>/dev/null || echo $((6 * 7))") == "42\n"
-        assert sorted(server.told()) == sorted(env)
+        assert sorted(server.deprecated()) == sorted(env)

@@ -44,7 +44,7 @@ def up(engine: str = "", *, every_language: bool = False) -> int:
     of a few languages, or of all with `every_language`.
     """
     failed = _prepared()
-    wanted = {"docker", engine} if engine else {*NAMES}
+    wanted = {"docker", engine} if engine else {*NAMES, *PROGRAMS}
     if reason := _excluded():
         if not kubernetes.kubeconfig():
             failed["kubernetes"] = reason

@@ -90,8 +90,8 @@ def test_naming_an_engine_runs_all_tests_about_it(engine: str, run: list[Any]) -
 
 
 def test_tests_that_take_the_whole_machine_run_alone() -> None:
-    assert chosen(EVERYTHING, beside="nothing") == [CHANGES, LOAD]
-    assert chosen(EVERYTHING, beside="others") == [test for test in EVERYTHING if test not in (CHANGES, LOAD)]
+    assert chosen(EVERYTHING, concurrency="alone") == [CHANGES, LOAD]
+    assert chosen(EVERYTHING, concurrency="parallel") == [test for test in EVERYTHING if test not in (CHANGES, LOAD)]
 
 
 def test_the_tables_name_only_existing_tests() -> None:

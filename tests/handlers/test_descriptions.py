@@ -193,9 +193,9 @@ async def test_a_language_that_does_not_run_has_a_problem_and_the_others_run(tmp
         open_service(load_profile(str(tmp_path / "profile.toml"))) as service,
         Client(build_server(service, host_files=True)) as client,
     ):
-        told = await describe(client, "absent")
-        assert "Absent does not run here" in told["problem"]
-        assert "apt-get install it" in told["problem"]
+        described = await describe(client, "absent")
+        assert "Absent does not run here" in described["problem"]
+        assert "apt-get install it" in described["problem"]
         assert "problem" not in await describe(client, "bash")
         ran = await answer(client, "execute_code", code="echo hi", language="bash")
         assert ran["stdout"] == "hi\n"

@@ -107,8 +107,8 @@ async def test_an_installation_does_not_hide_that_state_was_lost_before_it(servi
         lost = await service.execute("trap '' INT; while :; do :; done", language="bash", timeout=0.5)
         assert lost.session_state == "fresh", lost
         await service.install(["tiny-answer"], language="javascript", session_id=lost.session_id)
-        told = await service.execute("true", language="bash", session_id=lost.session_id, keep_session=False)
-    assert any("started fresh" in note for note in told.notes), told
+        ran = await service.execute("true", language="bash", session_id=lost.session_id, keep_session=False)
+    assert any("started fresh" in note for note in ran.notes), ran
 
 
 @pytest.mark.anyio

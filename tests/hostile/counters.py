@@ -15,7 +15,7 @@ def check(result):
     return result
 def hold(take, processes):
     '''Has processes take until they are refused, for some seconds, and stay with what they have.'''
-    done, told = os.pipe()
+    done, counted = os.pipe()
     for _ in range(processes):
         try:
             child = os.fork()
@@ -30,11 +30,11 @@ def hold(take, processes):
                     taken += 1
             except (OSError, MemoryError) as error:
                 refused = type(error).__name__ + ' ' + str(getattr(error, 'errno', ''))
-            os.write(told, f'{taken} {refused}; '.encode())
-            os.close(told)
+            os.write(counted, f'{taken} {refused}; '.encode())
+            os.close(counted)
             while True:
                 time.sleep(1000)
-    os.close(told)
+    os.close(counted)
     with open(done) as answers:
         print(answers.read())
 """

@@ -44,7 +44,7 @@ if os.fork() == 0:
 {IGNORE_SIGNALS}
     for number in range(3): os.close(number)
     while True:
-        # The last line tells how it is now.
+        # The last line is the present state.
         with open('/sandbox/.seen', 'a') as file:
             print(reached('127.0.0.1', port), file=file)
         time.sleep(0.02)

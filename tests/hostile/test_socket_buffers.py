@@ -25,9 +25,9 @@ def fill(near, far):
         pass
 
 def held(near, far):
-    # What SO_MEMINFO tells: what waits to be read, and what waits to be sent, of datagrams and of streams.
-    told = [struct.unpack('IIIIIIIII', end.getsockopt(socket.SOL_SOCKET, 55, 36)) for end in (near, far)]
-    return told[1][0] + max(told[0][2], told[0][5])
+    # What SO_MEMINFO reports: what waits to be read, and what waits to be sent, of datagrams and of streams.
+    memory = [struct.unpack('IIIIIIIII', end.getsockopt(socket.SOL_SOCKET, 55, 36)) for end in (near, far)]
+    return memory[1][0] + max(memory[0][2], memory[0][5])
 
 def tcp():
     with socket.create_server(('127.0.0.1', 0)) as server:
@@ -44,11 +44,11 @@ def unix():
     return socket.socketpair()
 
 filled, fills = os.pipe()
-all_filled, told = os.pipe()
+all_filled, release = os.pipe()
 totals, total = os.pipe()
 for _ in range(PROCESSES):
     if os.fork() == 0:
-        os.close(told)
+        os.close(release)
         try:
             while len(kept) < PAIRS:
                 kept.append(MAKE())
@@ -63,7 +63,7 @@ for _ in range(PROCESSES):
 os.close(fills)
 os.close(total)
 os.read(filled, 1)
-os.close(told)
+os.close(release)
 print(sum(one for one, in struct.iter_unpack('Q', open(totals, 'rb').read())))
 """
 # Whatever the limit, the kernel gives each TCP connection a minimum, about as much as one call sends.

@@ -15,7 +15,7 @@ from llm_sandbox_mcp.messages import Note
 from llm_sandbox_mcp.results import Execution, Status
 from llm_sandbox_mcp.runs.execution import Outcome
 from llm_sandbox_mcp.runs.protocol import decode_report
-from llm_sandbox_mcp.runs.verdict import excerpt, told_of
+from llm_sandbox_mcp.runs.verdict import excerpt, inspection_of
 from llm_sandbox_mcp.server.content import contents, describe_run, failure, structured, success
 from llm_sandbox_mcp.server.rest.answers import answered, ran
 
@@ -76,8 +76,8 @@ def test_a_run_is_reported_in_valid_json_over_every_interface(
     most: int,
 ) -> None:
     raised = None if error is None else dict(zip(("type", "message", "traceback"), error, strict=True))
-    told = {"values": values, "left_out": [*values], "error": raised}
-    payload = json.dumps({"status": "ok", "exit_code": 0, "result": result, "told": told}).encode()
+    inspection = {"values": values, "left_out": [*values], "error": raised}
+    payload = json.dumps({"status": "ok", "exit_code": 0, "result": result, "inspection": inspection}).encode()
     report = decode_report(payload)
     outcome = Outcome("answered", report, True, None, True, stdout, stderr, 0, 1.0)
     execution = Execution(
@@ -91,7 +91,7 @@ def test_a_run_is_reported_in_valid_json_over_every_interface(
         "kept",
         tuple(describe(name, content) for name, content in files),
         tuple(Note("said", one_line(note)) for note in notes),
-        told_of(outcome),
+        inspection_of(outcome),
     )
     answer = structured(execution)
     sent = over_mcp(success(describe_run(answer), answer))
@@ -99,9 +99,9 @@ def test_a_run_is_reported_in_valid_json_over_every_interface(
     assert sent["structuredContent"]["stdout"] == execution.stdout.text
     over_http = strict(bytes(answered(ran("name", execution, ())).body))
     assert over_http["status"] == status
-    if status == "ok" and execution.told is not None and report is not None and report.told is not None:
-        assert {*over_http["result"]} | {*execution.told.left_out} == {*report.told.values}
-        assert over_http["result"] == execution.told.values
+    if status == "ok" and execution.inspection is not None and report is not None and report.inspection is not None:
+        assert {*over_http["result"]} | {*execution.inspection.left_out} == {*report.inspection.values}
+        assert over_http["result"] == execution.inspection.values
 
 
 @given(ANY_TEXT)
@@ -119,8 +119,15 @@ def test_an_artifact_is_read_as_valid_json(name: str, data: bytes) -> None:
 @given(st.text(st.sampled_from(["\ud800", "\udfff", "a", "\U0001f600", "\0"]), min_size=1))
 def test_a_report_contains_nothing_that_json_cannot_express(text: str) -> None:
     error = {"type": text, "message": text, "traceback": text}
-    told = {"values": {text: "1"}, "left_out": [text], "error": error}
-    found = {"status": "ok", "exit_code": 0, "result": text, "files": [text], "figures": [text], "told": told}
+    inspection = {"values": {text: "1"}, "left_out": [text], "error": error}
+    found = {
+        "status": "ok",
+        "exit_code": 0,
+        "result": text,
+        "files": [text],
+        "figures": [text],
+        "inspection": inspection,
+    }
     report = decode_report(json.dumps(found).encode())
     assert report is not None and strict(report.model_dump_json())
     # JSON turns a surrogate pair into one character.

@@ -62,7 +62,7 @@ class Runs:
         self._figures = os.environ["SANDBOX_FIGURES"]
         self._searched = (os.environ.get("SANDBOX_LIBRARIES", ""), self._workdir)
         self._exit_code = 0
-        self._told = None
+        self._inspection = None
 
     def serve_one(self) -> bool:
         """Answers one request; False at the end of the input."""
@@ -75,9 +75,9 @@ class Runs:
         self._forget_missing_modules()
         files, figures = Scan(self._workdir), listed(self._figures)
 
-        self._told = None
-        if request.get("tell"):
-            guard.run(self._prepare_to_tell, request)
+        self._inspection = None
+        if request.get("inspect"):
+            guard.run(self._prepare_inspection, request)
         error = guard.run(self._execute, request)
         forked = os.getpid() != self._process
         drawing = None if forked else guard.run(_write_figures)
@@ -89,8 +89,8 @@ class Runs:
             guard.run(_write_figures)
             self._flush()
             self._channel.restore()
-        if self._told is not None and not forked:
-            guard.run(self._told.listen, error)
+        if self._inspection is not None and not forked:
+            guard.run(self._inspection.record, error)
             self._flush()
         interrupted = guard.interrupted and isinstance(error, KeyboardInterrupt)
         error = drawing = None  # as in Guard.run: this frame would keep the objects of the code's frames alive
@@ -104,15 +104,15 @@ class Runs:
             f'"result":{"null" if session.result is None else quote(session.result)},'
             f'"interrupted":{"true" if interrupted else "false"},'
             f'"files":[{",".join(map(quote, names))}],"files_omitted":{omitted},'
-            f'"figures":[{",".join(map(quote, drawn))}]{"" if self._told is None else self._told.report}}}'
+            f'"figures":[{",".join(map(quote, drawn))}]{"" if self._inspection is None else self._inspection.report}}}'
         )
         self._channel.end(request["nonce"], report)
         return True
 
-    def _prepare_to_tell(self, request: dict) -> None:
-        from sandbox_told import Told
+    def _prepare_inspection(self, request: dict) -> None:
+        from sandbox_inspection import Inspection
 
-        self._told = Told(self._session.names, request["code"], request["variables"])
+        self._inspection = Inspection(self._session.names, request["code"], request["variables"])
 
     def _execute(self, request: dict) -> None:
         if self._guard.interrupted:

@@ -49,7 +49,7 @@ class Conversation:
                     break
         return self._agent.ended.is_set()
 
-    async def tell(self, line: str) -> None:
+    async def send(self, line: str) -> None:
         """Sends one line; does nothing if the agent is gone, or no longer reads."""
         # The stream is busy if another line is stuck already.
         with anyio.move_on_after(ANSWER), contextlib.suppress(anyio.BrokenResourceError, anyio.BusyResourceError):
@@ -57,14 +57,14 @@ class Conversation:
 
     async def signal(self, group: int, number: signal.Signals) -> None:
         """Makes the agent send a signal to a process group in the container."""
-        await self.tell(f"signal {number.name.removeprefix('SIG')} {group}")
+        await self.send(f"signal {number.name.removeprefix('SIG')} {group}")
 
     async def usage(self) -> Usage | None:
         """The agent's counters; None if it has ended, or does not answer in time."""
         word = secrets.token_hex(8)
         async with self._asking:
             with anyio.move_on_after(ANSWER):
-                await self.tell(f"usage {word}")
+                await self.send(f"usage {word}")
                 while line := await self._line():
                     match line.split():
                         case ["usage", given, kills, refused, cpu] if given == word:
@@ -81,7 +81,7 @@ class Conversation:
         output = bytearray()
         async with self._asking:
             with anyio.move_on_after(seconds), contextlib.suppress(anyio.EndOfStream):
-                await self.tell(f"look {word} {command}")
+                await self.send(f"look {word} {command}")
                 while output.count(mark) < 2 and len(output) < _OUTPUT:
                     output += await self._agent.stdout.receive(_READ)
         # Before the first mark there may be an earlier answer that came too late.

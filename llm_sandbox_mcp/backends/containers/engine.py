@@ -34,7 +34,7 @@ FILES = 4096
 """Maximum open files of one process in a container."""
 
 
-def told(error: OSError) -> str:
+def reason_of(error: OSError) -> str:
     """The message of an error, without its location in Python's OpenSSL binding."""
     return re.sub(r"\[SSL[^]]*\] | \(_ssl\.c:\d+\)", "", str(error))
 
@@ -189,10 +189,12 @@ class Engine(ABC):
         if error.args and isinstance(error.args[0], ssl.SSLError):
             error = error.args[0]
         if isinstance(error, ssl.SSLError):
-            return EngineUnavailable(f"TLS with {self.name} at {self.address} fails: {told(error)}; {CERTIFICATES}")
-        said = error.strerror if isinstance(error, OSError) else None
+            return EngineUnavailable(
+                f"TLS with {self.name} at {self.address} fails: {reason_of(error)}; {CERTIFICATES}"
+            )
+        reason = error.strerror if isinstance(error, OSError) else None
         return EngineUnavailable(
-            f"{self.name} does not answer at {self.address}: {said or str(error) or type(error).__name__}; "
+            f"{self.name} does not answer at {self.address}: {reason or str(error) or type(error).__name__}; "
             f"start it, or name its address in {self.name}.host of the profile"
         )
 

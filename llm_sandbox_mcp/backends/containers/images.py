@@ -132,9 +132,9 @@ class ContainerImages(Images):
         try:
             declared = set(_ARGUMENT.findall(dockerfile.read_text(encoding="utf-8")))
         except (OSError, UnicodeDecodeError) as error:
-            said = error.strerror if isinstance(error, OSError) else "it is not text"
+            reason = error.strerror if isinstance(error, OSError) else "it is not text"
             raise StartFailed(
-                f"{dockerfile} cannot be read: {said}; check containers.dockerfiles in the profile"
+                f"{dockerfile} cannot be read: {reason}; check containers.dockerfiles in the profile"
             ) from error
         if base and "BASE" not in declared:
             raise StartFailed(f"{dockerfile} takes no other base; add the lines ARG BASE=... and FROM ${{BASE}} to it")

@@ -133,15 +133,15 @@ def _lines(step: Mapping[str, Any]) -> list[str]:
 
 def _failed(engine: Engine, doing: str, image: str, reason: str) -> ImageFailed:
     step = "check its name, and that its registry answers" if doing == "pulled" else "fix its Dockerfile"
-    said = " ".join(reason.split())[-LAST_CHARACTERS:]
-    step = engine.step(said, step)
-    return ImageFailed(f"image {image} cannot be {doing} by {engine.name} at {engine.address}: {said}; {step}")
+    cause = " ".join(reason.split())[-LAST_CHARACTERS:]
+    step = engine.step(cause, step)
+    return ImageFailed(f"image {image} cannot be {doing} by {engine.name} at {engine.address}: {cause}; {step}")
 
 
 def _reason(content: bytes) -> str:
     try:
-        said = json.loads(content)
-        return str(said.get("message") or said.get("cause") or said)
+        answer = json.loads(content)
+        return str(answer.get("message") or answer.get("cause") or answer)
     except (ValueError, AttributeError):
         return content.decode(errors="replace")
 

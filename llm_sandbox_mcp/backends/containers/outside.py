@@ -54,10 +54,10 @@ class Outside:
                     cwd=own_programs.FOLDER,
                     pass_fds=passed,
                 )
-            said, descriptors, _, _ = socket.recv_fds(ours, _ANSWER, 1)
+            answer, descriptors, _, _ = socket.recv_fds(ours, _ANSWER, 1)
         if descriptors:
             return socket.socket(fileno=descriptors[0])
-        if said == b"%d" % errno.EADDRINUSE:
+        if answer == b"%d" % errno.EADDRINUSE:
             raise port_refused(port, errno.EADDRINUSE)
         return None
 

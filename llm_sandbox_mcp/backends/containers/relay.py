@@ -16,7 +16,7 @@ from anyio.abc import ByteStream
 
 from ...errors import ListeningFailed, StartFailed
 from ...tasks import open_tasks
-from ..base import Process, Sandbox
+from ..base import Process, Sandbox, halves
 from ..layout import PATH
 from ..listening import Listener
 from .container import lost_sandbox
@@ -78,7 +78,7 @@ async def _start(sandbox: Sandbox, port: int) -> Process:
         return await sandbox.spawn(("perl", "-e", _PROGRAM, *limits), {"PATH": PATH}, "/")
     except StartFailed as error:
         raise ListeningFailed(
-            f"{sandbox.origin} supports neither libraries at run time nor network by name: {error}; "
+            f"{sandbox.origin} supports neither libraries at run time nor network by name: {halves(str(error))[0]}; "
             "add Perl to the image (perl-base is enough), or the libraries themselves"
         ) from error
 
@@ -118,7 +118,7 @@ class _Relay(Listener):
         self.failure = self.failure or reason
         self.scope.cancel()
 
-    def tell(self, frame: Frame) -> None:
+    def post(self, frame: Frame) -> None:
         """Sends a frame as soon as possible; a frame with data has a slot."""
         with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             try:
@@ -150,8 +150,8 @@ class _Relay(Listener):
     async def hear_complaints(self) -> None:
         """Keeps the end of the relay's error output, on one line."""
         async for data in self._process.stderr:
-            said = self._complaint + data.decode(errors="replace")
-            self._complaint = " ".join(said.split())[-_COMPLAINT:]
+            text = self._complaint + data.decode(errors="replace")
+            self._complaint = " ".join(text.split())[-_COMPLAINT:]
         self._heard.set()
 
     def _take(self, frame: Frame) -> None:
@@ -218,7 +218,7 @@ class _Connection(ByteStream):
         data = bytes(self._buffer[:max_bytes])
         del self._buffer[:max_bytes]
         self._untaken -= len(data)
-        self._relay.tell(numbered(TAKEN, self._number, len(data)))
+        self._relay.post(numbered(TAKEN, self._number, len(data)))
         return data
 
     async def send(self, item: bytes) -> None:
@@ -233,16 +233,16 @@ class _Connection(ByteStream):
                 raise anyio.ClosedResourceError if self._closed else anyio.BrokenResourceError
             part, rest = rest[: min(self._room, PAYLOAD)], rest[min(self._room, PAYLOAD) :]
             self._room -= len(part)
-            self._relay.tell(Frame(DATA, self._number, bytes(part)))
+            self._relay.post(Frame(DATA, self._number, bytes(part)))
 
     async def send_eof(self) -> None:
-        self._relay.tell(Frame(END, self._number))
+        self._relay.post(Frame(END, self._number))
 
     async def aclose(self) -> None:
         if not self._closed:
             self._closed = True
             self._buffer.clear()
-            self._relay.tell(Frame(CLOSE, self._number))
+            self._relay.post(Frame(CLOSE, self._number))
             self._forget()
         await anyio.lowlevel.checkpoint()
 

@@ -42,14 +42,14 @@ _FULL = f"stat -f -c '%a %c %d' {' '.join(FOLDERS)}; find {' '.join(FOLDERS)} -t
 _STATE = re.compile(rb"^(\d{1,20}) (\d{1,20}) (\d{1,20})$", re.MULTILINE)
 
 
-def read_fullness(said: bytes) -> Fullness:
+def read_fullness(output: bytes) -> Fullness:
     """Reads the output of `_FULL`. Only lines in its form count: code of the same user can write to the output too."""
-    counts = [[int(word) for word in found] for found in _STATE.findall(said)]
+    counts = [[int(word) for word in found] for found in _STATE.findall(output)]
     # If a file system has no inodes at all, as in gVisor, entries are not counted.
     return Fullness(
         disk=any(left == 0 for left, _, _ in counts),
         entries=max((all_ - left - OWN_ENTRIES for _, all_, left in counts), default=0),
-        large=any(line.startswith(b"/") for line in said.splitlines()),
+        large=any(line.startswith(b"/") for line in output.splitlines()),
     )
 
 
@@ -90,21 +90,21 @@ class ContainerSandbox(Sandbox):
 
     async def begin(self, handlers: bytes) -> None:
         """Sends the agent the handlers and waits until the container is ready; raises `StartFailed` with the cause."""
-        said = ""
+        answer = ""
         with anyio.move_on_after(_START) as deadline:
-            said = await self._agent.introduce(handlers)
+            answer = await self._agent.introduce(handlers)
         if deadline.cancelled_caught:
             raise StartFailed(
                 f"a container of {self.origin} did not start in {_START:g} s; check whether its machine is overloaded"
             )
-        if said == "stuck":
+        if answer == "stuck":
             raise StartFailed(
                 f"template {self.image} cannot be unpacked on {self._container.engine}: it does not fit into the "
                 "sandbox's folders, or is damaged; raise limits.disk and limits.memory in the profile"
             )
-        if said.startswith("missing "):
-            raise self._unfit(f"has no {said.removeprefix('missing ')}")
-        word, _, path = said.partition(" ")
+        if answer.startswith("missing "):
+            raise self._unfit(f"has no {answer.removeprefix('missing ')}")
+        word, _, path = answer.partition(" ")
         if word != "ready":
             raise await self.ended_at_once()
         self.path = search_path(path)
@@ -238,7 +238,7 @@ class ContainerSandbox(Sandbox):
 
     async def beat(self) -> None:
         """Signals the agent that the server is alive."""
-        await self._agent.tell("beat")
+        await self._agent.send("beat")
 
     async def end(self) -> None:
         """Removes the container and closes everything that is connected to it."""

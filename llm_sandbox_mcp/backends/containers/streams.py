@@ -89,10 +89,10 @@ class Refused(Exception):
 
     def __init__(self, status: int, content: bytes) -> None:
         try:
-            said = str(json.loads(content)["message"])
+            message = str(json.loads(content)["message"])
         except (ValueError, KeyError, TypeError):
-            said = content.decode(errors="replace").strip()
-        super().__init__(said[-LAST_CHARACTERS:] or f"status {status}")
+            message = content.decode(errors="replace").strip()
+        super().__init__(message[-LAST_CHARACTERS:] or f"status {status}")
         self.gone = status in (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
         """Whether the container does not exist, or does not run."""
 

@@ -34,7 +34,7 @@ _LONGEST = 255
 
 _SECONDS = 120.0
 """Timeout for packing a session's folders; code of the same user can stop it."""
-_SAID = 300
+_OUTPUT = 300
 
 # Holes take no space (--sparse). Figures are artifacts already, and only the session knows what was built.
 _PACK = (
@@ -64,7 +64,7 @@ async def pack(sandbox: Sandbox, archive: Path) -> None:
 
     Raises `StartFailed` if they cannot be read, and `Unavailable` if it takes too long.
     """
-    said = bytearray()
+    output = bytearray()
     # At most, both folders are full, and the headers of small files take less than the pages of these files.
     left = 4 * sandbox.policy.disk
     with anyio.move_on_after(_SECONDS) as deadline:
@@ -73,7 +73,7 @@ async def pack(sandbox: Sandbox, archive: Path) -> None:
             await anyio.open_file(archive, "wb") as file,
             open_tasks() as tasks,
         ):
-            tasks.start_soon(_keep, process, said)
+            tasks.start_soon(_keep, process, output)
             async for part in process.stdout:
                 left -= len(part)
                 if left < 0:
@@ -85,12 +85,12 @@ async def pack(sandbox: Sandbox, archive: Path) -> None:
             f"packing the session's folders took longer than {_SECONDS:g} s; stop the code that runs in the session"
         )
     if code > 1:  # 1: files changed meanwhile, which is allowed
-        reason = " ".join(said.decode(errors="replace").split())
+        reason = " ".join(output.decode(errors="replace").split())
         raise StartFailed(
             f"the session's folders cannot be packed: {reason or 'no reason given'}; remove the files named here"
         )
 
 
-async def _keep(process: Process, said: bytearray) -> None:
+async def _keep(process: Process, output: bytearray) -> None:
     async for part in process.stderr:
-        said += part[: _SAID - len(said)]
+        output += part[: _OUTPUT - len(output)]

@@ -32,7 +32,7 @@ from ..containers.engine import (
     Recipe,
     State,
     Stored,
-    told,
+    reason_of,
 )
 from .finding import docker_address
 from .settings import Docker
@@ -265,9 +265,9 @@ class DockerEngine(Engine):
                 context.load_cert_chain(files.cert, files.key or None)
             return TLSConfig(client_cert=pair, ca_cert=files.ca or None, verify=files.verify), context
         except (DockerException, OSError) as error:
-            said = told(error) if isinstance(error, OSError) else error
+            reason = reason_of(error) if isinstance(error, OSError) else error
             raise EngineUnavailable(
-                f"the certificates for docker at {self.address} cannot be used: {said}; {CERTIFICATES}"
+                f"the certificates for docker at {self.address} cannot be used: {reason}; {CERTIFICATES}"
             ) from error
 
     @contextmanager

@@ -214,7 +214,9 @@ async def open_launcher() -> AsyncIterator[LauncherClient]:
             )
     except OSError as error:
         launcher.close()
-        raise EngineUnavailable(f"the sandbox launcher does not start: {error.strerror}") from error
+        raise EngineUnavailable(
+            f"the sandbox launcher does not start: {error.strerror}; free memory, processes or files of this machine"
+        ) from error
     try:
         yield launcher
     finally:

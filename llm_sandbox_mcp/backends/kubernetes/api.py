@@ -84,9 +84,9 @@ class Api:
         async with self._requests:
             with self._answering(), anyio.fail_after(self._patience):
                 async with await self._request(method, path, query, body) as answer:
-                    said = await answer.read()
+                    content = await answer.read()
         self._patience = SECONDS
-        return _checked(answer.status, said)
+        return _checked(answer.status, content)
 
     @asynccontextmanager
     async def watch(self, path: str, query: Query) -> AsyncIterator[AsyncIterator[Json]]:
@@ -127,9 +127,9 @@ class Api:
     ) -> Refused:
         """The refusal with the cluster's message: aiohttp drops it, so this sends the same as a plain request."""
         async with self._session.get(url, headers=headers, **self._options()) as answer:
-            said = await answer.read()
+            content = await answer.read()
         try:
-            _checked(error.status, said)
+            _checked(error.status, content)
         except Refused as refused:
             return refused
         return Refused(error.status, "", error.message)
@@ -200,18 +200,18 @@ async def _events(answer: aiohttp.ClientResponse) -> AsyncIterator[Json]:
         for line in lines:
             event: Json = json.loads(line)
             if event["type"] == "ERROR":
-                said = event["object"]
-                raise Refused(int(said.get("code") or 0), str(said.get("reason")), str(said.get("message")))
+                status = event["object"]
+                raise Refused(int(status.get("code") or 0), str(status.get("reason")), str(status.get("message")))
             yield event
         if len(pending) > _EVENT:
             raise Refused(0, "TooLarge", "one event of the cluster is longer than 16 MiB")
 
 
-def _checked(status: int, said: bytes) -> Json:
+def _checked(status: int, content: bytes) -> Json:
     try:
-        answer = json.loads(said) if said else {}
+        answer = json.loads(content) if content else {}
     except ValueError:
-        answer = {"message": " ".join(said.decode(errors="replace").split())[:_MESSAGE]}
+        answer = {"message": " ".join(content.decode(errors="replace").split())[:_MESSAGE]}
     if not isinstance(answer, dict):
         answer = {"message": str(answer)[:_MESSAGE]}
     if status >= 400:

@@ -6,6 +6,7 @@ from typing import Any
 import anyio
 
 from ...errors import EngineUnavailable
+from ...escaping import one_line
 from ..base import Sandbox
 from ..layout import PATH
 from .api import Api, Refused
@@ -65,10 +66,16 @@ async def denied_in_fact(target: Sandbox, address: str, node: str, other: Sandbo
         places = (f"{address}:{port.decode().strip()}", f"{node}:{_KUBELET}")
         done = await other.run(("perl", "-e", _CONNECT % _SECONDS, *places), {"PATH": PATH})
     *reached, end = done.stdout.decode().split(" ")
-    if reached or end != "end":
+    if reached:
         raise EngineUnavailable(
-            f"pods reach {' and '.join(reached) or 'unknown addresses'}: the cluster does not enforce NetworkPolicy; "
+            f"pods reach {' and '.join(reached)}: the cluster does not enforce NetworkPolicy; "
             f"install a network plugin that does, {_ALTERNATIVE}"
+        )
+    if end != "end":
+        reason = one_line(done.stderr.decode(errors="replace")) or f"it ended with exit code {done.exit_code}"
+        raise EngineUnavailable(
+            f"the program that checks what pods reach failed in {other.origin}: {reason}; "
+            f"add Perl to the image (perl-base is enough), {_ALTERNATIVE}"
         )
 
 

@@ -12,7 +12,7 @@ from ..containers.container import Streams
 from ..containers.sandbox import ContainerSandbox
 from .failures import Failure
 from .pod import Pod
-from .watching import TOLD, Watched
+from .watching import REPORT_TIME, Watched
 
 
 class PodSandbox(ContainerSandbox):
@@ -48,8 +48,8 @@ class PodSandbox(ContainerSandbox):
 
     async def _failure(self) -> Failure | None:
         """How the pod failed if it is not alive; None if the cluster does not report it in time."""
-        self._deadline = self._deadline or anyio.current_time() + TOLD
-        return await self._watched.told(self._deadline)
+        self._deadline = self._deadline or anyio.current_time() + REPORT_TIME
+        return await self._watched.reported_failure(self._deadline)
 
     async def ended_at_once(self) -> Unavailable:
         found = await self._failure()

@@ -12,7 +12,7 @@ from .failures import Failure, code_container, code_state, deleted, failure, for
 GRANT = "grant the permissions in configs/kubernetes/role.yaml: kubectl apply -k configs/kubernetes"
 """The next step for an operator if a permission is missing."""
 
-TOLD = 4.0
+REPORT_TIME = 4.0
 """Seconds for the cluster to report why a pod ended, after its connections ended, or to answer again."""
 
 _PAUSE = 0.5
@@ -76,7 +76,7 @@ class Watched:
         """Returns once it runs; raises an error if it cannot run."""
         while not self.ready.is_set():
             if self.unheard:
-                with anyio.move_on_after(TOLD) as away:
+                with anyio.move_on_after(REPORT_TIME) as away:
                     await self._until(lambda: self.ready.is_set() or not self.unheard)
                 if away.cancelled_caught:
                     raise EngineUnavailable(self.unheard)
@@ -84,7 +84,7 @@ class Watched:
         if self.failure:
             raise self.failure.at_start()
 
-    async def told(self, deadline: float) -> Failure | None:
+    async def reported_failure(self, deadline: float) -> Failure | None:
         """How it failed; None if the cluster does not report this by then, or reports nothing for now."""
         with anyio.CancelScope(deadline=deadline):
             await self._until(lambda: self.failure is not None or bool(self.unheard))
@@ -92,7 +92,7 @@ class Watched:
 
     async def never_used(self, lost: SandboxLost) -> Unavailable:
         """The error for a pod that was lost before any code ran in it."""
-        if found := await self.told(anyio.current_time() + TOLD):
+        if found := await self.reported_failure(anyio.current_time() + REPORT_TIME):
             return found.at_start()
         return EngineUnavailable(self.unheard) if self.unheard else StartFailed(str(lost))
 

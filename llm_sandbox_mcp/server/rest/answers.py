@@ -72,7 +72,7 @@ def items(artifacts: Sequence[Artifact]) -> list[ArtifactItem]:
 
 def ran(name: str, execution: Execution, notes: Sequence[str]) -> Executed | ExecutionFailed:
     """The answer about code that ran in the session of that name."""
-    told = execution.told
+    inspection = execution.inspection
     all_notes = [*notes, *map(in_words, execution.notes), *_missing_values(execution)]
     facts: dict[str, Any] = {
         "status": execution.status,
@@ -83,8 +83,8 @@ def ran(name: str, execution: Execution, notes: Sequence[str]) -> Executed | Exe
         "notes": all_notes,
     }
     if execution.status == "ok":
-        return Executed(result=dict(told.values) if told else {}, **facts)
-    raised = told.error if told else None
+        return Executed(result=dict(inspection.values) if inspection else {}, **facts)
+    raised = inspection.error if inspection else None
     if raised is not None and execution.status == "error":
         return ExecutionFailed(error=raised.message, error_type=raised.type, traceback=raised.traceback, **facts)
     return ExecutionFailed(
@@ -99,11 +99,11 @@ def _missing_values(execution: Execution) -> list[str]:
     """A note on values that are missing from the result of a run."""
     if execution.status != "ok" or execution.session_state != "kept":
         return []
-    if execution.told is None:
+    if execution.inspection is None:
         return ["the values of names could not be read; print them instead"]
-    if not execution.told.left_out:
+    if not execution.inspection.left_out:
         return []
-    names = one_line(", ".join(execution.told.left_out))
+    names = one_line(", ".join(execution.inspection.left_out))
     return [
         f"not in result, because JSON cannot represent them or they are too large: {names}; "
         "convert them, or write them to files"

@@ -82,7 +82,7 @@ class Rest:
                 self._sessions.use(
                     named,
                     lambda session_id: self._service.execute(
-                        body.code, session_id=session_id, variables=body.local_dict or {}, timeout=seconds, tell=True
+                        body.code, session_id=session_id, variables=body.local_dict or {}, timeout=seconds, inspect=True
                     ),
                 ),
             )

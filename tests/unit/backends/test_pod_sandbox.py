@@ -75,7 +75,7 @@ def made(printed: bytes = b"ready\n", prefix: Sequence[str] = ()) -> tuple[PodSa
 
 @pytest.fixture(autouse=True)
 def bounded(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(pod_sandbox, "TOLD", 20.0)
+    monkeypatch.setattr(pod_sandbox, "REPORT_TIME", 20.0)
 
 
 async def test_a_pod_that_the_cluster_ends_before_it_is_ready_is_a_failed_start_with_the_reason() -> None:
@@ -99,7 +99,7 @@ async def test_if_the_agent_ends_by_itself_the_error_lists_what_an_image_needs()
 async def test_an_image_with_a_missing_program_is_an_error_without_waiting_for_the_cluster(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pod_sandbox, "TOLD", float("inf"))
+    monkeypatch.setattr(pod_sandbox, "REPORT_TIME", float("inf"))
     sandbox, agent, _, pod = made(printed=b"missing tar\n")
     agent.close()
     with anyio.fail_after(20):

@@ -29,7 +29,7 @@ def anyio_backend() -> str:
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "_PAUSE", 0.0)
-    monkeypatch.setattr(watching, "TOLD", 0.05)
+    monkeypatch.setattr(watching, "REPORT_TIME", 0.05)
 
 
 def pod(name: str = "one", state: str = "running", **status: Any) -> dict[str, Any]:
@@ -51,7 +51,6 @@ class FakeApi:
 
     def __init__(self, lists: list[Any], watches: list[Any]) -> None:
         self.lists, self.watches = lists, watches
-        self.watches_begun = 0
 
     async def call(self, method: str, path: str, query: object) -> dict[str, Any]:
         await anyio.lowlevel.checkpoint()
@@ -63,7 +62,6 @@ class FakeApi:
     @asynccontextmanager
     async def watch(self, path: str, query: object) -> AsyncIterator[AsyncIterator[Any]]:
         await anyio.lowlevel.checkpoint()
-        self.watches_begun += 1
         if not self.watches:
             await anyio.sleep_forever()
         answer = self.watches.pop(0)
@@ -103,7 +101,7 @@ async def test_a_pod_that_ends_after_the_cluster_was_away_is_reported_with_its_r
     async with watched([BUSY, AWAY, [pod()]], [AWAY, [("MODIFIED", pod())], again]) as one:
         await one.over.wait()
         assert one.unheard == ""
-        found = await one.told(await soon())
+        found = await one.reported_failure(await soon())
         assert found
         assert type(found.later()) is Evicted
 
@@ -131,7 +129,7 @@ async def test_a_start_fails_soon_after_the_cluster_went_away(ends: Exception) -
 
 
 async def test_a_start_goes_on_if_the_cluster_is_back_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "TOLD", 20.0)
+    monkeypatch.setattr(watching, "REPORT_TIME", 20.0)
     async with watched([BUSY, [pod(state="waiting")]], [AWAY, [("MODIFIED", pod())]]) as one:
         await one.started()
 

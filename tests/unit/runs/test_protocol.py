@@ -144,8 +144,8 @@ def test_no_payload_makes_reading_a_report_fail(payload: bytes) -> None:
 MANY = {
     "files": {"files": ["a"] * 201},
     "figures": {"figures": ["a"] * 101},
-    "values": {"told": {"values": dict.fromkeys(map(str, range(10_001)), "1")}},
-    "names left out": {"told": {"left_out": ["a"] * 10_001}},
+    "values": {"inspection": {"values": dict.fromkeys(map(str, range(10_001)), "1")}},
+    "names left out": {"inspection": {"left_out": ["a"] * 10_001}},
     "anything": {"x": [0] * 10_001},
     "fields": dict.fromkeys(map(str, range(10_001))),
 }
@@ -158,10 +158,10 @@ def test_a_report_with_more_than_any_runner_sends_is_rejected(many: dict[str, ob
 
 
 def test_a_request_for_the_values_of_names_ends_with_that_key() -> None:
-    request = json.loads(encode_request(NONCE, 7, {}, "x = 1", tell=True))
-    assert list(request) == ["nonce", "cell", "variables", "code", "tell"]
-    assert request["tell"] is True
-    assert list(json.loads(encode_request(NONCE, 7, {}, "x = 1", tell=True, last=True)))[-1] == "last"
+    request = json.loads(encode_request(NONCE, 7, {}, "x = 1", inspect=True))
+    assert list(request) == ["nonce", "cell", "variables", "code", "inspect"]
+    assert request["inspect"] is True
+    assert list(json.loads(encode_request(NONCE, 7, {}, "x = 1", inspect=True, last=True)))[-1] == "last"
 
 
 @given(st.dictionaries(st.text(), st.text() | st.sampled_from(FORGED)))

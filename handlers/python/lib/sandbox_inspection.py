@@ -1,4 +1,4 @@
-"""Reports the values of the names that a cell bound, as JSON, or its error, for requests that ask for `told`."""
+"""Reports the values of the names that a cell bound, as JSON, or its error, for requests with `inspect`."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _NOT_VALUES = (types.ModuleType, types.FunctionType, types.BuiltinFunctionType, 
 """Types whose objects nobody expects among the values: they are not even reported as left out."""
 
 
-class Told:
-    """The `told` of one run. Created before the run, so that it can distinguish new names from old names."""
+class Inspection:
+    """The `inspection` of one run. Created before the run, so that it can distinguish new names from old names."""
 
     def __init__(self, names: dict, code: str, variables: dict) -> None:
         self._names = names
@@ -29,35 +29,35 @@ class Told:
         self._code = code
         self._variables = variables
         self.report = ""
-        """The `told` part of the report, with the comma before it; empty if it could not be made."""
+        """The `inspection` part of the report, with the comma before it; empty if it could not be made."""
 
-    def listen(self, error: BaseException | None) -> None:
+    def record(self, error: BaseException | None) -> None:
         """Makes the report from the error, or without an error from the names; may run user code."""
         if error is None or (isinstance(error, SystemExit) and error.code in (None, 0)):
             values, left_out = self._values()
             self.report = (
-                f',"told":{{"values":{{{",".join(values)}}},"left_out":[{",".join(left_out[:_NAMES_LIMIT])}]}}'
+                f',"inspection":{{"values":{{{",".join(values)}}},"left_out":[{",".join(left_out[:_NAMES_LIMIT])}]}}'
             )
             return
         clean(error)
         text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
         facts = {"type": type(error).__name__, "message": _message(error), "traceback": text[-_TEXT_LIMIT:]}
         parts = ",".join(f"{quote(key)}:{quote(fact)}" for key, fact in facts.items())
-        self.report = f',"told":{{"error":{{{parts}}}}}'
+        self.report = f',"inspection":{{"error":{{{parts}}}}}'
 
     def _values(self) -> tuple[list[str], list[str]]:
         """Returns the members of the JSON object, and the quoted names that have none."""
-        told, left_out = [], []
+        values, left_out = [], []
         room = _VALUES_LIMIT
         for name, imported in self._bound():
             value = self._names[name]
-            part = _told(value, room)
+            part = _encoded(value, room)
             if part:
-                told.append(f"{quote(name)}:{part}")
+                values.append(f"{quote(name)}:{part}")
                 room -= len(part.encode())
             elif not imported and not isinstance(value, _NOT_VALUES):
                 left_out.append(quote(name))
-        return told, left_out
+        return values, left_out
 
     def _bound(self) -> list[tuple[str, bool]]:
         """Returns the variables of the run and the names that its code bound, each with whether it was imported.
@@ -81,7 +81,7 @@ def _message(error: BaseException) -> str:
         return "<exception str() failed>"
 
 
-def _told(value: object, room: int) -> str:
+def _encoded(value: object, room: int) -> str:
     """Returns the value as JSON in a JSON string; empty if JSON cannot express it, or if there is no room for it."""
     if not _fits(value, room):
         return ""

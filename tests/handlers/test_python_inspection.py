@@ -16,15 +16,15 @@ def runner(tmp_path: Path) -> Iterator[Runner]:
 
 
 def test_values_are_reported_only_on_request(runner: Runner) -> None:
-    assert "told" not in runner.run("x = 1").report
-    assert runner.run("y = x", tell=True).report["told"] == {"values": {"y": "1"}, "left_out": []}
-    assert "told" not in runner.run("1 / 0").report
+    assert "inspection" not in runner.run("x = 1").report
+    assert runner.run("y = x", inspect=True).report["inspection"] == {"values": {"y": "1"}, "left_out": []}
+    assert "inspection" not in runner.run("1 / 0").report
 
 
 def test_an_error_is_reported_instead_of_values(runner: Runner) -> None:
-    told = runner.run("x = 1\n1 / 0", tell=True).report["told"]
-    assert set(told) == {"error"}
-    assert (told["error"]["type"], told["error"]["message"]) == ("ZeroDivisionError", "division by zero")
+    inspection = runner.run("x = 1\n1 / 0", inspect=True).report["inspection"]
+    assert set(inspection) == {"error"}
+    assert (inspection["error"]["type"], inspection["error"]["message"]) == ("ZeroDivisionError", "division by zero")
 
 
 @pytest.mark.parametrize(
@@ -42,14 +42,14 @@ def test_an_error_is_reported_instead_of_values(runner: Runner) -> None:
     ],
 )
 def test_whatever_code_does_the_runner_reports_and_continues(runner: Runner, code: str) -> None:
-    runner.run(code, tell=True)
-    assert runner.run("z = 2\nz", tell=True).result == "2"
+    runner.run(code, inspect=True)
+    assert runner.run("z = 2\nz", inspect=True).result == "2"
 
 
 def test_an_interrupt_while_values_are_encoded_leaves_them_out(runner: Runner) -> None:
     code = "class D(dict):\n    def items(self):\n        print('called', flush=True)\n        while True: pass\nd = D(a=1)"
-    runner.send(code, tell=True)
+    runner.send(code, inspect=True)
     runner.wait_for("called")
     runner.interrupt()
-    assert "told" not in runner.finish().report
+    assert "inspection" not in runner.finish().report
     assert runner.run("x = 2\nx").result == "2"
