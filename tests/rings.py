@@ -69,7 +69,7 @@ ONLY_IN_ALL = (
     "tests/integrations/",
     "tests/slurm/",
     *(
-        f"tests/unit/rules/test_worker.py::test_no_text_keeps_code_from_being_judged[{language}]"
+        f"tests/host/test_rules_worker.py::test_no_text_keeps_code_from_being_judged[{language}]"
         for language in ("bash", "cpp", "go", "java", "javascript", "r", "ruby")
     ),
 )

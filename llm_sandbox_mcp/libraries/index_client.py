@@ -77,12 +77,17 @@ class Upstream:
         return b"%s\n%s" % (str(url).encode(), self.credentials if self.auth_for(url) else b"")
 
 
-@asynccontextmanager
-async def open_client(upstream: str) -> AsyncIterator[httpx2.AsyncClient]:
-    """A client for one installation from this index; it trusts the certificates that this machine trusts.
+async def read_certificates() -> ssl.SSLContext:
+    """Reads the certificates that this machine trusts, in 40 ms; `SSL_CERT_FILE` and `SSL_CERT_DIR` replace them."""
+    return await anyio.to_thread.run_sync(httpcore2.default_ssl_context)
 
-    `SSL_CERT_FILE` and `SSL_CERT_DIR` replace them. Redirects are followed, to http and https only: below the index's
-    own address, or to public addresses without its credentials. Proxies and `.netrc` are not used.
+
+@asynccontextmanager
+async def open_client(upstream: str, trusted: ssl.SSLContext) -> AsyncIterator[httpx2.AsyncClient]:
+    """A client for one installation from this index, with the certificates that it trusts.
+
+    Redirects are followed, to http and https only: below the index's own address, or to public addresses without its
+    credentials. Proxies and `.netrc` are not used.
     """
     index = Upstream.parse(upstream)
 
@@ -93,7 +98,6 @@ async def open_client(upstream: str) -> AsyncIterator[httpx2.AsyncClient]:
         if strayed:
             request.headers.pop("authorization", None)
 
-    trusted = await anyio.to_thread.run_sync(httpcore2.default_ssl_context)
     async with httpx2.AsyncClient(
         transport=_Transport(trusted, index.host),
         trust_env=False,

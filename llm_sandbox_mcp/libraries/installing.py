@@ -6,6 +6,7 @@ index. If the profile names hosts, the proxy refuses requests of this sandbox me
 """
 
 import re
+import ssl
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -61,6 +62,8 @@ class Installer:
         self._alone = alone
         self._rules = rules
         self._downloads = Downloads(cache / FOLDER)
+        self._trusted: ssl.SSLContext | None = None
+        """The certificates of package indexes that are trusted; read by the first installation."""
 
     def check(self, language: Language, libraries: Sequence[str]) -> None:
         """Raises `PolicyDenied` or `InvalidArgument` for libraries that cannot be installed; starts nothing."""
@@ -138,7 +141,7 @@ class Installer:
     ) -> Completed | None:
         """Runs the package manager while the gateway is open; returns None if the time ran out."""
         from .gateway import index_url, serve_index
-        from .index_client import Upstream, open_client
+        from .index_client import Upstream, open_client, read_certificates
 
         try:
             index = Upstream.parse(upstream)
@@ -149,8 +152,9 @@ class Installer:
         downloads = None if index.host in _LOOPBACK else self._downloads
         done: Completed | None = None
         with anyio.move_on_after(self._profile.limits.install_timeout):
+            self._trusted = trusted = self._trusted or await read_certificates()
             # The order matters: the server ends first, then the listener, then the client.
-            async with open_client(upstream) as client, sandbox.listen() as listener, open_tasks() as tasks:
+            async with open_client(upstream, trusted) as client, sandbox.listen() as listener, open_tasks() as tasks:
                 serve = partial(
                     serve_index,
                     client=client,

@@ -8,7 +8,7 @@ import pytest
 from llm_sandbox_mcp.blocking.portal import portal
 from tests.engines import host_folder
 from tests.handlers.indexes import Wheels
-from tests.unit.local_index import local_index
+from tests.local_index import local_index
 
 PROFILE = """\
 [limits]

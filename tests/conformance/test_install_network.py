@@ -11,7 +11,7 @@ from llm_sandbox_mcp.profile import Profile
 from llm_sandbox_mcp.sections import LanguageSection
 from llm_sandbox_mcp.service import Service
 from tests.engines import MIB, need_image, small_profile
-from tests.unit.local_index import LocalIndex, Page, local_index, sdist
+from tests.local_index import LocalIndex, Page, local_index, sdist
 
 from .test_network_by_name import logged
 

@@ -16,7 +16,7 @@ from llm_sandbox_mcp.backends.layout import PATH
 from llm_sandbox_mcp.errors import StartFailed
 from llm_sandbox_mcp.profile import Profile
 from llm_sandbox_mcp.service import Service
-from tests.unit.local_index import LocalIndex, Page, local_index
+from tests.local_index import LocalIndex, Page, local_index
 
 from .test_pool import filled, opened, said
 

@@ -12,7 +12,7 @@ from llm_sandbox_mcp.sections import LanguageSection
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import MIB, small_profile
-from tests.unit.local_index import LocalIndex, local_index, sdist, wheel
+from tests.local_index import LocalIndex, local_index, sdist, wheel
 
 pytestmark = [
     pytest.mark.anyio,

@@ -12,7 +12,7 @@ from llm_sandbox_mcp.sections import LanguageSection
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import MIB, small_profile
 from tests.handlers.indexes import Wheels
-from tests.unit.local_index import local_index
+from tests.local_index import local_index
 
 pytestmark = pytest.mark.anyio
 

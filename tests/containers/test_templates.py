@@ -19,7 +19,7 @@ from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import MIB, need, small_profile
 from tests.handlers.indexes import Wheels
-from tests.unit.local_index import local_index
+from tests.local_index import local_index
 
 pytestmark = pytest.mark.anyio
 

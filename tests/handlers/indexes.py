@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Protocol, Self
 
 from tests.handlers.indexes_compiled import Debian, GoProxy, Maven
-from tests.unit.local_index import LocalIndex, Page, local_index, tar, wheel
+from tests.local_index import LocalIndex, Page, local_index, tar, wheel
 
 LIMIT = 60.0
 """Seconds for a tool that builds a package."""

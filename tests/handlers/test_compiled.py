@@ -17,7 +17,7 @@ from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import MIB, host_folder, need, small_profile
 from tests.handlers.indexes import pages
-from tests.unit.local_index import LocalIndex, Page, local_index
+from tests.local_index import LocalIndex, Page, local_index
 
 pytestmark = pytest.mark.anyio
 

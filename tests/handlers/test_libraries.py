@@ -12,7 +12,7 @@ from llm_sandbox_mcp.sections import LanguageSection
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import MIB, host_folder, need, need_image, small_profile
-from tests.unit.local_index import LocalIndex, local_index
+from tests.local_index import LocalIndex, local_index
 
 from .indexes import INDEXES, pages
 from .serving import LANGUAGES, missing

@@ -11,7 +11,7 @@ from llm_sandbox_mcp.sections import LanguageSection
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import MIB, host_folder, need, small_profile
-from tests.unit.local_index import LocalIndex, Page, local_index, wheel
+from tests.local_index import LocalIndex, Page, local_index, wheel
 
 from .indexes import Wheels
 

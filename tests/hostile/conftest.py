@@ -32,7 +32,7 @@ from tests.growth import kept
 from tests.hostile import deviations
 from tests.hostile.overheard import overheard
 from tests.leftovers import System, containers, look, nothing_beyond
-from tests.unit.local_index import LocalIndex, local_index, sdist
+from tests.local_index import LocalIndex, local_index, sdist
 
 ANSWER = 10.0
 """Seconds for any answer during or after an attack: one is required, ten allow for a busy machine."""

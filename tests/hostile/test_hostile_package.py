@@ -12,7 +12,7 @@ import pytest
 from llm_sandbox_mcp.errors import InstallFailed, SandboxError
 from tests.engines import MIB
 from tests.hostile.conftest import ANSWER, GONE, Arena
-from tests.unit.local_index import sdist
+from tests.local_index import sdist
 
 INDEX = """
 import os, re

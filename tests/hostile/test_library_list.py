@@ -12,7 +12,7 @@ from llm_sandbox_mcp.server.schemas import Installed, LibraryItem
 from tests.engines import need_image
 from tests.handlers.indexes import Gems
 from tests.hostile.conftest import ANSWER, Arena
-from tests.unit.local_index import Page
+from tests.local_index import Page
 
 pytestmark = [
     pytest.mark.anyio,

@@ -24,7 +24,7 @@ from llm_sandbox_mcp.sections import LanguageSection
 from tests.engines import MIB, cluster, docker_host, has_image, host_folder, podman_host, small_profile
 from tests.growth import lasting
 from tests.handlers.serving import LANGUAGES, missing
-from tests.unit.local_index import local_index, wheel
+from tests.local_index import local_index, wheel
 
 from .jobs import LIBRARY
 

@@ -1,15 +1,9 @@
-"""The package index gateway: real package managers use it, and a hostile sandbox cannot get more from it."""
+"""The package index gateway: a hostile sandbox cannot get more from it than a package manager asks for."""
 
 import base64
 import json
-import re
-import shutil
 import socket
-import subprocess
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -18,18 +12,16 @@ import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from uv import find_uv_bin
 
-from llm_sandbox_mcp.backends.listening import listen_on
 from llm_sandbox_mcp.libraries import gateway as gateway_module
 from llm_sandbox_mcp.libraries import index_client
 from llm_sandbox_mcp.libraries.downloads import Downloads
-from llm_sandbox_mcp.libraries.gateway import checked_path, index_url, serve_index
-from llm_sandbox_mcp.libraries.index_client import open_client
+from llm_sandbox_mcp.libraries.gateway import checked_path
 from llm_sandbox_mcp.libraries.index_pages import PAGES
 from llm_sandbox_mcp.network import http1
 from llm_sandbox_mcp.network.http1 import Refused
-from tests.unit.local_index import SIMPLE_JSON, LocalIndex, Page, local_index, sdist, wheel
+from tests.gateways import gateway
+from tests.local_index import SIMPLE_JSON, LocalIndex, Page, local_index, wheel
 
 pytestmark = pytest.mark.anyio
 
@@ -49,103 +41,6 @@ def index() -> Iterator[LocalIndex]:
 def files() -> Iterator[LocalIndex]:
     with local_index() as serving:
         yield serving
-
-
-@dataclass
-class Gateway:
-    url: str
-    problems: list[str]
-
-    @property
-    def port(self) -> int:
-        return urlsplit(self.url).port or 80
-
-    async def send(self, raw: bytes) -> bytes:
-        """Sends raw bytes; the whole answer, up to the end of the connection."""
-        received = b""
-        async with await anyio.connect_tcp("127.0.0.1", self.port) as stream:
-            try:
-                await stream.send(raw)
-                while True:
-                    received += await stream.receive()
-            except (anyio.EndOfStream, anyio.BrokenResourceError):
-                return received
-
-    async def ask(self, target: str, method: str = "GET", **headers: str) -> httpx2.Response:
-        """The answer to one request whose target is sent unchanged."""
-        async with httpx2.AsyncClient(trust_env=False) as client:
-            url = httpx2.URL(self.url).copy_with(raw_path=target.encode())
-            return await client.request(
-                method, url, headers={name.replace("_", "-"): headers[name] for name in headers}
-            )
-
-
-@asynccontextmanager
-async def gateway(upstream: str, downloads: Downloads | None = None, kept: str = "(?!)") -> AsyncIterator[Gateway]:
-    listening = socket.create_server(("127.0.0.1", 0))
-    with anyio.fail_after(60):
-        async with (
-            listen_on(listening) as listener,
-            open_client(upstream) as client,
-            anyio.create_task_group() as tasks,
-        ):
-            serving = Gateway(index_url(listener), [])
-            serve = partial(
-                serve_index,
-                listener,
-                upstream,
-                client=client,
-                downloads=downloads,
-                files=re.compile(kept),
-                on_problem=serving.problems.append,
-            )
-            tasks.start_soon(serve)
-            yield serving
-            tasks.cancel_scope.cancel()
-
-
-async def uv_install(url: str, target: Path, *names: str) -> subprocess.CompletedProcess[bytes]:
-    command = [find_uv_bin(), "pip", "install", "--no-cache", "--no-config", "--default-index", url]
-    return await anyio.run_process([*command, "--target", str(target), "--", *names], check=False, cwd=target.parent)
-
-
-@pytest.mark.parametrize("html", [False, True], ids=["json", "html"])
-async def test_uv_installs_a_wheel_that_the_index_names_on_another_server(
-    index: LocalIndex, files: LocalIndex, tmp_path: Path, html: bool
-) -> None:
-    index.add_project("tiny", wheel("tiny"), files, html=html)
-    async with gateway(f"{index.url}/simple") as serving:
-        done = await uv_install(serving.url, tmp_path / "target", "tiny")
-    assert done.returncode == 0, done.stderr.decode()
-    assert (tmp_path / "target" / "tiny.py").is_file()
-    asked = {path for path, _ in files.requests}
-    assert asked == {"/packages/tiny-1.0-py3-none-any.whl.metadata", "/packages/tiny-1.0-py3-none-any.whl"}
-
-
-async def test_uv_builds_a_source_archive_from_the_index(index: LocalIndex, files: LocalIndex, tmp_path: Path) -> None:
-    index.add_project("tiny", sdist("tiny"), files)
-    async with gateway(f"{index.url}/simple/") as serving:
-        done = await uv_install(serving.url, tmp_path / "target", "tiny")
-    assert done.returncode == 0, done.stderr.decode()
-    assert (tmp_path / "target" / "tiny.py").is_file()
-
-
-@pytest.mark.skipif(shutil.which("npm") is None, reason="npm is not installed")
-@pytest.mark.parametrize("below", ["", "/api/npm/all"], ids=["root", "path"])
-@pytest.mark.parametrize("elsewhere", [False, True], ids=["own files", "files on another server"])
-async def test_npm_installs_plain_and_scoped_packages(
-    index: LocalIndex, files: LocalIndex, tmp_path: Path, below: str, elsewhere: bool
-) -> None:
-    index.add_npm("tiny", files if elsewhere else index, below=below)
-    index.add_npm("@scope/tiny", files if elsewhere else index, below=below)
-    async with gateway(f"{index.url}{below}") as serving:
-        command = ["npm", "install", "--no-audit", "--no-fund", "--cache", str(tmp_path / "cache")]
-        command += ["--replace-registry-host=always"]
-        command += ["--prefix", str(tmp_path / "target"), "--registry", serving.url, "tiny", "@scope/tiny"]
-        done = await anyio.run_process(command, check=False, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr.decode()
-    assert (tmp_path / "target/node_modules/tiny/index.js").is_file()
-    assert (tmp_path / "target/node_modules/@scope/tiny/index.js").is_file()
 
 
 @pytest.mark.parametrize(
@@ -355,19 +250,6 @@ async def test_ranges_and_validators_of_files_are_passed_on_and_pages_are_never_
     assert (head.status_code, head.headers["content-length"], head.content) == (200, "10", b"")
     assert page.headers["cache-control"] == "no-store"
     assert "etag" not in page.headers
-
-
-async def test_a_file_is_fetched_once_and_kept_for_later_installations(
-    index: LocalIndex, files: LocalIndex, tmp_path: Path
-) -> None:
-    index.add_project("tiny", wheel("tiny"), files)
-    downloads = Downloads(tmp_path / "downloads")
-    for attempt in range(2):
-        async with gateway(f"{index.url}/simple", downloads) as serving:
-            done = await uv_install(serving.url, tmp_path / f"target{attempt}", "tiny")
-        assert done.returncode == 0, done.stderr.decode()
-        assert (tmp_path / f"target{attempt}" / "tiny.py").is_file()
-    assert [path for path, _ in files.requests].count("/packages/tiny-1.0-py3-none-any.whl") == 1
 
 
 async def test_only_files_that_never_change_are_kept(index: LocalIndex, tmp_path: Path) -> None:

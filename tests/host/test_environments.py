@@ -20,7 +20,7 @@ from llm_sandbox_mcp.libraries.environments import environment_path, prepare, st
 from llm_sandbox_mcp.libraries.indexes import index_of
 from llm_sandbox_mcp.libraries.keeping import hold, kept
 from llm_sandbox_mcp.profile import Profile, load_profile
-from tests.unit.local_index import LocalIndex, local_index, sdist, wheel
+from tests.local_index import LocalIndex, local_index, sdist, wheel
 
 pytestmark = pytest.mark.anyio
 
