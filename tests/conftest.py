@@ -11,11 +11,12 @@ import hypothesis
 import pytest
 
 from . import expected, growth, journal, ordinary, rings, sides, stacks
+from .effort import tries
 from .engines import host_folder, need, need_control_groups, need_open_network
 from .scratch import scratch
 
 # How long an example takes depends on the machine.
-hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.register_profile("untimed", deadline=None, max_examples=tries(100))
 hypothesis.settings.load_profile("untimed")
 
 # Their failed assertions then show the compared values, like the assertions in tests do.

@@ -2,5 +2,12 @@
 
 import os
 
-EFFORT = int(os.environ.get("SANDBOX_EFFORT", "1"))
-"""10 in `make test-all`."""
+_EFFORT = float(os.environ.get("SANDBOX_EFFORT", "1"))
+"""0.25 in `make check`, 10 in `make test-all`."""
+EFFORT = max(1, round(_EFFORT))
+"""For tests that can be repeated, but not in part."""
+
+
+def tries(usual: int) -> int:
+    """How often to try something that `make test` tries this often."""
+    return max(1, round(usual * _EFFORT))

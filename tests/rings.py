@@ -9,6 +9,7 @@ import pytest
 
 from llm_sandbox_mcp.backends import BACKENDS
 
+from .effort import EFFORT
 from .turns import backend_of, by_case, by_language, language_of, left_out
 
 OPTION = "--ring"
@@ -82,6 +83,9 @@ ALONE = (
 )
 """Tests that need the whole machine, or change it for everyone: they run when all other tests have ended."""
 
+PROPERTY = 120
+"""Seconds for a property, as often as `make test` tries it."""
+
 running: str | None = None
 """The ring whose tests this process runs; None if no ring was chosen."""
 
@@ -124,6 +128,8 @@ def limit(items: Iterable[pytest.Item]) -> None:
         for folder, seconds in LIMITS.items():
             if item.nodeid.startswith(folder) and not item.get_closest_marker("timeout"):
                 item.add_marker(pytest.mark.timeout(seconds))
+        if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+            item.add_marker(pytest.mark.timeout(PROPERTY * EFFORT))
 
 
 def chosen(

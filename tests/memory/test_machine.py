@@ -18,7 +18,7 @@ from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.testing.clock import JumpingLoop
 from llm_sandbox_mcp.testing.memory import HANDLERS, MemoryBackend, open_in_memory
 from llm_sandbox_mcp.testing.profiles import small_profile
-from tests.effort import EFFORT
+from tests.effort import tries
 
 from .conftest import run
 
@@ -186,4 +186,4 @@ class Sessions(RuleBasedStateMachine):
 
 
 TestSessions = Sessions.TestCase
-TestSessions.settings = settings(max_examples=20 * EFFORT, stateful_step_count=25)
+TestSessions.settings = settings(max_examples=tries(20), stateful_step_count=25)

@@ -10,10 +10,11 @@ import pytest
 
 from llm_sandbox_mcp.errors import BadHostPath
 from llm_sandbox_mcp.files.hostfiles import open_source, open_target
+from tests.effort import tries
 
 pytestmark = pytest.mark.anyio
 
-TRIES = 1000
+TRIES = tries(1000)
 
 
 async def read(path: str, root: Path) -> bytes:

@@ -14,7 +14,7 @@ from llm_sandbox_mcp.policy import narrow
 from llm_sandbox_mcp.pool.plan import Key, Member, Opening, Plan, State, Waiter, Wanted, plan
 from llm_sandbox_mcp.profile import load_profile
 from llm_sandbox_mcp.sections import PoolLimits
-from tests.effort import EFFORT
+from tests.effort import EFFORT, tries
 from tests.unit.policies import POLICY
 
 PYTHON = Key("python", "", POLICY)
@@ -218,7 +218,7 @@ class Pool(RuleBasedStateMachine):
 
 
 TestPool = pytest.mark.timeout(120 * EFFORT)(Pool.TestCase)
-TestPool.settings = settings(max_examples=50 * EFFORT, stateful_step_count=40)
+TestPool.settings = settings(max_examples=tries(50), stateful_step_count=40)
 
 
 def test_a_warm_sandbox_goes_to_the_first_request_of_its_key_and_is_replaced() -> None:

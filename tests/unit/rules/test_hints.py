@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from llm_sandbox_mcp.rules.hints import NameHint, anywhere
 from llm_sandbox_mcp.rules.section import Rule
-from tests.effort import EFFORT
+from tests.effort import tries
 
 from . import test_calls, test_imports
 from .judges import LANGUAGES, found, judge
@@ -90,7 +90,7 @@ def known(language: str) -> tuple[Rule, list[str]]:
 
 
 @pytest.mark.parametrize("language", sorted(LANGUAGES))
-@settings(max_examples=100 * EFFORT)
+@settings(max_examples=tries(100))
 @given(data=st.data())
 def test_rules_find_the_same_as_when_all_code_is_checked(language: str, data: st.DataObject) -> None:
     rule, code = known(language)
@@ -101,7 +101,7 @@ def test_rules_find_the_same_as_when_all_code_is_checked(language: str, data: st
     assert quick == [hit for hit in thorough if hit.rule == 0]
 
 
-@settings(max_examples=200 * EFFORT)
+@settings(max_examples=tries(200))
 @given(pattern=PATTERNS, text=st.text('ab. ^\n"', max_size=12), start=st.integers(0, 12), end=st.integers(0, 12))
 def test_if_a_pattern_matches_in_a_string_its_hint_matches_in_the_code(
     pattern: str, text: str, start: int, end: int

@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llm_sandbox_mcp.rules.section import Rule
+from tests.effort import tries
 
 from .judges import LANGUAGES, judge
 
@@ -41,7 +42,7 @@ PIECES = st.sampled_from(
 
 
 @pytest.mark.parametrize("language", sorted(LANGUAGES))
-@settings(max_examples=60)
+@settings(max_examples=tries(60))
 @given(code=st.one_of(st.text(), st.lists(PIECES, max_size=30).map("".join)))
 def test_any_text_is_judged(language: str, code: str) -> None:
     text = code.encode(errors="replace")
