@@ -31,8 +31,9 @@ LIMITS = {rings.CHECK: 300, rings.SANDBOX: 1200, rings.ENGINES: 1500, rings.ALL:
 """Seconds for all tests of a ring: three times as long as they usually take."""
 SECOND_LIMIT = 600
 """Seconds for the second look."""
-PROCESSES = min(4, 2 * (os.cpu_count() or 1))
-"""How many processes run tests in parallel: more than there are cores, because a test waits part of the time."""
+_CORES = os.cpu_count() or 1
+PROCESSES = {ring: min(4, 2 * _CORES) for ring in rings.RINGS} | {rings.CHECK: min(4, _CORES + 1)}
+"""How many processes run tests in parallel: more than there are cores, because most tests wait part of the time."""
 _PASSED, _FAILED, _NOTHING_FOUND = 0, 1, 5
 _GRACE = 10.0
 _PR_SET_PDEATHSIG = 1
@@ -72,7 +73,7 @@ def main() -> int:
         # Options with "=": pytest would take a separate value for the name of a file, and look for its settings there.
         engine = (f"{rings.ENGINE}={options.engine}",) if options.engine else ()
         ring = (f"{rings.OPTION}={options.ring}", *engine, *more)
-        parallel = (f"-n{options.workers}", f"{rings.CONCURRENCY}=parallel")
+        parallel = (f"-n{options.workers or PROCESSES[options.ring]}", f"{rings.CONCURRENCY}=parallel")
         limit = options.limit or LIMITS[options.ring]
         first = run((*parallel, *ring), limit, Path(folder, "first"))
         if options.ring in (rings.ENGINES, rings.ALL) and first.code is not None:
@@ -178,7 +179,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("ring", choices=rings.RINGS)
     parser.add_argument("--engine", default="", help="run only the tests of this engine")
-    parser.add_argument("--workers", type=int, default=PROCESSES, help="parallel processes (default: %(default)s)")
+    parser.add_argument("--workers", type=int, help="parallel processes (default: twice as many as cores, or one more)")
     parser.add_argument("--limit", type=float, help="seconds for all tests of the ring")
     parser.add_argument("--no-second-look", dest="second_look", action="store_false")
     return parser

@@ -9,6 +9,7 @@ import pytest
 from llm_sandbox_mcp.errors import SandboxError
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.testing.memory import MemoryBackend
+from tests.effort import tries
 
 from .conftest import run
 
@@ -16,6 +17,8 @@ pytestmark = pytest.mark.anyio
 
 STEPS = 80
 """Turns of the event loop; even the longest run here needs fewer until it only waits for time to pass."""
+MOMENTS = range(0, STEPS, max(1, STEPS // tries(STEPS)))
+"""After how many turns a call is cancelled: after each number of them in `make test`."""
 ENDED = 60.0
 """Seconds, on a clock that jumps, after which everything that a call started has ended."""
 
@@ -38,7 +41,7 @@ async def cancelled_run(service: Service, steps: int, code: str, session_id: str
 async def test_a_session_goes_on_after_a_cancelled_call(service: Service, engine: MemoryBackend, code: str) -> None:
     engine.delay = 0.01
     session = service.sessions.open("script")
-    for steps in range(STEPS):
+    for steps in MOMENTS:
         await cancelled_run(service, steps, code, session)
         again = await run(service, "set y 1\nget y", session_id=session)
         assert (again.status, again.result) == ("ok", "1"), (steps, again)
@@ -51,7 +54,7 @@ async def test_a_session_goes_on_after_a_cancelled_call(service: Service, engine
 @pytest.mark.parametrize("changes", [{"sessions": {"max": 6, "idle_timeout": 30.0}}])
 async def test_a_session_that_has_run_nothing_is_closed(service: Service, engine: MemoryBackend, code: str) -> None:
     engine.delay = 0.01
-    for steps in range(STEPS):
+    for steps in MOMENTS:
         await cancelled_run(service, steps, code)
         assert not any(info.running for info in service.sessions.list()), steps
         assert all(info.runs for info in service.sessions.list()), steps
