@@ -18,7 +18,7 @@ run: $(VENV)/installed
 
 # Checks that need no sandbox: run this after each edit.
 check: lint
-	@SANDBOX_EFFORT=$${SANDBOX_EFFORT:-0.25} $(PYTHON) -m tests.stage check -- $(T)
+	@SANDBOX_EFFORT=$${SANDBOX_EFFORT:-0.1} $(PYTHON) -m tests.stage check -- $(T)
 
 # Tests that need no engine. The next two targets add tests with engines, and slow tests; see tests/README.md.
 test: $(VENV)/installed $(VENV)/toolchains

@@ -7,6 +7,7 @@ and the documentation in that file cannot be wrong.
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -125,14 +126,19 @@ class Profile(_Core):
                 )
 
 
+@cache
+def _defaults() -> Mapping[str, Any]:
+    return read_toml(CONFIGS / "default.toml")
+
+
 def load_profile(source: str | None = None, over: Mapping[str, Any] | None = None) -> Profile:
     """Reads a profile from a file, or by the name of one in `configs/`; without a source, the defaults apply.
 
     `over` contains settings of a program that replace those of the file, in the format of the file. Raises
     `ProfileError` with file, key and reason.
     """
-    path = CONFIGS / "default.toml"
-    default, own = read_toml(path), {}
+    path, default = CONFIGS / "default.toml", _defaults()
+    own: Mapping[str, Any] = {}
     if source:
         path = _locate(source)
         own = read_toml(path)

@@ -3,7 +3,7 @@
 import os
 
 _EFFORT = float(os.environ.get("SANDBOX_EFFORT", "1"))
-"""0.25 in `make check`, 10 in `make test-all`."""
+"""0.1 in `make check`, 10 in `make test-all`."""
 EFFORT = max(1, round(_EFFORT))
 """For tests that can be repeated, but not in part."""
 

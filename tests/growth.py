@@ -210,11 +210,15 @@ def _read(path: str) -> str:
 
 def _groups() -> Iterator[str]:
     """Control groups of servers and of their sandboxes."""
-    for server in (f"{base}/{name}" for base in _bases() for name in os.listdir(base)):
-        if os.path.basename(server).removeprefix(PREFIX) in _servers:
-            yield server
-            with suppress(FileNotFoundError):
-                yield from (entry.path for entry in os.scandir(server) if entry.is_dir())
+    if not _servers:
+        return
+    for base in _bases():
+        for name in os.listdir(base):
+            if name.startswith(PREFIX) and name.removeprefix(PREFIX) in _servers:
+                server = f"{base}/{name}"
+                yield server
+                with suppress(FileNotFoundError):
+                    yield from (entry.path for entry in os.scandir(server) if entry.is_dir())
 
 
 @cache

@@ -129,21 +129,18 @@ def test_a_plain_name_is_accepted(language: str, installer: Installer) -> None:
         installer.check(LANGUAGES[language], [name])
 
 
-@pytest.mark.parametrize("attack", ATTACKS, ids=repr)
 @pytest.mark.parametrize("language", MANAGED)
-def test_anything_else_is_refused(language: str, attack: str, installer: Installer) -> None:
-    with pytest.raises(InvalidArgument):
-        installer.check(LANGUAGES[language], [attack])
+def test_anything_else_is_refused(language: str, installer: Installer) -> None:
+    attacks = [*ATTACKS, *ATTACKS_BY_LANGUAGE.get(language, ())]
+    assert [attack for attack in attacks if accepts(installer, language, attack)] == []
 
 
-@pytest.mark.parametrize(
-    ("language", "attack"), [(name, attack) for name in ATTACKS_BY_LANGUAGE for attack in ATTACKS_BY_LANGUAGE[name]]
-)
-def test_what_one_package_manager_understands_as_more_than_a_name_is_refused(
-    language: str, attack: str, installer: Installer
-) -> None:
-    with pytest.raises(InvalidArgument):
-        installer.check(LANGUAGES[language], [attack])
+def accepts(installer: Installer, language: str, name: str) -> bool:
+    try:
+        installer.check(LANGUAGES[language], [name])
+    except InvalidArgument:
+        return False
+    return True
 
 
 @pytest.mark.parametrize("language", MANAGED)
