@@ -11,7 +11,7 @@ ENGINE :=
 # A folder with programs that start and end a cluster for tests, see tests/engines/kubernetes.py; KUBECONFIG has priority.
 export SANDBOX_CLUSTER ?= $(wildcard ../shared/cluster)
 
-.PHONY: run check test test-engines test-all tools engines lint bench clean
+.PHONY: run check test test-engines test-all tools engines lint bench docs clean
 
 run: $(VENV)/installed
 	@$(PYTHON) -m tests.demo
@@ -49,6 +49,10 @@ bench: $(VENV)/installed
 	@set -e; for script in tests/benchmarks/[a-z]*.py; do \
 	  name=$${script##*/}; $(PYTHON) -m tests.benchmarks.$${name%.py}; \
 	done
+
+# The pages about the API, made from docstrings: dist/site/index.html.
+docs: $(VENV)/installed
+	$(PYTHON) -m mkdocs build --quiet --strict -f docs/mkdocs.yml
 
 clean:
 	rm -rf $(VENV) out dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

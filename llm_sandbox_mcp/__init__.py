@@ -1,8 +1,8 @@
 """Run code written by language models in isolated sandboxes: an async MCP server and a Python library."""
 
 from importlib import import_module
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False  # the import of typing would take longer than all else here
 if TYPE_CHECKING:
     from .blocking.backends import BackendCapabilities as BackendCapabilities
     from .blocking.backends import BackendDefinition as BackendDefinition

@@ -7,7 +7,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,10 +52,10 @@ def _link(path: str) -> tuple[str, str, str]:
     return "--symlink", os.readlink(path), path
 
 
-def import_of_the_protocol() -> float:
-    """Seconds for a process that only imports the server of the MCP package."""
+def import_of(name: str) -> float:
+    """Seconds for a process that only imports a module."""
     start = time.perf_counter()
-    subprocess.run([sys.executable, "-c", "from mcp.server import MCPServer"], check=True)
+    subprocess.run([sys.executable, "-c", f"import {name}"], check=True)
     return time.perf_counter() - start
 
 
@@ -122,7 +122,7 @@ async def _timed(work: Callable[[], Awaitable[object]]) -> float:
     return time.perf_counter() - start
 
 
-def row(what: str, seconds: list[float], floor: list[float] | None = None, promise: str = "") -> None:
+def row(what: str, seconds: Sequence[float], floor: Sequence[float] | None = None, promise: str = "") -> None:
     """Prints one line: the median, its spread, and the ratio to the floor."""
     times = sorted(value * 1000 for value in seconds)
     spread = f"{times[len(times) // 10]:8.2f} ..{times[-1 - len(times) // 10]:8.2f}"
@@ -149,8 +149,11 @@ async def main() -> None:
         grown, taken = await flood(service)
     imports, answers = [], []
     for _ in range(PROCESSES):
-        imports.append(import_of_the_protocol())
+        imports.append(import_of("mcp.server"))
         answers.append(first_answer())
+    bare, ours = zip(*((import_of("sys"), import_of("llm_sandbox_mcp")) for _ in range(STARTS)), strict=True)
+    row("python -c 'import sys' (floor)", bare)
+    row("python -c 'import llm_sandbox_mcp'", ours, bare, "<= 15 ms more")
     row("import of mcp.server (floor)", imports)
     row("server's first answer to initialize", answers, imports, "<= 1.3x")
     print(f"{'100 MB of output, over the limit':44}{taken * 1000:9.2f}   server grew by {grown:.1f} MiB  < 20 MiB")
