@@ -52,7 +52,8 @@ bench: $(VENV)/installed
 
 # The pages about the API, made from docstrings: dist/site/index.html.
 docs: $(VENV)/installed
-	$(PYTHON) -m mkdocs build --quiet --strict -f docs/mkdocs.yml
+	@NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --quiet --strict -f docs/mkdocs.yml
+	@echo dist/site/index.html
 
 clean:
 	rm -rf $(VENV) out dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

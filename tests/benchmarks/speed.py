@@ -151,9 +151,9 @@ async def main() -> None:
     for _ in range(PROCESSES):
         imports.append(import_of("mcp.server"))
         answers.append(first_answer())
-    bare, ours = zip(*((import_of("sys"), import_of("llm_sandbox_mcp")) for _ in range(STARTS)), strict=True)
+    bare, imported = zip(*((import_of("sys"), import_of("llm_sandbox_mcp")) for _ in range(STARTS)), strict=True)
     row("python -c 'import sys' (floor)", bare)
-    row("python -c 'import llm_sandbox_mcp'", ours, bare, "<= 15 ms more")
+    row("python -c 'import llm_sandbox_mcp'", imported, bare, "<= 15 ms more")
     row("import of mcp.server (floor)", imports)
     row("server's first answer to initialize", answers, imports, "<= 1.3x")
     print(f"{'100 MB of output, over the limit':44}{taken * 1000:9.2f}   server grew by {grown:.1f} MiB  < 20 MiB")
