@@ -2,9 +2,10 @@
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 from .audit import Audit
-from .backends import open_backend
+from .backends import create
 from .backends.base import Backend, Sandbox, Surroundings
 from .files.artifacts import ArtifactStore
 from .folders import HostFolders, host_folders
@@ -23,6 +24,18 @@ from .runtime import open_runtime
 from .service import Service
 from .sessions.live import LiveSessions
 from .tasks import open_tasks
+
+
+def open_backend(profile: Profile, surroundings: Surroundings) -> Backend:
+    """The backend that the profile names; enter it as an async context manager."""
+    surroundings = replace(
+        surroundings,
+        libraries={name: section.libraries for name, section in profile.languages.items()},
+        open_network=profile.network.mode == "open",
+        policy=profile.policy(),
+        require_limits=profile.backend.require_limits,
+    )
+    return create(profile.backend.name, profile.engines, surroundings)
 
 
 @asynccontextmanager

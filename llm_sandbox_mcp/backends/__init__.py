@@ -2,9 +2,8 @@
 
 import importlib
 import importlib.metadata
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -12,7 +11,6 @@ from ..errors import MissingPackage, ProfileError
 from ..escaping import one_line
 
 if TYPE_CHECKING:
-    from ..profile import Profile
     from .base import Backend, Surroundings
     from .settings import Settings
 
@@ -77,19 +75,11 @@ def _outside(name: str) -> Engine:
     return module
 
 
-def open_backend(profile: "Profile", surroundings: "Surroundings") -> "Backend":
-    """The backend that the profile names; enter it as an async context manager."""
-    libraries = {name: section.libraries for name, section in profile.languages.items()}
-    surroundings = replace(
-        surroundings,
-        libraries=libraries,
-        open_network=profile.network.mode == "open",
-        policy=profile.policy(),
-        require_limits=profile.backend.require_limits,
-    )
-    makers = {name: partial(_create, name, settings, surroundings) for name, settings in profile.engines.items()}
-    if profile.backend.name != AUTO:
-        return makers[profile.backend.name]()
+def create(name: str, settings: Mapping[str, "Settings"], surroundings: "Surroundings") -> "Backend":
+    """The backend of this name, or the one that chooses, from the settings of each candidate; it is not open yet."""
+    makers = {one: partial(_create, one, settings[one], surroundings) for one in candidates(name)}
+    if name != AUTO:
+        return makers[name]()
     from .choosing import Chosen
 
     return Chosen(makers, prefer=_CANDIDATES[0])

@@ -6,11 +6,10 @@ from pathlib import Path
 import anyio
 import pytest
 
-from ..backends import open_backend
 from ..backends.base import Backend, Sandbox
 from ..profile import Profile
 from ..service import Service
-from ..wiring import open_service
+from ..wiring import open_backend, open_service
 from .profiles import host_folder, small_profile, surroundings
 
 __all__ = [

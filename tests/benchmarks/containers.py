@@ -11,11 +11,11 @@ import anyio
 import anyio.to_thread
 import docker
 
-from llm_sandbox_mcp.backends import copying, open_backend
+from llm_sandbox_mcp.backends import copying
 from llm_sandbox_mcp.backends.archive import Member
 from llm_sandbox_mcp.backends.layout import WORKDIR
 from llm_sandbox_mcp.service import Service
-from llm_sandbox_mcp.wiring import open_service
+from llm_sandbox_mcp.wiring import open_backend, open_service
 from tests.engines import MIB, docker_host, host_folder, podman_host, small_profile, surroundings
 
 from .speed import row

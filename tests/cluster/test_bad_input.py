@@ -13,7 +13,6 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from llm_sandbox_mcp.backends import open_backend
 from llm_sandbox_mcp.backends.base import Sandbox
 from llm_sandbox_mcp.backends.layout import PATH
 from llm_sandbox_mcp.errors import (
@@ -30,6 +29,7 @@ from llm_sandbox_mcp.errors import (
     Unschedulable,
 )
 from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.wiring import open_backend
 from tests.containers.engines import until
 from tests.deadlines import within
 from tests.engines import kubeconfig, small_profile, surroundings

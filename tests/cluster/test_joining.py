@@ -9,8 +9,8 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from llm_sandbox_mcp.backends import open_backend
 from llm_sandbox_mcp.errors import CapacityReached, EngineUnavailable, SandboxLost, StartFailed
+from llm_sandbox_mcp.wiring import open_backend
 from tests.containers.engines import until
 from tests.engines import MIB, changed, kubeconfig, small_profile, surroundings
 

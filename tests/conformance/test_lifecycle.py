@@ -12,13 +12,13 @@ import anyio.lowlevel
 import pytest
 from anyio import wait_all_tasks_blocked
 
-from llm_sandbox_mcp.backends import open_backend
 from llm_sandbox_mcp.backends.base import Backend
 from llm_sandbox_mcp.backends.embedded.launching import LauncherClient, open_launcher
 from llm_sandbox_mcp.backends.layout import PATH
 from llm_sandbox_mcp.errors import EngineUnavailable
 from llm_sandbox_mcp.policy import Policy
 from llm_sandbox_mcp.profile import Profile
+from llm_sandbox_mcp.wiring import open_backend
 from tests import ordinary
 from tests.containers.engines import until
 from tests.engines import surroundings

@@ -11,7 +11,6 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from llm_sandbox_mcp.backends import open_backend
 from llm_sandbox_mcp.backends.base import Backend, Sandbox
 from llm_sandbox_mcp.backends.layout import PATH
 from llm_sandbox_mcp.errors import CapacityReached, PoolTimeout
@@ -27,7 +26,7 @@ from llm_sandbox_mcp.results import PoolStatistics
 from llm_sandbox_mcp.runs.interpreter import Interpreter, start_interpreter
 from llm_sandbox_mcp.runs.requests import RunRequest
 from llm_sandbox_mcp.service import Service
-from llm_sandbox_mcp.wiring import open_service
+from llm_sandbox_mcp.wiring import open_backend, open_service
 from tests.engines import need, small_profile, surroundings
 from tests.leftovers import look, nothing_beyond
 from tests.pools import open_pool

@@ -9,10 +9,10 @@ import anyio
 import docker
 import pytest
 
-from llm_sandbox_mcp.backends import open_backend
 from llm_sandbox_mcp.backends.base import Sandbox
 from llm_sandbox_mcp.profile import Profile
 from llm_sandbox_mcp.testing.fixtures import folder, service  # noqa: F401
+from llm_sandbox_mcp.wiring import open_backend
 from tests.engines import absent, docker_host, need, podman_host, spare, surroundings
 
 HOSTS = {"docker": docker_host, "podman": podman_host}

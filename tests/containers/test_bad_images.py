@@ -7,10 +7,10 @@ import anyio
 import docker
 import pytest
 
-from llm_sandbox_mcp.backends import open_backend
 from llm_sandbox_mcp.backends.containers.backend import LABEL
 from llm_sandbox_mcp.backends.layout import PATH
 from llm_sandbox_mcp.errors import StartFailed
+from llm_sandbox_mcp.wiring import open_backend
 from tests.deadlines import within
 from tests.engines import small_profile, surroundings
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from llm_sandbox_mcp.backends import copying, open_backend
+from llm_sandbox_mcp.backends import copying
 from llm_sandbox_mcp.backends.base import Backend
 from llm_sandbox_mcp.backends.docker.finding import docker_address
 from llm_sandbox_mcp.backends.docker.settings import Docker
@@ -19,6 +19,7 @@ from llm_sandbox_mcp.backends.layout import PATH
 from llm_sandbox_mcp.backends.podman.finding import podman_address
 from llm_sandbox_mcp.backends.podman.settings import Podman
 from llm_sandbox_mcp.errors import EngineUnavailable
+from llm_sandbox_mcp.wiring import open_backend
 from tests.deadlines import within
 from tests.engines import docker_host, need, podman_host, small_profile, surroundings
 

@@ -7,10 +7,10 @@ from typing import NoReturn
 
 import pytest
 
-from llm_sandbox_mcp.backends import open_backend
 from llm_sandbox_mcp.backends.base import Check
 from llm_sandbox_mcp.backends.embedded import probe
 from llm_sandbox_mcp.testing.profiles import host_folder, surroundings
+from llm_sandbox_mcp.wiring import open_backend
 
 from .profiles import small_profile
 
