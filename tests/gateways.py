@@ -3,7 +3,7 @@
 import re
 import socket
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -11,14 +11,28 @@ from urllib.parse import urlsplit
 
 import anyio
 import httpx2
+import pytest
 
 from llm_sandbox_mcp.backends.listening import listen_on
 from llm_sandbox_mcp.libraries.downloads import Downloads
 from llm_sandbox_mcp.libraries.gateway import index_url, serve_index
 from llm_sandbox_mcp.libraries.index_client import open_client
+from tests.local_index import LocalIndex, local_index
 
 UNTRUSTING = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """Trusts no certificate: the indexes on loopback have none, and it takes 40 ms to read those of the machine."""
+
+
+@pytest.fixture
+def index() -> Iterator[LocalIndex]:
+    with local_index() as serving:
+        yield serving
+
+
+@pytest.fixture
+def files() -> Iterator[LocalIndex]:
+    with local_index() as serving:
+        yield serving
 
 
 @dataclass

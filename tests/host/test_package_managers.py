@@ -2,7 +2,6 @@
 
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import anyio
@@ -11,21 +10,9 @@ from uv import find_uv_bin
 
 from llm_sandbox_mcp.libraries.downloads import Downloads
 from tests.gateways import gateway
-from tests.local_index import LocalIndex, local_index, sdist, wheel
+from tests.local_index import LocalIndex, sdist, wheel
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def index() -> Iterator[LocalIndex]:
-    with local_index() as serving:
-        yield serving
-
-
-@pytest.fixture
-def files() -> Iterator[LocalIndex]:
-    with local_index() as serving:
-        yield serving
 
 
 async def uv_install(url: str, target: Path, *names: str) -> subprocess.CompletedProcess[bytes]:

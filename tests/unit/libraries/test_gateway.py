@@ -3,7 +3,6 @@
 import base64
 import json
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -21,7 +20,7 @@ from llm_sandbox_mcp.libraries.index_pages import PAGES
 from llm_sandbox_mcp.network import http1
 from llm_sandbox_mcp.network.http1 import Refused
 from tests.gateways import gateway
-from tests.local_index import SIMPLE_JSON, LocalIndex, Page, local_index, wheel
+from tests.local_index import SIMPLE_JSON, LocalIndex, Page, wheel
 
 pytestmark = pytest.mark.anyio
 
@@ -29,18 +28,6 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
-
-
-@pytest.fixture
-def index() -> Iterator[LocalIndex]:
-    with local_index() as serving:
-        yield serving
-
-
-@pytest.fixture
-def files() -> Iterator[LocalIndex]:
-    with local_index() as serving:
-        yield serving
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,4 @@
+"""Package indexes for the tests of the gateway."""
+
+from tests.gateways import files as files
+from tests.gateways import index as index
