@@ -14,10 +14,13 @@ from llm_sandbox_mcp.tasks import open_tasks
 
 
 @asynccontextmanager
-async def open_pool(backend: Backend, warm_up: WarmUp, **changes: object) -> AsyncIterator[Pool]:
-    """Opens a pool with the settings of the default profile, except `changes`; its sandboxes are gone at the end."""
+async def open_pool(backend: Backend, warm_up: WarmUp, *, within: float = 30, **changes: object) -> AsyncIterator[Pool]:
+    """Opens a pool with the settings of the default profile, except `changes`; its sandboxes are gone at the end.
+
+    `within` is how many seconds it can be open at most.
+    """
     limits = load_profile().pool.model_copy(update=changes)
-    with anyio.fail_after(30):
+    with anyio.fail_after(within):
         async with open_tasks() as owners, open_tasks() as timers:
             pool = Pool(backend, limits, warm_up, _attach, owners)
             timers.start_soon(pool.serve)

@@ -23,6 +23,7 @@ from ..errors import ListeningFailed, SandboxError, SandboxLost, StartFailed
 from ..policy import Policy
 from ..profile import Profile
 from ..service import Service
+from ..tasks import open_tasks
 from ..wiring import open_service
 from .clock import JumpingLoop
 from .script import Runner
@@ -100,7 +101,7 @@ class MemoryBackend(Backend):
         await anyio.sleep(self.delay)
         if self.failure is not None:
             raise self.failure
-        async with anyio.create_task_group() as tasks:
+        async with open_tasks() as tasks:
             sandbox = MemorySandbox(f"memory-{self.made}", policy, self.programs, tasks)
             self.live[sandbox.id] = sandbox
             try:

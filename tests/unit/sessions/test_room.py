@@ -1,26 +1,12 @@
-"""How many sandboxes a machine has room for, and what the server does when it is full."""
+"""How many sandboxes a machine has room for."""
 
 import resource
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
-import anyio
 import pytest
 
-from llm_sandbox_mcp.backends.room import Room, memory, open_files, processes
-from llm_sandbox_mcp.errors import CapacityReached, PoolTimeout
-from llm_sandbox_mcp.profile import load_profile
-from llm_sandbox_mcp.sessions.live import LiveSessions
-from llm_sandbox_mcp.tasks import open_tasks
-from tests.unit.policies import POLICY
-from tests.unit.pool.test_pool import InMemory, Warming, opened
-
-
-class Narrow(InMemory):
-    """An engine with room for two sandboxes."""
-
-    def room(self) -> Sequence[Room]:
-        return Room("seats", 9, "sit closer"), Room("beds", 2, "make more")
+from llm_sandbox_mcp.backends.room import memory, open_files, processes
 
 
 @pytest.fixture
@@ -47,32 +33,3 @@ def test_the_room_for_processes_and_memory_is_that_of_the_machine(tmp_path: Path
     (tmp_path / "meminfo").write_text("MemTotal:        1048576 kB\nMemFree: 1 kB\n")
     assert processes(tmp_path).sandboxes == 100
     assert memory(tmp_path).sandboxes == 32
-
-
-@pytest.mark.anyio
-async def test_a_pool_has_no_more_sandboxes_than_there_is_room_for() -> None:
-    engine = Narrow()
-    async with opened(engine, Warming(), max=5, acquire_timeout=0.01) as pool:
-        leases = [await pool.acquire("python", POLICY) for _ in range(2)]
-        with pytest.raises(PoolTimeout, match="all 2 sandboxes are in use"):
-            await pool.acquire("python", POLICY)
-        leases[0].release()
-        await pool.acquire("python", POLICY)
-        assert len(engine.live) == 2
-
-
-@pytest.mark.anyio
-async def test_if_there_is_no_room_the_longest_idle_session_makes_some() -> None:
-    limits = load_profile().sessions
-    async with opened(Narrow(), Warming(), max=5) as pool, open_tasks() as tasks:
-        sessions = LiveSessions(pool, limits, tasks)
-        with anyio.fail_after(30):
-            first, second = (sessions.open("python", POLICY) for _ in range(2))
-            async with second.exclusive():
-                third = sessions.open("python", POLICY)
-                assert first.closed and not second.closed
-                async with third.exclusive():
-                    refusal = "the server's beds are enough for 2 sandboxes, and all sessions are busy; .*: make more$"
-                    with pytest.raises(CapacityReached, match=refusal):
-                        sessions.open("python", POLICY)
-        tasks.cancel_scope.cancel()

@@ -1,0 +1,67 @@
+"""When a service warms sandboxes, and what it says of a language that cannot be warmed."""
+
+from pathlib import Path
+
+import anyio
+import pytest
+
+from llm_sandbox_mcp.profile import Profile
+from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.testing.memory import HANDLERS, PROGRAMS, MemoryBackend, MemoryProcess, open_in_memory
+from llm_sandbox_mcp.testing.profiles import changed
+
+from .conftest import run
+from .test_pool import one_warm
+
+pytestmark = pytest.mark.anyio
+
+WARM = {"pool": {"min": 1, "languages": ("script",)}}
+BROKEN = """
+name = "broken"
+title = "Broken"
+extension = ".b"
+version_command = ["true"]
+stateful = true
+[runner]
+argv = ["broken"]
+"""
+
+
+@pytest.mark.parametrize("changes", [WARM])
+async def test_nothing_is_warmed_unless_a_server_asks_for_it(service: Service) -> None:
+    await run(service, "print x", keep_session=False)
+    await service.pool_until(lambda now: now.closing == 0)
+    assert (service.pool().opened, service.pool().warm, service.pool().warming) == (1, 0, 0)
+
+
+@pytest.mark.parametrize("changes", [WARM])
+async def test_describing_a_language_leaves_the_warm_sandbox_in_the_pool(service: Service) -> None:
+    await service.warm(["script"])
+    await service.pool_until(one_warm)
+    await service.describe_language("script")
+    assert (service.pool().warm, service.pool().hits) == (1, 0)
+
+
+async def broken(process: MemoryProcess) -> int:
+    """A runner that never starts."""
+    await process.print(b"no such interpreter\n", "stderr")
+    return 3
+
+
+async def test_a_language_that_cannot_be_warmed_is_reported_and_does_not_affect_others(
+    profile: Profile, tmp_path: Path
+) -> None:
+    (tmp_path / "languages/broken").mkdir(parents=True)
+    (tmp_path / "languages/broken/handler.toml").write_text(BROKEN)
+    folders = (str(HANDLERS), str(tmp_path / "languages"))
+    pool = {"min": 1, "languages": ("broken", "script")}
+    profile = changed(profile, handlers={"folders": folders}, pool=pool)
+    async with open_in_memory(profile, MemoryBackend({**PROGRAMS, "broken": broken})) as service:
+        await service.warm(["broken", "script"])
+        await service.pool_until(lambda now: now.failed > 0 and now.warm == 1)
+        assert "no such interpreter" in service.pool().last_error
+        assert (await run(service, "print x")).stdout.text == "x\n"
+        assert (await service.execute("1", language="broken")).status == "error"
+        failed = service.pool().failed
+        await anyio.sleep(50)
+        assert failed < service.pool().failed < failed + 7
