@@ -12,6 +12,7 @@ import llm_sandbox_mcp
 
 from .cli.command import ROOT
 
+FIRST = (ROOT / "docs/pages/index.md").read_text(encoding="utf-8")
 WALKS = (ROOT / "docs/pages/walks.md").read_text(encoding="utf-8")
 PLACES = re.findall(r"`([\w/]+\.py)`(?: `([\w.]+)`)?", WALKS)
 
@@ -33,6 +34,12 @@ def test_the_pages_contain_every_public_name(site: Path) -> None:
     modules = llm_sandbox_mcp._MODULES
     shown = anchors(site / "index.html") | anchors(site / "blocking.html")
     assert {f"{modules[name]}.{name}" for name in modules} - shown == set()
+
+
+def test_the_program_of_the_first_page_runs() -> None:
+    [program] = re.findall(r"```python\n(.*?)```", FIRST, re.DOTALL)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=False)
+    assert (done.stdout, done.stderr) == ("42\n", "")
 
 
 def test_the_pages_about_llm_sandbox_contain_no_other_names(site: Path) -> None:

@@ -12,11 +12,10 @@ from llm_sandbox_mcp.policy import Policy, narrow
 from llm_sandbox_mcp.pool import pool as pools
 from llm_sandbox_mcp.pool.leases import Lease, Owned
 from llm_sandbox_mcp.pool.pool import Pool
-from llm_sandbox_mcp.results import PoolStatistics
 from llm_sandbox_mcp.testing.memory import MemoryBackend, MemorySandbox
 from tests.unit.policies import POLICY
 
-from .pools import Warming, opened
+from .pools import Warming, one_warm, opened
 
 pytestmark = pytest.mark.anyio
 
@@ -24,10 +23,6 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture
 def warming() -> Warming:
     return Warming()
-
-
-def one_warm(now: PoolStatistics) -> bool:
-    return (now.warm, now.warming, now.closing) == (1, 0, 0)
 
 
 async def filled(pool: Pool) -> Owned:

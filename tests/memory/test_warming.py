@@ -11,7 +11,7 @@ from llm_sandbox_mcp.testing.memory import HANDLERS, PROGRAMS, MemoryBackend, Me
 from llm_sandbox_mcp.testing.profiles import changed
 
 from .conftest import run
-from .test_pool import one_warm
+from .pools import one_warm
 
 pytestmark = pytest.mark.anyio
 

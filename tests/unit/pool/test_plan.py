@@ -14,7 +14,7 @@ from llm_sandbox_mcp.policy import narrow
 from llm_sandbox_mcp.pool.plan import Key, Member, Opening, Plan, State, Waiter, Wanted, plan
 from llm_sandbox_mcp.profile import load_profile
 from llm_sandbox_mcp.sections import PoolLimits
-from tests.effort import EFFORT, tries
+from tests.effort import tries
 from tests.unit.policies import POLICY
 
 PYTHON = Key("python", "", POLICY)
@@ -217,7 +217,7 @@ class Pool(RuleBasedStateMachine):
             del self.waiting[waiter]
 
 
-TestPool = pytest.mark.timeout(120 * EFFORT)(Pool.TestCase)
+TestPool = Pool.TestCase
 TestPool.settings = settings(max_examples=tries(50), stateful_step_count=40)
 
 
