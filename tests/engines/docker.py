@@ -69,6 +69,7 @@ def prepare(daemon: Daemon, settings: Mapping[str, object] | None = None) -> Non
     """Writes the configuration and makes the bridge for the daemon, and removes what a killed daemon left."""
     runtimes = _RUNSC if shutil.which("runsc") else {}
     (CACHE / f"{daemon.name}.json").write_text(json.dumps({"runtimes": runtimes, **(settings or {})}))
+    (RUNTIME / daemon.name).mkdir(exist_ok=True)
     if daemon.pid() is None:
         _forget(daemon.name)
 
@@ -104,6 +105,8 @@ def _daemon(name: str, options: tuple[str, ...]) -> Daemon:
             f"--bridge={_BRIDGE}",
             *options,
         ),
+        # A containerd that is ended while it is busy leaves its stacks there.
+        {"TMPDIR": str(RUNTIME / name)},
     )
 
 
