@@ -10,7 +10,12 @@ from llm_sandbox_mcp.backends.base import Backend, Sandbox
 from llm_sandbox_mcp.network.proxy import Proxy
 from llm_sandbox_mcp.pool.pool import Pool, WarmUp
 from llm_sandbox_mcp.profile import load_profile
+from llm_sandbox_mcp.results import PoolStatistics
 from llm_sandbox_mcp.tasks import open_tasks
+
+
+def one_warm(now: PoolStatistics) -> bool:
+    return (now.warm, now.warming, now.closing) == (1, 0, 0)
 
 
 @asynccontextmanager

@@ -121,7 +121,7 @@ class Executing:
             session_state="ended" if session.closed else "fresh" if ran.fresh else "kept",
             artifacts=tuple(artifacts),
             notes=(*explanations, *notes, *left_out),
-            inspection=inspection_of(outcome),
+            inspection=inspection_of(outcome) if inspect else None,
         )
 
     async def _judge(self, language: Language, code: str) -> list[Note]:

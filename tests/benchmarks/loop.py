@@ -11,6 +11,7 @@ import anyio
 from llm_sandbox_mcp.profile import load_profile
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.wiring import open_service
+from tests.hostile.availability import ATTACKS
 
 PROMISE = 20.0
 """Milliseconds that the loop may be late at most, at the 99th percentile."""
@@ -65,6 +66,7 @@ def cases(service: Service, session_id: str) -> Mapping[str, Callable[[], Awaita
         "a C++ program next to 12,000 files": run("int main() {}", "cpp"),
         "nested folders": run(_NESTED),
         "a result of 5 MB": run(_RESULT),
+        "a forged report of nested lists": run(ATTACKS["flood: a report of nested lists"].code),
         "90 artifacts, 18 MB": run(_FIGURES),
         "16 MiB in and out": copy,
     }

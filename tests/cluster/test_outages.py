@@ -148,14 +148,18 @@ async def test_a_start_under_way_when_the_cluster_goes_away_fails_soon_and_its_p
         await until(lambda: not pods(), SOON)
 
 
-@contextmanager
-def freezing(name: str) -> Iterator[Callable[[], None]]:
-    """Gives a function that stops a program of the cluster that tests started on this machine. The program continues
-    when the scope ends."""
-    noted = Path(kubeconfig() or "").with_name(f"{name}.pid")
+@pytest.fixture
+def kubelet() -> int:
+    """The kubelet of the cluster that tests started on this machine; without one, the test is skipped."""
+    noted = Path(kubeconfig() or "").with_name("kubelet.pid")
     if os.environ.get("KUBECONFIG") or not noted.is_file():
-        lack_own_cluster(f"{name} can only be stopped in the tests' own cluster")
-    pid = int(noted.read_text())
+        lack_own_cluster("the kubelet can only be stopped in the tests' own cluster")
+    return int(noted.read_text())
+
+
+@contextmanager
+def freezing(pid: int) -> Iterator[Callable[[], None]]:
+    """Gives a function that stops a process; it continues when the scope ends."""
     try:
         yield partial(os.kill, pid, signal.SIGSTOP)
     finally:
@@ -163,11 +167,11 @@ def freezing(name: str) -> Iterator[Callable[[], None]]:
 
 
 async def test_a_silent_node_is_reported_by_name_and_used_again_once_it_answers(
-    serving: Serving, cluster: Any, namespace: str
+    kubelet: int, serving: Serving, cluster: Any, namespace: str
 ) -> None:
     async with serving(limits={"timeout": MISSED}) as service:
         first = await service.execute("x=1", language="bash")
-        with freezing("kubelet") as freeze:
+        with freezing(kubelet) as freeze:
             says = r"pod sandbox-\w+ was lost: NodeLost, node-1 does not answer; check the node"
             with within(MISSED):
                 await run_into(service, first.session_id, NodeLost, says, freeze)

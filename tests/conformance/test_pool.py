@@ -21,14 +21,13 @@ from llm_sandbox_mcp.pool.leases import Lease
 from llm_sandbox_mcp.pool.plan import State
 from llm_sandbox_mcp.pool.pool import Pool
 from llm_sandbox_mcp.profile import Profile
-from llm_sandbox_mcp.results import PoolStatistics
 from llm_sandbox_mcp.runs.interpreter import Interpreter, start_interpreter
 from llm_sandbox_mcp.runs.requests import RunRequest
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.wiring import open_backend, open_service
 from tests.engines import need, surroundings
 from tests.leftovers import look, nothing_beyond
-from tests.pools import open_pool
+from tests.pools import one_warm, open_pool
 
 pytestmark = pytest.mark.anyio
 
@@ -50,10 +49,6 @@ def opened(backend: Backend, **changes: Any) -> AbstractAsyncContextManager[Pool
 @pytest.fixture
 def policy(profile: Profile) -> Policy:
     return profile.limits.policy()
-
-
-def one_warm(now: PoolStatistics) -> bool:
-    return (now.warm, now.warming, now.closing) == (1, 0, 0)
 
 
 async def filled(pool: Pool, policy: Policy) -> Any:

@@ -96,6 +96,10 @@ _FLOODS = {
     "a deep report": NONCE + f"end(b'{_REPORT}\"x\": ' + b'[' * 1_000_000)",
     "a report of files": NONCE + f"end(b'{_REPORT}\"files\": [' + b'\"a\",' * 260_000 + b'\"a\"]}}')",
     "a report of wrong types": NONCE + f"end(b'{_REPORT}\"files\": [' + b'0,' * 500_000 + b'0]}}')",
+    "a report of nested lists": NONCE
+    + f"end(b'{_REPORT}\"x\": [' + b','.join([b'[' * 900 + b']' * 900] * 570) + b']}}')",
+    "a report of values": NONCE
+    + f'end(b\'{_REPORT}"inspection": {{"values": {{"x": "[\' + b\'[],\' * 340_000 + b\'[]]"}}}}}}\')',
     "a report of figures": NONCE
     + f"""
 import json

@@ -10,7 +10,6 @@ from llm_sandbox_mcp.backends.base import Sandbox
 from llm_sandbox_mcp.languages import load_languages
 from llm_sandbox_mcp.places import Places
 from llm_sandbox_mcp.pool.pool import Pool
-from llm_sandbox_mcp.results import PoolStatistics
 from llm_sandbox_mcp.runs.interpreter import Interpreter, start_interpreter
 from llm_sandbox_mcp.testing.memory import HANDLERS, MemoryBackend
 from tests.pools import open_pool
@@ -32,10 +31,6 @@ class Warming:
         if self.failure is not None:
             raise self.failure
         return await start_interpreter(sandbox, SCRIPT)
-
-
-def one_warm(now: PoolStatistics) -> bool:
-    return (now.warm, now.warming, now.closing) == (1, 0, 0)
 
 
 @asynccontextmanager

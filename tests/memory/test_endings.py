@@ -57,6 +57,11 @@ async def test_a_run_ends_with_its_status_notes_and_session_state(
     assert (again.status, again.result) == ("ok", "1" if code == "set x 1" else None), again
 
 
+async def test_values_that_nobody_asked_for_are_not_read(service: Service) -> None:
+    result = await run(service, 'report {"inspection": {"values": {"x": "[1]"}}}')
+    assert (result.status, result.inspection) == ("ok", None)
+
+
 async def test_a_sandbox_that_is_gone_is_an_error_and_the_next_run_starts_fresh(service: Service) -> None:
     session = service.sessions.open("script")
     with pytest.raises(SandboxLost, match="the sandbox ended while the code ran, and what the code did is unknown"):

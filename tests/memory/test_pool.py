@@ -13,9 +13,10 @@ from llm_sandbox_mcp.pool import pool as pools
 from llm_sandbox_mcp.pool.leases import Lease, Owned
 from llm_sandbox_mcp.pool.pool import Pool
 from llm_sandbox_mcp.testing.memory import MemoryBackend, MemorySandbox
+from tests.pools import one_warm
 from tests.unit.policies import POLICY
 
-from .pools import Warming, one_warm, opened
+from .pools import Warming, opened
 
 pytestmark = pytest.mark.anyio
 

@@ -9,9 +9,9 @@ from llm_sandbox_mcp.profile import Profile
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.testing.memory import HANDLERS, PROGRAMS, MemoryBackend, MemoryProcess, open_in_memory
 from llm_sandbox_mcp.testing.profiles import changed
+from tests.pools import one_warm
 
 from .conftest import run
-from .pools import one_warm
 
 pytestmark = pytest.mark.anyio
 

@@ -38,6 +38,7 @@ FORGED = [
     "[1,NaN]",
     "[" * 101 + "]" * 101,
     '{"a":' * 500 + "1" + "}" * 500,
+    "[" + "[]," * 10_000 + "1]",
 ]
 """Texts that no runner sends as the value of a name."""
 
@@ -148,7 +149,15 @@ MANY = {
     "names left out": {"inspection": {"left_out": ["a"] * 10_001}},
     "anything": {"x": [0] * 10_001},
     "fields": dict.fromkeys(map(str, range(10_001))),
+    "nested lists": {"x": json.loads(",".join(["[" * 500 + "]" * 500] * 20).join("[]"))},
 }
+
+
+@given(st.lists(st.text() | st.sampled_from(['"', "\\", '\\"', '\\\\"', "[" * 50_000, '"' * 50_000]), max_size=20))
+def test_the_text_in_a_report_does_not_count_as_its_structure(texts: list[str]) -> None:
+    report = decode_report(json.dumps({"status": "ok", "exit_code": 0, "files": texts}, ensure_ascii=False).encode())
+    assert report is not None
+    assert len(report.files) == len(texts)
 
 
 @pytest.mark.parametrize("many", MANY.values(), ids=MANY)
@@ -174,6 +183,16 @@ def test_decoded_values_can_be_encoded_again(texts: dict[str, str]) -> None:
 def test_an_invalid_value_does_not_affect_the_others() -> None:
     texts = dict(zip(map(str, range(len(FORGED))), FORGED, strict=True)) | {"good": '{"a":[1,null]}'}
     assert decode_values(texts) == {"good": {"a": [1, None]}}
+
+
+def test_values_have_a_limited_number_of_lists_and_objects_in_all() -> None:
+    text = json.dumps([[{}] * 1999] * 3)
+    assert decode_values(dict.fromkeys("ab", text) | {"c": "1"}) == {"a": json.loads(text), "c": 1}
+
+
+def test_brackets_in_a_string_are_not_lists() -> None:
+    text = '["\\{' * 20_000
+    assert decode_values({"x": json.dumps([text])}) == {"x": [text]}
 
 
 def test_nonces_do_not_repeat() -> None:
