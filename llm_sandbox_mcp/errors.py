@@ -25,7 +25,7 @@ class SandboxError(Exception):
     """
 
     def __init__(self, cause: str = "", step: str = "", **facts: object) -> None:
-        super().__init__(joined(cause, step))
+        super().__init__(joined(cause, step, facts))
         self.cause = cause
         self.step = step
         self.facts = facts

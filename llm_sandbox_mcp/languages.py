@@ -34,6 +34,8 @@ class Runner(Section):
     argv: Many[str] = Field(min_length=1)
     inspects: bool = False
     """Whether it can report the values of the names in the code."""
+    notebook_lines: Expression = ""
+    """Lines that change nothing outside of a notebook; they are left out of code that cannot be compiled with them."""
     exits: bool = False
     """Whether it can do at the end of a run what the interpreter does when it exits."""
 
@@ -91,6 +93,8 @@ class Libraries(Manager):
     """Matches the end of a name if each major version has a separate name: a deny entry without it denies all."""
     installed_pattern: Expression
     """Applied to each line that these commands print, with the groups `name` and `version`."""
+    modules: Mapping[str, str] = {}
+    """The libraries of modules that have other names, for hints."""
     index: str = ""
     """The package index; if empty, the command `default_index` prints it."""
     files_pattern: Expression = "(?!)"
@@ -112,6 +116,30 @@ class Libraries(Manager):
         if pattern and not re.compile(pattern).groups:
             raise ValueError("must have a group around the address")
         return pattern
+
+
+class Hint(Section):
+    """What an error means in a sandbox: recognized by what it prints, if the code failed."""
+
+    stderr: Expression
+    """Searched for in the end of standard error; `^` and `$` match at each line.
+
+    For a library, its group `module` is the module that is missing; the group `library` instead, if a library usually
+    has the name of its module.
+    """
+    means: Literal["library", "install", "network"] | None = None
+    """A missing library, an attempt to install one with a package manager, or a network that cannot be reached."""
+    says: str = ""
+    """The hint itself, if it means something else: the cause, a semicolon, the next step."""
+
+    @model_validator(mode="after")
+    def _one_meaning(self) -> Self:
+        if (self.means is None) == (not self.says):
+            raise ValueError("a hint has either means or says")
+        groups = re.compile(self.stderr).groupindex.keys()
+        if self.means in ("library", "install") and not groups & {"module", "library"}:
+            raise ValueError("stderr must have the group (?P<module>...) or (?P<library>...)")
+        return self
 
 
 class Grammar(Section):
@@ -161,6 +189,8 @@ class Handler(Section):
     requires: Requires = Requires()
     libraries: Libraries | None = None
     grammar: Grammar | None = None
+    hints: Many[Hint] = ()
+    """The meaning of errors that code runs into because it is in a sandbox."""
     examples: Many[Example] = ()
 
     @model_validator(mode="after")

@@ -10,12 +10,17 @@ from typing import Protocol
 
 
 class Step(StrEnum):
-    """A next step that callers take in different ways; its value is the wording for the Python API."""
+    """A next step that callers take in different ways; its value is the wording for the Python API.
+
+    A wording can contain facts of the message in braces.
+    """
 
     MORE_TIME = "allow it a longer timeout, or do less per call"
     DATA_AS_FILE = "write data to a file of the session instead"
     OTHER_ARTIFACT = "call artifacts() to list those that exist"
     OPEN_SESSION = "open another session"
+    INSTALL = "install {library} with install()"
+    BRING_DATA = "write() data into the session, or ask the operator to allow hosts (network.domains in the profile)"
 
 
 Words = Mapping[Step, str]
@@ -52,17 +57,22 @@ class Note(str):
 
     def __new__(cls, code: str, cause: str, step: str = "", **facts: object) -> "Note":
         """`step` is a `Step`, or text that is the same in every interface."""
-        note = super().__new__(cls, joined(cause, step))
+        note = super().__new__(cls, joined(cause, step, facts))
         note.code, note.cause, note.step, note.facts = code, cause, step, facts
         return note
 
 
-def joined(cause: str, step: str) -> str:
-    """Cause and next step as one line."""
-    return f"{cause}; {step}" if step else cause
+def joined(cause: str, step: str, facts: Mapping[str, object]) -> str:
+    """Cause and next step as one line; a `Step` in the words of the Python API."""
+    return _joined(cause, step.value.format_map(facts) if isinstance(step, Step) else step)
 
 
 def worded(message: Message, words: Words) -> str:
     """The message as one line, with the step in the words of an interface."""
-    step = message.step
-    return joined(message.cause, words.get(step, step.value) if isinstance(step, Step) else step)
+    if isinstance(step := message.step, Step):
+        step = words.get(step, step.value).format_map(message.facts)
+    return _joined(message.cause, step)
+
+
+def _joined(cause: str, step: str) -> str:
+    return f"{cause}; {step}" if step else cause

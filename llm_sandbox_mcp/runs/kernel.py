@@ -37,7 +37,15 @@ class Kernel:
         If this is cancelled, or raises, `alive` still shows whether the runner answered the interrupt.
         """
         nonce = new_nonce()
-        line = encode_request(nonce, cell, request.variables, request.code, inspect=request.inspect, last=request.last)
+        line = encode_request(
+            nonce,
+            cell,
+            request.variables,
+            request.code,
+            instead=request.instead,
+            inspect=request.inspect,
+            last=request.last,
+        )
         self._run = run = Run(self._process, line, nonce, request)
         try:
             return await run.finish()

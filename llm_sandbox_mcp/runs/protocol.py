@@ -72,13 +72,23 @@ def new_nonce() -> str:
 
 
 def encode_request(
-    nonce: str, cell: int, variables: Mapping[str, object], code: str, *, inspect: bool = False, last: bool = False
+    nonce: str,
+    cell: int,
+    variables: Mapping[str, object],
+    code: str,
+    *,
+    instead: str | None = None,
+    inspect: bool = False,
+    last: bool = False,
 ) -> bytes:
     """One request as a line of UTF-8.
 
-    `inspect` asks for the values of the names that the code binds, `last` for what an interpreter does when it exits.
+    `instead` is what to run if the code cannot be compiled. `inspect` asks for the values of the names that the code
+    binds, `last` for what an interpreter does when it exits.
     """
     request = {"nonce": nonce, "cell": cell, "variables": dict(variables), "code": code}
+    if instead is not None:
+        request["instead"] = instead
     if inspect:
         request["inspect"] = True
     if last:

@@ -1,6 +1,7 @@
 """Checks what callers send before anything starts, and makes sure that it can be encoded."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -29,6 +30,8 @@ class RunRequest:
     """Set before the code runs, in languages that take variables."""
     on_output: OnOutput | None = None
     """Called with the output as it appears."""
+    instead: str | None = None
+    """What to run if the code cannot be compiled, in languages that have `notebook_lines`."""
     inspect: bool = False
     """Whether the report contains the values of the names that the code bound."""
     last: bool = False
@@ -53,6 +56,15 @@ def checked_code(code: str, limit: int) -> tuple[str, list[Note]]:
     except UnicodeEncodeError:
         note = Note("code_replaced", "characters of the code that are not valid Unicode were replaced by '?'")
         return code.encode(errors="replace").decode(), [note]
+
+
+def without_notebook_lines(code: str, language: Language) -> str | None:
+    """The code with empty lines for those that only set up a notebook; None if it has no such lines."""
+    runner = language.handler.runner
+    if runner is None or not runner.notebook_lines:
+        return None
+    rest, count = re.subn(runner.notebook_lines, "", code, flags=re.MULTILINE)
+    return rest if count else None
 
 
 def checked_variables(variables: Mapping[str, object], language: Language) -> Mapping[str, object]:

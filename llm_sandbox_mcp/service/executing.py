@@ -1,6 +1,7 @@
 """Runs code in a session: what is checked before the run, and what is reported after it."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from ..audit import Audit
 from ..errors import InvalidArgument, SandboxLost
@@ -11,7 +12,8 @@ from ..policy import OF_RUN, narrow
 from ..profile import Profile
 from ..results import DEFAULT_TIMEOUT, Execution, OnOutput, OnProgress
 from ..rules.checking import Checker
-from ..runs.requests import RunRequest, checked_code, checked_variables
+from ..runs.hints import hint_of
+from ..runs.requests import RunRequest, checked_code, checked_variables, without_notebook_lines
 from ..runs.verdict import excerpt, exit_code_of, inspection_of, notes_of, status_of
 from .installing import Installing
 from .preparation import Preparation
@@ -79,6 +81,9 @@ class Executing:
             raise InvalidArgument(f"{chosen.name} cannot report the values of names; print them instead")
         self._installing.check(chosen, libraries)
         notes += await self._judge(chosen, code if judged is None else judged)
+        instead = without_notebook_lines(code, chosen) if judged is None else None
+        if instead is not None:
+            notes += [note for note in await self._judge(chosen, instead) if note not in notes]
         session = self._sessions.find(session_id, chosen, of_sandbox)
         policy = narrow(session.policy, of_run, "the session's")
         request = RunRequest(
@@ -88,6 +93,7 @@ class Executing:
             grace=policy.grace,
             variables=values,
             on_output=on_output,
+            instead=instead,
             inspect=inspect,
             last=last and runner is not None and runner.exits,
         )
@@ -110,6 +116,10 @@ class Executing:
             notes.append(Note("started_fresh", f"started fresh: since an earlier run {ran.loss}"))
         # The notes that explain the status come first.
         explanations = notes_of(outcome, ran.usage, ran.fullness, status, policy, request.timeout)
+        if status == "error":
+            check = partial(self._installing.check_hint, chosen)
+            hint = hint_of(chosen, outcome.stderr, policy.network, check)
+            explanations += [hint] if hint is not None else []
         return Execution(
             status=status,
             exit_code=exit_code_of(outcome),

@@ -51,6 +51,10 @@ class Installing:
         with self._audit.denials("libraries.refused", language=language.name):
             self._installer.check(language, libraries)
 
+    def check_hint(self, language: Language, library: str) -> None:
+        """The same for a library that nobody asked for; nothing is logged."""
+        self._installer.check(language, (library,))
+
     async def into(
         self,
         session: Session,

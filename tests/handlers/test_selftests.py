@@ -38,6 +38,7 @@ class Run(BaseModel):
     artifacts: list[str] | None = None
     session_state: str | None = None
     output_bytes: int | None = None
+    notes: str | list[str] = []
 
 
 class Case(BaseModel):
@@ -143,6 +144,8 @@ def test_every_language_has_a_selftest_for_each_behaviour(language: str) -> None
     kept = "stay for the next run" if LANGUAGES[language].handler.stateful else "nothing but files is kept"
     assert any(kept in case.name and len(case.run) > 1 for case in found)
     assert any(run.libraries for run in runs) == (LANGUAGES[language].handler.libraries is not None)
+    assert any("has no network" in str(run.notes) for run in runs)
+    assert any("is not installed" in str(run.notes) for run in runs) == any(run.libraries for run in runs)
 
 
 def _has_number(case: Case) -> bool:
@@ -165,6 +168,8 @@ async def _check(service: Service, session: str, language: str, run: Run) -> Non
     for stream, parts in ((done.stdout, run.stdout_has), (done.stderr, run.stderr_has)):
         for part in [parts] if isinstance(parts, str) else parts:
             assert part in stream.text, done
+    for note in [run.notes] if isinstance(run.notes, str) else run.notes:
+        assert note in done.notes, done
     assert run.result is None or done.result == run.result, done
     names = sorted(artifact.name for artifact in done.artifacts)
     assert run.artifacts is None or names == sorted(run.artifacts), done

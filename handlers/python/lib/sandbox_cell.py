@@ -35,14 +35,14 @@ class Session:
         """The names of the code and their values."""
         return self._main.__dict__
 
-    def run(self, number: int, source: str, variables: dict) -> None:
-        """Runs one cell; raises the errors of its code unchanged."""
+    def run(self, number: int, source: str, variables: dict, instead: str | None = None) -> None:
+        """Runs one cell, or `instead` if its source cannot be compiled; raises the errors of its code unchanged."""
         self.result = None
         name = f"<cell {number}>"
         self._remember(name, source)
         names = self.names
         names.update(variables)
-        statements, expression = _compile(source, name)
+        statements, expression = _compile(source, name, instead)
         if statements is not None:
             self._evaluate(statements, names)
         if expression is not None:
@@ -134,8 +134,8 @@ def show(value: object) -> str:
     return text if len(text) <= RESULT_LIMIT else text[: RESULT_LIMIT - 1] + "…"
 
 
-def _compile(source: str, name: str) -> tuple:
-    """Compiles a cell into its statements and its last expression; either may be None."""
+def _compile(source: str, name: str, instead: str | None = None) -> tuple:
+    """Compiles a cell, or else `instead`, into its statements and its last expression; either may be None."""
 
     def build(tree, mode: str, flags: int = PyCF_ALLOW_TOP_LEVEL_AWAIT):
         return compile(tree, name, mode, flags, dont_inherit=True)
@@ -148,7 +148,13 @@ def _compile(source: str, name: str) -> tuple:
             build(Expression(last.value), "eval") if last else None,
         )
     except SyntaxError as error:
-        # Errors found after parsing carry no source line, because the compiler looks for a file.
-        if error.text is None and error.filename == name and error.lineno:
-            error.text = "".join(source.splitlines(True)[error.lineno - 1 : error.lineno])
-        raise
+        if instead is None:
+            _complete(error, source, name)
+            raise
+    return _compile(instead, name)
+
+
+def _complete(error: SyntaxError, source: str, name: str) -> None:
+    """Gives an error its source line: those found after parsing have none, because the compiler looks for a file."""
+    if error.text is None and error.filename == name and error.lineno:
+        error.text = "".join(source.splitlines(True)[error.lineno - 1 : error.lineno])

@@ -112,12 +112,13 @@ class Runs:
     def _prepare_inspection(self, request: dict) -> None:
         from sandbox_inspection import Inspection
 
-        self._inspection = Inspection(self._session.names, request["code"], request["variables"])
+        code = request.get("instead") or request["code"]  # both bind the same names
+        self._inspection = Inspection(self._session.names, code, request["variables"])
 
     def _execute(self, request: dict) -> None:
         if self._guard.interrupted:
             raise KeyboardInterrupt  # it arrived between the request and this moment
-        self._session.run(request["cell"], request["code"], request["variables"])
+        self._session.run(request["cell"], request["code"], request["variables"], request.get("instead"))
 
     def _finish(self, error: BaseException | None) -> None:
         """Restores the streams and prints the error; every step may run user code, so each step is guarded."""
