@@ -22,8 +22,8 @@ MAX_FILES = 200
 MAX_FIGURES = 100
 """Figures listed in one report at most."""
 _STRUCTURE_MAX = 16 << 10
-"""Bytes of a report outside its strings. Only forged ones have more, and it is these bytes that take long to read: a
-megabyte of nested lists takes 250 ms, in which the server does nothing else."""
+"""Bytes of a report outside its strings. Runners stay below, and it is these bytes that take long to read: a megabyte
+of nested lists takes 250 ms, in which the server does nothing else."""
 _CONTAINERS = 10_000
 """Lists and objects in the values of a run at most."""
 _DEEPEST = 100

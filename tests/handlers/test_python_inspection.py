@@ -27,6 +27,11 @@ def test_an_error_is_reported_instead_of_values(runner: Runner) -> None:
     assert (inspection["error"]["type"], inspection["error"]["message"]) == ("ZeroDivisionError", "division by zero")
 
 
+def test_a_report_of_more_names_than_the_server_reads_leaves_some_out(runner: Runner) -> None:
+    inspection = runner.run("globals().update((f'n{i}', i) for i in range(10_000))", inspect=True).report["inspection"]
+    assert (len(inspection["values"]), len(inspection["left_out"])) == (4_000, 50)
+
+
 @pytest.mark.parametrize(
     "code",
     [

@@ -12,6 +12,8 @@ from sandbox_errors import clean
 
 _VALUES_LIMIT = 512 * 1024
 """The most bytes of all values of one report, as JSON."""
+_VALUES_COUNT = 4_000
+"""The most values of one report: the server does not read reports with much outside their strings."""
 _TEXT_LIMIT = 20_000
 """The most characters of an error's message, and of its traceback."""
 _NAMES_LIMIT = 50
@@ -51,7 +53,7 @@ class Inspection:
         room = _VALUES_LIMIT
         for name, imported in self._bound():
             value = self._names[name]
-            part = _encoded(value, room)
+            part = _encoded(value, room) if len(values) < _VALUES_COUNT else ""
             if part:
                 values.append(f"{quote(name)}:{part}")
                 room -= len(part.encode())
