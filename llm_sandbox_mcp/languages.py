@@ -183,6 +183,8 @@ class Handler(Section):
     env: Mapping[str, str] = {}
     figures: Many[str] = ()
     """File extensions of the figures that its runner writes, the most common first."""
+    companions: Many[str] = ()
+    """Languages whose programs code of this one starts: their prepared libraries and those of the session are there."""
     uses: Many[str] = ()
     """What the language is good for, in a few words each."""
     environment: Environment | None = None
@@ -260,6 +262,7 @@ def load_languages(folders: Iterable[str] = ()) -> Languages:
                 raise ProfileError(f"{path}: name: {reason}")
         found |= here
     _check_aliases(found)
+    _check_companions(found)
     return Languages(found.values())
 
 
@@ -285,3 +288,11 @@ def _check_aliases(languages: Mapping[str, Language]) -> None:
             if other is not language:
                 reason = f"{alias!r} is also in {key} of {other.definition}; change one of them"
                 raise ProfileError(f"{language.definition}: aliases: {reason}")
+
+
+def _check_companions(languages: Mapping[str, Language]) -> None:
+    for language in languages.values():
+        for name in language.handler.companions:
+            if name not in languages:
+                reason = f"{name!r} is not the name of a language; available: {', '.join(languages)}"
+                raise ProfileError(f"{language.definition}: companions: {reason}")

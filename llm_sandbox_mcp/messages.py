@@ -19,7 +19,7 @@ class Step(StrEnum):
     DATA_AS_FILE = "write data to a file of the session instead"
     OTHER_ARTIFACT = "call artifacts() to list those that exist"
     OPEN_SESSION = "open another session"
-    INSTALL = "install {library} with install()"
+    INSTALL = "call install() with {library}, language {language}"
     BRING_DATA = "write() data into the session, or ask the operator to allow hosts (network.domains in the profile)"
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from .backends.layout import FIGURES, HANDLERS, HOME, LIBRARIES, WORKDIR
 from .backends.listening import PROXY_PORT
@@ -33,8 +34,10 @@ class Places:
     """Environment variables that the profile sets for the language's processes."""
     memory: int = 0
     """Bytes that all processes of the sandbox can use together, for programs that would go by the machine's memory."""
-    proxied: bool = False
-    """Whether the environment of its processes names the proxy."""
+    network: Literal["none", "allow", "open"] = "none"
+    """What its processes can reach; with `allow`, their environment names the proxy."""
+    companions: tuple["Places", ...] = ()
+    """Those of the languages whose programs its code starts."""
 
     @property
     def libraries(self) -> str:
@@ -64,8 +67,9 @@ class Places:
 
     def env(self, path: str) -> dict[str, str]:
         """The whole environment of the language's processes in a sandbox whose PATH is `path`."""
+        programs = [f"{places.environment}/bin" for places in (self, *self.companions) if places.environment]
         common = {
-            "PATH": f"{self.environment}/bin:{path}" if self.environment else path,
+            "PATH": ":".join((*dict.fromkeys(programs), path)),
             "HOME": HOME,
             # If the system has no entry for the user, programs look here.
             "USER": "sandbox",
@@ -75,9 +79,14 @@ class Places:
             "SANDBOX_FIGURES": FIGURES,
             "SANDBOX_LIBRARIES": self.libraries,
             "SANDBOX_MEMORY": str(self.memory),
+            "SANDBOX_NETWORK": self.network,
         }
-        if self.proxied:
+        if self.network == "allow":
             common |= _PROXY
-        return common | {
-            key: self.expand(value) for key, value in {**self.language.handler.env, **self.settings}.items()
-        }
+        for places in (*self.companions, self):
+            common |= places._own_variables()
+        return common
+
+    def _own_variables(self) -> dict[str, str]:
+        """What `handler.toml` and the profile set for the language."""
+        return {key: self.expand(value) for key, value in {**self.language.handler.env, **self.settings}.items()}

@@ -69,7 +69,7 @@ async def open_service(
         async with (
             Audit(profile.audit.file, profile.audit.size) as audit,
             make(profile, surroundings) as backend,
-            Preparer(profile, folders.cache, environ, backend) as preparer,
+            Preparer(profile, languages, folders.cache, environ or {}, backend) as preparer,
             open_checker(rules, profile.rules, languages) as checker,
             open_tasks() as owners,
             # The innermost group: cancelling a group that contains others would hide their errors.

@@ -163,7 +163,7 @@ class Installer:
                     on_problem=problems.append,
                 )
                 tasks.start_soon(serve, listener, upstream)
-                inside = replace(places, index=index_url(listener), proxied=False)
+                inside = replace(places, index=index_url(listener), network="none")
                 done = await sandbox.run([*inside.argv(manager.install), *libraries], inside.env(sandbox.path))
                 tasks.cancel_scope.cancel()
         return done

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import anyio.from_thread
@@ -11,7 +12,7 @@ import anyio.to_thread
 from ..backends.base import Backend
 from ..backends.layout import ENVIRONMENTS, TOOLS
 from ..errors import StartFailed
-from ..languages import Language
+from ..languages import Language, Languages
 from ..places import Places
 from ..profile import Profile
 from ..results import OnProgress
@@ -29,10 +30,11 @@ class Preparer:
     """Prepares each language once; an async context manager, because builds run only in its scope."""
 
     def __init__(
-        self, profile: Profile, cache: Path, environ: Mapping[str, str] | None = None, backend: Backend | None = None
+        self, profile: Profile, languages: Languages, cache: Path, environ: Mapping[str, str], backend: Backend
     ) -> None:
         """If the images of the backend have their own environment, nothing is prepared."""
         self._profile = profile
+        self._languages = languages
         self._cache = cache
         self._environments = Environments(cache, environ)
         self._backend = backend
@@ -77,16 +79,26 @@ class Preparer:
             tools=tools,
             settings=section.env,
             memory=self._profile.limits.memory,
-            proxied=self._profile.network.mode == "allow",
+            network=self._profile.network.mode,
+            companions=await self._companions(language, on_progress),
         )
         return places
+
+    async def _companions(self, language: Language, on_progress: OnProgress) -> tuple[Places, ...]:
+        """The places of languages whose programs the code starts; without those that cannot be prepared here."""
+        found = []
+        for name in language.handler.companions:
+            if name in self._languages:
+                with suppress(StartFailed):  # the code may not need it
+                    found.append(await self.places(self._languages[name], on_progress))
+        return tuple(found)
 
     async def image(self, language: Language, on_progress: OnProgress) -> None:
         """Builds or pulls the language's image if the engine has images and this one is missing; reports the progress.
 
         The profile decides whether to build or to pull. Raises `StartFailed` with the last lines if that fails.
         """
-        images = (await self._backend.chosen()).images if self._backend is not None else None
+        images = (await self._backend.chosen()).images
         if images is None:
             return
         send, receive = anyio.create_memory_object_stream[str](math.inf)
@@ -116,4 +128,4 @@ class Preparer:
 
     async def _inside(self) -> str:
         """The folder of the environment in every image; empty if the engine has no images."""
-        return (await self._backend.chosen()).environment if self._backend is not None else ""
+        return (await self._backend.chosen()).environment

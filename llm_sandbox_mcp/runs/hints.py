@@ -5,7 +5,8 @@ but the name of a module, as far as the handler's pattern allows.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Literal
 
 from ..errors import InvalidArgument, PolicyDenied, quoted
 from ..languages import Language
@@ -16,34 +17,30 @@ _SEARCHED = 4096
 """Bytes at the end of standard error that are searched: interpreters print the error last."""
 _HOSTS_SHOWN = 5
 
-Check = Callable[[str], None]
+Check = Callable[[Language, str], None]
 """Raises a request error for a library that could not be installed."""
 
 
-def hint_of(language: Language, stderr: bytes, network: Network, check: Check) -> Note | None:
-    """The hint about the last error of which the handler knows the meaning; None if there is none.
+def hint_of(languages: Iterable[Language], stderr: bytes, network: Network, check: Check) -> Note | None:
+    """The hint about the last error of which a handler knows the meaning; None if there is none.
 
-    `network` is what the sandbox can reach.
+    `languages` are those of the programs that may have printed it, `network` is what the sandbox can reach.
     """
     text = stderr[-_SEARCHED:].decode(errors="replace")
     found = [
-        (match.start(), hint, match)
+        (match.start(), hint, language, match)
+        for language in languages
         for hint in language.handler.hints
         for match in re.finditer(hint.stderr, text, re.MULTILINE)
     ]
     if not found:
         return None
-    _, hint, match = max(found, key=lambda one: one[0])
+    _, hint, language, match = max(found, key=lambda one: one[0])
     if hint.means == "network":
         return _about_network(network)
-    if hint.says:
+    if hint.means is None:
         return Note("hint", hint.says)
-    groups = match.groupdict()
-    module = groups.get("module") or groups.get("library")
-    if module is None:
-        return None
-    cause = "libraries are not installed by code" if hint.means == "install" else f"{quoted(module)} is not installed"
-    return _about_library(language, module, groups.get("library") or "", cause, check)
+    return _about_library(language, hint.means, match.groupdict(), check)
 
 
 def _about_network(network: Network) -> Note | None:
@@ -57,16 +54,23 @@ def _about_network(network: Network) -> Note | None:
     return Note("no_network", f"code here reaches only {shown}", Step.BRING_DATA)
 
 
-def _about_library(language: Language, module: str, usual: str, cause: str, check: Check) -> Note | None:
-    """`usual` is the library's name if it is the module's, too."""
-    if language.handler.libraries is None:
+def _about_library(
+    language: Language, means: Literal["library", "install"], groups: Mapping[str, str | None], check: Check
+) -> Note | None:
+    manager = language.handler.libraries
+    module = groups.get("module") or groups.get("library")
+    if manager is None or module is None:
         return None
-    library = language.handler.libraries.modules.get(module, usual)
+    if means == "library":
+        cause, wanted = f"{quoted(module)} is not installed", f"the library that contains {module}"
+    else:
+        cause, wanted = "code cannot install libraries", "its name"
     try:
-        if library:
-            check(library)
+        if library := manager.modules.get(module) or groups.get("library"):
+            check(language, library)
+            wanted = library
     except PolicyDenied as denied:
         return Note("missing_library", f"{cause}; {denied}")
     except InvalidArgument:  # not the name of a library
         return None
-    return Note("missing_library", cause, Step.INSTALL, library=library or f"the library that contains {module}")
+    return Note("missing_library", cause, Step.INSTALL, library=wanted, language=language.name)

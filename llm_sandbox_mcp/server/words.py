@@ -8,7 +8,7 @@ TOOLS: Words = {
     Step.DATA_AS_FILE: "put data into a file with copy_file",
     Step.OTHER_ARTIFACT: "call get_artifacts to list them",
     Step.OPEN_SESSION: "call without session_id to open a new one",
-    Step.INSTALL: "call install_libraries with {library} and this session_id",
+    Step.INSTALL: "call install_libraries with {library}, language {language} and this session_id",
     Step.BRING_DATA: "copy_file brings data in; only the operator can allow hosts (network.domains in the profile)",
 }
 

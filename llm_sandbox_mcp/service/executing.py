@@ -1,7 +1,6 @@
 """Runs code in a session: what is checked before the run, and what is reported after it."""
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 
 from ..audit import Audit
 from ..errors import InvalidArgument, SandboxLost
@@ -117,8 +116,9 @@ class Executing:
         # The notes that explain the status come first.
         explanations = notes_of(outcome, ran.usage, ran.fullness, status, policy, request.timeout)
         if status == "error":
-            check = partial(self._installing.check_hint, chosen)
-            hint = hint_of(chosen, outcome.stderr, policy.network, check)
+            companions = [self._languages[name] for name in chosen.handler.companions]
+            check = self._installing.check_hint
+            hint = hint_of([chosen, *companions], outcome.stderr, policy.network, check)
             explanations += [hint] if hint is not None else []
         return Execution(
             status=status,

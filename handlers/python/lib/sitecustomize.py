@@ -6,7 +6,7 @@ PYTHONPATH would put them before the standard library: there, one old backport (
 import os
 import sys
 
-_libraries = os.environ.get("SANDBOX_LIBRARIES")
+_libraries = os.environ.get("SANDBOX_PYTHON_LIBRARIES")
 if _libraries and _libraries not in sys.path:
     _packages = (at for at, entry in enumerate(sys.path) if entry.endswith(("site-packages", "dist-packages")))
     sys.path.insert(next(_packages, len(sys.path)), _libraries)

@@ -7,7 +7,7 @@ REQUESTS: Words = {
     Step.DATA_AS_FILE: "POST data to /files and read it from there",
     Step.OTHER_ARTIFACT: "GET /artifacts to list them",
     Step.OPEN_SESSION: "use another session_id",
-    Step.INSTALL: "POST {library} to /libraries",
+    Step.INSTALL: "POST {library}, language {language}, to /libraries",
     Step.BRING_DATA: "POST data to /files; only the operator can allow hosts (network.domains in the profile)",
 }
 

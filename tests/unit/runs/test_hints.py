@@ -19,12 +19,12 @@ NOTHING = Network()
 UNREACHABLE = "socket.gaierror: [Errno -3] Temporary failure in name resolution\n"
 
 
-def allow(library: str) -> None:
+def allow(language: Language, library: str) -> None:
     """Every library is allowed."""
 
 
 def hint(text: str, language: Language = PYTHON, network: Network = NOTHING) -> Note | None:
-    return hint_of(language, text.encode(), network, allow)
+    return hint_of([language], text.encode(), network, allow)
 
 
 @pytest.mark.parametrize(
@@ -49,8 +49,10 @@ def hint(text: str, language: Language = PYTHON, network: Network = NOTHING) -> 
 def test_a_missing_library_is_named_as_it_is_installed(language: str, error: str, library: str) -> None:
     found = hint(error, LANGUAGES[language])
     assert found is not None
-    assert (found.code, found.facts) == ("missing_library", {"library": library})
-    assert worded(found, TOOLS).endswith(f"; call install_libraries with {library} and this session_id")
+    assert (found.code, found.facts) == ("missing_library", {"library": library, "language": language})
+    assert worded(found, TOOLS).endswith(
+        f"; call install_libraries with {library}, language {language} and this session_id"
+    )
 
 
 @pytest.mark.parametrize(
@@ -69,18 +71,18 @@ def test_other_errors_get_no_hint(language: str, error: str) -> None:
 
 
 def test_a_library_that_the_profile_denies_is_not_offered() -> None:
-    def deny(library: str) -> None:
+    def deny(language: Language, library: str) -> None:
         raise PolicyDenied(f"{library} is denied by the profile; do without it")
 
-    found = hint_of(PYTHON, b"ModuleNotFoundError: No module named 'yaml'\n", Network(), deny)
+    found = hint_of([PYTHON], b"ModuleNotFoundError: No module named 'yaml'\n", Network(), deny)
     assert found == "'yaml' is not installed; pyyaml is denied by the profile; do without it"
 
 
 def test_a_name_that_cannot_be_a_library_gets_no_hint() -> None:
-    def refuse(library: str) -> None:
+    def refuse(language: Language, library: str) -> None:
         raise InvalidArgument("not a plain name")
 
-    assert hint_of(PYTHON, b"ModuleNotFoundError: No module named '_x'\n", Network(), refuse) is None
+    assert hint_of([PYTHON], b"ModuleNotFoundError: No module named '_x'\n", Network(), refuse) is None
 
 
 @pytest.mark.parametrize(
