@@ -16,7 +16,7 @@ __sandbox_most=200
 
 builtin source "${BASH_SOURCE[0]%/*}/request.sh"
 builtin source "${BASH_SOURCE[0]%/*}/files.sh"
-builtin source "${BASH_SOURCE[0]%/*}/pip.sh"
+builtin source "${BASH_SOURCE[0]%/*}/python.sh"
 
 __sandbox_gone='{"status":"error","exit_code":1,"result":null,"interrupted":false,"files":[],"files_omitted":0,"figures":[]}'
 

@@ -1,4 +1,6 @@
-# pip for the session's Python. It installs where the session's other libraries are: the environment is read-only.
+# The session's Python: systems do not always have `python`, and pip must install where the session's libraries are.
+
+builtin type -P python >/dev/null || python() { python3 "$@"; }
 
 pip() {
   if [[ $1 != install ]]; then

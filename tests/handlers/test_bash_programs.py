@@ -1,0 +1,101 @@
+"""Programs of other languages in Bash: they are the session's own, with its libraries; and pip, which is a function."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import uv
+
+from llm_sandbox_mcp.results import Execution
+from llm_sandbox_mcp.service import Service
+from tests.local_index import local_index, wheel
+
+from .driver import start
+from .serving import service_with_indexes
+
+NOTE = "code cannot install libraries; call install() with {}, language python"
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+async def service(anyio_backend: str) -> AsyncIterator[Service]:
+    async with service_with_indexes("embedded") as opened:
+        yield opened
+
+
+@pytest.fixture
+async def session(service: Service) -> AsyncIterator[str]:
+    opened = service.sessions.open("bash")
+    yield opened
+    await service.sessions.close(opened)
+
+
+async def bash(service: Service, session: str, code: str) -> Execution:
+    return await service.execute(code, language="bash", session_id=session)
+
+
+@pytest.mark.anyio
+async def test_python_is_that_of_the_session(service: Service, session: str) -> None:
+    ours = await service.execute("import sys; print(sys.executable)", session_id=session)
+    assert (await bash(service, session, "python -c 'import sys; print(sys.executable)'")).stdout == ours.stdout
+    assert (await bash(service, session, "python3 -c 'import sys; print(sys.executable)'")).stdout == ours.stdout
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("language", "library", "code"),
+    [
+        ("python", "tinyanswer", "python -c 'import tinyanswer; print(tinyanswer.ANSWER)'"),
+        ("javascript", "tiny-answer", "node -p 'require(\"tiny-answer\")'"),
+        ("ruby", "tiny-answer:1.0.0", "ruby -e 'require \"tiny_answer\"; puts TinyAnswer::ANSWER'"),
+    ],
+)
+async def test_programs_find_what_the_session_installed(
+    service: Service, session: str, language: str, library: str, code: str
+) -> None:
+    before = await bash(service, session, code)
+    assert before.status == "error" and any("is not installed" in note for note in before.notes), before
+    await service.install([library], language=language, session_id=session)
+    after = await bash(service, session, code)
+    assert (after.status, after.stdout.text) == ("ok", "42\n"), after
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("code", "named"),
+    [
+        ("pip install pandas", "pandas"),
+        ("pip3 install -q --upgrade pandas==2.2 numpy", "pandas"),
+        ("python -m pip install pandas", "its name"),
+    ],
+)
+async def test_pip_without_a_network_names_what_to_call(service: Service, session: str, code: str, named: str) -> None:
+    done = await bash(service, session, code)
+    assert (done.status, done.notes) == ("error", (NOTE.format(named),)), done
+
+
+@pytest.mark.anyio
+async def test_a_script_in_python_that_shows_a_figure_leaves_it(service: Service, session: str) -> None:
+    code = "import sandbox_shown; sandbox_shown.write(b'x', 'png')"
+    done = await bash(service, session, f'python -c "{code}"')
+    assert [artifact.name for artifact in done.artifacts] == ["figure-1.png"], done
+
+
+def test_pip_with_a_network_installs_for_the_session(tmp_path: Path) -> None:
+    with local_index() as index:
+        index.add_project("tinyanswer", wheel("tinyanswer"), index)
+        env = {
+            "SANDBOX_NETWORK": "open",
+            "SANDBOX_UV": uv.find_uv_bin(),
+            "SANDBOX_PYTHON_LIBRARIES": str(tmp_path / "python"),
+            "UV_DEFAULT_INDEX": f"{index.url}/simple",
+            "UV_NO_CONFIG": "1",
+        }
+        with start("bash", tmp_path, env) as runner:
+            done = runner.run("pip install tinyanswer")
+    assert done.status == "ok", done.err
+    assert (tmp_path / "python/tinyanswer.py").is_file()
