@@ -34,6 +34,8 @@ class Runner(Section):
     argv: Many[str] = Field(min_length=1)
     inspects: bool = False
     """Whether it can report the values of the names in the code."""
+    input: bool = False
+    """Whether it gives code a standard input with text."""
     notebook_lines: Expression = ""
     """Lines that change nothing outside of a notebook; they are left out of code that cannot be compiled with them."""
     exits: bool = False
@@ -127,8 +129,10 @@ class Hint(Section):
     For a library, its group `module` is the module that is missing; the group `library` instead, if a library usually
     has the name of its module.
     """
-    means: Literal["library", "install", "network"] | None = None
-    """A missing library, an attempt to install one with a package manager, or a network that cannot be reached."""
+    means: Literal["library", "install", "network", "input"] | None = None
+    """A missing library, an attempt to install one with a package manager, a network that cannot be reached, or that
+    code reads from an empty standard input.
+    """
     says: str = ""
     """The hint itself, if it means something else: the cause, a semicolon, the next step."""
 

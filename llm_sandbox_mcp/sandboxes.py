@@ -91,6 +91,7 @@ class Sandboxes:
         libraries: Sequence[str] = (),
         timeout: float | None = None,
         variables: Mapping[str, object] | None = None,
+        stdin: str = "",
         limits: Mapping[str, float] | None = None,
         on_output: OnOutput | None = None,
     ) -> Execution:
@@ -101,6 +102,7 @@ class Sandboxes:
             libraries=libraries,
             timeout=timeout,
             variables=variables,
+            stdin=stdin,
             limits=limits,
             keep_session=False,
             on_output=on_output,
@@ -150,6 +152,7 @@ class Session:
         libraries: Sequence[str] = (),
         timeout: float | None = None,
         variables: Mapping[str, object] | None = None,
+        stdin: str = "",
         limits: Mapping[str, float] | None = None,
         on_output: OnOutput | None = None,
         last: bool = False,
@@ -157,11 +160,12 @@ class Session:
     ) -> Execution:
         """Runs code with the variables and files that earlier runs left.
 
-        `libraries` are installed first; `variables` are set in languages that support them. `timeout` is in seconds; if
-        left out, it is 30, or what the profile allows. `limits` lowers limits of this run, with the names and units of
-        `Policy`. `last` means that a refresh follows: the run includes what its interpreter does when it exits, such as
-        waiting for threads. `judged` is the code that the rules check instead, for a program that wraps the code it
-        gets. Code that fails, or is stopped, is a result; a reason why it could not run is a `SandboxError`.
+        `libraries` are installed first; `variables` are set in languages that support them; `stdin` is what the code
+        reads from standard input. `timeout` is in seconds; if left out, it is 30, or what the profile allows. `limits`
+        lowers limits of this run, with the names and units of `Policy`. `last` means that a refresh follows: the run
+        includes what its interpreter does when it exits, such as waiting for threads. `judged` is the code that the
+        rules check instead, for a program that wraps the code it gets. Code that fails, or is stopped, is a result; a
+        reason why it could not run is a `SandboxError`.
         """
         return await self._service.execute(
             code,
@@ -170,6 +174,7 @@ class Session:
             libraries=libraries,
             timeout=timeout,
             variables=variables,
+            stdin=stdin,
             limits=limits,
             on_output=on_output,
             last=last,
@@ -184,6 +189,7 @@ class Session:
         libraries: Sequence[str] = (),
         timeout: float | None = None,
         variables: Mapping[str, object] | None = None,
+        stdin: str = "",
         limits: Mapping[str, float] | None = None,
         last: bool = False,
         judged: str | None = None,
@@ -209,6 +215,7 @@ class Session:
                             libraries=libraries,
                             timeout=timeout,
                             variables=variables,
+                            stdin=stdin,
                             limits=limits,
                             on_output=print_,
                             last=last,

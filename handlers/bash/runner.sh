@@ -120,7 +120,13 @@ while IFS= builtin read -r -u "$__sandbox_in" __sandbox_line; do
   builtin trap '__sandbox_failed $?' ERR
   builtin trap __sandbox_interrupt INT
   builtin set -E
-  builtin source /dev/fd/249 249<<<"$__sandbox_code"
+  if [[ ${__stdin+given} ]]; then
+    __sandbox_input=${__stdin%$'\n'}
+    builtin unset -v __stdin
+    builtin source /dev/fd/249 249<<<"$__sandbox_code" <<<"$__sandbox_input"
+  else
+    builtin source /dev/fd/249 249<<<"$__sandbox_code"
+  fi
   __sandbox_status=$?
   builtin trap '' INT
   builtin trap - ERR DEBUG

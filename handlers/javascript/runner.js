@@ -13,6 +13,7 @@ const { types } = require('util');
 const { compile } = require('./cell.js');
 const { describe, inspectValue } = require('./errors.js');
 const { snapshot, changes } = require('./files.js');
+const { giveInput, takeInput } = require('./input.js');
 const { Watch } = require('./interrupt.js');
 const { defineModuleGlobals } = require('./modules.js');
 const { replaceStandardStreams, writeAll } = require('./output.js');
@@ -58,7 +59,9 @@ function begin(request) {
 
 async function evaluate(current, { cell, code, variables }) {
   try {
-    for (const name in variables) globalThis[name] = variables[name];
+    const { __stdin: input, ...others } = variables;
+    if (input !== undefined) giveInput(input);
+    for (const name in others) globalThis[name] = others[name];
     const { script, hasValue } = compile(code, `<cell ${cell}>`);
     let value = script.runInThisContext();
     if (types.isPromise(value)) value = await value;
@@ -103,6 +106,7 @@ function end({ result = null, interrupted = false }) {
   const { nonce, files, figures } = run;
   const exitCode = interrupted ? 130 : run.exitCode ?? asExitCode(process.exitCode);
   run = null;
+  takeInput();
   const made = changes(files);
   const text =
     `{"status":"${exitCode === 0 ? 'ok' : 'error'}","exit_code":${exitCode}` +

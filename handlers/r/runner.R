@@ -4,7 +4,7 @@
 local({
   file <- sub("^--file=", "", grep("^--file=", commandArgs(), value = TRUE))
   file <- gsub("~+~", " ", file, fixed = TRUE) # R writes a space like this
-  for (part in c("load", "json", "channel", "files", "figures", "base", "errors", "cell", "serve")) {
+  for (part in c("load", "json", "channel", "files", "figures", "base", "errors", "input", "cell", "serve")) {
     sys.source(file.path(dirname(file), "lib", paste0(part, ".R")), envir = environment())
   }
   Sys.unsetenv(c("SANDBOX_RUNNER", "R_TESTS"))

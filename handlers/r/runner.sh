@@ -9,7 +9,7 @@ folder=${BASH_SOURCE[0]%/*}
 
 start_r() {
   SANDBOX_RUNNER=/proc/$BASHPID/fd R --vanilla --no-echo --file="$folder/runner.R" \
-    </dev/null >&251 2>&252 250<&- 251>&- 252>&-
+    <&249 >&251 2>&252 249<&- 250<&- 251>&- 252>&-
   echo "ended $?"
 }
 
@@ -47,7 +47,11 @@ send() {
 
 trap '' INT
 exec 250<&0 251>&1 252>&2 </dev/null
+# R's standard input: a file without a name, which lib/input.R fills for a run.
+exec 249<>"$HOME/.stdin-$$"
+rm "$HOME/.stdin-$$"
 coproc start_r
+exec 249<&-
 requests=${COPROC[1]} answers=${COPROC[0]}
 trap '' PIPE # If R has died, its last line reports it. Set only now, or R would inherit it.
 relay 2>/dev/null

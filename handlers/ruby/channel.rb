@@ -59,6 +59,18 @@ module Sandbox
       $stderr = STDERR
     end
 
+    # Gives the code a standard input with this text, until `restore`.
+    def give(text)
+      path = File.join(ENV.fetch('HOME'), ".stdin-#{Process.pid}")
+      File.open(path, File::RDWR | File::CREAT | File::EXCL, 0o600) do |file|
+        File.unlink(path)
+        file.write(text)
+        file.rewind
+        @public[0].reopen(file)
+      end
+      $stdin = STDIN
+    end
+
     # Reports that a request was read.
     def begin(nonce)
       @out.write("\x1e#{nonce}+0\n")

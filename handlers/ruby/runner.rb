@@ -30,7 +30,11 @@ module Sandbox
       @channel.begin(request.nonce)
       before = [@workdir, @figures].map { |folder| Scan.new(folder) }
       Gems.forget
-      error = @guard.run { @session.run(request) }
+      error = @guard.run do
+        stdin = request.variables.delete('__stdin')
+        @channel.give(stdin) if stdin
+        @session.run(request)
+      end
       interrupted = @guard.interrupted && error.is_a?(Interrupt)
       flush
       print_error(error) if error

@@ -87,6 +87,7 @@ def _run(commands: Any) -> None:
         default=[],
         help="copy a file into the working directory; without :SANDBOX it keeps its name",
     )
+    parser.add_argument("--stdin", metavar="FILE", help="what the program reads; - for this command's standard input")
     parser.add_argument("--artifacts", metavar="DIR", help="save files that the code made in this folder")
     parser.add_argument("--timeout", metavar="S", type=float, help="seconds; default: the profile's limit")
     code = parser.add_mutually_exclusive_group(required=True)

@@ -26,17 +26,19 @@ def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     # The user of the command line is the operator, who can name every file that they can read.
     everywhere = FilesSection.model_validate({"roots": ["/"]})
     profile = read_profile(options, environ).model_copy(update={"files": everywhere})
-    code = _code(options)
+    code, stdin = _code(options), _stdin(options)
     files = [_pair(text) for text in options.files]
 
     async def run() -> int:
         async with opened(profile, environ) as service:
-            return await _run(service, options, code, files)
+            return await _run(service, options, code, stdin, files)
 
     return run_until_signal(run)
 
 
-async def _run(service: Service, options: argparse.Namespace, code: str, files: list[tuple[str, str]]) -> int:
+async def _run(
+    service: Service, options: argparse.Namespace, code: str, stdin: str, files: list[tuple[str, str]]
+) -> int:
     consoles = {"stdout": Console(1), "stderr": Console(2)}
 
     async def show(stream: StreamName, text: str) -> None:
@@ -52,6 +54,7 @@ async def _run(service: Service, options: argparse.Namespace, code: str, files: 
         session_id=session_id,
         libraries=options.library,
         timeout=service.profile.limits.timeout if options.timeout is None else options.timeout,
+        stdin=stdin,
         keep_session=False,
         on_output=show,
         on_progress=consoles["stderr"].note,
@@ -84,15 +87,22 @@ def _status(execution: Execution) -> int:
 
 
 def _code(options: argparse.Namespace) -> str:
-    if options.code is not None:
-        return str(options.code)
+    return _text(options.source) if options.code is None else str(options.code)
+
+
+def _stdin(options: argparse.Namespace) -> str:
+    if options.stdin == options.source == "-":
+        raise InvalidArgument("--stdin -: standard input is the program already; give --stdin a file")
+    return _text(options.stdin) if options.stdin is not None else ""
+
+
+def _text(source: str) -> str:
     try:
-        content = sys.stdin.buffer.read() if options.source == "-" else Path(options.source).read_bytes()
-        return content.decode()
+        return (sys.stdin.buffer.read() if source == "-" else Path(source).read_bytes()).decode()
     except OSError as error:
-        raise InvalidArgument(f"{options.source}: cannot be read: {error.strerror}") from error
+        raise InvalidArgument(f"{source}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise InvalidArgument(f"{options.source}: not UTF-8 text: invalid byte at position {error.start}") from error
+        raise InvalidArgument(f"{source}: not UTF-8 text: invalid byte at position {error.start}") from error
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -38,6 +38,8 @@ def hint_of(languages: Iterable[Language], stderr: bytes, network: Network, chec
     _, hint, language, match = max(found, key=lambda one: one[0])
     if hint.means == "network":
         return _about_network(network)
+    if hint.means == "input":
+        return Note("no_input", "standard input is empty", Step.GIVE_INPUT)
     if hint.means is None:
         return Note("hint", hint.says)
     return _about_library(language, hint.means, match.groupdict(), check)

@@ -42,6 +42,7 @@ class Kernel:
             cell,
             request.variables,
             request.code,
+            stdin=request.stdin,
             instead=request.instead,
             inspect=request.inspect,
             last=request.last,

@@ -17,6 +17,8 @@ _FRAMES_MAX = 2 * _REPORT_MAX
 _FRAME_MIN = 1 << 10
 """Bytes that each frame, or false start of one, counts for at least: runners fill nearly all of their frames."""
 
+STDIN = "__stdin"
+"""The variable that contains the standard input of a run."""
 MAX_FILES = 200
 """Files listed in one report at most."""
 MAX_FIGURES = 100
@@ -77,16 +79,19 @@ def encode_request(
     variables: Mapping[str, object],
     code: str,
     *,
+    stdin: str | None = None,
     instead: str | None = None,
     inspect: bool = False,
     last: bool = False,
 ) -> bytes:
     """One request as a line of UTF-8.
 
-    `instead` is what to run if the code cannot be compiled. `inspect` asks for the values of the names that the code
-    binds, `last` for what an interpreter does when it exits.
+    `stdin` is what the code reads from standard input, `instead` what to run if the code cannot be compiled. `inspect`
+    asks for the values of the names that the code binds, `last` for what an interpreter does when it exits.
     """
-    request = {"nonce": nonce, "cell": cell, "variables": dict(variables), "code": code}
+    # The standard input is a variable whose name no caller can choose, so that no runner has more keys to parse.
+    given = dict(variables) if stdin is None else {STDIN: stdin, **variables}
+    request = {"nonce": nonce, "cell": cell, "variables": given, "code": code}
     if instead is not None:
         request["instead"] = instead
     if inspect:

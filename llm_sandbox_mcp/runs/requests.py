@@ -13,6 +13,8 @@ from ..units import format_size
 
 _VARIABLES_MAX = 1 << 20
 """Bytes of all variables of one run as JSON."""
+_STDIN_MAX = 1 << 20
+"""Bytes of the standard input of one run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,8 @@ class RunRequest:
     """Seconds that the code has to answer an interrupt."""
     variables: Mapping[str, object] = field(default_factory=dict)
     """Set before the code runs, in languages that take variables."""
+    stdin: str | None = None
+    """What the code reads from its standard input, which is empty otherwise."""
     on_output: OnOutput | None = None
     """Called with the output as it appears."""
     instead: str | None = None
@@ -56,6 +60,27 @@ def checked_code(code: str, limit: int) -> tuple[str, list[Note]]:
     except UnicodeEncodeError:
         note = Note("code_replaced", "characters of the code that are not valid Unicode were replaced by '?'")
         return code.encode(errors="replace").decode(), [note]
+
+
+def checked_stdin(stdin: str, language: Language) -> str | None:
+    """The text for standard input in a form that can be encoded, with the end of its last line; None if it is empty."""
+    if not stdin:
+        return None
+    runner = language.handler.runner
+    if runner is not None and not runner.input:
+        raise InvalidArgument(f"stdin cannot be given to {language.name}; write the text to a file of the session")
+    text = stdin.encode(errors="replace").decode()
+    if "\0" in text:
+        raise InvalidArgument("stdin contains a NUL character; write the data to a file of the session instead")
+    size = len(text.encode())
+    if size > _STDIN_MAX:
+        raise InvalidArgument(
+            f"stdin has {size} bytes; the limit is {_STDIN_MAX} ({format_size(_STDIN_MAX)})",
+            Step.DATA_AS_FILE,
+            size=size,
+            limit=_STDIN_MAX,
+        )
+    return text if text.endswith("\n") else f"{text}\n"
 
 
 def without_notebook_lines(code: str, language: Language) -> str | None:

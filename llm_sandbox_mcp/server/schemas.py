@@ -30,6 +30,7 @@ class ExecuteCode(Arguments):
     libraries: list[str] = Field([], description="Libraries to install first")
     timeout_seconds: float = Field(DEFAULT_TIMEOUT, gt=0, allow_inf_nan=False)
     variables: dict[str, Any] = Field({}, description="JSON values, set before the code runs")
+    stdin: str = Field("", description="Standard input of the code")
     keep_session: bool = Field(True, description="false: close the session after this run")
 
 

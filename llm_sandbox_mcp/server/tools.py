@@ -122,6 +122,7 @@ class Tools:
                 libraries=arguments.libraries,
                 timeout=timeout,
                 variables=arguments.variables,
+                stdin=arguments.stdin,
                 keep_session=arguments.keep_session,
                 on_output=progress.output,
                 on_progress=progress.line,

@@ -12,7 +12,7 @@ from ..profile import Profile
 from ..results import DEFAULT_TIMEOUT, Execution, OnOutput, OnProgress
 from ..rules.checking import Checker
 from ..runs.hints import hint_of
-from ..runs.requests import RunRequest, checked_code, checked_variables, without_notebook_lines
+from ..runs.requests import RunRequest, checked_code, checked_stdin, checked_variables, without_notebook_lines
 from ..runs.verdict import excerpt, exit_code_of, inspection_of, notes_of, status_of
 from .installing import Installing
 from .preparation import Preparation
@@ -52,6 +52,7 @@ class Executing:
         libraries: Sequence[str] = (),
         timeout: float | None = None,
         variables: Mapping[str, object] | None = None,
+        stdin: str = "",
         limits: Mapping[str, float] | None = None,
         keep_session: bool = True,
         on_output: OnOutput | None = None,
@@ -62,11 +63,11 @@ class Executing:
     ) -> Execution:
         """Runs code in a session, or in a new one if none is named; `libraries` are installed into it first.
 
-        `timeout` is in seconds; the default is 30 or the profile's limit, whichever is less. `limits` lowers other
-        limits, with the names and units of `Policy`: limits of a run for this run, limits of a sandbox for a new
-        session. `inspect` asks for `Execution.inspection`, in languages whose handler has `inspects`. `last` is for
-        callers that refresh the session next: if the handler has `exits`, the run includes what its interpreter does
-        when it exits.
+        `stdin` is what the code reads from standard input. `timeout` is in seconds; the default is 30 or the profile's
+        limit, whichever is less. `limits` lowers other limits, with the names and units of `Policy`: limits of a run
+        for this run, limits of a sandbox for a new session. `inspect` asks for `Execution.inspection`, in languages
+        whose handler has `inspects`. `last` is for callers that refresh the session next: if the handler has `exits`,
+        the run includes what its interpreter does when it exits.
         `judged` is the text that the rules judge instead of the code, if the code wraps it; if empty, they judge none.
         Every request error is raised before anything starts. If cancelled, interrupts the code and keeps the session.
         """
@@ -75,6 +76,7 @@ class Executing:
         of_run, of_sandbox = _divided(limits or {}, timeout)
         narrow(self._policy, of_run)
         values = checked_variables(variables or {}, chosen)
+        given = checked_stdin(stdin, chosen)
         runner = chosen.handler.runner
         if inspect and not (runner and runner.inspects):
             raise InvalidArgument(f"{chosen.name} cannot report the values of names; print them instead")
@@ -91,6 +93,7 @@ class Executing:
             output=policy.output,
             grace=policy.grace,
             variables=values,
+            stdin=given,
             on_output=on_output,
             instead=instead,
             inspect=inspect,

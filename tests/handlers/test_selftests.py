@@ -29,6 +29,7 @@ class Run(BaseModel):
     timeout: float = 30.0
     libraries: list[str] = []
     variables: dict[str, Any] = {}
+    stdin: str = ""
     status: str = "ok"
     exit_code: int | None = None
     stdout: str | None = None
@@ -140,6 +141,7 @@ def test_every_language_has_a_selftest_for_each_behaviour(language: str) -> None
     assert any(run.artifacts for run in runs)
     assert any(run.stdout is not None and not run.stdout.isascii() for run in runs)
     assert any(case.name == "standard input is at its end" for case in found)
+    assert any(run.stdin for run in runs)
     assert any("line of the code" in case.name and _has_number(case) for case in found)
     kept = "stay for the next run" if LANGUAGES[language].handler.stateful else "nothing but files is kept"
     assert any(kept in case.name and len(case.run) > 1 for case in found)
@@ -161,6 +163,7 @@ async def _check(service: Service, session: str, language: str, run: Run) -> Non
         libraries=run.libraries,
         timeout=run.timeout,
         variables=run.variables,
+        stdin=run.stdin,
     )
     assert done.status == run.status, done
     assert run.exit_code is None or done.exit_code == run.exit_code, done

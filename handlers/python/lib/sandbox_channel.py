@@ -42,6 +42,7 @@ class Channel:
         os.close(null)
         # Nothing has been read yet, so the stream objects of the interpreter can be used like new ones.
         self._streams = [sys.stdin, sys.stdout, sys.stderr]
+        self._given = False
         self.restore()
 
     def read(self) -> dict | None:
@@ -69,12 +70,25 @@ class Channel:
             if public:
                 # The flag belongs to the pipe, not to the descriptor: asyncio's pipe transports set it.
                 os.set_blocking(private, True)
-            if not _settle(self._streams[public]):
+            if not _settle(self._streams[public]) or (public == 0 and self._given):
                 self._streams[public] = _open(public)
                 _settle(self._streams[public])
             name = _NAMES[public]
             setattr(sys, name, self._streams[public])
             setattr(sys, f"__{name}__", self._streams[public])
+        self._given = False
+
+    def give(self, text: str) -> None:
+        """Gives the code a standard input with this text, until `restore`."""
+        file = os.memfd_create("stdin")
+        try:
+            _write(file, text.encode())
+            os.lseek(file, 0, os.SEEK_SET)
+            os.dup2(file, 0)
+        finally:
+            os.close(file)
+        self._given = True
+        sys.stdin = sys.__stdin__ = self._streams[0] = _open(0)
 
     def begin(self, nonce: str) -> None:
         """Reports that a request was read."""

@@ -118,7 +118,10 @@ class Runs:
     def _execute(self, request: dict) -> None:
         if self._guard.interrupted:
             raise KeyboardInterrupt  # it arrived between the request and this moment
-        self._session.run(request["cell"], request["code"], request["variables"], request.get("instead"))
+        variables = request["variables"]
+        if "__stdin" in variables:
+            self._channel.give(variables.pop("__stdin"))
+        self._session.run(request["cell"], request["code"], variables, request.get("instead"))
 
     def _finish(self, error: BaseException | None) -> None:
         """Restores the streams and prints the error; every step may run user code, so each step is guarded."""

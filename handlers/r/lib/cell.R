@@ -7,7 +7,8 @@ top_call <- quote(eval(statement, globalenv()))
 
 run_cell <- function(request) {
   variables <- if (request$variables != "{}") json_value(request$variables)
-  for (name in names(variables)) assign(name, variables[[name]], envir = globalenv())
+  if (!is.null(variables[["__stdin"]])) give_input(variables[["__stdin"]])
+  for (name in setdiff(names(variables), "__stdin")) assign(name, variables[[name]], envir = globalenv())
   code <- json_text(request$code)
   name <- sprintf("<cell %s>", request$cell)
   lines <- strsplit(code, "\n", fixed = TRUE)[[1L]]

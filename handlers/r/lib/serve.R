@@ -21,6 +21,7 @@ answer <- function(request) {
   top_place <<- NULL
   outcome <- attempt(run_cell(request))
   unwind_sinks()
+  take_input()
   if (!is.null(outcome$error)) show_error(outcome$error, outcome$place)
   drawing <- attempt(finish_figures())
   if (outcome$code == 0L && drawing$code != 0L) {
