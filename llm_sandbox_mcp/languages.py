@@ -300,3 +300,6 @@ def _check_companions(languages: Mapping[str, Language]) -> None:
             if name not in languages:
                 reason = f"{name!r} is not the name of a language; available: {', '.join(languages)}"
                 raise ProfileError(f"{language.definition}: companions: {reason}")
+            if languages[name].handler.companions:
+                reason = f"{name!r} has companions itself; name a language that has none"
+                raise ProfileError(f"{language.definition}: companions: {reason}")

@@ -88,9 +88,8 @@ class Preparer:
         """The places of languages whose programs the code starts; without those that cannot be prepared here."""
         found = []
         for name in language.handler.companions:
-            if name in self._languages:
-                with suppress(StartFailed):  # the code may not need it
-                    found.append(await self.places(self._languages[name], on_progress))
+            with suppress(StartFailed):  # the code may not need it
+                found.append(await self.places(self._languages[name], on_progress))
         return tuple(found)
 
     async def image(self, language: Language, on_progress: OnProgress) -> None:
@@ -122,7 +121,12 @@ class Preparer:
 
     async def ready(self, language: Language) -> bool:
         """Whether `places` returns without building anything."""
-        if language.name in self._places or language.handler.environment is None or await self._inside():
+        if language.name in self._places or await self._inside():
+            return True
+        for name in language.handler.companions:
+            if not await self.ready(self._languages[name]):
+                return False
+        if language.handler.environment is None:
             return True
         return await find(language, self._profile.language(language.name).libraries, self._cache) is not None
 

@@ -148,6 +148,18 @@ def test_an_alias_of_another_language_is_a_mistake(tmp_path: Path, alias: str, k
     assert refusal(tmp_path) == f"{path}: aliases: {alias!r} is also in {key} of {other}; change one of them"
 
 
+@pytest.mark.parametrize(
+    ("companion", "problem"),
+    [
+        ("cobol", "'cobol' is not the name of a language; available: bash, "),
+        ("bash", "'bash' has companions itself; name a language that has none"),
+    ],
+)
+def test_a_companion_that_cannot_be_one_is_a_mistake(tmp_path: Path, companion: str, problem: str) -> None:
+    path = write(tmp_path, head=f'companions = ["{companion}"]')
+    assert refusal(tmp_path).startswith(f"{path}: companions: {problem}")
+
+
 def test_a_name_that_is_an_alias_of_another_language_is_a_mistake(tmp_path: Path) -> None:
     write(tmp_path, "py")
     assert refusal(tmp_path).startswith(f"{HANDLERS / 'python' / 'handler.toml'}: aliases: 'py' is also in name of ")

@@ -1,5 +1,7 @@
 """Hints about errors: which library to install, that there is no network, what notebooks have and a sandbox has not."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -136,6 +138,15 @@ def test_the_last_error_decides() -> None:
         found = hint(text)
         assert found is not None and found.code == code
     assert hint(missing + "x" * 5000) is None
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_output_that_attacks_a_pattern_is_searched_in_linear_time(language: str) -> None:
+    # Far longer than what is searched: quadratic time would exceed the time limit of a test.
+    for one in LANGUAGES[language].handler.hints:
+        for part in {" ", "a", "a ", "a, ", "-a ", *re.findall(r"\w[\w,: -]+", one.stderr)}:
+            for beginning in ("", "  !", "  a"):
+                re.findall(one.stderr, beginning + part * (100_000 // len(part)), re.MULTILINE)
 
 
 @given(st.sampled_from(list(LANGUAGES.values())), st.lists(st.sampled_from(["!", "%", "?", "\n", " ", "a'", "\x1b"])))
