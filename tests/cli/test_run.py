@@ -69,6 +69,13 @@ def test_a_program_comes_from_standard_input() -> None:
     assert command("run", "--language", "bash", "-", stdin="echo from here").stdout == "from here\n"
 
 
+def test_a_program_reads_a_file_or_the_standard_input_of_the_command(tmp_path: Path) -> None:
+    (tmp_path / "names.txt").write_text("Ann\n")
+    assert bash("cat", "--stdin", f"{tmp_path}/names.txt").stdout == "Ann\n"
+    done = command("run", "--language", "bash", "--stdin", "-", "-c", "read -r name; echo $name", stdin="Ann\nBob\n")
+    assert done.stdout == "Ann\n"
+
+
 def test_files_are_copied_in_under_their_own_name_or_another_name(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("content")
     (tmp_path / "link").symlink_to("a.txt")
@@ -157,6 +164,8 @@ def test_the_program_ends_quietly_when_its_reader_ends() -> None:
         (("--language", "js", "--library", "--evil", "-c", "1"), "expected one argument"),
         (("--language", "js", "--library=--evil", "-c", "1"), "libraries: '--evil' is not a plain name"),
         (("-c", "1", "a.py"), "not allowed with argument"),
+        (("--stdin", "/nowhere/x", "-c", "1"), "/nowhere/x: cannot be read"),
+        (("--language", "bash", "--stdin", "-", "-"), "standard input is the program already; give --stdin a file"),
         ((), "one of the arguments -c FILE is required"),
     ],
 )

@@ -159,6 +159,10 @@ ROWS: Mapping[str, Sequence[Row]] = {
         *(execute("variables", "not a plain identifier", "letters", variables={n: 1}) for n in NOT_NAMES),
         execute("variables", "1048576", "copy_file", variables={"a": "x" * (1 << 20)}),
     ],
+    "stdin": [
+        execute("stdin", "1048577", "copy_file", stdin="x" * ((1 << 20) + 1)),
+        execute("stdin", "NUL", "file", stdin="a\0"),
+    ],
     "artifact": [
         get("names", "'none'", "available: ", names=["none"]),
         get("names", "'x\\nx", "available: ", names=["kept", "x\n" * 50_000]),

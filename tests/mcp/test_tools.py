@@ -33,6 +33,23 @@ async def test_variables_persist_in_the_session_that_the_first_run_opened(client
     assert second["session_state"] == "kept"
 
 
+async def test_code_reads_the_given_input_and_is_told_where_to_give_it(client: Client) -> None:
+    empty = await run(client, "age = input()")
+    assert (empty["status"], empty["notes"]) == (
+        "error",
+        ["standard input is empty; give the text that the code reads in stdin"],
+    )
+    given = await run(client, "age = input(); age", stdin="42", session_id=empty["session_id"])
+    assert (given["status"], given["result"]) == ("ok", "'42'")
+
+
+async def test_a_hint_names_the_tool_that_installs_a_missing_library(client: Client) -> None:
+    failed = await run(client, "import cv2")
+    assert failed["notes"] == [
+        "'cv2' is not installed; call install_libraries with opencv-python-headless, language python and this session_id"
+    ]
+
+
 async def test_an_error_in_the_code_is_a_result_and_keeps_the_state(client: Client) -> None:
     opened = await run(client, "x = 1")
     result = await call(client, "execute_code", code="x = 2; 1 / 0", session_id=opened["session_id"])

@@ -1,0 +1,56 @@
+"""The standard input of a run: what can be given, and that it arrives as a variable that no caller can set."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llm_sandbox_mcp.errors import InvalidArgument
+from llm_sandbox_mcp.languages import Language, included_languages
+from llm_sandbox_mcp.runs.protocol import STDIN, encode_request
+from llm_sandbox_mcp.runs.requests import checked_stdin, checked_variables
+
+LANGUAGES = included_languages()
+PYTHON = LANGUAGES["python"]
+NONCE = "0" * 32
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_every_language_takes_text_and_gets_whole_lines(language: str) -> None:
+    assert checked_stdin("Ann\n7", LANGUAGES[language]) == "Ann\n7\n"
+    assert checked_stdin("Ann\n7\n", LANGUAGES[language]) == "Ann\n7\n"
+    assert checked_stdin("", LANGUAGES[language]) is None
+
+
+def test_text_at_the_limit_is_taken_and_more_is_not() -> None:
+    limit = 1 << 20
+    assert checked_stdin("é" * (limit // 2), PYTHON) == "é" * (limit // 2) + "\n"
+    with pytest.raises(InvalidArgument, match=f"stdin has {limit + 2} bytes; the limit is {limit}"):
+        checked_stdin("é" * (limit // 2 + 1), PYTHON)
+
+
+def test_a_nul_is_refused_and_a_lone_surrogate_is_replaced() -> None:
+    with pytest.raises(InvalidArgument, match="stdin contains a NUL character"):
+        checked_stdin("a\0b", PYTHON)
+    assert checked_stdin("a\ud800b", PYTHON) == "a?b\n"
+
+
+def test_a_language_whose_runner_gives_no_input_refuses_it() -> None:
+    runner = PYTHON.handler.runner
+    assert runner is not None
+    without = PYTHON.handler.model_copy(update={"runner": runner.model_copy(update={"input": False})})
+    with pytest.raises(InvalidArgument, match="stdin cannot be given to python"):
+        checked_stdin("7", Language(PYTHON.folder, without))
+
+
+def test_no_caller_can_set_the_variable_that_carries_the_input() -> None:
+    with pytest.raises(InvalidArgument, match=STDIN):
+        checked_variables({STDIN: "forged"}, PYTHON)
+
+
+@given(st.text(), st.dictionaries(st.text(), st.text()))
+def test_the_input_is_the_first_variable(text: str, variables: dict[str, object]) -> None:
+    request = json.loads(encode_request(NONCE, 1, variables, "x", stdin=text))
+    assert next(iter(request["variables"].items())) == (STDIN, variables.get(STDIN, text))
+    assert STDIN in variables or STDIN not in json.loads(encode_request(NONCE, 1, variables, "x"))["variables"]
