@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from llm_sandbox_mcp.backends import BACKENDS
+from llm_sandbox_mcp.languages import Languages
 from llm_sandbox_mcp.profile import load_profile
 from llm_sandbox_mcp.server.schemas import CopyFile, ExecuteCode, GetArtifacts, define_tools
 
@@ -181,7 +182,7 @@ def test_only_programs_and_the_library_for_them_read_the_environment() -> None:
 
 def test_modules_below_the_interfaces_do_not_use_their_words() -> None:
     """No names of tools, of their arguments, or of command line options: errors and notes have a `Step` instead."""
-    words = {tool.name for tool in define_tools(load_profile(), {}, host_files=True).values()}
+    words = {tool.name for tool in define_tools(load_profile(), Languages(()), host_files=True).values()}
     words |= {name for tool in (ExecuteCode, CopyFile, GetArtifacts) for name in tool.model_fields if "_" in name}
     words |= {*re.findall(r'"(--[a-z-]+)"', MODULES["cli.parser"].read_text(encoding="utf-8"))}
     spoken = re.compile(rf"(?<![\w-])({'|'.join(map(re.escape, words))})(?![\w-])")

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from .. import __version__
 from ..service import Service
 from .audience import Audience
+from .descriptions import describe_network
 from .resources import Resources
 from .tools import UNFORESEEN, Tools
 
@@ -53,15 +54,6 @@ class SandboxServer(Server[Audience]):
         return found.model_copy(update={"tools": ToolsCapability(list_changed=False)})
 
 
-def _network(service: Service) -> str:
-    network = service.profile.network
-    if network.mode == "none":
-        return "Code has no network"
-    if network.mode == "open":
-        return "Code has a network"
-    return "Code can reach only the hosts in sandbox://profile, through the proxy in HTTPS_PROXY"
-
-
 def build_server(service: Service, *, host_files: bool) -> SandboxServer:
     """The server over an open service. `host_files`: the only client is the user of this machine, on stdio."""
     tools = Tools(service, host_files=host_files)
@@ -87,7 +79,7 @@ def build_server(service: Service, *, host_files: bool) -> SandboxServer:
         "llm-sandbox-mcp",
         version=__version__,
         title="LLM Sandbox",
-        instructions=_INSTRUCTIONS.format(network=_network(service)),
+        instructions=_INSTRUCTIONS.format(network=describe_network(service.profile)),
         lifespan=serve_audience,
         get_tool_input_schema=lambda name: tools.definitions[name].input_schema if name in tools.definitions else None,
         on_list_tools=tools.list_tools,

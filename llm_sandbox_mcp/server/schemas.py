@@ -3,14 +3,15 @@
 The schemas stay flat (no references, no unions, no lists of types): several models' APIs refuse anything else.
 """
 
-from collections.abc import Iterable
 from typing import Any, Literal
 
 from mcp.types import Tool, ToolAnnotations
 from pydantic import BaseModel, ConfigDict, Field
 
+from ..languages import Languages
 from ..profile import Profile
 from ..results import DEFAULT_TIMEOUT, SessionState, Status
+from .descriptions import describe_execution, listed
 
 
 class Arguments(BaseModel):
@@ -20,14 +21,13 @@ class Arguments(BaseModel):
 
 
 class ExecuteCode(Arguments):
-    """Runs code in an isolated sandbox, with no network except what sandbox://profile lists, and returns what it
-    printed, the value of its last expression and the files and figures it made. Without session_id it opens a session;
-    pass the returned session_id to keep its variables and files."""
+    """Runs code in an isolated sandbox and returns what it printed, the value of its last expression, and the files
+    and figures that it made."""
 
     code: str = Field(min_length=1, description="Source code")
     language: str = "python"
     session_id: str = Field("", description="Session to continue; empty: new")
-    libraries: list[str] = Field([], description="Libraries to install first")
+    libraries: list[str] = Field([], description="Further libraries to install first")
     timeout_seconds: float = Field(DEFAULT_TIMEOUT, gt=0, allow_inf_nan=False)
     variables: dict[str, Any] = Field({}, description="JSON values, set before the code runs")
     stdin: str = Field("", description="Standard input of the code")
@@ -50,7 +50,7 @@ class CopyFile(Arguments):
     direction: Literal["in", "out"] = "in"
     content: str = Field("", description="in: what to write")
     encoding: Literal["text", "base64"] = Field("text", description="Of content; base64 for binary files")
-    host_path: str = Field("", description="Instead of content: a file on the server's machine (stdio only)")
+    host_path: str = Field("", description="Instead of content: a file on the user's machine")
 
 
 class GetArtifacts(Arguments):
@@ -79,9 +79,9 @@ class GetLanguageDetails(Arguments):
 
 
 class Answer(BaseModel):
-    """The structured content of a result."""
+    """The structured content of a result; its schema is short, because clients check each answer against it."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True)
 
 
 class ArtifactItem(Answer):
@@ -149,7 +149,7 @@ class Managed(Answer):
     pool: dict[str, int]
 
 
-def define_tools(profile: Profile, languages: Iterable[str], *, host_files: bool) -> dict[str, Tool]:
+def define_tools(profile: Profile, languages: Languages, *, host_files: bool) -> dict[str, Tool]:
     """The tools by name, for this server's profile and languages."""
     longest = profile.limits.timeout
     tools: tuple[Tool, ...] = (
@@ -164,8 +164,13 @@ def define_tools(profile: Profile, languages: Iterable[str], *, host_files: bool
             _tool("get_supported_languages", "List languages", GetSupportedLanguages, read_only=True, idempotent=True),
             _tool("get_language_details", "Describe a language", GetLanguageDetails, read_only=True, idempotent=True),
         )
+    tools[0].description = f"{tools[0].description} {describe_execution(profile, languages)}"
     for tool in tools:
         properties = tool.input_schema["properties"]
+        if "host_path" in properties and host_files and profile.files.roots:
+            properties["host_path"]["description"] += f", below {listed(profile.files.roots)}"
+        else:
+            properties.pop("host_path", None)
         if "language" in properties:
             properties["language"]["enum"] = list(languages)
         if "timeout_seconds" in properties:

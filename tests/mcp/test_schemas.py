@@ -86,13 +86,27 @@ async def test_schemas_are_flat(fake: FakeService, era: str) -> None:
                 assert not isinstance(node.get("type"), list)
 
 
-async def test_schemas_allow_no_other_keys_and_contain_every_default(fake: FakeService, era: str) -> None:
+async def test_arguments_allow_no_other_keys_and_contain_every_default(fake: FakeService, era: str) -> None:
     async with connect(fake, era) as client:
-        for arguments, result in (await schemas(client)).values():
+        for arguments, _ in (await schemas(client)).values():
             assert arguments["additionalProperties"] is False
-            assert result["additionalProperties"] is False
             for name, schema in arguments["properties"].items():
                 assert ("default" in schema) != (name in arguments["required"])
+
+
+async def test_answers_have_exactly_the_keys_of_their_schemas(fake: FakeService, era: str) -> None:
+    calls: dict[str, dict[str, Any]] = {
+        "execute_code": {"code": "1"},
+        "install_libraries": {"libraries": ["six"]},
+        "copy_file": {"session_id": SESSION, "path": "a", "direction": "out"},
+        "get_artifacts": {"session_id": SESSION},
+        "manage_session": {"action": "list"},
+    }
+    fake.stored = {"a": b"text"}
+    async with connect(fake, era) as client:
+        for tool, (_, schema) in (await schemas(client)).items():
+            found = await answer(client, tool, **calls[tool])
+            assert found.keys() == schema["properties"].keys() == {*schema["required"]}
 
 
 async def test_every_tool_has_a_title_a_description_and_hints(fake: FakeService, era: str) -> None:

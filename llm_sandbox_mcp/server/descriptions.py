@@ -1,0 +1,44 @@
+"""What a model reads about the tools of this server: facts of its profile and languages that it needs before a call."""
+
+from collections.abc import Iterable
+
+from ..backends.layout import WORKDIR
+from ..languages import Languages
+from ..profile import Profile
+from ..units import format_size
+
+_HOSTS_SHOWN = 5
+
+
+def describe_execution(profile: Profile, languages: Languages) -> str:
+    """The description of `execute_code`, after its first sentences."""
+    limits = profile.limits
+    live = [name for name, language in languages.items() if language.handler.stateful]
+    whole = [name for name in languages if name not in live]
+    kept = f"variables of {listed(live)} and the files" if live else "the files"
+    parts = [f"Pass the returned session_id to keep {kept}; without it a new session opens."]
+    if whole:
+        parts.append(f"{listed(whole)} take whole programs.")
+    parts.append(f"Code starts in {WORKDIR}; files that it leaves there are returned.")
+    for name in languages:
+        if libraries := profile.language(name).libraries:
+            parts.append(f"{name} has {listed(libraries)}.")
+    most = f"{limits.timeout:g} seconds and {format_size(limits.memory)} of memory"
+    parts.append(f"A run has at most {most}. {describe_network(profile)}.")
+    return " ".join(parts)
+
+
+def describe_network(profile: Profile) -> str:
+    """What code can reach, in a few words."""
+    network = profile.network
+    if network.mode == "none":
+        return "Code has no network"
+    if network.mode == "open":
+        return "Code has a network"
+    return f"Code can reach only {listed(network.domains, _HOSTS_SHOWN)}, through the proxy in HTTPS_PROXY"
+
+
+def listed(names: Iterable[str], most: int = 20) -> str:
+    """The names with commas; only some of them if there are many."""
+    found = [*names]
+    return ", ".join(found[:most]) + (f" and {len(found) - most} more" if len(found) > most else "")
