@@ -1,7 +1,9 @@
 """The tools, over both protocols, on real sandboxes."""
 
+import re
 from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -13,6 +15,11 @@ from .fake import PNG
 from .results import answer, call, refusal, text
 
 pytestmark = pytest.mark.anyio
+
+_README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+_TABLE = _README.partition("| code | note |")[2].partition("\n\n")[0]
+HINTS = re.findall(r"^\| `([^`]+)`.*\| `([^`]+)` \|$", _TABLE, re.MULTILINE)
+"""Code that fails because it is in a sandbox, and the note of the result."""
 
 
 @pytest.fixture(autouse=True)
@@ -43,11 +50,16 @@ async def test_code_reads_the_given_input_and_is_told_where_to_give_it(client: C
     assert (given["status"], given["result"]) == ("ok", "'42'")
 
 
-async def test_a_hint_names_the_tool_that_installs_a_missing_library(client: Client) -> None:
-    failed = await run(client, "import cv2")
-    assert failed["notes"] == [
-        "'cv2' is not installed; call install_libraries with opencv-python-headless, language python and this session_id"
-    ]
+async def test_the_readme_has_hints() -> None:
+    assert len(HINTS) == 5
+
+
+@pytest.mark.parametrize(("code", "note"), HINTS)
+async def test_code_that_fails_because_of_the_sandbox_gets_the_note_in_the_readme(
+    client: Client, code: str, note: str
+) -> None:
+    failed = await run(client, code)
+    assert (failed["status"], failed["notes"]) == ("error", [note])
 
 
 async def test_an_error_in_the_code_is_a_result_and_keeps_the_state(client: Client) -> None:

@@ -57,7 +57,9 @@ def test_a_model_reads_what_code_can_reach(profiles: Profiles, network: str, sai
 
 
 def test_libraries_and_limits_are_those_of_the_profile(profiles: Profiles) -> None:
-    found = profiles.execution("[languages.python]\nlibraries = ['polars']\n[limits]\ntimeout = '90s'\nmemory = '1GiB'\n")
+    found = profiles.execution(
+        "[languages.python]\nlibraries = ['polars']\n[limits]\ntimeout = '90s'\nmemory = '1GiB'\n"
+    )
     assert "python has polars." in found
     assert "at most 90 seconds and 1GiB of memory" in found
 
