@@ -141,14 +141,18 @@ def _kind(artifact: ArtifactItem) -> str:
 async def attach(
     service: Service, session_id: str, artifacts: Sequence[Artifact], *, embed: bool = False
 ) -> list[ContentBlock]:
-    """Small images to view, links to the rest; with `embed`, other small files are included as a whole."""
+    """Small images to view, each once, and links to the rest; with `embed`, other small files as a whole."""
     blocks: list[ContentBlock] = []
-    images = links = 0
+    shown: list[str] = []
+    links = 0
     for artifact in artifacts:
         block: ContentBlock | None = None
-        if artifact.mime_type in _SHOWN and artifact.width and artifact.size < _IMAGE_LIMIT and images < _IMAGES_SHOWN:
-            block = await _image(service, session_id, artifact)
-            images += block is not None
+        if _can_be_small(artifact) and len(shown) < _IMAGES_SHOWN:
+            image = await _image(service, session_id, artifact)
+            # Code that shows a figure and saves it makes the same picture twice.
+            if image is not None and image.data not in shown:
+                shown.append(image.data)
+                block = image
         elif embed and artifact.size <= _EMBED_LIMIT:
             _, data = await service.files.read_artifact(session_id, artifact.name)
             block = EmbeddedResource(resource=contents(session_id, artifact, data))
@@ -158,6 +162,10 @@ async def attach(
         if block is not None:
             blocks.append(block)
     return blocks
+
+
+def _can_be_small(artifact: Artifact) -> bool:
+    return artifact.mime_type in _SHOWN and bool(artifact.width) and artifact.size < _IMAGE_LIMIT
 
 
 async def _image(service: Service, session_id: str, artifact: Artifact) -> ImageContent | None:

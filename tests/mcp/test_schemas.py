@@ -21,6 +21,7 @@ from llm_sandbox_mcp.profile import load_profile
 from llm_sandbox_mcp.results import Artifact, Execution, Output
 from llm_sandbox_mcp.server import build_server
 from llm_sandbox_mcp.server.audience import Audience, Peer
+from tests.pictures import png
 
 from .fake import NOTHING_PRINTED, PNG, SESSION, FakeService
 from .results import answer, call, refusal, text
@@ -251,13 +252,22 @@ async def test_text_that_json_cannot_carry_is_replaced(fake: FakeService, era: s
 
 async def test_four_small_real_images_are_shown_and_the_rest_is_linked(fake: FakeService, era: str) -> None:
     fake.stored = {"claims.png": b"text", "half.png": PNG[:40], "big.png": PNG + bytes(1_000_000)}
-    fake.stored |= {f"{number}.png": PNG for number in range(5)}
+    fake.stored |= {f"{number}.png": png(3, 2 + number) for number in range(5)}
     fake.execution = ran(*fake.artifacts(SESSION), Artifact("evicted.png", "image/png", 30, 3, 2))
     async with connect(fake, era) as client:
         result = await call(client, "execute_code", code="1")
     assert sum(isinstance(block, ImageContent) for block in result.content) == 4
     links = [block.name for block in result.content if isinstance(block, ResourceLink)]
     assert links == ["claims.png", "half.png", "big.png", "4.png", "evicted.png"]
+
+
+async def test_the_same_picture_is_shown_once(fake: FakeService, era: str) -> None:
+    fake.stored = {"figure-1.png": PNG, "saved.png": PNG, "other.png": png(4, 2)}
+    fake.execution = ran(*fake.artifacts(SESSION))
+    async with connect(fake, era) as client:
+        _, *blocks = (await call(client, "execute_code", code="1")).content
+    assert [type(block) for block in blocks] == [ImageContent, ResourceLink, ImageContent]
+    assert blocks[1].name == "saved.png"
 
 
 async def test_images_are_listed_with_their_size_in_pixels(fake: FakeService, era: str) -> None:
