@@ -264,6 +264,18 @@ async def test_a_request_that_waits_for_a_sandbox_when_the_launcher_ends_gets_an
 
 
 @pytest.mark.parametrize("backend_name", ["embedded"])
+async def test_a_server_that_ends_right_after_its_launcher_was_killed_leaves_nothing(
+    backend_name: str, profile: Profile, folder: Path
+) -> None:
+    others = _launchers()
+    with anyio.fail_after(60):
+        async with open_backend(profile, surroundings(folder)) as backend:
+            assert (await backend.limits()).name == "limits"  # the launcher has started
+            (launcher,) = _launchers() - others
+            os.kill(launcher, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("backend_name", ["embedded"])
 async def test_a_launcher_that_is_killed_while_it_starts_is_replaced_too(
     backend_name: str, profile: Profile, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

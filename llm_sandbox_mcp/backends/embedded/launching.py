@@ -13,11 +13,13 @@ from types import MappingProxyType
 from typing import Any
 
 import anyio
+import anyio.to_thread
 
 from ... import own_programs
 from ...errors import EngineUnavailable
 from ..base import Usage
 from ..counters import Counters
+from .cgroup_detect import detect
 from .descriptors import PacketSocket, PipeReader
 
 _logger = logging.getLogger(__name__)
@@ -68,6 +70,8 @@ class LauncherClient:
         self.own_terminals = False
         """Whether each sandbox has its own pseudo-terminals."""
         self.gone = False
+        self.server = ""
+        """The server whose control groups it manages; empty until it is started."""
 
     async def start(
         self,
@@ -83,6 +87,7 @@ class LauncherClient:
         is a command that must succeed before an ordinary user's sandboxes get their own uids. `limits` are the widest
         of any sandbox.
         """
+        self.server = server
         folders = {name: str(path) for name, path in shown.items()}
         about = {"shown": folders, "trial": trial, "limits": dict(limits)}
         request = {"op": "start", "server": server, "runtime": str(runtime), **about}
@@ -227,6 +232,14 @@ async def open_launcher() -> AsyncIterator[LauncherClient]:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
+            if process.returncode and launcher.server:
+                # It was killed, so it has not removed its control groups, and the server may end before another does.
+                await anyio.to_thread.run_sync(_remove_groups, launcher.server)
+
+
+def _remove_groups(server: str) -> None:
+    """Removes the control groups of a server whose launcher has ended, as far as they are empty by now."""
+    detect().sweep(lambda other: other != server)
 
 
 def launcher_gone() -> EngineUnavailable:
