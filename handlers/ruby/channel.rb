@@ -24,6 +24,7 @@ module Sandbox
       # Our own streams on the public descriptors: reopening one is a dup2, whatever the code has done to its streams.
       @public = [0, 1, 2].map { |number| IO.for_fd(number, number.zero? ? 'r' : 'w', autoclose: false) }
       @pending = String.new
+      @given = false
       restore
     end
 
@@ -47,7 +48,8 @@ module Sandbox
         block(private)
         @public[number].reopen(private)
         stream = Object.const_get(name)
-        if !stream.is_a?(IO) || stream.closed? || stream.fileno != number
+        # A stream that has read from a given input can still have some of it in its buffer.
+        if !stream.is_a?(IO) || stream.closed? || stream.fileno != number || (number.zero? && @given)
           Object.__send__(:remove_const, name)
           stream = Object.const_set(name, IO.for_fd(number, number.zero? ? 'r' : 'w', autoclose: false))
         end
@@ -57,6 +59,7 @@ module Sandbox
       $stdin = STDIN
       $stdout = STDOUT
       $stderr = STDERR
+      @given = false
     end
 
     # Gives the code a standard input with this text, until `restore`.
@@ -68,7 +71,7 @@ module Sandbox
         file.rewind
         @public[0].reopen(file)
       end
-      $stdin = STDIN
+      @given = true
     end
 
     # Reports that a request was read.
