@@ -130,9 +130,9 @@ def writable_folders(seen: Watched) -> None:
 def environment(seen: Watched) -> None:
     assert listed("environment") == {"nothing of the server's"}
     handler = tomllib.loads((ROOT / "handlers/python/handler.toml").read_text(encoding="utf-8"))
-    own = {"PATH", "HOME", "USER", "LOGNAME", "LANG", *handler["env"]}
+    named = {"PATH", "HOME", "USER", "LOGNAME", "LANG", *handler["env"]}
     names = {entry.partition("=")[0] for entry in seen.runner.variables()}
-    assert {name for name in names if not name.startswith("SANDBOX_")} == own
+    assert {name for name in names ^ named if not name.startswith("SANDBOX_")} == set()
     assert {frozenset(first.variables()) for first, *_ in seen.sandboxes} == {frozenset({"PWD=/"})}
     assert not [process for process in seen.inside if SECRET in process.read("environ")]
     assert {process.read("environ") for process in seen.outside} == {""}
