@@ -127,7 +127,7 @@ class Hint(Section):
     """Searched for in the end of standard error; `^` and `$` match at each line.
 
     For a library, its group `module` is the module that is missing; the group `library` instead, if a library usually
-    has the name of its module.
+    has the name of its module. For an attempt to install one, the group `library` is its name, if it was given.
     """
     means: Literal["library", "install", "network", "input"] | None = None
     """A missing library, an attempt to install one with a package manager, a network that cannot be reached, or that
@@ -141,7 +141,7 @@ class Hint(Section):
         if (self.means is None) == (not self.says):
             raise ValueError("a hint has either means or says")
         groups = re.compile(self.stderr).groupindex.keys()
-        if self.means in ("library", "install") and not groups & {"module", "library"}:
+        if self.means == "library" and not groups & {"module", "library"}:
             raise ValueError("stderr must have the group (?P<module>...) or (?P<library>...)")
         return self
 

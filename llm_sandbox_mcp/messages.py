@@ -4,8 +4,9 @@ Some steps are taken with a tool, an option or a function, depending on the call
 each interface puts into its own words.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Protocol
 
 
@@ -63,17 +64,19 @@ class Note(str):
         return note
 
 
-def joined(cause: str, step: str, facts: Mapping[str, object]) -> str:
-    """Cause and next step as one line; a `Step` in the words of the Python API."""
-    return _joined(cause, step.value.format_map(facts) if isinstance(step, Step) else step)
+def joined(cause: str, step: str, facts: Mapping[str, object], words: Words = MappingProxyType({})) -> str:
+    """Cause and next step as one line; a `Step` in the words of an interface, or else in those of the Python API."""
+    if isinstance(step, Step):
+        step = words.get(step, step.value).format_map(facts)
+    return f"{cause}; {step}" if step else cause
 
 
 def worded(message: Message, words: Words) -> str:
     """The message as one line, with the step in the words of an interface."""
-    if isinstance(step := message.step, Step):
-        step = words.get(step, step.value).format_map(message.facts)
-    return _joined(message.cause, step)
+    return joined(message.cause, message.step, message.facts, words)
 
 
-def _joined(cause: str, step: str) -> str:
-    return f"{cause}; {step}" if step else cause
+def listed(names: Iterable[str], most: int) -> str:
+    """The names with commas; only the first of them, and how many more there are, if they are many."""
+    found = [*names]
+    return ", ".join(found[:most]) + (f" and {len(found) - most} more" if len(found) > most else "")

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
 
 from .backends.layout import FIGURES, HANDLERS, HOME, LIBRARIES, WORKDIR
 from .backends.listening import PROXY_PORT
 from .languages import Language
+from .policy import NetworkMode
 
 _PROXY = {
     **dict.fromkeys(
@@ -34,7 +34,7 @@ class Places:
     """Environment variables that the profile sets for the language's processes."""
     memory: int = 0
     """Bytes that all processes of the sandbox can use together, for programs that would go by the machine's memory."""
-    network: Literal["none", "allow", "open"] = "none"
+    network: NetworkMode = "none"
     """What its processes can reach; with `allow`, their environment names the proxy."""
     companions: tuple["Places", ...] = ()
     """Those of the languages whose programs its code starts."""

@@ -9,12 +9,14 @@ from pydantic import BaseModel, ConfigDict
 from .destinations import Destination
 from .errors import InvalidArgument, PolicyDenied, quoted
 
+NetworkMode = Literal["none", "allow", "open"]
+
 
 @dataclass(frozen=True, slots=True)
 class Network:
     """What a sandbox can reach outside itself: nothing, hosts by name through the server's proxy, or everything."""
 
-    mode: Literal["none", "allow", "open"] = "none"
+    mode: NetworkMode = "none"
     destinations: tuple[Destination, ...] = ()
     """The hosts that are allowed."""
 

@@ -14,7 +14,7 @@ from pydantic import (
 )
 
 from .destinations import Destination
-from .policy import LEAST, Network, Policy
+from .policy import LEAST, Network, NetworkMode, Policy
 from .toml_model import AbsolutePath, Many, OptionalPath, Section
 from .units import PositiveDuration, PositiveSize, Size, format_size
 
@@ -175,7 +175,7 @@ _FRAMING = ("host", "connection", "content-length", "transfer-encoding", "te", "
 class NetworkSection(Section):
     """What code can reach outside its own sandbox."""
 
-    mode: Literal["none", "allow", "open"]
+    mode: NetworkMode
     domains: Many[Annotated[str, AfterValidator(_destination)]]
     secrets: Many[SecretSection]
 

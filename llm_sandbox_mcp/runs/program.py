@@ -60,7 +60,7 @@ class Program:
             if compiled.ending != "exited" or compiled.exit_code != 0:
                 return _answered(compiled, [], 0)
             left = max(0.001, request.timeout - (anyio.current_time() - start))
-            outcome = await self._step(self._start, number, _stdin(request), replace(request, timeout=left))
+            outcome = await self._step(self._start, number, request.stdin.encode(), replace(request, timeout=left))
             self._built[key] = number
         if outcome.ending == "lost":
             return outcome
@@ -101,7 +101,7 @@ class Program:
         if number is None:
             return None
         try:
-            outcome = await self._step(self._start, number, _stdin(request), request)
+            outcome = await self._step(self._start, number, request.stdin.encode(), request)
         except StartFailed:
             return None
         self._built[key] = number
@@ -139,10 +139,6 @@ async def _killed(process: Process) -> bool:
         await process.wait()
         return True
     return False
-
-
-def _stdin(request: RunRequest) -> bytes:
-    return (request.stdin or "").encode()
 
 
 def _answered(outcome: Outcome, files: list[str], omitted: int) -> Outcome:

@@ -79,7 +79,7 @@ def encode_request(
     variables: Mapping[str, object],
     code: str,
     *,
-    stdin: str | None = None,
+    stdin: str = "",
     instead: str | None = None,
     inspect: bool = False,
     last: bool = False,
@@ -90,7 +90,7 @@ def encode_request(
     asks for the values of the names that the code binds, `last` for what an interpreter does when it exits.
     """
     # The standard input is a variable whose name no caller can choose, so that no runner has more keys to parse.
-    given = dict(variables) if stdin is None else {STDIN: stdin, **variables}
+    given = {STDIN: stdin, **variables} if stdin else dict(variables)
     request = {"nonce": nonce, "cell": cell, "variables": given, "code": code}
     if instead is not None:
         request["instead"] = instead

@@ -30,8 +30,8 @@ class RunRequest:
     """Seconds that the code has to answer an interrupt."""
     variables: Mapping[str, object] = field(default_factory=dict)
     """Set before the code runs, in languages that take variables."""
-    stdin: str | None = None
-    """What the code reads from its standard input, which is empty otherwise."""
+    stdin: str = ""
+    """What the code reads from its standard input."""
     on_output: OnOutput | None = None
     """Called with the output as it appears."""
     instead: str | None = None
@@ -62,16 +62,16 @@ def checked_code(code: str, limit: int) -> tuple[str, list[Note]]:
         return code.encode(errors="replace").decode(), [note]
 
 
-def checked_stdin(stdin: str, language: Language) -> str | None:
-    """The text for standard input in a form that can be encoded, with the end of its last line; None if it is empty."""
+def checked_stdin(stdin: str, language: Language) -> str:
+    """The text for standard input in a form that can be encoded, with the end of its last line."""
     if not stdin:
-        return None
+        return ""
     runner = language.handler.runner
     if runner is not None and not runner.input:
-        raise InvalidArgument(f"stdin cannot be given to {language.name}; write the text to a file of the session")
+        raise InvalidArgument(f"stdin cannot be given to {language.name}", Step.DATA_AS_FILE)
     text = stdin.encode(errors="replace").decode()
     if "\0" in text:
-        raise InvalidArgument("stdin contains a NUL character; write the data to a file of the session instead")
+        raise InvalidArgument("stdin contains a NUL character", Step.DATA_AS_FILE)
     size = len(text.encode())
     if size > _STDIN_MAX:
         raise InvalidArgument(

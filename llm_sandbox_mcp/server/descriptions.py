@@ -1,12 +1,12 @@
 """What a model reads about the tools of this server: facts of its profile and languages that it needs before a call."""
 
-from collections.abc import Iterable
-
 from ..backends.layout import WORKDIR
 from ..languages import Languages
+from ..messages import listed
 from ..profile import Profile
 from ..units import format_size
 
+NAMES_SHOWN = 20
 _HOSTS_SHOWN = 5
 
 
@@ -15,14 +15,14 @@ def describe_execution(profile: Profile, languages: Languages) -> str:
     limits = profile.limits
     live = [name for name, language in languages.items() if language.handler.stateful]
     whole = [name for name in languages if name not in live]
-    kept = f"variables of {listed(live)} and the files" if live else "the files"
+    kept = f"variables of {listed(live, NAMES_SHOWN)} and the files" if live else "the files"
     parts = [f"Pass the returned session_id to keep {kept}; without it a new session opens."]
     if whole:
-        parts.append(f"{listed(whole)} take whole programs.")
+        parts.append(f"{listed(whole, NAMES_SHOWN)} take whole programs.")
     parts.append(f"Code starts in {WORKDIR}; files that it leaves there are returned.")
     for name in languages:
         if libraries := profile.language(name).libraries:
-            parts.append(f"{name} has {listed(libraries)}.")
+            parts.append(f"{name} has {listed(libraries, NAMES_SHOWN)}.")
     most = f"{limits.timeout:g} seconds and {format_size(limits.memory)} of memory"
     parts.append(f"A run has at most {most}. {describe_network(profile)}.")
     return " ".join(parts)
@@ -36,9 +36,3 @@ def describe_network(profile: Profile) -> str:
     if network.mode == "open":
         return "Code has a network"
     return f"Code can reach only {listed(network.domains, _HOSTS_SHOWN)}, through the proxy in HTTPS_PROXY"
-
-
-def listed(names: Iterable[str], most: int = 20) -> str:
-    """The names with commas; only some of them if there are many."""
-    found = [*names]
-    return ", ".join(found[:most]) + (f" and {len(found) - most} more" if len(found) > most else "")

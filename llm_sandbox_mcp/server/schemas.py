@@ -9,9 +9,10 @@ from mcp.types import Tool, ToolAnnotations
 from pydantic import BaseModel, ConfigDict, Field
 
 from ..languages import Languages
+from ..messages import listed
 from ..profile import Profile
 from ..results import DEFAULT_TIMEOUT, SessionState, Status
-from .descriptions import describe_execution, listed
+from .descriptions import NAMES_SHOWN, describe_execution
 
 
 class Arguments(BaseModel):
@@ -168,7 +169,7 @@ def define_tools(profile: Profile, languages: Languages, *, host_files: bool) ->
     for tool in tools:
         properties = tool.input_schema["properties"]
         if "host_path" in properties and host_files and profile.files.roots:
-            properties["host_path"]["description"] += f", below {listed(profile.files.roots)}"
+            properties["host_path"]["description"] += f", below {listed(profile.files.roots, NAMES_SHOWN)}"
         else:
             properties.pop("host_path", None)
         if "language" in properties:

@@ -71,6 +71,8 @@ async def test_programs_find_what_the_session_installed(
         ("pip install pandas", "pandas"),
         ("pip3 install -q --upgrade pandas==2.2 numpy", "pandas"),
         ("python -m pip install pandas", "its name"),
+        ("pip install -r requirements.txt", "its name"),
+        ("pip install https://example.com/a.whl", "its name"),
     ],
 )
 async def test_pip_without_a_network_names_what_to_call(service: Service, session: str, code: str, named: str) -> None:

@@ -112,6 +112,13 @@ async def test_input_is_empty_and_a_long_result_is_cut(service: Service) -> None
     assert ran.result == "x" * 20000
 
 
+async def test_code_reads_the_text_that_the_call_gives_it(service: Service) -> None:
+    given = await service.execute("$| = 1; print scalar <STDIN>; system 'cat'", language="perl", stdin="é\ntwo")
+    assert given.stdout.text == "é\ntwo\n"
+    after = await service.execute("print defined(<STDIN>) ? 1 : 0", language="perl", session_id=given.session_id)
+    assert after.stdout.text == "0"
+
+
 async def test_both_examples_run(service: Service) -> None:
     for example in tomllib.loads(shown("handler.toml"))["examples"]:
         ran = await service.execute(example["code"], language="perl")

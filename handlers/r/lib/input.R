@@ -11,4 +11,5 @@ give_input <- function(text) {
   writeBin(charToRaw(enc2utf8(text)), con)
 }
 
+# Makes the file empty, so that the next run reads nothing of this one.
 take_input <- function() close(file(input, "wb"))

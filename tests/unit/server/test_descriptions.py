@@ -65,8 +65,8 @@ def test_libraries_and_limits_are_those_of_the_profile(profiles: Profiles) -> No
 
 
 def test_files_of_the_host_are_offered_only_if_the_operator_opened_folders(profiles: Profiles) -> None:
-    opened = "[files]\nroots = ['/home/ann/data']\n"
+    opened = "[files]\nroots = ['/srv/data']\n"
     assert "host_path" not in profiles.tools()["copy_file"].input_schema["properties"]
     assert "host_path" not in profiles.tools(opened, host_files=False)["copy_file"].input_schema["properties"]
     offered = profiles.tools(opened)["copy_file"].input_schema["properties"]["host_path"]
-    assert offered["description"].endswith("below /home/ann/data")
+    assert offered["description"].endswith("below /srv/data")
