@@ -5,11 +5,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import anyio
+from anyio.abc import TaskGroup
 
 from ..results import StreamName
 from ..tasks import open_tasks
 
 _INTERVAL = 0.05
+
+_Report = Callable[[float, float | None, str | None], Awaitable[None]]
 
 _log = logging.getLogger(__name__)
 
@@ -21,8 +24,11 @@ class Progress:
     profile's limit on output also limits this text.
     """
 
-    def __init__(self, report: Callable[[float, float | None, str | None], Awaitable[None]]) -> None:
+    def __init__(self, report: _Report, tasks: TaskGroup) -> None:
+        """Text is passed on in `tasks`, from the first on: most runs print nothing, and then this costs nothing."""
         self._report = report
+        self._tasks = tasks
+        self._started = False
         self._pending: list[str] = []
         self._passed = 0
         self._some = anyio.Event()
@@ -32,13 +38,15 @@ class Progress:
         if text:
             self._pending.append(text)
             self._some.set()
+            if not self._started:
+                self._started = True
+                self._tasks.start_soon(self._run)
 
     async def line(self, text: str) -> None:
         """Takes one line about the server's own work."""
         await self.output("stderr", f"{text}\n")
 
-    async def run(self) -> None:
-        """Passes text on until it is cancelled; the result contains the output that is left then."""
+    async def _run(self) -> None:
         try:
             while True:
                 await self._some.wait()
@@ -53,10 +61,8 @@ class Progress:
 
 
 @asynccontextmanager
-async def reporting(report: Callable[[float, float | None, str | None], Awaitable[None]]) -> AsyncIterator[Progress]:
-    """Reports progress until the block ends."""
-    progress = Progress(report)
+async def reporting(report: _Report) -> AsyncIterator[Progress]:
+    """Reports progress until the block ends; the result contains the output that is left then."""
     async with open_tasks() as tasks:
-        tasks.start_soon(progress.run)
-        yield progress
+        yield Progress(report, tasks)
         tasks.cancel_scope.cancel()
