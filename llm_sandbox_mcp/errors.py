@@ -69,6 +69,10 @@ class UnknownSession(RequestError):
     """The session never existed, expired, or was closed."""
 
 
+class UnknownRun(RequestError):
+    """No run with that id goes on, or its result is no longer kept."""
+
+
 class UnknownArtifact(RequestError):
     """The session's store has no artifact of that name."""
 

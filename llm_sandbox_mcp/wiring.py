@@ -100,7 +100,9 @@ async def open_service(
                 installer.check(languages[name], libraries)
             store = ArtifactStore(runtime.path / "artifacts", profile.artifacts)
             try:
-                yield Service(profile, languages, backend, pool, sessions, store, preparer, installer, checker, audit)
+                yield Service(
+                    profile, languages, backend, pool, sessions, store, preparer, installer, checker, audit, timers
+                )
             finally:
                 sessions.close_all()
                 pool.close()

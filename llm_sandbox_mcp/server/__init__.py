@@ -9,14 +9,17 @@ from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel.server import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 from mcp.shared.exceptions import MCPError
-from mcp.types import INTERNAL_ERROR, ServerCapabilities, ToolsCapability
+from mcp.types import INTERNAL_ERROR, CallToolRequestParams, ServerCapabilities, ToolsCapability
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from .. import __version__
 from ..service import Service
 from .audience import Audience
+from .calls import Calls, watch_cancellations
 from .descriptions import describe_network
 from .resources import Resources
+from .task_extension import EXTENSION, TaskParams
 from .tools import UNFORESEEN, Tools
 
 _INSTRUCTIONS = """\
@@ -51,7 +54,10 @@ class SandboxServer(Server[Audience]):
             notification_options, experimental_capabilities, extensions, protocol_version=protocol_version
         )
         # For the 2026 protocol, the package announces that all lists can change if one can. Tools never change.
-        return found.model_copy(update={"tools": ToolsCapability(list_changed=False)})
+        changed: dict[str, Any] = {"tools": ToolsCapability(list_changed=False)}
+        if protocol_version in MODERN_PROTOCOL_VERSIONS:
+            changed["extensions"] = {**(found.extensions or {}), EXTENSION: {}}
+        return found.model_copy(update=changed)
 
 
 def build_server(service: Service, *, host_files: bool) -> SandboxServer:
@@ -66,7 +72,7 @@ def build_server(service: Service, *, host_files: bool) -> SandboxServer:
 
     @asynccontextmanager
     async def serve_audience(_server: Server[Audience]) -> AsyncIterator[Audience]:
-        audience = Audience()
+        audience = Audience(Calls(service.runs, alone=host_files))
         async with audience.open():
             audiences.add(audience)
             try:
@@ -83,7 +89,6 @@ def build_server(service: Service, *, host_files: bool) -> SandboxServer:
         lifespan=serve_audience,
         get_tool_input_schema=lambda name: tools.definitions[name].input_schema if name in tools.definitions else None,
         on_list_tools=tools.list_tools,
-        on_call_tool=tools.call,
         on_list_resources=resources.list_resources,
         on_list_resource_templates=resources.list_templates,
         on_read_resource=resources.read,
@@ -92,7 +97,12 @@ def build_server(service: Service, *, host_files: bool) -> SandboxServer:
         on_subscriptions_listen=lambda ctx, params: ctx.lifespan_context.listen(ctx, params),
         on_completion=resources.complete,
     )
-    server.middleware.append(_hide_internals)
+    # Not `on_call_tool`: its type has no place for a task.
+    server.add_request_handler("tools/call", CallToolRequestParams, tools.call)
+    server.add_request_handler("tasks/get", TaskParams, tools.tasks.get)
+    server.add_request_handler("tasks/update", TaskParams, tools.tasks.update)
+    server.add_request_handler("tasks/cancel", TaskParams, tools.tasks.cancel)
+    server.middleware += [_hide_internals, watch_cancellations]
     return server
 
 

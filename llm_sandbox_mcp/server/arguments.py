@@ -64,6 +64,8 @@ def _explain(model: type[Arguments], tool: str, detail: ErrorDetails) -> str:
         return f"{where} must not be empty; {_INSTEAD[name]}"
     if kind == "greater_than":
         return f"{where} must be above {context['gt']:g}; got {value:g}; leave it out for the default"
+    if kind == "greater_than_equal":
+        return f"{where} must be at least {context['ge']:g}; got {value:g}; leave it out for the default"
     if kind == "literal_error":
         return f"{where} must be {context['expected']}; got {_shown(value)}"
     if kind == "float_type" and isinstance(value, int) and not isinstance(value, bool):

@@ -10,6 +10,7 @@ from mcp.server.connection import Connection
 from mcp.server.context import ServerRequestContext
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ResourcesListChanged, ResourceUpdated
 
+from .calls import Calls
 from .uris import artifact_uri
 
 _PATIENCE = 1.0
@@ -33,7 +34,8 @@ class Audience:
     learns of changes through the stream that `listen` serves.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, calls: Calls) -> None:
+        self.calls = calls
         self._bus = InMemorySubscriptionBus()
         self.listen = ListenHandler(self._bus)
         self._peers: dict[Connection, Peer] = {}

@@ -20,6 +20,7 @@ from ..escaping import one_line
 from ..files.pictures import can_be_shown
 from ..results import Artifact, Execution
 from ..service import Service
+from ..service.background import BackgroundRun
 from ..units import format_size
 from .schemas import Answer, ArtifactItem, Executed, Installed
 from .uris import artifact_uri
@@ -82,6 +83,7 @@ def structured(execution: Execution) -> Executed:
     notes = [f"{name}: bytes that are not UTF-8 were replaced by U+FFFD" for name in replaced]
     return Executed(
         status=execution.status,
+        run_id="",
         exit_code=execution.exit_code,
         stdout=execution.stdout.text,
         stderr=execution.stderr.text,
@@ -96,10 +98,36 @@ def structured(execution: Execution) -> Executed:
     )
 
 
+def going_on(run: BackgroundRun) -> Executed:
+    """The structured content of a run that goes on, with its new output."""
+    stdout, stderr = run.read()
+    goes_on = "its code is running" if run.begun else "its code has not begun: the session is busy, or is prepared"
+    return Executed(
+        status="running",
+        run_id=run.id,
+        exit_code=-1,
+        stdout=stdout.text,
+        stderr=stderr.text,
+        stdout_omitted_bytes=stdout.omitted,
+        stderr_omitted_bytes=stderr.omitted,
+        result="",
+        duration_ms=round(run.duration * 1000),
+        session_id=run.session_id,
+        session_state="kept",
+        artifacts=[],
+        notes=[
+            f"{goes_on}, and no other code can run in its session; call manage_session with this run_id "
+            "and wait for its result, read for new output, or cancel"
+        ],
+    )
+
+
 def describe_run(run: Executed) -> str:
     """A run as text. The server's lines come first, so that output of the code cannot precede them or cut them off."""
     lines = []
-    if run.status != "ok":
+    if run.status == "running":
+        lines.append(f"status: running for {run.duration_ms / 1000:.3g} s\nrun: {run.run_id}")
+    elif run.status != "ok":
         lines.append(f"status: {run.status} (exit code {run.exit_code})")
     lines.append(f"session: {run.session_id} ({run.session_state})")
     lines += [f"note: {note}" for note in run.notes]

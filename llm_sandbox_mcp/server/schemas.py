@@ -14,6 +14,9 @@ from ..profile import Profile
 from ..results import DEFAULT_TIMEOUT, SessionState, Status
 from .descriptions import NAMES_SHOWN, describe_execution
 
+WAIT = 50.0
+"""Seconds that a call waits for a run by default: many clients give up a call after 60."""
+
 
 class Arguments(BaseModel):
     """The arguments of a tool; the docstring of a subclass is what the model reads about the tool."""
@@ -33,6 +36,7 @@ class ExecuteCode(Arguments):
     variables: dict[str, Any] = Field({}, description="JSON values, set before the code runs")
     stdin: str = Field("", description="Standard input of the code")
     keep_session: bool = Field(True, description="false: close the session after this run")
+    wait_seconds: float = Field(WAIT, ge=0, allow_inf_nan=False, description="A longer run goes on without this call")
 
 
 class InstallLibraries(Arguments):
@@ -62,11 +66,13 @@ class GetArtifacts(Arguments):
 
 
 class ManageSession(Arguments):
-    """Lists sessions; interrupts the run in one or clears its artifacts (state is kept), resets it (state is lost,
-    the id stays) or closes it."""
+    """Lists sessions and their runs; waits for a run that goes on, reads its new output or cancels it; interrupts what
+    runs in a session or clears its artifacts (state is kept), resets it (state is lost, the id stays) or closes it."""
 
-    action: Literal["list", "interrupt", "clear", "reset", "close"]
-    session_id: str = Field("", description="Needed except for list")
+    action: Literal["list", "wait", "read", "cancel", "interrupt", "clear", "reset", "close"]
+    session_id: str = Field("", description="For interrupt, clear, reset and close")
+    run_id: str = Field("", description="For wait, read and cancel")
+    wait_seconds: float = Field(WAIT, ge=0, allow_inf_nan=False)
 
 
 class GetSupportedLanguages(Arguments):
@@ -95,7 +101,8 @@ class ArtifactItem(Answer):
 
 
 class Executed(Answer):
-    status: Status
+    status: Literal[Status, "running"]
+    run_id: str = Field(description="Of a run that goes on: for manage_session")
     exit_code: int
     stdout: str
     stderr: str
@@ -142,11 +149,13 @@ class SessionItem(Answer):
     runs: int
     age_seconds: int
     expires_in_seconds: int
+    run_ids: list[str] = Field(description="Runs that go on or ended lately")
 
 
 class Managed(Answer):
     action: str
     sessions: list[SessionItem]
+    run: dict[str, Any] = Field(description="wait, read, cancel: as execute_code returns it")
     pool: dict[str, int]
 
 
@@ -207,15 +216,17 @@ def _tool(
 
 
 def _flat(model: type[BaseModel], mode: Literal["validation", "serialization"]) -> dict[str, Any]:
+    """The schema without references: of the objects in an answer it only says that they are objects."""
     schema = model.model_json_schema(mode=mode)
-    definitions = schema.pop("$defs", {})
+    schema.pop("$defs", None)
 
     def flatten(node: Any) -> Any:
         if isinstance(node, list):
             return [flatten(item) for item in node]
         if not isinstance(node, dict):
             return node
-        node = definitions[node["$ref"].rpartition("/")[2]] if "$ref" in node else node
+        if "$ref" in node:
+            return {"type": "object"}
         return {key: flatten(value) for key, value in node.items() if key != "title"}
 
     flat: dict[str, Any] = flatten(schema)

@@ -5,16 +5,25 @@ import logging
 from base64 import b64decode, b64encode
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
-from mcp.types import INVALID_PARAMS, CallToolRequestParams, CallToolResult, ListToolsResult, PaginatedRequestParams
+from mcp.types import (
+    INVALID_PARAMS,
+    CallToolRequestParams,
+    CallToolResult,
+    ContentBlock,
+    ListToolsResult,
+    PaginatedRequestParams,
+)
 
 from ..errors import InvalidArgument, PolicyDenied, SandboxError, UnknownArtifact, quoted
 from ..escaping import one_line
-from ..results import SessionInfo
+from ..results import Execution, SessionInfo
 from ..service import Service
+from ..service.background import BackgroundRun, Listener
 from ..units import format_size
 from .arguments import parse_arguments
 from .audience import Audience
@@ -25,6 +34,7 @@ from .content import (
     describe_installed,
     describe_run,
     failure,
+    going_on,
     item,
     link,
     structured,
@@ -38,6 +48,7 @@ from .schemas import (
     Copied,
     CopyFile,
     ExecuteCode,
+    Executed,
     GetArtifacts,
     GetLanguageDetails,
     GetSupportedLanguages,
@@ -49,6 +60,7 @@ from .schemas import (
     SessionItem,
     define_tools,
 )
+from .task_extension import AT_ONCE, Tasks, declared
 from .uris import artifact_uri
 from .words import in_words
 
@@ -67,7 +79,7 @@ _Arguments = TypeVar("_Arguments", bound=Arguments)
 @dataclass(frozen=True, slots=True)
 class _Tool:
     model: type[Arguments]
-    run: Callable[[Context, Any], Awaitable[CallToolResult]]
+    run: Callable[[Context, Any], Awaitable[CallToolResult | dict[str, Any]]]
 
 
 class Tools:
@@ -76,6 +88,7 @@ class Tools:
     def __init__(self, service: Service, *, host_files: bool) -> None:
         self._service = service
         self._host_files = host_files
+        self.tasks = Tasks(service.runs, self._result_of)
         self.definitions = define_tools(service.profile, service.languages, host_files=host_files)
         self._tools = {
             "execute_code": _Tool(ExecuteCode, self._execute_code),
@@ -95,7 +108,7 @@ class Tools:
         """Answers tools/list."""
         return ListToolsResult(tools=list(self.definitions.values()))
 
-    async def call(self, ctx: Context, params: CallToolRequestParams) -> CallToolResult:
+    async def call(self, ctx: Context, params: CallToolRequestParams) -> CallToolResult | dict[str, Any]:
         """Answers tools/call. Failed code is a normal result; a mistake of the caller is an error in the result."""
         tool = self._tools.get(params.name)
         if tool is None:
@@ -112,25 +125,57 @@ class Tools:
             _log.exception("%s failed", params.name)
             return failure(UNFORESEEN)
 
-    async def _execute_code(self, ctx: Context, arguments: ExecuteCode) -> CallToolResult:
-        timeout = self._timeout(arguments)
-        async with reporting(ctx.session.report_progress) as progress:
-            execution = await self._service.execute(
-                arguments.code,
-                language=arguments.language,
-                session_id=arguments.session_id,
-                libraries=arguments.libraries,
-                timeout=timeout,
-                variables=arguments.variables,
-                stdin=arguments.stdin,
-                keep_session=arguments.keep_session,
-                on_output=progress.output,
-                on_progress=progress.line,
-            )
-        self._note_use(ctx, execution.session_id)
+    async def _execute_code(self, ctx: Context, arguments: ExecuteCode) -> CallToolResult | dict[str, Any]:
+        run = await self._service.runs.start(
+            arguments.code,
+            language=arguments.language,
+            session_id=arguments.session_id,
+            libraries=arguments.libraries,
+            timeout=self._timeout(arguments),
+            variables=arguments.variables,
+            stdin=arguments.stdin,
+            keep_session=arguments.keep_session,
+        )
+        self._note_use(ctx, run.session_id)
+        knows_tasks = declared(ctx)
+        seconds = min(arguments.wait_seconds, AT_ONCE) if knows_tasks else arguments.wait_seconds
+        try:
+            async with ctx.lifespan_context.calls.waiting(ctx, run), reporting(ctx.session.report_progress) as progress:
+                execution = await run.wait(seconds, Listener(progress.output, progress.line))
+        except Exception:  # it is the answer; a call that is cancelled gets none
+            self._service.runs.forget(run)
+            raise
+        if execution is not None:
+            result = await self._finished(execution)
+            self._service.runs.forget(run)
+            return result
+        if knows_tasks:
+            return self.tasks.created(run)
+        answer = going_on(run)
+        return success(describe_run(answer), answer)
+
+    async def _finished(self, execution: Execution) -> CallToolResult:
         answer = structured(execution)
         attached = await attach(self._service, execution.session_id, execution.artifacts)
         return success(describe_run(answer), answer, attached)
+
+    async def _result_of(self, run: BackgroundRun) -> CallToolResult:
+        """The result of the call that a run which has ended began with."""
+        try:
+            execution = await run.wait(0)
+        except SandboxError as error:
+            return failure(in_words(error))
+        except Exception:  # it is in the log
+            return failure(UNFORESEEN)
+        return failure(UNFORESEEN) if execution is None else await self._finished(execution)
+
+    async def _await(self, ctx: Context, run: BackgroundRun, seconds: float) -> tuple[Executed, list[ContentBlock]]:
+        """The result of a run, or what is known about it after so many seconds. It goes on if the call is cancelled."""
+        async with reporting(ctx.session.report_progress) as progress:
+            execution = await run.wait(seconds, Listener(progress.output, progress.line))
+        if execution is None:
+            return going_on(run), []
+        return structured(execution), await attach(self._service, execution.session_id, execution.artifacts)
 
     def _timeout(self, arguments: ExecuteCode) -> float | None:
         longest = self._service.profile.limits.timeout
@@ -140,7 +185,8 @@ class Tools:
         if arguments.timeout_seconds > longest:
             sent = f"{arguments.timeout_seconds:g}"
             raise InvalidArgument(
-                f"timeout_seconds must be at most {longest:g}, the profile's limit; got {sent}; send less"
+                f"timeout_seconds must be at most {longest:g}; got {sent}; send less, or let the operator raise "
+                "limits.timeout in the profile"
             )
         return arguments.timeout_seconds
 
@@ -238,16 +284,13 @@ class Tools:
     async def _manage_session(self, ctx: Context, arguments: ManageSession) -> CallToolResult:
         action, session_id = arguments.action, arguments.session_id
         if action == "list":
-            sessions = [_session(info) for info in self._visible(ctx, session_id)]
-            lines = [
-                f"{session.session_id}: {'running' if session.running else 'idle'}, {session.runs} runs, "
-                f"{', '.join(session.languages) or 'no language yet'}, expires in {session.expires_in_seconds} s"
-                for session in sessions
-            ]
+            sessions = [self._session(info) for info in self._visible(ctx, session_id)]
+            lines = [self._describe(session) for session in sessions] or ["no sessions"]
             pool = self._pool()
-            lines = lines or ["no sessions"]
             lines.append(f"sandboxes: {pool['leased']} in use, {pool['warm']} warm, {pool['max']} at most")
-            return success("\n".join(lines), Managed(action=action, sessions=sessions, pool=pool))
+            return success("\n".join(lines), Managed(action=action, sessions=sessions, run={}, pool=pool))
+        if action in ("wait", "read", "cancel"):
+            return await self._manage_run(ctx, arguments)
         if not session_id:
             raise InvalidArgument(f"session_id: {action} needs one; send the one that execute_code returned")
         if action == "interrupt":
@@ -259,9 +302,23 @@ class Tools:
         else:
             await self._service.sessions.close(session_id)
         self._note_use(ctx, session_id)
-        left = [_session(info) for info in self._service.sessions.list() if info.id == session_id]
         done = {"interrupt": "interrupted", "clear": "cleared", "reset": "reset", "close": "closed"}[action]
-        return success(f"{done}: {session_id}", Managed(action=action, sessions=left, pool=self._pool()))
+        return success(f"{done}: {session_id}", self._managed(action, session_id))
+
+    async def _manage_run(self, ctx: Context, arguments: ManageSession) -> CallToolResult:
+        if not arguments.run_id:
+            raise InvalidArgument(f"run_id: {arguments.action} needs one; send the one that execute_code returned")
+        run = self._service.runs.get(arguments.run_id)
+        self._note_use(ctx, run.session_id)
+        if arguments.action == "cancel":
+            run.cancel()
+        found, attached = await self._await(ctx, run, 0 if arguments.action == "read" else arguments.wait_seconds)
+        answer = self._managed(arguments.action, run.session_id, found.model_dump(mode="json"))
+        return success(describe_run(found), answer, attached)
+
+    def _managed(self, action: str, session_id: str, run: Mapping[str, Any] = MappingProxyType({})) -> Managed:
+        sessions = [self._session(info) for info in self._service.sessions.list() if info.id == session_id]
+        return Managed(action=action, sessions=sessions, run=dict(run), pool=self._pool())
 
     def _note_use(self, ctx: Context, session_id: str) -> None:
         """Records that the connection named or opened the session, so that it sees the session while it lives."""
@@ -269,6 +326,28 @@ class Tools:
         used.add(session_id)
         if len(used) > 2 * self._service.profile.sessions.max:
             used.intersection_update(info.id for info in self._service.sessions.list())
+
+    def _session(self, info: SessionInfo) -> SessionItem:
+        return SessionItem(
+            session_id=info.id,
+            running=info.running,
+            languages=[*info.languages],
+            runs=info.runs,
+            age_seconds=round(info.age),
+            expires_in_seconds=round(info.expires_in),
+            run_ids=[run.id for run in self._service.runs.of_session(info.id)],
+        )
+
+    def _describe(self, session: SessionItem) -> str:
+        runs = [
+            f"\n  run {run.id}: {'ended' if run.ended else 'running' if run.begun else 'waiting'}, {run.duration:.3g} s"
+            for run in self._service.runs.of_session(session.session_id)
+        ]
+        return (
+            f"{session.session_id}: {'running' if session.running else 'idle'}, {session.runs} runs, "
+            f"{', '.join(session.languages) or 'no language yet'}, expires in {session.expires_in_seconds} s"
+            + "".join(runs)
+        )
 
     def _pool(self) -> dict[str, int]:
         pool = self._service.pool()
@@ -296,14 +375,3 @@ def _decode(arguments: CopyFile) -> bytes:
         raise InvalidArgument(
             f'content is not valid base64 ({error}); encode it again, or use encoding "text"'
         ) from None
-
-
-def _session(info: SessionInfo) -> SessionItem:
-    return SessionItem(
-        session_id=info.id,
-        running=info.running,
-        languages=[*info.languages],
-        runs=info.runs,
-        age_seconds=round(info.age),
-        expires_in_seconds=round(info.expires_in),
-    )

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from anyio.abc import TaskGroup
+
 from ..audit import Audit
 from ..backends.base import Backend
 from ..files.artifacts import ArtifactStore
@@ -15,6 +17,7 @@ from ..rules.checking import Checker, Finding, Unready
 from ..rules.section import Rule
 from ..runs.requests import checked_code
 from ..sessions.live import LiveSessions
+from .background import Runs
 from .describing import Describer
 from .executing import Executing
 from .files import Files
@@ -38,7 +41,9 @@ class Service:
         installer: Installer,
         checker: Checker,
         audit: Audit,
+        tasks: TaskGroup,
     ) -> None:
+        """Runs that go on without their caller live in `tasks`."""
         self.profile = profile
         self.languages = languages
         self.backend = backend
@@ -52,6 +57,7 @@ class Service:
         self.install = installing.install
         executing = Executing(profile, languages, self.sessions, self._preparation, installing, store, checker, audit)
         self.execute = executing.execute
+        self.runs = Runs(executing, live, tasks, profile.limits.shown, profile.sessions.idle_timeout)
 
     @property
     def rules(self) -> Sequence[Rule]:

@@ -1,22 +1,42 @@
 """Runs code in a session: what is checked before the run, and what is reported after it."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from ..audit import Audit
 from ..errors import InvalidArgument, SandboxLost
 from ..files.artifacts import ArtifactStore
 from ..languages import Language, Languages
 from ..messages import Note
-from ..policy import OF_RUN, narrow
+from ..policy import OF_RUN, Policy, narrow
 from ..profile import Profile
 from ..results import DEFAULT_TIMEOUT, Execution, OnOutput, OnProgress
 from ..rules.checking import Checker
 from ..runs.hints import hint_of
 from ..runs.requests import RunRequest, checked_code, checked_stdin, checked_variables, without_notebook_lines
 from ..runs.verdict import excerpt, exit_code_of, inspection_of, notes_of, status_of
+from ..sessions.session import Session
 from .installing import Installing
 from .preparation import Preparation
 from .sessions import Sessions
+
+
+@dataclass(slots=True)
+class Prepared:
+    """A run that was checked and has its session."""
+
+    language: Language
+    session: Session
+    request: RunRequest
+    policy: Policy
+    libraries: Sequence[str]
+    """To be installed first."""
+    notes: list[Note]
+    new: bool
+    """Whether the session was opened for this run."""
+    keep: bool
+    begun: bool = False
+    """Whether it has the session's turn and its libraries, so that `Session.stop` stops this run and no other."""
 
 
 class Executing:
@@ -61,7 +81,42 @@ class Executing:
         last: bool = False,
         judged: str | None = None,
     ) -> Execution:
-        """Runs code in a session, or in a new one if none is named; `libraries` are installed into it first.
+        """Runs code in a session: `prepare`, then `run`."""
+        prepared = await self.prepare(
+            code,
+            language=language,
+            session_id=session_id,
+            libraries=libraries,
+            timeout=timeout,
+            variables=variables,
+            stdin=stdin,
+            limits=limits,
+            keep_session=keep_session,
+            on_output=on_output,
+            inspect=inspect,
+            last=last,
+            judged=judged,
+        )
+        return await self.run(prepared, on_progress)
+
+    async def prepare(
+        self,
+        code: str,
+        *,
+        language: str = "python",
+        session_id: str = "",
+        libraries: Sequence[str] = (),
+        timeout: float | None = None,
+        variables: Mapping[str, object] | None = None,
+        stdin: str = "",
+        limits: Mapping[str, float] | None = None,
+        keep_session: bool = True,
+        on_output: OnOutput | None = None,
+        inspect: bool = False,
+        last: bool = False,
+        judged: str | None = None,
+    ) -> Prepared:
+        """Checks a run in a session, or in a new one if none is named; `libraries` are to be installed into it first.
 
         `stdin` is what the code reads from standard input. `timeout` is in seconds; the default is 30 or the profile's
         limit, whichever is less. `limits` lowers other limits, with the names and units of `Policy`: limits of a run
@@ -69,7 +124,7 @@ class Executing:
         whose handler has `inspects`. `last` is for callers that refresh the session next: if the handler has `exits`,
         the run includes what its interpreter does when it exits.
         `judged` is the text that the rules judge instead of the code, if the code wraps it; if empty, they judge none.
-        Every request error is raised before anything starts. If cancelled, interrupts the code and keeps the session.
+        Every request error is raised here, before anything starts.
         """
         chosen = self._languages[language]
         code, notes = checked_code(code, self._limits.code)
@@ -99,11 +154,18 @@ class Executing:
             inspect=inspect,
             last=last and runner is not None and runner.exits,
         )
-        async with self._sessions.use(session, new=not session_id, keep=keep_session):
+        return Prepared(chosen, session, request, policy, libraries, notes, new=not session_id, keep=keep_session)
+
+    async def run(self, prepared: Prepared, on_progress: OnProgress | None = None) -> Execution:
+        """Runs what was prepared. If cancelled, interrupts the code and keeps the session."""
+        chosen, session, request, policy = prepared.language, prepared.session, prepared.request, prepared.policy
+        notes = prepared.notes
+        async with self._sessions.use(session, new=prepared.new, keep=prepared.keep):
             places = await self._preparation.places(chosen, on_progress)
             sandbox = await self._preparation.sandbox(session, chosen, on_progress)
-            if libraries:
-                await self._installing.into(session, sandbox, places, libraries, on_progress)
+            if prepared.libraries:
+                await self._installing.into(session, sandbox, places, prepared.libraries, on_progress)
+            prepared.begun = True
             ran = await session.run(places, request, policy)
             outcome = ran.outcome
             status = status_of(outcome, ran.usage, ran.fullness, policy)
@@ -134,7 +196,7 @@ class Executing:
             session_state="ended" if session.closed else "fresh" if ran.fresh else "kept",
             artifacts=tuple(artifacts),
             notes=(*explanations, *notes, *left_out),
-            inspection=inspection_of(outcome) if inspect else None,
+            inspection=inspection_of(outcome) if request.inspect else None,
         )
 
     async def _judge(self, language: Language, code: str) -> list[Note]:

@@ -132,7 +132,7 @@ class Sessions:
     async def use(self, session: Session, *, new: bool, keep: bool = True) -> AsyncIterator[None]:
         """Holds the session's turn, and closes the session afterwards unless it is to be kept.
 
-        A new session in which nothing has run is also closed if its use fails: its caller never learns its id.
+        A new session in which nothing has run is also closed if its use fails and its caller never learns its id.
         """
         done = False
         try:
@@ -140,6 +140,6 @@ class Sessions:
                 yield
             done = True
         finally:
-            unreachable = new and not done and not session.runs
+            unreachable = new and not done and not session.runs and not session.told
             if (unreachable or not keep) and not session.closed:
                 self._live.close(session.id)

@@ -58,6 +58,8 @@ class Session:
         """How often it was used, for a run, a copy or anything else."""
         self.opened_at = self.used_at = anyio.current_time()
         self.closed = False
+        self.told = False
+        """Whether a caller was told its id before the end of its first use."""
         self._loss: str | None = None
         """Why state was lost since the last run, until the next run reports it."""
         self._pool = pool

@@ -13,7 +13,6 @@ from llm_sandbox_mcp.results import (
     Artifact,
     Execution,
     Installation,
-    OnOutput,
     OnProgress,
     Output,
     PoolKey,
@@ -21,6 +20,7 @@ from llm_sandbox_mcp.results import (
     SessionInfo,
 )
 from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.service.background import BackgroundRun, Listener
 from tests.pictures import png
 
 SESSION = "0" * 32
@@ -66,6 +66,7 @@ class FakeService:
     stored: dict[str, bytes] = field(default_factory=dict)
     execution: Execution = NOTHING_PRINTED
     failure: Exception | None = None
+    forgotten: int = 0
     printed: Sequence[str] = ()
     asked: list[Mapping[str, object]] = field(default_factory=list)
     listeners: list[Callable[[str, tuple[str, ...]], None]] = field(default_factory=list)
@@ -87,13 +88,34 @@ class FakeService:
     def on_artifacts_changed(self, listener: Callable[[str, tuple[str, ...]], None]) -> None:
         self.listeners.append(listener)
 
-    async def execute(self, code: str, *, on_output: OnOutput, on_progress: OnProgress, **asked: object) -> Execution:
+    @property
+    def runs(self) -> Self:
+        """The fake also stands in for the runs of the service, and for the only run."""
+        return self
+
+    async def start(self, code: str, **asked: object) -> Self:
         self.asked.append({"code": code, **asked})
+        return self
+
+    async def wait(self, seconds: float, listener: Listener) -> Execution:
         if self.failure:
             raise self.failure
+        assert listener.on_output is not None
         for text in self.printed:
-            await on_output("stdout", text)
+            await listener.on_output("stdout", text)
         return self.execution
+
+    @property
+    def session_id(self) -> str:
+        return self.execution.session_id
+
+    ended = True
+
+    def forget(self, run: object) -> None:
+        self.forgotten += 1
+
+    def of_session(self, session_id: str) -> tuple[BackgroundRun, ...]:
+        return ()
 
     async def install(self, libraries: Sequence[str], *, on_progress: OnProgress, **asked: object) -> Installation:
         self.asked.append({"libraries": libraries, **asked})

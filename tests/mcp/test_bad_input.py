@@ -110,7 +110,7 @@ ROWS: Mapping[str, Sequence[Row]] = {
         manage("'xxx", "action, session_id", action="list", **{"x" * 100_000: 1}),
         Row("execute_code", {}, ["code", "needs", "send it"]),
         Row("install_libraries", {}, ["libraries", "needs", "send it"]),
-        manage("action", "'list', 'interrupt', 'clear', 'reset' or 'close'", action="destroy"),
+        manage("action", "'list', 'wait', 'read', 'cancel', 'interrupt', 'clear', 'reset' or 'close'", action="destroy"),
     ],
     "code": [
         execute("code", "empty", "give the source to run", code=""),
@@ -122,6 +122,8 @@ ROWS: Mapping[str, Sequence[Row]] = {
         *(execute("timeout_seconds", "above 0", "default", timeout_seconds=given) for given in (0, -1, -0.0, -1e300)),
         *(execute("timeout_seconds", "at most 300", "less", timeout_seconds=given) for given in (300.001, 301, 1e300)),
         execute("timeout_seconds", "smaller", timeout_seconds=10**400),
+        execute("wait_seconds", "at least 0", "default", wait_seconds=-1),
+        execute("wait_seconds", "smaller", wait_seconds=10**400),
         execute("timeout_seconds", "at most 300", timeout_seconds=301, session_id=""),
     ],
     "path": [

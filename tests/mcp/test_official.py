@@ -10,14 +10,14 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
 from subprocess import CompletedProcess
 
 import anyio
 import pytest
 
-from .serving import Server
+from .serving import Server, launch, stop
 
 # The first test downloads the tools.
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
@@ -100,6 +100,21 @@ LEFT_OUT: Mapping[str, Mapping[str, Sequence[str]]] = {
 """The checks of each requirement set that cannot apply, by reason. The suite fails if one of them passes, or if any
 other check fails or warns. It does not count checks that it calls pending or an extension, such as tasks."""
 
+TASKS: Mapping[str, Sequence[str]] = {
+    "tasks-capability-negotiation": (),
+    # None of our calls ends in an error of the protocol after it has become a task.
+    "tasks-lifecycle": ["sep-2663-tasks-get-status-failed"],
+    "tasks-wire-fields": (),
+    "tasks-request-state-removal": (),
+    # It compares the whole text of a result.
+    "tasks-request-headers": ["tasks-headers-tolerate-mcp-method-on-tools-call"],
+    # It calls a tool that asks the user something, which none of ours does.
+    "tasks-dispatch-and-envelope": ["tasks-result-type-complete-on-non-task-responses"],
+}
+"""The scenarios about tasks, and the checks that cannot apply. Left out: tools that ask the user something or that are
+only offered as tasks (tasks-mrtr-input, tasks-mrtr-composition, tasks-required-task-error), which we do not have; and
+tasks-status-notifications, which the suite itself skips."""
+
 
 NO_CACHE = {"NODE_DISABLE_COMPILE_CACHE": "1"}
 """Otherwise Node puts a cache among the temporary files, and nobody removes it."""
@@ -172,6 +187,33 @@ async def test_the_server_conforms_to_each_revision_of_the_protocol(
     wire = [check["status"] for check in found if check["id"] == "wire-schema-valid"]
     assert len(wire) > 20
     assert set(wire) == {"SUCCESS"}
+
+
+@pytest.fixture(scope="module")
+def task_tools(profile: Path) -> Iterator[Server]:
+    """Our server, with the names of tools that the suite calls as tasks."""
+    server = launch([sys.executable, "-m", "tests.mcp.task_tools", "--port", "0", "--profile", str(profile)])
+    yield server
+    assert "Traceback" not in stop(server)
+
+
+@pytest.mark.parametrize("scenario", TASKS)
+async def test_the_server_conforms_to_the_extension_for_tasks(
+    official: Official, task_tools: Server, scenario: str, tmp_path: Path
+) -> None:
+    expected = tmp_path / "expected.yml"
+    expected.write_text(json.dumps({"server": checks(scenario, *TASKS[scenario])}))
+    done = await official.run(
+        "conformance",
+        *("server", "--url", f"{task_tools.url}/mcp", "--scenario", scenario),
+        *("--expected-failures", str(expected), "--output-dir", str(tmp_path / "results")),
+        folder=tmp_path,
+    )
+    found = [check for path in tmp_path.rglob("checks.json") for check in json.loads(path.read_text())]
+    failed = [check["id"] for check in found if check["status"] not in ("SUCCESS", "INFO")]
+    assert failed == [*TASKS[scenario]], done.stdout.decode()
+    assert len(found) > len(failed) + 1
+    assert done.returncode == 0
 
 
 async def test_the_inspector_finds_no_problem_for_clients_in_the_schemas(

@@ -154,7 +154,8 @@ async def test_a_profile_that_allows_less_than_the_default_timeout_lowers_the_de
         ("copy_file", {"session_id": "s", "path": "p", "content": "1", "direction": "out"}, ["content", "out"]),
         ("get_artifacts", {"session_id": "unknown"}, ["session_id"]),
         ("get_artifacts", {"session_id": SESSION, "names": ["z"]}, ["names", "'z'", "none"]),
-        ("manage_session", {"action": "stop"}, ["action", "'list', 'interrupt', 'clear', 'reset' or 'close'"]),
+        ("manage_session", {"action": "stop"}, ["action", "'list', 'wait', 'read', 'cancel', "]),
+        ("manage_session", {"action": "wait"}, ["run_id", "wait"]),
         ("manage_session", {"action": "close"}, ["session_id", "close"]),
     ],
 )
@@ -198,6 +199,7 @@ async def test_our_errors_reach_the_caller_word_for_word(fake: FakeService, era:
     fake.failure = CapacityReached("all 32 sessions are busy; close one, or try again")
     async with connect(fake, era) as client:
         assert await refusal(client, "execute_code", code="1") == "all 32 sessions are busy; close one, or try again"
+    assert fake.forgotten == 1  # its caller has the answer
 
 
 async def test_other_exceptions_are_logged_and_reveal_nothing_to_the_caller(

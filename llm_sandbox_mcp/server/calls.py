@@ -1,0 +1,81 @@
+"""The calls that runs began with: a client that cancels one cancels its run, if it does not only give up waiting."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+from mcp.server.connection import Connection
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+
+from ..service.background import BackgroundRun, Runs
+
+_GIVEN_UP = ("timed out", "timeout")
+"""Parts of the reasons that clients send when they have waited for too long."""
+_NOTICE = 0.1
+"""Seconds to wait for the notification of a client whose call was cancelled; it arrives at the same time."""
+
+_Key = tuple[Connection | None, str]
+
+
+@dataclass(slots=True)
+class _Call:
+    run: BackgroundRun
+    notified: anyio.Event = field(default_factory=anyio.Event)
+
+
+class Calls:
+    """The calls of one transport that wait for runs."""
+
+    def __init__(self, runs: Runs, *, alone: bool) -> None:
+        """`alone`: there is only one client. Then requests of all connections have different ids, and a call is only
+        cancelled if the client wants that; over HTTP, a connection that ends cancels its calls, too."""
+        self._runs = runs
+        self._alone = alone
+        self._calls: dict[_Key, _Call] = {}
+
+    @asynccontextmanager
+    async def waiting(self, ctx: ServerRequestContext[Any], run: BackgroundRun) -> AsyncIterator[None]:
+        """Holds while a call waits for its run.
+
+        If the connection ends, the run goes on if it can be found again. The protocol of 2026 has no other way to
+        cancel a call over HTTP, but nothing that distinguishes this from a client that waited for too long.
+        """
+        key = self._key(ctx, ctx.request_id)
+        call = self._calls[key] = _Call(run)
+        try:
+            yield
+        except anyio.get_cancelled_exc_class():
+            with anyio.move_on_after(_NOTICE, shield=True):
+                await call.notified.wait()
+            if not call.notified.is_set():
+                if self._alone:
+                    run.cancel()
+                else:
+                    self._runs.leave(run)
+            raise
+        finally:
+            self._calls.pop(key, None)
+
+    def notify(self, ctx: ServerRequestContext[Any]) -> None:
+        """Cancels the run of a call that its client cancelled, unless the client waited for too long."""
+        params = ctx.params or {}
+        call = self._calls.get(self._key(ctx, params.get("requestId")))
+        if call is None:
+            return
+        call.notified.set()
+        reason = str(params.get("reason") or "").lower()
+        if not any(part in reason for part in _GIVEN_UP):
+            call.run.cancel()
+
+    def _key(self, ctx: ServerRequestContext[Any], request_id: object) -> _Key:
+        # The package offers handlers no public way to their connection.
+        return None if self._alone else ctx.session._connection, str(request_id)
+
+
+async def watch_cancellations(ctx: ServerRequestContext[Any], call_next: CallNext) -> HandlerResult:
+    """Middleware that sees the notifications of clients."""
+    if ctx.method == "notifications/cancelled":
+        ctx.lifespan_context.calls.notify(ctx)
+    return await call_next(ctx)

@@ -1,0 +1,106 @@
+"""The extension `io.modelcontextprotocol/tasks`: runs that go on are tasks, for clients that say that they know these.
+
+Specified by SEP-2663 of the Model Context Protocol, for its version 2026-07-28 and later.
+"""
+
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
+from mcp.shared.inbound import MCP_NAME_HEADER, decode_header_value
+from mcp.types import (
+    HEADER_MISMATCH,
+    INVALID_PARAMS,
+    MISSING_REQUIRED_CLIENT_CAPABILITY,
+    CallToolResult,
+    RequestParams,
+)
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from ..errors import UnknownRun
+from ..service.background import BackgroundRun, Runs
+from .audience import Audience
+
+EXTENSION = "io.modelcontextprotocol/tasks"
+AT_ONCE = 0.25
+"""Seconds in which a run must end for its result to be returned at once: a client that polls loses nothing."""
+_POLL_MS = 500
+
+Context = ServerRequestContext[Audience]
+
+
+class TaskParams(RequestParams):
+    """The parameters of all requests about a task; those of `tasks/update` have more, which no run asks for."""
+
+    task_id: str
+
+
+def declared(ctx: Context) -> bool:
+    """Whether the client of this request knows tasks, in a version of the protocol that has them."""
+    capabilities = ctx.session.client_capabilities
+    known = capabilities is not None and EXTENSION in (capabilities.extensions or {})
+    return known and ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+
+class Tasks:
+    """Answers requests about tasks. The id of a task is that of its run."""
+
+    def __init__(self, runs: Runs, result_of: Callable[[BackgroundRun], Awaitable[CallToolResult]]) -> None:
+        """`result_of` makes the result of the call that a run that has ended began with."""
+        self._runs = runs
+        self._result_of = result_of
+
+    def created(self, run: BackgroundRun) -> dict[str, Any]:
+        """The answer to a call whose run goes on."""
+        return self._described(run) | {"resultType": "task", "status": "working"}
+
+    async def get(self, ctx: Context, params: TaskParams) -> dict[str, Any]:
+        """Answers tasks/get."""
+        run = self._find(ctx, params)
+        if not run.ended:
+            return self._described(run) | {"status": "working"}
+        if run.cancelled:
+            return self._described(run) | {"status": "cancelled"}
+        result = await self._result_of(run)
+        answer = result.model_dump(by_alias=True, mode="json", exclude_none=True)
+        return self._described(run) | {"status": "completed", "result": answer}
+
+    async def update(self, ctx: Context, params: TaskParams) -> dict[str, Any]:
+        """Answers tasks/update: no run asks for input, so there is nothing to update."""
+        self._find(ctx, params)
+        return {}
+
+    async def cancel(self, ctx: Context, params: TaskParams) -> dict[str, Any]:
+        """Answers tasks/cancel."""
+        run = self._find(ctx, params)
+        if not run.ended:
+            run.cancel()
+        return {}
+
+    def _find(self, ctx: Context, params: TaskParams) -> BackgroundRun:
+        if not declared(ctx):
+            needed: dict[str, Any] = {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
+            raise MCPError(MISSING_REQUIRED_CLIENT_CAPABILITY, f"the client must declare {EXTENSION}", data=needed)
+        # Over HTTP, a header repeats the id for proxies; the package compares only the headers of its own methods.
+        if ctx.request is not None and decode_header_value(ctx.request.headers.get(MCP_NAME_HEADER)) != params.task_id:
+            raise MCPError(HEADER_MISMATCH, f"the {MCP_NAME_HEADER} header must be the taskId of the request")
+        try:
+            return self._runs.get(params.task_id)
+        except UnknownRun as error:
+            raise MCPError(INVALID_PARAMS, str(error)) from None
+
+    def _described(self, run: BackgroundRun) -> dict[str, Any]:
+        ended = run.created + timedelta(seconds=run.duration) if run.ended else run.created
+        return {
+            "taskId": run.id,
+            "createdAt": _stamp(run.created),
+            "lastUpdatedAt": _stamp(ended),
+            "ttlMs": round((run.duration + self._runs.kept_for) * 1000),
+            "pollIntervalMs": _POLL_MS,
+        }
+
+
+def _stamp(time: datetime) -> str:
+    return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

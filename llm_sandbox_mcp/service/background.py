@@ -1,0 +1,242 @@
+"""Runs that go on without their caller, who can come back for new output, for the result, or to cancel."""
+
+import logging
+import math
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import anyio
+from anyio.abc import TaskGroup
+
+from ..errors import CapacityReached, SandboxError, UnknownRun, quoted
+from ..messages import Note
+from ..results import Execution, OnOutput, OnProgress, Output, StreamName
+from ..sessions.live import LiveSessions
+from .executing import Executing, Prepared
+from .output import NewOutput
+
+_UNFINISHED = 256
+"""Runs at most that go on or wait for their turn: a caller that leaves them all behind must not fill the memory."""
+_ENDED = 64
+"""Ended runs at most whose results are kept."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """A caller that waits for a run."""
+
+    on_output: OnOutput | None = None
+    on_progress: OnProgress | None = None
+
+
+_NOBODY = Listener()
+
+
+class Following:
+    """What a run prints: passed on to whoever listens, and kept until it is read."""
+
+    def __init__(self, shown: int) -> None:
+        self._new: Mapping[StreamName, NewOutput] = {"stdout": NewOutput(shown), "stderr": NewOutput(shown)}
+        self._listeners: list[Listener] = []
+
+    async def output(self, stream: StreamName, text: str) -> None:
+        """Takes output of the code."""
+        self._new[stream].add(text)
+        for listener in [*self._listeners]:
+            if listener.on_output is not None:
+                await listener.on_output(stream, text)
+
+    async def line(self, text: str) -> None:
+        """Takes one line about the server's own work."""
+        for listener in [*self._listeners]:
+            if listener.on_progress is not None:
+                await listener.on_progress(text)
+
+    @contextmanager
+    def passing_on(self, listener: Listener) -> Iterator[None]:
+        """Passes everything on to the listener until the block ends."""
+        self._listeners.append(listener)
+        try:
+            yield
+        finally:
+            self._listeners.remove(listener)
+
+    def read(self) -> tuple[Output, Output]:
+        """The standard output and standard error that were not read yet."""
+        return self._new["stdout"].take(), self._new["stderr"].take()
+
+
+class BackgroundRun:
+    """One run that belongs to the server. It ends by itself, at its timeout, or when it is cancelled."""
+
+    def __init__(self, prepared: Prepared, following: Following) -> None:
+        self.id = secrets.token_hex(16)
+        self.session = prepared.session
+        self.session_id = prepared.session.id
+        self.created = datetime.now(UTC)
+        self.started_at = anyio.current_time()
+        self.ended_at = 0.0
+        self._prepared = prepared
+        self._following = following
+        self._scope = anyio.CancelScope()
+        self._ended = anyio.Event()
+        self._execution: Execution | None = None
+        self._error: Exception | None = None
+
+    @property
+    def begun(self) -> bool:
+        """Whether its code was given to the interpreter; before, it waits for its session or for libraries."""
+        return self._prepared.begun
+
+    @property
+    def known(self) -> bool:
+        """Whether its caller knows its session: it named one, or was told the id of the new one."""
+        return not self._prepared.new or self.session.told
+
+    @property
+    def ended(self) -> bool:
+        """Whether its result, or its error, is known."""
+        return self._ended.is_set()
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether it ended because it was cancelled."""
+        return self._execution is not None and self._execution.status == "cancelled"
+
+    @property
+    def duration(self) -> float:
+        """Seconds since it was started, or that it took."""
+        return (self.ended_at if self.ended else anyio.current_time()) - self.started_at
+
+    async def wait(self, seconds: float = math.inf, listener: Listener = _NOBODY) -> Execution | None:
+        """Waits for the result; None if it is not known after so many seconds. Raises the error of a run that failed.
+
+        The run goes on if the caller is cancelled.
+        """
+        with self._following.passing_on(listener), anyio.move_on_after(seconds):
+            await self._ended.wait()
+        if self._error is not None:
+            raise self._error.with_traceback(None)  # otherwise it would grow each time
+        if self._execution is None:
+            self.session.told = True  # the caller learns of the session with this answer
+        return self._execution
+
+    def read(self) -> tuple[Output, Output]:
+        """The standard output and standard error that appeared since the last call: the end of it, if it is long."""
+        return self._following.read()
+
+    def cancel(self) -> None:
+        """Interrupts its code, or takes back a run whose code has not begun; its result will say so."""
+        if not (self.begun and self.session.stop()):
+            self._scope.cancel()
+
+    async def serve(self, executing: Executing) -> None:
+        """Does the run."""
+        try:
+            with self._scope:
+                self._execution = await executing.run(self._prepared, self._following.line)
+        except Exception as error:
+            self._error = error
+            if not isinstance(error, SandboxError):
+                _log.exception("a run failed")
+        finally:
+            self.ended_at = anyio.current_time()
+            if self._execution is None and self._error is None:
+                self._execution = self._cancelled()
+            self._ended.set()
+
+    def _cancelled(self) -> Execution:
+        return Execution(
+            status="cancelled",
+            exit_code=130,
+            stdout=Output(""),
+            stderr=Output(""),
+            result=None,
+            duration=0.0,
+            session_id=self.session_id,
+            session_state="ended" if self.session.closed else "kept",
+            notes=(Note("cancelled", "it was cancelled before its code had begun"),),
+        )
+
+
+class Runs:
+    """The runs of all callers that asked for one by its id."""
+
+    def __init__(self, executing: Executing, live: LiveSessions, tasks: TaskGroup, shown: int, kept_for: float) -> None:
+        """`shown` is how much of a stream a result shows."""
+        self._executing = executing
+        self._live = live
+        self._tasks = tasks
+        self._shown = shown
+        self.kept_for = kept_for
+        """Seconds for which the results of ended runs are kept."""
+        self._runs: dict[str, BackgroundRun] = {}
+
+    async def start(
+        self,
+        code: str,
+        *,
+        language: str = "python",
+        session_id: str = "",
+        libraries: Sequence[str] = (),
+        timeout: float | None = None,
+        variables: Mapping[str, object] | None = None,
+        stdin: str = "",
+        keep_session: bool = True,
+    ) -> BackgroundRun:
+        """Starts a run with the arguments of `Executing.execute`, and raises the same request errors."""
+        self._prune()
+        if sum(not run.ended for run in self._runs.values()) >= _UNFINISHED:
+            raise CapacityReached(f"{_UNFINISHED} runs go on or wait already; wait for one, or cancel one")
+        following = Following(self._shown)
+        prepared = await self._executing.prepare(
+            code,
+            language=language,
+            session_id=session_id,
+            libraries=libraries,
+            timeout=timeout,
+            variables=variables,
+            stdin=stdin,
+            keep_session=keep_session,
+            on_output=following.output,
+        )
+        run = BackgroundRun(prepared, following)
+        self._runs[run.id] = run
+        self._tasks.start_soon(run.serve, self._executing)
+        return run
+
+    def get(self, run_id: str) -> BackgroundRun:
+        """The run with that id; raises `UnknownRun`."""
+        self._prune()
+        if (run := self._runs.get(run_id)) is None:
+            raise UnknownRun(f"run {quoted(run_id, 40)} is not known: its result was given, expired, or never existed")
+        return run
+
+    def of_session(self, session_id: str) -> tuple[BackgroundRun, ...]:
+        """The runs of a session that go on, and those whose results are kept, oldest first."""
+        self._prune()
+        return tuple(run for run in self._runs.values() if run.session_id == session_id)
+
+    def leave(self, run: BackgroundRun) -> None:
+        """What a caller does that is gone: the run goes on if it can be found; otherwise it ends with its session."""
+        if run.known:
+            return
+        run.cancel()
+        if not run.session.closed:
+            self._live.close(run.session_id)
+
+    def forget(self, run: BackgroundRun) -> None:
+        """Drops a run whose result its caller has."""
+        self._runs.pop(run.id, None)
+
+    def _prune(self) -> None:
+        ended = [run for run in self._runs.values() if run.ended]
+        oldest = anyio.current_time() - self.kept_for
+        for number, run in enumerate(ended, 1):
+            if run.ended_at < oldest or number <= len(ended) - _ENDED:
+                del self._runs[run.id]

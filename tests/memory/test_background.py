@@ -1,0 +1,184 @@
+"""Runs that go on without their caller: what is known of them meanwhile, how they end, and how long they are kept."""
+
+import anyio
+import pytest
+
+from llm_sandbox_mcp.errors import CapacityReached, StartFailed, UnknownRun
+from llm_sandbox_mcp.results import Execution, StreamName
+from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.service.background import BackgroundRun, Listener
+from llm_sandbox_mcp.testing.memory import MemoryBackend
+
+from .conftest import run
+
+pytestmark = pytest.mark.anyio
+
+IDLE = 600.0
+"""Seconds after which a session without use expires."""
+
+
+@pytest.fixture
+def changes() -> dict[str, dict[str, object]]:
+    return {"sessions": {"max": 6, "idle_timeout": IDLE}}
+
+
+async def start(service: Service, code: str, session_id: str = "", timeout: float = 30) -> BackgroundRun:
+    return await service.runs.start(code, language="script", session_id=session_id, timeout=timeout)
+
+
+async def ended(found: BackgroundRun) -> Execution:
+    execution = await found.wait()
+    assert execution is not None
+    return execution
+
+
+async def test_a_run_goes_on_after_its_caller_has_left(service: Service) -> None:
+    found = await start(service, "print one\nsleep 10\nprint two\nset x 1\nget x")
+    assert await found.wait(5) is None
+    assert (found.begun, found.ended) == (True, False)
+    assert service.runs.get(found.id) is found
+    assert service.runs.of_session(found.session_id) == (found,)
+    execution = await ended(found)
+    assert (execution.status, execution.stdout.text, execution.result) == ("ok", "one\ntwo\n", "1")
+    assert await found.wait() is execution  # also a second time
+    service.runs.forget(found)
+    with pytest.raises(UnknownRun):
+        service.runs.get(found.id)
+
+
+async def test_output_is_read_once_and_passed_on_to_those_who_wait(service: Service) -> None:
+    heard: list[tuple[StreamName, str]] = []
+
+    async def hear(stream: StreamName, text: str) -> None:
+        heard.append((stream, text))
+
+    found = await start(service, "print one\nsleep 10\nprint two\ncomplain three\nsleep 10\nprint four")
+    assert await found.wait(5) is None
+    assert [output.text for output in found.read()] == ["one\n", ""]
+    assert [output.text for output in found.read()] == ["", ""]
+    assert await found.wait(10, Listener(hear)) is None
+    assert heard == [("stdout", "two\n"), ("stderr", "three\n")]
+    assert [output.text for output in found.read()] == ["two\n", "three\n"]
+    await ended(found)
+    assert [output.text for output in found.read()] == ["four\n", ""]
+    assert len(heard) == 2
+
+
+async def test_a_caller_that_is_cancelled_leaves_its_run(service: Service) -> None:
+    found = await start(service, "sleep 10\nprint done")
+    with anyio.move_on_after(5) as scope:
+        await found.wait()
+    assert scope.cancelled_caught
+    assert (await ended(found)).stdout.text == "done\n"
+
+
+async def test_a_cancelled_run_keeps_its_session_and_its_output(service: Service) -> None:
+    found = await start(service, "set x 1\nprint one\nsleep 25")
+    assert await found.wait(5) is None
+    found.cancel()
+    execution = await ended(found)
+    assert (execution.status, execution.stdout.text, execution.session_state) == ("cancelled", "one\n", "kept")
+    assert (await run(service, "get x", session_id=found.session_id)).result == "1"
+    found.cancel()  # nothing happens
+    assert (await run(service, "get x", session_id=found.session_id)).result == "1"
+
+
+async def test_a_run_that_waits_for_its_session_can_be_taken_back(service: Service) -> None:
+    first = await start(service, "set x 1\nsleep 25")
+    second = await start(service, "set x 2", first.session_id)
+    assert await second.wait(5) is None
+    assert (first.begun, second.begun) == (True, False)
+    second.cancel()
+    execution = await ended(second)
+    assert (execution.status, execution.notes) == ("cancelled", ("it was cancelled before its code had begun",))
+    assert not first.ended
+    first.cancel()
+    await ended(first)
+    assert (await run(service, "get x", session_id=first.session_id)).result == "1"
+
+
+async def test_a_new_session_stays_if_its_caller_was_told_its_id(service: Service) -> None:
+    for waits in (True, False):
+        found = await start(service, "print one")
+        if waits:
+            assert await found.wait(0) is None
+        found.cancel()
+        await ended(found)
+        assert (found.session_id in {info.id for info in service.sessions.list()}) == waits
+
+
+async def test_a_caller_that_is_gone_leaves_only_runs_that_can_be_found(service: Service) -> None:
+    session = (await run(service, "set x 1")).session_id
+    named = await start(service, "sleep 10\nget x", session)
+    told = await start(service, "sleep 10")
+    assert await told.wait(0) is None
+    unknown = await start(service, "sleep 10")
+    await anyio.sleep(5)
+    unbegun = await start(service, "sleep 10")
+    assert (unknown.begun, unbegun.begun) == (True, False)
+    for left in (named, told, unknown, unbegun):
+        service.runs.leave(left)
+    assert (await ended(named)).result == "1"
+    assert (await ended(told)).status == "ok"
+    for left in (unknown, unbegun):
+        assert (await ended(left)).status == "cancelled"
+    assert {info.id for info in service.sessions.list()} == {session, told.session_id}
+    service.runs.leave(unknown)  # nothing happens
+
+
+async def test_the_timeout_bounds_the_run(service: Service) -> None:
+    found = await start(service, "print one\nsleep 1000", timeout=20)
+    assert (await ended(found)).status == "timeout"
+    assert 20 <= found.duration < 30
+
+
+async def test_a_run_whose_session_is_closed_ends(service: Service) -> None:
+    found = await start(service, "sleep 25")
+    queued = await start(service, "sleep 25", found.session_id)
+    assert await found.wait(5) is None
+    await service.sessions.close(found.session_id)
+    execution = await ended(found)
+    assert (execution.status, execution.session_state) == ("cancelled", "ended")
+    with pytest.raises(Exception, match="is not open"):
+        await queued.wait()
+
+
+async def test_the_error_of_a_run_reaches_who_waits_for_it(service: Service, engine: MemoryBackend) -> None:
+    engine.failure = StartFailed("no sandbox today; try tomorrow")
+    found = await start(service, "print one")
+    for _ in range(2):
+        with pytest.raises(StartFailed, match="no sandbox today"):
+            await found.wait()
+
+
+async def test_results_are_kept_as_long_as_a_session_without_use(service: Service) -> None:
+    found = await start(service, "print one")
+    await ended(found)
+    await anyio.sleep(IDLE - 60)
+    assert service.runs.get(found.id) is found
+    await anyio.sleep(120)
+    with pytest.raises(UnknownRun, match="is not known"):
+        service.runs.get(found.id)
+
+
+async def test_only_the_latest_results_are_kept(service: Service) -> None:
+    runs = [await start(service, "print one")]
+    session = runs[0].session_id
+    for _ in range(99):
+        await ended(runs[-1])
+        runs.append(await start(service, "print one", session))
+    await ended(runs[-1])
+    assert service.runs.of_session(session) == tuple(runs[-64:])
+
+
+async def test_callers_cannot_leave_runs_behind_without_limit(service: Service) -> None:
+    first = await start(service, "sleep 25")
+    assert await first.wait(0) is None
+    for _ in range(255):
+        await start(service, "print one", first.session_id)
+    with pytest.raises(CapacityReached, match="256 runs go on or wait already"):
+        await start(service, "print one", first.session_id)
+    first.cancel()
+    await ended(first)
+    await ended(service.runs.of_session(first.session_id)[-1])
+    assert (await ended(await start(service, "print two", first.session_id))).stdout.text == "two\n"
