@@ -13,6 +13,8 @@ from ..service.background import BackgroundRun, Runs
 
 _GIVEN_UP = ("timed out", "timeout")
 """Parts of the reasons that clients send when they have waited for too long."""
+_SOONEST = 4.5
+"""Seconds. Hosts give up a call after 5 or more; a connection that ends earlier does not end because of that."""
 _NOTICE = 0.1
 """Seconds to wait for the notification of a client whose call was cancelled; it arrives at the same time."""
 
@@ -22,6 +24,7 @@ _Key = tuple[Connection | None, str]
 @dataclass(slots=True)
 class _Call:
     run: BackgroundRun
+    begun: float = field(default_factory=anyio.current_time)
     notified: anyio.Event = field(default_factory=anyio.Event)
 
 
@@ -30,7 +33,8 @@ class Calls:
 
     def __init__(self, runs: Runs, *, alone: bool) -> None:
         """`alone`: there is only one client. Then requests of all connections have different ids, and a call is only
-        cancelled if the client wants that; over HTTP, a connection that ends cancels its calls, too."""
+        cancelled if the client wants that; over HTTP, a connection that ends cancels its calls, too.
+        """
         self._runs = runs
         self._alone = alone
         self._calls: dict[_Key, _Call] = {}
@@ -39,8 +43,8 @@ class Calls:
     async def waiting(self, ctx: ServerRequestContext[Any], run: BackgroundRun) -> AsyncIterator[None]:
         """Holds while a call waits for its run.
 
-        If the connection ends, the run goes on if it can be found again. The protocol of 2026 has no other way to
-        cancel a call over HTTP, but nothing that distinguishes this from a client that waited for too long.
+        If the connection ends, so does the run, unless its client can have waited for too long and can find it again.
+        Over HTTP, a client of the 2026 protocol says nothing else in either case.
         """
         key = self._key(ctx, ctx.request_id)
         call = self._calls[key] = _Call(run)
@@ -50,9 +54,9 @@ class Calls:
             with anyio.move_on_after(_NOTICE, shield=True):
                 await call.notified.wait()
             if not call.notified.is_set():
-                if self._alone:
+                if self._alone or anyio.current_time() < call.begun + _SOONEST:
                     run.cancel()
-                else:
+                if not self._alone:
                     self._runs.leave(run)
             raise
         finally:
