@@ -145,37 +145,28 @@ class Tools:
         except Exception:  # it is the answer; a call that is cancelled gets none
             self._service.runs.forget(run)
             raise
-        if execution is not None:
-            result = await self._finished(execution)
-            self._service.runs.forget(run)
-            return result
-        if knows_tasks:
+        if execution is None and knows_tasks:
             return self.tasks.created(run)
-        answer = going_on(run)
-        return success(describe_run(answer), answer)
-
-    async def _finished(self, execution: Execution) -> CallToolResult:
-        answer = structured(execution)
-        attached = await attach(self._service, execution.session_id, execution.artifacts)
+        answer, attached = await self._answer(run, execution)
+        if execution is not None:
+            self._service.runs.forget(run)
         return success(describe_run(answer), answer, attached)
+
+    async def _answer(self, run: BackgroundRun, execution: Execution | None) -> tuple[Executed, list[ContentBlock]]:
+        """The result of a run, or what is known about it if it goes on."""
+        if execution is None:
+            return going_on(run), []
+        return structured(execution), await attach(self._service, execution.session_id, execution.artifacts)
 
     async def _result_of(self, run: BackgroundRun) -> CallToolResult:
         """The result of the call that a run which has ended began with."""
         try:
-            execution = await run.wait(0)
+            answer, attached = await self._answer(run, await run.wait())
         except SandboxError as error:
             return failure(in_words(error))
         except Exception:  # it is in the log
             return failure(UNFORESEEN)
-        return failure(UNFORESEEN) if execution is None else await self._finished(execution)
-
-    async def _await(self, ctx: Context, run: BackgroundRun, seconds: float) -> tuple[Executed, list[ContentBlock]]:
-        """The result of a run, or what is known about it after so many seconds. It goes on if the call is cancelled."""
-        async with reporting(ctx.session.report_progress) as progress:
-            execution = await run.wait(seconds, Listener(progress.output, progress.line))
-        if execution is None:
-            return going_on(run), []
-        return structured(execution), await attach(self._service, execution.session_id, execution.artifacts)
+        return success(describe_run(answer), answer, attached)
 
     def _timeout(self, arguments: ExecuteCode) -> float | None:
         longest = self._service.profile.limits.timeout
@@ -312,7 +303,10 @@ class Tools:
         self._note_use(ctx, run.session_id)
         if arguments.action == "cancel":
             run.cancel()
-        found, attached = await self._await(ctx, run, 0 if arguments.action == "read" else arguments.wait_seconds)
+        seconds = 0 if arguments.action == "read" else arguments.wait_seconds
+        async with reporting(ctx.session.report_progress) as progress:
+            execution = await run.wait(seconds, Listener(progress.output, progress.line))
+        found, attached = await self._answer(run, execution)
         answer = self._managed(arguments.action, run.session_id, found.model_dump(mode="json"))
         return success(describe_run(found), answer, attached)
 

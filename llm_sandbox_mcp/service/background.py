@@ -3,10 +3,11 @@
 import logging
 import math
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Unpack
 
 import anyio
 from anyio.abc import TaskGroup
@@ -15,7 +16,7 @@ from ..errors import CapacityReached, SandboxError, UnknownRun, quoted
 from ..messages import Note
 from ..results import Execution, OnOutput, OnProgress, Output, StreamName
 from ..sessions.live import LiveSessions
-from .executing import Executing, Prepared
+from .executing import Asked, Executing, Prepared
 from .output import NewOutput
 
 _UNFINISHED = 256
@@ -77,7 +78,6 @@ class BackgroundRun:
     def __init__(self, prepared: Prepared, following: Following) -> None:
         self.id = secrets.token_hex(16)
         self.session = prepared.session
-        self.session_id = prepared.session.id
         self.created = datetime.now(UTC)
         self.started_at = anyio.current_time()
         self.ended_at = 0.0
@@ -87,6 +87,11 @@ class BackgroundRun:
         self._ended = anyio.Event()
         self._execution: Execution | None = None
         self._error: Exception | None = None
+
+    @property
+    def session_id(self) -> str:
+        """The id of its session."""
+        return self.session.id
 
     @property
     def begun(self) -> bool:
@@ -177,34 +182,13 @@ class Runs:
         """Seconds for which the results of ended runs are kept."""
         self._runs: dict[str, BackgroundRun] = {}
 
-    async def start(
-        self,
-        code: str,
-        *,
-        language: str = "python",
-        session_id: str = "",
-        libraries: Sequence[str] = (),
-        timeout: float | None = None,
-        variables: Mapping[str, object] | None = None,
-        stdin: str = "",
-        keep_session: bool = True,
-    ) -> BackgroundRun:
-        """Starts a run with the arguments of `Executing.execute`, and raises the same request errors."""
+    async def start(self, code: str, **asked: Unpack[Asked]) -> BackgroundRun:
+        """Starts a run, and raises the same request errors as `Executing.prepare`."""
         self._prune()
         if sum(not run.ended for run in self._runs.values()) >= _UNFINISHED:
             raise CapacityReached(f"{_UNFINISHED} runs go on or wait already; wait for one, or cancel one")
         following = Following(self._shown)
-        prepared = await self._executing.prepare(
-            code,
-            language=language,
-            session_id=session_id,
-            libraries=libraries,
-            timeout=timeout,
-            variables=variables,
-            stdin=stdin,
-            keep_session=keep_session,
-            on_output=following.output,
-        )
+        prepared = await self._executing.prepare(code, on_output=following.output, **asked)
         run = BackgroundRun(prepared, following)
         self._runs[run.id] = run
         self._tasks.start_soon(run.serve, self._executing)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypedDict, Unpack
 
 from ..audit import Audit
 from ..errors import InvalidArgument, SandboxLost
@@ -19,6 +20,22 @@ from ..sessions.session import Session
 from .installing import Installing
 from .preparation import Preparation
 from .sessions import Sessions
+
+
+class Asked(TypedDict, total=False):
+    """What a caller can ask of a run; `Executing.prepare` describes it, and has the defaults."""
+
+    language: str
+    session_id: str
+    libraries: Sequence[str]
+    timeout: float | None
+    variables: Mapping[str, object] | None
+    stdin: str
+    limits: Mapping[str, float] | None
+    keep_session: bool
+    inspect: bool
+    last: bool
+    judged: str | None
 
 
 @dataclass(slots=True)
@@ -67,42 +84,18 @@ class Executing:
         self,
         code: str,
         *,
-        language: str = "python",
-        session_id: str = "",
-        libraries: Sequence[str] = (),
-        timeout: float | None = None,
-        variables: Mapping[str, object] | None = None,
-        stdin: str = "",
-        limits: Mapping[str, float] | None = None,
-        keep_session: bool = True,
         on_output: OnOutput | None = None,
         on_progress: OnProgress | None = None,
-        inspect: bool = False,
-        last: bool = False,
-        judged: str | None = None,
+        **asked: Unpack[Asked],
     ) -> Execution:
         """Runs code in a session: `prepare`, then `run`."""
-        prepared = await self.prepare(
-            code,
-            language=language,
-            session_id=session_id,
-            libraries=libraries,
-            timeout=timeout,
-            variables=variables,
-            stdin=stdin,
-            limits=limits,
-            keep_session=keep_session,
-            on_output=on_output,
-            inspect=inspect,
-            last=last,
-            judged=judged,
-        )
-        return await self.run(prepared, on_progress)
+        return await self.run(await self.prepare(code, on_output=on_output, **asked), on_progress)
 
     async def prepare(
         self,
         code: str,
         *,
+        on_output: OnOutput | None = None,
         language: str = "python",
         session_id: str = "",
         libraries: Sequence[str] = (),
@@ -111,7 +104,6 @@ class Executing:
         stdin: str = "",
         limits: Mapping[str, float] | None = None,
         keep_session: bool = True,
-        on_output: OnOutput | None = None,
         inspect: bool = False,
         last: bool = False,
         judged: str | None = None,
