@@ -21,6 +21,7 @@ class Step(StrEnum):
     OTHER_ARTIFACT = "call artifacts() to list those that exist"
     OPEN_SESSION = "open another session"
     INSTALL = "call install() with {library}, language {language}"
+    READ_PARTS = "artifact() returns it"
     GIVE_INPUT = "give the text that the code reads as stdin"
     BRING_DATA = "write() data into the session, or ask the operator to allow hosts (network.domains in the profile)"
 

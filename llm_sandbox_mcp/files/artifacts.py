@@ -3,7 +3,7 @@
 import itertools
 import posixpath
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,6 +61,12 @@ class _Kept:
     file: Path
 
 
+def long_streams(outcome: Outcome, run: int, shown: int) -> Mapping[str, bytes]:
+    """The streams of a run that are longer than `shown` bytes, which results show, by the names of their files."""
+    streams = {"stdout": outcome.stdout, "stderr": outcome.stderr}
+    return {f"run-{run}-{stream}.txt": data for stream, data in streams.items() if len(data) > shown}
+
+
 class ArtifactStore:
     """Artifacts by session and name, on disk, limited in number and bytes; the oldest are dropped to make room.
 
@@ -87,12 +93,15 @@ class ArtifactStore:
         """The artifacts of a session, oldest first."""
         return tuple(kept.artifact for (owner, _), kept in self._kept.items() if owner == session_id)
 
-    async def read(self, session_id: str, name: str) -> tuple[Artifact, bytes]:
-        """An artifact and its content; `UnknownArtifact` if it is not in the store."""
+    async def read(self, session_id: str, name: str, offset: int = 0, length: int = -1) -> tuple[Artifact, bytes]:
+        """An artifact and its content, or so many bytes of it; `UnknownArtifact` if it is not in the store."""
         kept = self._kept.get((session_id, name))
         if kept is None:
             raise UnknownArtifact(f"unknown artifact {quoted(name)} in this session", Step.OTHER_ARTIFACT)
-        return kept.artifact, await anyio.Path(kept.file).read_bytes()
+        async with await anyio.open_file(kept.file, "rb") as file:
+            if offset:
+                await file.seek(offset)
+            return kept.artifact, await file.read(length)
 
     async def put(self, session_id: str, name: str, content: bytes) -> Artifact:
         """Stores a file and replaces an older one of the same name. Raises `Unavailable` if the disk is full."""
@@ -137,23 +146,22 @@ class ArtifactStore:
             await anyio.Path(kept.file).unlink(missing_ok=True)
 
     async def collect(
-        self, session_id: str, run: int, sandbox: Sandbox | None, outcome: Outcome, shown: int
+        self, session_id: str, sandbox: Sandbox | None, outcome: Outcome, long: Mapping[str, bytes]
     ) -> tuple[list[Artifact], list[Note]]:
         """Stores what a run left behind; returns the artifacts, and a note for each thing that could not be stored.
 
-        These are the files and figures in its report, copied out of the sandbox if it still exists, and each stream
-        that is longer than `shown`, the number of its bytes that are shown.
+        These are the files and figures in its report, copied out of the sandbox if it still exists, and streams that
+        are too long to show.
         """
         found: list[Artifact] = []
         notes: list[Note] = []
         report = outcome.report if sandbox is not None else None
-        long = {name: data for name, data in _streams(outcome) if len(data) > shown}
         if not long and (report is None or not (report.files or report.figures or report.files_omitted)):
             return found, notes
         before = {artifact.name for artifact in self.of_session(session_id)}
         try:
             for name, data in long.items():
-                found.append(await self.put(session_id, f"run-{run}-{name}.txt", data))
+                found.append(await self.put(session_id, name, data))
             if sandbox is not None and report is not None:
                 await self._collect(session_id, sandbox, report, found, notes)
         except (SandboxLost, Unavailable) as error:
@@ -219,10 +227,6 @@ class ArtifactStore:
             some = one_line(", ".join(sorted(expected)))[:200]
             cause = f"{len(expected)} changed files could not be read: {some}"
             notes.append(Note("artifacts_unreadable", cause, number=len(expected)))
-
-
-def _streams(outcome: Outcome) -> Sequence[tuple[str, bytes]]:
-    return ("stdout", outcome.stdout), ("stderr", outcome.stderr)
 
 
 def _is_inner(name: str) -> bool:

@@ -8,6 +8,7 @@ from ..messages import Note, Step
 from ..policy import Policy
 from ..results import Inspection, Output, Raised, Status
 from ..units import format_duration, format_size
+from ..utf8 import whole_end, whole_start
 from .execution import Outcome
 from .protocol import decode_values
 
@@ -151,31 +152,11 @@ def excerpt(data: bytes, limit: int) -> Output:
     omitted = max(0, len(data) - limit)
     if omitted:
         half = limit // 2
-        head, tail = _whole_end(data[:half]), _whole_start(data[len(data) - half :])
+        head, tail = whole_end(data[:half]), whole_start(data[len(data) - half :])
         omitted = len(data) - len(head) - len(tail)
         data = b"%s\n[... %s left out ...]\n%s" % (head, format_size(omitted).encode(), tail)
     text = data.decode(errors="replace").replace("\0", "\ufffd")
     return Output(text, omitted, None if data == text.encode() else data)
-
-
-def _whole_end(data: bytes) -> bytes:
-    """The data without a character that the cut at its end split."""
-    for back in range(1, min(4, len(data)) + 1):
-        byte = data[-back]
-        if byte < 0x80:
-            break
-        if byte >= 0xC0:
-            needed = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
-            return data if back >= needed else data[:-back]
-    return data
-
-
-def _whole_start(data: bytes) -> bytes:
-    """The data without the rest of a character that the cut at its start split."""
-    start = 0
-    while start < min(3, len(data)) and data[start] & 0xC0 == 0x80:
-        start += 1
-    return data[start:]
 
 
 def _ending(exit_code: int | None) -> str:

@@ -63,6 +63,8 @@ class GetArtifacts(Arguments):
 
     session_id: str = Field(min_length=1)
     names: list[str] = Field([], description="Artifacts to return; empty: list all")
+    offset: int = Field(0, ge=0, description="Of one artifact that is text: where to start reading, in bytes")
+    length: int = Field(0, ge=0, description="How many bytes of it to read; 0: whole artifacts")
 
 
 class ManageSession(Arguments):
@@ -140,6 +142,8 @@ class Copied(Answer):
 class Artifacts(Answer):
     session_id: str
     artifacts: list[ArtifactItem]
+    text: str = Field(description="With offset or length: what was read")
+    next_offset: int = Field(description="Where it goes on; 0: it was read to its end")
 
 
 class SessionItem(Answer):

@@ -17,6 +17,7 @@ from mcp.types import (
     ContentBlock,
     ListToolsResult,
     PaginatedRequestParams,
+    ResourceLink,
 )
 
 from ..errors import InvalidArgument, PolicyDenied, SandboxError, UnknownArtifact, quoted
@@ -25,6 +26,7 @@ from ..results import Execution, SessionInfo
 from ..service import Service
 from ..service.background import BackgroundRun, Listener
 from ..units import format_size
+from ..utf8 import LONGEST_CHARACTER, whole_end
 from .arguments import parse_arguments
 from .audience import Audience
 from .content import (
@@ -44,6 +46,7 @@ from .old_names import OldNames, by_our_names
 from .progress import reporting
 from .schemas import (
     Arguments,
+    ArtifactItem,
     Artifacts,
     Copied,
     CopyFile,
@@ -267,10 +270,38 @@ class Tools:
             more = f" and {len(found) - _NAMES_SHOWN} more" if len(found) > _NAMES_SHOWN else ""
             raise UnknownArtifact(f"names: unknown artifact {quoted(missing[0])}; available: {known}{more}")
         wanted = [found[name] for name in arguments.names] if arguments.names else [*found.values()]
-        answer = Artifacts(session_id=session_id, artifacts=[item(session_id, artifact) for artifact in wanted])
+        items = [item(session_id, artifact) for artifact in wanted]
         self._note_use(ctx, session_id)
-        attached = await attach(self._service, session_id, wanted, embed=True) if arguments.names else []
-        return success("\n".join(describe_artifacts(answer.artifacts)) or "no artifacts", answer, attached)
+        if arguments.offset or arguments.length:
+            return await self._get_part(arguments, items)
+        answer = Artifacts(session_id=session_id, artifacts=items, text="", next_offset=0)
+        lines = describe_artifacts(items) or ["no artifacts"]
+        if not arguments.names:
+            return success("\n".join(lines), answer)
+        attached = await attach(self._service, session_id, wanted, embed=True)
+        if any(isinstance(block, ResourceLink) for block in attached):
+            lines.append("note: the rest is at its links; text is also returned in parts, by offset and length")
+        return success("\n".join(lines), answer, attached)
+
+    async def _get_part(self, arguments: GetArtifacts, items: list[ArtifactItem]) -> CallToolResult:
+        if len(arguments.names) != 1:
+            raise InvalidArgument("names must be one name if offset or length is given; name the artifact to read")
+        [found], offset = items, arguments.offset
+        if offset > found.size_bytes:
+            raise InvalidArgument(f"offset must be at most {found.size_bytes}, the artifact's size; got {offset}")
+        length = min(max(arguments.length or _TEXT_LIMIT, LONGEST_CHARACTER), _TEXT_LIMIT)
+        _, data = await self._service.files.read_artifact(arguments.session_id, found.name, offset, length)
+        if b"\0" in data:
+            raise InvalidArgument(
+                f"names: {quoted(found.name)} is not text; leave out offset and length to get it, or a link to it"
+            )
+        if offset + len(data) < found.size_bytes:
+            data = whole_end(data)
+        end = offset + len(data)
+        more = f"; call again with offset {end}" if end < found.size_bytes else ""
+        text = data.decode(errors="replace")
+        answer = Artifacts(session_id=arguments.session_id, artifacts=items, text=text, next_offset=end if more else 0)
+        return success(f"{one_line(found.name)}: bytes {offset} to {end} of {found.size_bytes}{more}\n{text}", answer)
 
     async def _manage_session(self, ctx: Context, arguments: ManageSession) -> CallToolResult:
         action, session_id = arguments.action, arguments.session_id

@@ -9,6 +9,7 @@ TOOLS: Words = {
     Step.OTHER_ARTIFACT: "call get_artifacts to list them",
     Step.OPEN_SESSION: "call without session_id to open a new one",
     Step.INSTALL: "call install_libraries with {library}, language {language} and this session_id",
+    Step.READ_PARTS: "get_artifacts returns parts of it, by offset and length",
     Step.GIVE_INPUT: "give the text that the code reads in stdin",
     Step.BRING_DATA: "copy_file brings data in; only the operator can allow hosts (network.domains in the profile)",
 }

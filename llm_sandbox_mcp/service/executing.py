@@ -6,7 +6,7 @@ from typing import TypedDict, Unpack
 
 from ..audit import Audit
 from ..errors import InvalidArgument, SandboxLost
-from ..files.artifacts import ArtifactStore
+from ..files.artifacts import ArtifactStore, long_streams
 from ..languages import Language, Languages
 from ..messages import Note
 from ..policy import OF_RUN, Policy, narrow
@@ -20,6 +20,7 @@ from ..sessions.session import Session
 from .installing import Installing
 from .preparation import Preparation
 from .sessions import Sessions
+from .whole_output import leave_output
 
 
 class Asked(TypedDict, total=False):
@@ -165,9 +166,10 @@ class Executing:
                 raise await sandbox.loss() or SandboxLost(
                     "the sandbox ended while the code ran, and what the code did is unknown; run again to start fresh"
                 )
-            artifacts, left_out = await self._store.collect(
-                session.id, session.runs, ran.sandbox, outcome, self._limits.shown
-            )
+            long = long_streams(outcome, session.runs, self._limits.shown)
+            artifacts, left_out = await self._store.collect(session.id, ran.sandbox, outcome, long)
+            if ran.sandbox is not None and prepared.keep:
+                left_out += await leave_output(ran.sandbox, long, session.policy.largest_file)
         if ran.loss is not None:
             notes.append(Note("started_fresh", f"started fresh: since an earlier run {ran.loss}"))
         # The notes that explain the status come first.

@@ -81,10 +81,12 @@ class Files:
             self._sessions.get(session_id)
         return kept
 
-    async def read_artifact(self, session_id: str, name: str) -> tuple[Artifact, bytes]:
-        """An artifact and its content."""
+    async def read_artifact(
+        self, session_id: str, name: str, offset: int = 0, length: int = -1
+    ) -> tuple[Artifact, bytes]:
+        """An artifact and its content, or so many bytes of it."""
         self.artifacts(session_id)
-        return await self._store.read(session_id, name)
+        return await self._store.read(session_id, name, offset, length)
 
     def statistics(self) -> StoreStatistics:
         """How much the runs of all sessions left behind."""

@@ -55,6 +55,16 @@ async def test_a_session_keeps_state_files_and_its_own_limits(sandboxes: Sandbox
     assert sandboxes.service.sessions.list() == ()
 
 
+async def test_output_that_is_too_long_to_show_is_a_file_of_the_session(sandboxes: Sandboxes) -> None:
+    async with sandboxes.session() as session:
+        long = await session.run("print('é' * 100_000)")
+        assert long.stdout.omitted > 0
+        assert "is in the file run-1-stdout.txt of the working directory" in str(long.notes)
+        again = await session.run("open('run-1-stdout.txt').read() == 'é' * 100_000 + '\\n'")
+        assert (again.result, again.artifacts) == ("True", ())
+        assert await session.artifact("run-1-stdout.txt") == await session.read("run-1-stdout.txt")
+
+
 async def test_output_is_streamed_and_the_result_comes_last(sandboxes: Sandboxes) -> None:
     async with sandboxes.session() as session:
         code = "import sys\nprint('out')\nsys.stdout.flush()\nprint('err', file=sys.stderr)\n6 * 7"

@@ -128,8 +128,10 @@ class FakeService:
     async def copy_out(self, session_id: str, path: str) -> Artifact:
         return self._artifact(path)
 
-    async def read_artifact(self, session_id: str, name: str) -> tuple[Artifact, bytes]:
-        return self._artifact(name), self.stored[name]
+    async def read_artifact(
+        self, session_id: str, name: str, offset: int = 0, length: int = 1 << 30
+    ) -> tuple[Artifact, bytes]:
+        return self._artifact(name), self.stored[name][offset:][:length]
 
     def artifacts(self, session_id: str) -> tuple[Artifact, ...]:
         if session_id != SESSION:

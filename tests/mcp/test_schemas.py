@@ -11,7 +11,7 @@ import anyio
 import pytest
 from mcp import Client, MCPError
 from mcp.server.context import ServerRequestContext
-from mcp.types import EmbeddedResource, ImageContent, ResourceLink, TextResourceContents
+from mcp.types import CallToolResult, EmbeddedResource, ImageContent, ResourceLink, TextResourceContents
 
 from llm_sandbox_mcp.errors import CapacityReached
 from llm_sandbox_mcp.folders import HANDLERS
@@ -291,6 +291,34 @@ async def test_artifacts_requested_by_name_are_returned_whole_if_small(fake: Fak
     assert embedded.resource.text == "text"
     assert isinstance(image, ImageContent)
     assert isinstance(linked, ResourceLink)
+    assert text(result).endswith("text is also returned in parts, by offset and length")
+
+
+async def test_long_text_is_read_in_parts(fake: FakeService, era: str) -> None:
+    whole = "aé€\N{DROMEDARY CAMEL}" * 50
+    fake.stored = {"a.txt": whole.encode(), "b.txt": b""}
+    read, offset, calls = "", 0, 0
+    async with connect(fake, era) as client:
+
+        async def part(**arguments: Any) -> CallToolResult:
+            return await call(client, "get_artifacts", session_id=SESSION, **arguments)
+
+        while calls == 0 or offset:
+            result = await part(names=["a.txt"], offset=offset, length=17)
+            assert result.structured_content is not None
+            read += result.structured_content["text"]
+            offset = result.structured_content["next_offset"]
+            calls += 1
+            assert len(result.content) == 1
+            if calls == 2:
+                assert text(result).startswith(f"a.txt: bytes 16 to 33 of 500; call again with offset {offset}\n")
+        assert read == whole
+        assert (
+            text(await part(names=["a.txt"], offset=499)) == "a.txt: bytes 499 to 500 of 500\n\N{REPLACEMENT CHARACTER}"
+        )
+        assert text(await part(names=["a.txt"], offset=500)) == "a.txt: bytes 500 to 500 of 500\n"
+        assert text(await part(names=["b.txt"], length=5)) == "b.txt: bytes 0 to 0 of 0\n"
+        assert (await answer(client, "get_artifacts", session_id=SESSION, names=["a.txt"]))["text"] == ""
 
 
 async def test_files_come_out_as_text_as_base64_or_as_a_link(fake: FakeService, era: str) -> None:

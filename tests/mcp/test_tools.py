@@ -76,6 +76,19 @@ async def test_a_timeout_is_a_result_with_the_output_until_then(client: Client) 
     assert (ended["status"], ended["stdout"]) == ("timeout", "so far\n")
 
 
+async def test_output_that_is_too_long_to_show_is_a_file_and_is_read_in_parts(client: Client) -> None:
+    result = await call(client, "execute_code", code="print('line ' * 1_000_000)")
+    assert isinstance(result.structured_content, dict)
+    session_id = result.structured_content["session_id"]
+    name = "run-1-stdout.txt"
+    assert f"in the file {name} of the working directory; get_artifacts returns parts of it" in text(result)
+    [artifact] = result.structured_content["artifacts"]
+    part = {"session_id": session_id, "names": [name], "offset": artifact["size_bytes"] - 6}
+    assert (await answer(client, "get_artifacts", **part))["text"] == "line \n"
+    found = await run(client, f"import os; os.path.getsize('{name}')", session_id=session_id)
+    assert (found["result"], found["artifacts"]) == (str(artifact["size_bytes"]), [])
+
+
 async def test_a_session_that_is_not_kept_is_gone_at_once(client: Client) -> None:
     ended = await run(client, "1", keep_session=False)
     assert ended["session_state"] == "ended"

@@ -1,0 +1,24 @@
+"""Cuts of UTF-8 that leave its characters whole."""
+
+LONGEST_CHARACTER = 4
+"""Bytes."""
+
+
+def whole_end(data: bytes) -> bytes:
+    """The data without a character that the cut at its end split."""
+    for back in range(1, min(4, len(data)) + 1):
+        byte = data[-back]
+        if byte < 0x80:
+            break
+        if byte >= 0xC0:
+            needed = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
+            return data if back >= needed else data[:-back]
+    return data
+
+
+def whole_start(data: bytes) -> bytes:
+    """The data without the rest of a character that the cut at its start split."""
+    start = 0
+    while start < min(3, len(data)) and data[start] & 0xC0 == 0x80:
+        start += 1
+    return data[start:]
