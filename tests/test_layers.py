@@ -42,6 +42,7 @@ LAYERS = (
         "tasks",
         "toml_model",
         "units",
+        "utf8",
     },
 )
 """From the outside in. A part can import parts below it, and parts of its own layer if no import cycle results."""

@@ -20,7 +20,8 @@ from .calls import Calls, watch_cancellations
 from .descriptions import describe_network
 from .resources import Resources
 from .task_extension import EXTENSION, TaskParams
-from .tools import UNFORESEEN, Tools
+from .tools import Tools
+from .words import UNFORESEEN
 
 _INSTRUCTIONS = """\
 Runs code in isolated sandboxes. execute_code returns a session_id: pass it again to keep the variables and files of \
@@ -72,7 +73,7 @@ def build_server(service: Service, *, host_files: bool) -> SandboxServer:
 
     @asynccontextmanager
     async def serve_audience(_server: Server[Audience]) -> AsyncIterator[Audience]:
-        audience = Audience(Calls(service.runs, alone=host_files))
+        audience = Audience(service, Calls(service.runs, alone=host_files))
         async with audience.open():
             audiences.add(audience)
             try:

@@ -17,6 +17,7 @@ _EXPECTED = {
     "string_type": "a string",
     "bool_type": "true or false",
     "float_type": "a number",
+    "int_type": "a whole number",
     "finite_number": "a finite number",
     "list_type": 'a list of strings, such as ["numpy"]',
     "dict_type": 'an object, such as {"x": 1}',

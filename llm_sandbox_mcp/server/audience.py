@@ -10,6 +10,7 @@ from mcp.server.connection import Connection
 from mcp.server.context import ServerRequestContext
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ResourcesListChanged, ResourceUpdated
 
+from ..service import Service
 from .calls import Calls
 from .uris import artifact_uri
 
@@ -34,7 +35,8 @@ class Audience:
     learns of changes through the stream that `listen` serves.
     """
 
-    def __init__(self, calls: Calls) -> None:
+    def __init__(self, service: Service, calls: Calls) -> None:
+        self._service = service
         self.calls = calls
         self._bus = InMemorySubscriptionBus()
         self.listen = ListenHandler(self._bus)
@@ -51,6 +53,13 @@ class Audience:
             peer = self._peers[connection] = Peer()
             connection.exit_stack.callback(self._peers.pop, connection, None)
         return peer
+
+    def note_use(self, ctx: ServerRequestContext[Any], session_id: str) -> None:
+        """Records that a connection named or opened a session, so that it sees the session while it lives."""
+        used = self.peer(ctx).sessions
+        used.add(session_id)
+        if len(used) > 2 * self._service.profile.sessions.max:
+            used.intersection_update(info.id for info in self._service.sessions.list())
 
     def notify(self, session_id: str, names: tuple[str, ...]) -> None:
         """Queues the news that artifacts changed; never waits."""
@@ -77,6 +86,10 @@ class Audience:
             async with anyio.create_task_group() as tasks:
                 for connection, peer in self._peers.items():
                     tasks.start_soon(_inform, connection, peer.uris & uris)
+
+
+Context = ServerRequestContext[Audience]
+"""What comes with a request."""
 
 
 async def _inform(connection: Connection, uris: Iterable[str]) -> None:

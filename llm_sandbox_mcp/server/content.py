@@ -29,7 +29,9 @@ from .words import in_words
 _IMAGES_SHOWN = 4
 _IMAGE_LIMIT = 1_000_000
 _LINKS_SHOWN = 20
-_EMBED_LIMIT = 256 * 1024
+
+LONGEST_TEXT = 256 * 1000
+"""Bytes of a file that a result contains as text."""
 
 _SHOWN = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
 """Images that models can view, if they are intact; everything else gets a link."""
@@ -181,7 +183,7 @@ async def attach(
             if image is not None and image.data not in shown:
                 shown.append(image.data)
                 block = image
-        elif embed and artifact.size <= _EMBED_LIMIT:
+        elif embed and artifact.size <= LONGEST_TEXT:
             _, data = await service.files.read_artifact(session_id, artifact.name)
             block = EmbeddedResource(resource=contents(session_id, artifact, data))
         if block is None and links < _LINKS_SHOWN:

@@ -7,16 +7,13 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from mcp.server.context import ServerRequestContext
 from mcp.types import CallToolResult, TextContent
 
 from ..errors import UnknownLanguage
 from ..service import Service
-from .audience import Audience
+from .audience import Context
 from .content import failure, valid
 from .schemas import GetLanguageDetails, GetSupportedLanguages
-
-Context = ServerRequestContext[Audience]
 
 
 def by_our_names(tool: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
-from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp.types import (
     INVALID_PARAMS,
@@ -30,7 +29,7 @@ from ..backends.listening import PROXY_PORT
 from ..errors import SandboxError, quoted
 from ..service import Service
 from . import uris
-from .audience import Audience
+from .audience import Context
 from .content import contents, valid
 from .old_names import OldNames
 from .words import in_words
@@ -39,8 +38,6 @@ _COMPLETIONS = 100
 """Completions in one answer at most; the protocol sets this limit."""
 _SUBSCRIPTIONS = 1000
 """Resources that one connection can subscribe to."""
-
-Context = ServerRequestContext[Audience]
 
 
 class Resources:

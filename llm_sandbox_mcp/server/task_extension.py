@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import MCP_NAME_HEADER, decode_header_value
 from mcp.types import (
@@ -21,14 +20,12 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from ..errors import UnknownRun
 from ..service.background import BackgroundRun, Runs
-from .audience import Audience
+from .audience import Context
 
 EXTENSION = "io.modelcontextprotocol/tasks"
 AT_ONCE = 0.25
 """Seconds in which a run must end for its result to be returned at once: a client that polls loses nothing."""
 _POLL_MS = 500
-
-Context = ServerRequestContext[Audience]
 
 
 class TaskParams(RequestParams):

@@ -1,7 +1,9 @@
-"""Next steps in the words of the tools."""
+"""Errors and next steps in the words of the tools."""
 
 from ..errors import BadHostPath
 from ..messages import Message, Step, Words, worded
+
+UNFORESEEN = "the server had an unexpected error, which its log explains; try again"
 
 TOOLS: Words = {
     Step.MORE_TIME: "give a larger timeout_seconds or do less per call",

@@ -34,4 +34,6 @@ async def _leave(sandbox: Sandbox, name: str, data: bytes, largest: int) -> Note
 
 
 def _not_left(name: str, why: str, step: str) -> Note:
-    return Note("output_not_left", f"the file {name} with the whole output could not be written: {why}", step)
+    return Note(
+        "output_not_left", f"the file {name} with the whole output could not be written: {why}", step, name=name
+    )

@@ -47,6 +47,7 @@ WRONG: Mapping[str, Sequence[object]] = {
     "string": [1, 1.5, True, ["x"], {"x": "x"}],
     "boolean": [1, 0, "true", [True], {}],
     "number": ["1", True, [1], {}],
+    "integer": ["1", True, 1.5, [1], {}],
     "array": ["x", 1, True, {"0": "x"}, [1], [["x"]], [None]],
     "object": ["x", 1, True, [], [["x", 1]]],
 }

@@ -1,0 +1,95 @@
+"""The tool `copy_file`: copies a file into a session, or out of it."""
+
+import binascii
+from base64 import b64decode, b64encode
+
+from mcp.types import CallToolResult
+
+from ...errors import InvalidArgument, PolicyDenied
+from ...escaping import one_line
+from ...service import Service
+from ...units import format_size
+from ..audience import Context
+from ..content import LONGEST_TEXT, as_text, link, success
+from ..schemas import Copied, CopyFile
+from ..uris import artifact_uri
+
+_BASE64_LIMIT = 1_000_000
+"""Bytes of a file that is returned as base64 in the result."""
+
+
+async def copy_file(service: Service, host_files: bool, ctx: Context, arguments: CopyFile) -> CallToolResult:
+    """What was copied. `host_files`: files of the server's machine can be copied."""
+    if arguments.host_path and not host_files:
+        raise PolicyDenied("host_path: only a server on stdio can copy files of its machine; send content instead")
+    if arguments.content and (arguments.host_path or arguments.direction == "out"):
+        other = "host_path" if arguments.host_path else 'direction "out"'
+        raise InvalidArgument(f"content and {other} exclude each other; leave one of them out")
+    copied = await (_copy_in(service, arguments) if arguments.direction == "in" else _copy_out(service, arguments))
+    ctx.lifespan_context.note_use(ctx, arguments.session_id)
+    return copied
+
+
+async def _copy_in(service: Service, arguments: CopyFile) -> CallToolResult:
+    session_id, path = arguments.session_id, arguments.path
+    if arguments.host_path:
+        artifact = await service.files.copy_in_from_host(session_id, path, arguments.host_path)
+    else:
+        artifact = await service.files.copy_in(session_id, path, _decode(arguments))
+    answer = Copied(
+        session_id=session_id,
+        path=artifact.name,
+        size_bytes=artifact.size,
+        mime_type=artifact.mime_type,
+        content="",
+        encoding=arguments.encoding,
+        uri="",
+        host_path=arguments.host_path,
+    )
+    return success(f"copied in: {one_line(artifact.name)} ({format_size(artifact.size)})", answer)
+
+
+async def _copy_out(service: Service, arguments: CopyFile) -> CallToolResult:
+    session_id, path, host_path = arguments.session_id, arguments.path, arguments.host_path
+    if host_path:
+        artifact = await service.files.copy_out_to_host(session_id, path, host_path)
+        content = uri = ""
+    else:
+        artifact = await service.files.copy_out(session_id, path)
+        content = await _small(service, session_id, artifact.name, artifact.size, arguments.encoding)
+        uri = artifact_uri(session_id, artifact.name)
+    answer = Copied(
+        session_id=session_id,
+        path=artifact.name,
+        size_bytes=artifact.size,
+        mime_type=artifact.mime_type,
+        content=content,
+        encoding=arguments.encoding,
+        uri=uri,
+        host_path=host_path,
+    )
+    done = f"copied out: {one_line(artifact.name)} ({format_size(artifact.size)})"
+    if host_path:
+        return success(f"{done} to {host_path}", answer)
+    if content or not artifact.size:
+        return success(f"{done}\n{content}", answer)
+    why = "read it at the link" if arguments.encoding == "base64" else 'read it at the link, or with encoding "base64"'
+    return success(f"{done}; too large or not text, {why}: {uri}", answer, [link(session_id, artifact)])
+
+
+async def _small(service: Service, session_id: str, name: str, size: int, encoding: str) -> str:
+    if size > (LONGEST_TEXT if encoding == "text" else _BASE64_LIMIT):
+        return ""
+    _, data = await service.files.read_artifact(session_id, name)
+    return b64encode(data).decode() if encoding == "base64" else as_text(data) or ""
+
+
+def _decode(arguments: CopyFile) -> bytes:
+    if arguments.encoding == "text":
+        return arguments.content.encode()
+    try:
+        return b64decode("".join(arguments.content.split()), validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise InvalidArgument(
+            f'content is not valid base64 ({error}); encode it again, or use encoding "text"'
+        ) from None

@@ -1,0 +1,69 @@
+"""The tool `get_artifacts`: lists what runs left behind, returns it, or reads a part of it."""
+
+from collections.abc import Sequence
+
+from mcp.types import CallToolResult, ResourceLink
+
+from ...errors import InvalidArgument, UnknownArtifact, quoted
+from ...escaping import one_line
+from ...results import Artifact
+from ...service import Service
+from ...utf8 import LONGEST_CHARACTER, whole_end
+from ..audience import Context
+from ..content import LONGEST_TEXT, attach, describe_artifacts, item, success
+from ..schemas import Artifacts, GetArtifacts
+
+_NAMES_SHOWN = 5
+
+
+async def get_artifacts(service: Service, ctx: Context, arguments: GetArtifacts) -> CallToolResult:
+    """The artifacts that were named, or the part of one; without names, a list."""
+    session_id = arguments.session_id
+    in_part = bool(arguments.offset or arguments.length)
+    if in_part and len(arguments.names) != 1:
+        raise InvalidArgument("names must be one name if offset or length is given; name the artifact to read")
+    wanted = _find(service.files.artifacts(session_id), arguments.names)
+    ctx.lifespan_context.note_use(ctx, session_id)
+    if in_part:
+        return await _get_part(service, arguments, wanted[0])
+    answer = Artifacts(
+        session_id=session_id, artifacts=[item(session_id, artifact) for artifact in wanted], text="", next_offset=0
+    )
+    lines = describe_artifacts(answer.artifacts) or ["no artifacts"]
+    if not arguments.names:
+        return success("\n".join(lines), answer)
+    attached = await attach(service, session_id, wanted, embed=True)
+    if any(isinstance(block, ResourceLink) for block in attached):
+        lines.append("note: the rest is at its links; text is also returned in parts, by offset and length")
+    return success("\n".join(lines), answer, attached)
+
+
+def _find(artifacts: Sequence[Artifact], names: Sequence[str]) -> list[Artifact]:
+    found = {artifact.name: artifact for artifact in artifacts}
+    if missing := [name for name in names if name not in found]:
+        known = ", ".join(quoted(name, 40) for name in [*found][:_NAMES_SHOWN]) or "none"
+        more = f" and {len(found) - _NAMES_SHOWN} more" if len(found) > _NAMES_SHOWN else ""
+        raise UnknownArtifact(f"names: unknown artifact {quoted(missing[0])}; available: {known}{more}")
+    return [found[name] for name in names] if names else [*found.values()]
+
+
+async def _get_part(service: Service, arguments: GetArtifacts, found: Artifact) -> CallToolResult:
+    session_id, start = arguments.session_id, arguments.offset
+    if start > found.size:
+        raise InvalidArgument(f"offset must be at most {found.size}, the artifact's size; got {start}")
+    length = min(max(arguments.length or LONGEST_TEXT, LONGEST_CHARACTER), LONGEST_TEXT)
+    _, data = await service.files.read_artifact(session_id, found.name, start, length)
+    if b"\0" in data:
+        raise InvalidArgument(
+            f"names: {quoted(found.name)} is not text; leave out offset and length to get it, or a link to it"
+        )
+    if start + len(data) < found.size:
+        data = whole_end(data)
+    end, text = start + len(data), data.decode(errors="replace")
+    goes_on = end < found.size
+    read = f"{one_line(found.name)}: bytes {start} to {end} of {found.size}"
+    more = f"; call again with offset {end}" if goes_on else ""
+    answer = Artifacts(
+        session_id=session_id, artifacts=[item(session_id, found)], text=text, next_offset=end if goes_on else 0
+    )
+    return success(f"{read}{more}\n{text}", answer)

@@ -1,0 +1,109 @@
+"""The tool `manage_session`: lists sessions and runs, acts on a session, waits for a run or cancels it."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from mcp.types import CallToolResult
+
+from ...errors import InvalidArgument
+from ...results import SessionInfo
+from ...service import Service
+from ...service.background import Listener
+from ..audience import Context
+from ..content import describe_run, success
+from ..progress import reporting
+from ..schemas import Managed, ManageSession, SessionItem
+from .execute_code import answer_about
+
+_DONE = {"interrupt": "interrupted", "clear": "cleared", "reset": "reset", "close": "closed"}
+
+
+async def manage_session(service: Service, alone: bool, ctx: Context, arguments: ManageSession) -> CallToolResult:
+    """What was done, with the session as it is now. `alone`: there is only one client."""
+    action, session_id = arguments.action, arguments.session_id
+    if action == "list":
+        return _list(service, _visible(service, alone, ctx, session_id))
+    if action in ("wait", "read", "cancel"):
+        return await _manage_run(service, ctx, arguments)
+    if not session_id:
+        raise InvalidArgument(f"session_id: {action} needs one; send the one that execute_code returned")
+    if action == "interrupt":
+        await service.sessions.interrupt(session_id)
+    elif action == "clear":
+        await service.sessions.clear(session_id)
+    elif action == "reset":
+        await service.sessions.reset(session_id)
+    else:
+        await service.sessions.close(session_id)
+    ctx.lifespan_context.note_use(ctx, session_id)
+    return success(f"{_DONE[action]}: {session_id}", _managed(service, action, session_id))
+
+
+def _list(service: Service, infos: list[SessionInfo]) -> CallToolResult:
+    sessions, pool = [_item(service, info) for info in infos], _pool(service)
+    lines = [_describe(service, session) for session in sessions] or ["no sessions"]
+    lines.append(f"sandboxes: {pool['leased']} in use, {pool['warm']} warm, {pool['max']} at most")
+    return success("\n".join(lines), Managed(action="list", sessions=sessions, run={}, pool=pool))
+
+
+async def _manage_run(service: Service, ctx: Context, arguments: ManageSession) -> CallToolResult:
+    if not arguments.run_id:
+        raise InvalidArgument(f"run_id: {arguments.action} needs one; send the one that execute_code returned")
+    run = service.runs.get(arguments.run_id)
+    ctx.lifespan_context.note_use(ctx, run.session_id)
+    if arguments.action == "cancel":
+        run.cancel()
+    seconds = 0 if arguments.action == "read" else arguments.wait_seconds
+    async with reporting(ctx.session.report_progress) as progress:
+        execution = await run.wait(seconds, Listener(progress.output, progress.line))
+    found, attached = await answer_about(service, run, execution)
+    answer = _managed(service, arguments.action, run.session_id, found.model_dump(mode="json"))
+    return success(describe_run(found), answer, attached)
+
+
+def _managed(service: Service, action: str, session_id: str, run: Mapping[str, Any] = MappingProxyType({})) -> Managed:
+    sessions = [_item(service, info) for info in service.sessions.list() if info.id == session_id]
+    return Managed(action=action, sessions=sessions, run=dict(run), pool=_pool(service))
+
+
+def _item(service: Service, info: SessionInfo) -> SessionItem:
+    return SessionItem(
+        session_id=info.id,
+        running=info.running,
+        languages=[*info.languages],
+        runs=info.runs,
+        age_seconds=round(info.age),
+        expires_in_seconds=round(info.expires_in),
+        run_ids=[run.id for run in service.runs.of_session(info.id)],
+    )
+
+
+def _describe(service: Service, session: SessionItem) -> str:
+    runs = [
+        f"\n  run {run.id}: {'ended' if run.ended else 'running' if run.begun else 'waiting'}, {run.duration:.3g} s"
+        for run in service.runs.of_session(session.session_id)
+    ]
+    return (
+        f"{session.session_id}: {'running' if session.running else 'idle'}, {session.runs} runs, "
+        f"{', '.join(session.languages) or 'no language yet'}, expires in {session.expires_in_seconds} s"
+        + "".join(runs)
+    )
+
+
+def _pool(service: Service) -> dict[str, int]:
+    pool = service.pool()
+    return {"warm": pool.warm, "leased": pool.leased, "max": pool.max}
+
+
+def _visible(service: Service, alone: bool, ctx: Context, session_id: str) -> list[SessionInfo]:
+    # An id is enough to use a session. On stdio, every session belongs to the only client. Over HTTP, clients share
+    # the server, so each sees only the sessions that its own connection used. In the 2026 protocol, every request
+    # is a connection, so a request sees only the session that it names.
+    infos = service.sessions.list()
+    if session_id:
+        return [info for info in infos if info.id == session_id]
+    if alone:
+        return [*infos]
+    used = ctx.lifespan_context.peer(ctx).sessions
+    return [info for info in infos if info.id in used]
