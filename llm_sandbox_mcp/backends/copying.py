@@ -70,6 +70,12 @@ async def copy_in(
     await _check_written(sandbox, path, done)
 
 
+async def delete(sandbox: Sandbox, paths: Sequence[str]) -> None:
+    """Deletes files below the working directory; it is no error if one does not exist."""
+    with _in_time("deleting files"):
+        await sandbox.run(("rm", "-f", "--", *(f"{WORKDIR}/{path}" for path in paths)), {"PATH": PATH})
+
+
 async def make_folder(sandbox: Sandbox, path: str) -> None:
     """Makes a folder below the working directory with missing parents, unless it exists; raises as `copy_in` does."""
     with _in_time():

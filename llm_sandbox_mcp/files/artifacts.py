@@ -95,13 +95,17 @@ class ArtifactStore:
 
     async def read(self, session_id: str, name: str, offset: int = 0, length: int = -1) -> tuple[Artifact, bytes]:
         """An artifact and its content, or so many bytes of it; `UnknownArtifact` if it is not in the store."""
+        unknown = UnknownArtifact(f"unknown artifact {quoted(name)} in this session", Step.OTHER_ARTIFACT)
         kept = self._kept.get((session_id, name))
         if kept is None:
-            raise UnknownArtifact(f"unknown artifact {quoted(name)} in this session", Step.OTHER_ARTIFACT)
-        async with await anyio.open_file(kept.file, "rb") as file:
-            if offset:
-                await file.seek(offset)
-            return kept.artifact, await file.read(length)
+            raise unknown
+        try:
+            async with await anyio.open_file(kept.file, "rb") as file:
+                if offset:
+                    await file.seek(offset)
+                return kept.artifact, await file.read(length)
+        except FileNotFoundError:  # it was dropped meanwhile
+            raise unknown from None
 
     async def put(self, session_id: str, name: str, content: bytes) -> Artifact:
         """Stores a file and replaces an older one of the same name. Raises `Unavailable` if the disk is full."""

@@ -169,7 +169,7 @@ class Executing:
             long = long_streams(outcome, session.runs, self._limits.shown)
             artifacts, left_out = await self._store.collect(session.id, ran.sandbox, outcome, long)
             if ran.sandbox is not None and prepared.keep:
-                left_out += await leave_output(ran.sandbox, long, session.policy.largest_file)
+                left_out += await leave_output(session, ran.sandbox, long)
         if ran.loss is not None:
             notes.append(Note("started_fresh", f"started fresh: since an earlier run {ran.loss}"))
         # The notes that explain the status come first.

@@ -60,6 +60,8 @@ class Session:
         self.closed = False
         self.told = False
         """Whether a caller was told its id before the end of its first use."""
+        self.outputs: dict[str, int] = {}
+        """The files of its working directory with output that was too long to show, and their bytes, oldest first."""
         self._loss: str | None = None
         """Why state was lost since the last run, until the next run reports it."""
         self._pool = pool

@@ -65,6 +65,16 @@ async def test_output_that_is_too_long_to_show_is_a_file_of_the_session(sandboxe
         assert await session.artifact("run-1-stdout.txt") == await session.read("run-1-stdout.txt")
 
 
+async def test_files_with_long_output_take_an_eighth_of_the_disk(sandboxes: Sandboxes) -> None:
+    async with sandboxes.session(limits={"disk": 4 << 20}) as session:
+        too_long = await session.run("print('x' * 600_000)")
+        assert "was not written: it has 585.9KiB, and such files at most 512KiB" in str(too_long.notes)
+        for _ in range(3):
+            await session.run("print('x' * 200_000)")
+        left = await session.run("import glob; sorted(glob.glob('run-*'))")
+        assert left.result == "['run-3-stdout.txt', 'run-4-stdout.txt']"
+
+
 async def test_output_is_streamed_and_the_result_comes_last(sandboxes: Sandboxes) -> None:
     async with sandboxes.session() as session:
         code = "import sys\nprint('out')\nsys.stdout.flush()\nprint('err', file=sys.stderr)\n6 * 7"

@@ -296,7 +296,7 @@ async def test_artifacts_requested_by_name_are_returned_whole_if_small(fake: Fak
 
 async def test_long_text_is_read_in_parts(fake: FakeService, era: str) -> None:
     whole = "aé€\N{DROMEDARY CAMEL}" * 50
-    fake.stored = {"a.txt": whole.encode(), "b.txt": b""}
+    fake.stored = {"a.txt": whole.encode(), "b.txt": b"", "c.txt": b"\0\xff\r\n", "d.bin": b"\0"}
     read, offset, calls = "", 0, 0
     async with connect(fake, era) as client:
 
@@ -318,6 +318,10 @@ async def test_long_text_is_read_in_parts(fake: FakeService, era: str) -> None:
         )
         assert text(await part(names=["a.txt"], offset=500)) == "a.txt: bytes 500 to 500 of 500\n"
         assert text(await part(names=["b.txt"], length=5)) == "b.txt: bytes 0 to 0 of 0\n"
+        assert text(await part(names=["c.txt"], offset=0, length=9)).endswith("of 4\n\ufffd\ufffd\r\n")
+        refused = await part(names=["d.bin"], length=9)
+        assert refused.is_error
+        assert text(refused).startswith("names: 'd.bin' is not text; leave out offset and length")
         assert (await answer(client, "get_artifacts", session_id=SESSION, names=["a.txt"]))["text"] == ""
 
 

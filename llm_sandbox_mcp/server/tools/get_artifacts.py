@@ -53,13 +53,13 @@ async def _get_part(service: Service, arguments: GetArtifacts, found: Artifact) 
         raise InvalidArgument(f"offset must be at most {found.size}, the artifact's size; got {start}")
     length = min(max(arguments.length or LONGEST_TEXT, LONGEST_CHARACTER), LONGEST_TEXT)
     _, data = await service.files.read_artifact(session_id, found.name, start, length)
-    if b"\0" in data:
+    if b"\0" in data and not found.mime_type.startswith("text/"):
         raise InvalidArgument(
             f"names: {quoted(found.name)} is not text; leave out offset and length to get it, or a link to it"
         )
     if start + len(data) < found.size:
         data = whole_end(data)
-    end, text = start + len(data), data.decode(errors="replace")
+    end, text = start + len(data), data.decode(errors="replace").replace("\0", "\N{REPLACEMENT CHARACTER}")
     goes_on = end < found.size
     read = f"{one_line(found.name)}: bytes {start} to {end} of {found.size}"
     more = f"; call again with offset {end}" if goes_on else ""

@@ -49,6 +49,20 @@ async def test_clear_drops_the_files_of_one_session_and_reports_once(
         await store.read("one", "a")
 
 
+async def test_a_part_of_a_file_is_read(store: ArtifactStore) -> None:
+    await store.put("one", "a", b"0123456789")
+    parts = [await store.read("one", "a", *asked) for asked in ((), (3,), (3, 4), (8, 9), (10, 1))]
+    assert [data for _, data in parts] == [b"0123456789", b"3456789", b"3456", b"89", b""]
+
+
+async def test_a_file_that_is_dropped_while_it_is_read_is_unknown(store: ArtifactStore, tmp_path: Path) -> None:
+    await store.put("one", "a", b"xy")
+    for file in (tmp_path / "store").iterdir():
+        file.unlink()
+    with pytest.raises(UnknownArtifact):
+        await store.read("one", "a")
+
+
 async def test_the_number_of_empty_files_is_limited_too(tmp_path: Path) -> None:
     store = ArtifactStore(tmp_path / "store", load_profile().artifacts.model_copy(update={"store_files": 3}))
     for number in range(10):
