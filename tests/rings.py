@@ -10,7 +10,7 @@ import pytest
 from llm_sandbox_mcp.backends import BACKENDS
 
 from .effort import EFFORT
-from .turns import backend_of, by_case, by_language, language_of, left_out
+from .turns import backend_of, by_case, by_language, has_turn, language_of, left_out
 
 OPTION = "--ring"
 ENGINE = "--engine"
@@ -63,18 +63,33 @@ ONLY_IN_ALL = (
     "tests/cluster/test_scale.py",
     "tests/containers/test_crashes.py::test_fifty_sessions_opened_at_once_all_answer_and_close_at_once",
     "tests/containers/test_frozen_engine.py",
+    "tests/gate/test_after_checks.py",
+    "tests/gate/test_growth.py",
+    "tests/gate/test_stage.py",
+    "tests/handlers/test_library_failures.py::test_a_limit_that_an_installation_reached_is_named",
     "tests/handlers/test_public_indexes.py",
     "tests/hostile/test_limits_in_languages.py",
     "tests/hostile/test_tampering.py",
     "tests/http/test_limits.py",
     "tests/integrations/",
     "tests/slurm/",
+    "tests/soak/test_soak.py::test_nothing_grows_with_the_number_of_runs",
     *(
         f"tests/host/test_rules_worker.py::test_no_text_keeps_code_from_being_judged[{language}]"
         for language in ("bash", "cpp", "go", "java", "javascript", "r", "ruby")
     ),
 )
 """Tests of load, slow tests, and tests that need daemons, packages or a network that no other test needs."""
+IN_PYTHON = ("tests/handlers/test_libraries.py", "tests/handlers/test_library_failures.py")
+"""Slow tests whose cases in other languages only `ALL` runs."""
+PROTOCOLS_IN_TURNS = (
+    "tests/mcp/test_bad_input.py",
+    "tests/mcp/test_old_names.py",
+    "tests/mcp/test_resources.py",
+    "tests/mcp/test_rules.py",
+    "tests/mcp/test_tools.py",
+)
+"""Tests of tools rather than of a protocol: each runs over one of the two, and in `ALL` over both."""
 ALONE = (
     "tests/cluster/test_network.py",
     "tests/cluster/test_outages.py::test_a_silent_node_is_reported_by_name_and_used_again_once_it_answers",
@@ -115,6 +130,10 @@ def ring(item: pytest.Item) -> str:
     """The smallest ring that contains a test."""
     name, backend = item.nodeid, backend_of(item)
     if name.startswith(ONLY_IN_ALL):
+        return ALL
+    if name.startswith(IN_PYTHON) and language_of(item) != "python":
+        return ALL
+    if name.startswith(PROTOCOLS_IN_TURNS) and not has_turn(item):
         return ALL
     if name.startswith(NOTHING):
         return CHECK

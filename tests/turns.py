@@ -1,5 +1,9 @@
-"""Which engine runs which case if each case runs on one engine only: the engines take turns, so each gets its share."""
+"""Which engine runs which case if each case runs on one engine only: the engines take turns, so each gets its share.
 
+The same for the two versions of the MCP protocol.
+"""
+
+import zlib
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping
 
@@ -36,6 +40,12 @@ def by_language(item: pytest.Item) -> Hashable:
 def by_case(item: pytest.Item) -> Hashable:
     """A key for one case of a test on all engines."""
     return _test(item), item.nodeid.partition("[")[2].replace(backend_of(item), "", 1)
+
+
+def has_turn(item: pytest.Item) -> bool:
+    """Whether it is the turn of this case's protocol; each test has its own turn, the same in every process."""
+    era = _arguments(item).get("era")
+    return era is None or (era == "legacy") == bool(zlib.crc32(_test(item).encode()) % 2)
 
 
 def _test(item: pytest.Item) -> str:

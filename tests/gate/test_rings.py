@@ -37,8 +37,10 @@ CLUSTERS = item("tests/cluster/test_a.py::test_b")
 CHANGES = item(f"{rings.ALONE[0]}::test_b")
 BATCH = item("tests/slurm/test_a.py::test_b")
 LOAD = item(f"{rings.ALONE[1]}::test_b")
+LIBRARY = item(f"{rings.IN_PYTHON[0]}::test_b[embedded-python]", backend_name="embedded", language="python")
+GEM = item(f"{rings.IN_PYTHON[0]}::test_b[embedded-ruby]", backend_name="embedded", language="ruby")
 EVERYTHING = [
-    *(UNIT, TOOL, EMBEDDED, DOCKER, *EACH, RUBY, *TURNS, OWN, PODMANS, CLUSTERS, CHANGES, BATCH, LOAD),
+    *(UNIT, TOOL, EMBEDDED, DOCKER, *EACH, RUBY, *TURNS, OWN, PODMANS, CLUSTERS, CHANGES, BATCH, LOAD, LIBRARY, GEM),
 ]
 
 
@@ -57,6 +59,8 @@ EVERYTHING = [
         (CLUSTERS, ENGINES),
         (BATCH, ALL),
         (LOAD, ALL),
+        (LIBRARY, SANDBOX),
+        (GEM, ALL),
     ],
 )
 def test_folder_backend_and_language_decide(test: Any, expected: str) -> None:
@@ -67,7 +71,7 @@ def test_folder_backend_and_language_decide(test: Any, expected: str) -> None:
     ("which", "run"),
     [
         (CHECK, [UNIT]),
-        (SANDBOX, [UNIT, TOOL, EMBEDDED, TURNS[0]]),
+        (SANDBOX, [UNIT, TOOL, EMBEDDED, TURNS[0], LIBRARY]),
         (ENGINES, [EACH[0], TURNS[1], OWN, PODMANS, CLUSTERS, CHANGES]),
         (ALL, EVERYTHING),
         (None, EVERYTHING),
@@ -89,6 +93,18 @@ def test_naming_an_engine_runs_all_tests_about_it(engine: str, run: list[Any]) -
     assert chosen(EVERYTHING, which=ENGINES, engine=engine) == run
 
 
+def test_the_protocols_take_turns() -> None:
+    run = {"legacy": 0, "2026-07-28": 0}
+    for number in range(100):
+        pair = [item(f"{rings.PROTOCOLS_IN_TURNS[0]}::test_{number}[{era}]", era=era) for era in run]
+        [one] = chosen(pair, which=SANDBOX)
+        run["legacy" if "legacy" in one.nodeid else "2026-07-28"] += 1
+        assert chosen(pair, which=ALL) == pair
+    assert min(run.values()) > 25
+    both = [item(f"tests/mcp/test_a.py::test_b[{era}]", era=era) for era in run]
+    assert chosen(both, which=SANDBOX) == both
+
+
 def test_tests_that_take_the_whole_machine_run_alone() -> None:
     assert chosen(EVERYTHING, concurrency="alone") == [CHANGES, LOAD]
     assert chosen(EVERYTHING, concurrency="parallel") == [test for test in EVERYTHING if test not in (CHANGES, LOAD)]
@@ -101,6 +117,8 @@ def test_the_tables_name_only_existing_tests() -> None:
         rings.ON_ENGINES,
         rings.IN_TURNS,
         rings.ONLY_IN_ALL,
+        rings.IN_PYTHON,
+        rings.PROTOCOLS_IN_TURNS,
         rings.ALONE,
         rings.LIMITS,
     )
