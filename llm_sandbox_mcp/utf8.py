@@ -6,7 +6,7 @@ LONGEST_CHARACTER = 4
 
 def whole_end(data: bytes) -> bytes:
     """The data without a character that the cut at its end split."""
-    for back in range(1, min(4, len(data)) + 1):
+    for back in range(1, min(LONGEST_CHARACTER, len(data)) + 1):
         byte = data[-back]
         if byte < 0x80:
             break
@@ -19,6 +19,6 @@ def whole_end(data: bytes) -> bytes:
 def whole_start(data: bytes) -> bytes:
     """The data without the rest of a character that the cut at its start split."""
     start = 0
-    while start < min(3, len(data)) and data[start] & 0xC0 == 0x80:
+    while start < min(LONGEST_CHARACTER - 1, len(data)) and data[start] & 0xC0 == 0x80:
         start += 1
     return data[start:]

@@ -56,7 +56,7 @@ async def copy_in(
 ) -> None:
     """Writes one file below the working directory and makes missing folders; follows no symbolic link.
 
-    Raises `BadPath` with the reason when it cannot be written, such as a full disk.
+    Raises `BadPath` with the reason when it cannot be written, such as a full disk; nothing is left of it then.
     """
 
     async def archive() -> AsyncIterator[bytes]:
@@ -67,7 +67,12 @@ async def copy_in(
 
     with _in_time():
         done = await sandbox.run(("sh", "-c", _WRITE, "sh", WORKDIR, path), {"PATH": PATH}, stdin=archive())
-    await _check_written(sandbox, path, done)
+    try:
+        await _check_written(sandbox, path, done)
+    except BadPath:
+        # The part of it that fits, which would look like the file. Only now: without it, the disk is not full.
+        await delete(sandbox, [path])
+        raise
 
 
 async def delete(sandbox: Sandbox, paths: Sequence[str]) -> None:

@@ -123,9 +123,10 @@ async def test_a_file_over_the_limit_comes_without_its_content_and_others_are_co
     }
 
 
-async def test_what_does_not_fit_is_an_error_that_says_why(sandbox: Sandbox) -> None:
+async def test_what_does_not_fit_is_an_error_that_says_why_and_leaves_nothing(sandbox: Sandbox) -> None:
     with pytest.raises(BadPath, match=r"'file' .*: the disk limit of 16MiB is reached"):
         await put(sandbox, "file", bytes((16 << 20) + 1))
+    assert await get(sandbox, "file") == {}
 
 
 async def test_a_copy_below_a_file_is_refused_or_replaces_the_file(sandbox: Sandbox) -> None:

@@ -29,7 +29,7 @@ def profile(backend_name: str, folder: Path, changes: dict[str, Mapping[str, obj
 
 _NO_SIZES = "before Kubernetes 1.22 volumes in memory have no size"
 DEVIATIONS = {
-    ("kubernetes", "test_what_does_not_fit_is_an_error_that_says_why"): _NO_SIZES,
+    ("kubernetes", "test_what_does_not_fit_is_an_error_that_says_why_and_leaves_nothing"): _NO_SIZES,
     ("kubernetes", "test_a_full_disk_is_still_reported"): _NO_SIZES,
     ("kubernetes", "test_each_limit_that_is_hit_is_counted"): "a node limits processes, but does not count refusals",
 }
