@@ -5,8 +5,11 @@ import sys
 from collections.abc import Mapping
 
 from ..languages import load_languages
+from ..messages import listed
 from .opening import read_profile
 from .table import table
+
+_LIBRARIES_SHOWN = 6
 
 
 def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
@@ -21,7 +24,7 @@ def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
                 ", ".join(handler.aliases) or "-",
                 handler.extension,
                 "kept" if handler.stateful else "-",
-                ", ".join(profile.language(name).libraries) or "-",
+                listed(profile.language(name).libraries, _LIBRARIES_SHOWN) or "-",
                 handler.libraries.manager if handler.libraries else "-",
             )
         )

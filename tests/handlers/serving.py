@@ -1,10 +1,11 @@
-"""A complete service with enough resources for every language; libraries come from indexes on loopback."""
+"""Complete services with enough resources for every language."""
 
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from llm_sandbox_mcp.languages import Language, load_languages
+from llm_sandbox_mcp.profile import load_profile
 from llm_sandbox_mcp.sections import LanguageSection
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.wiring import open_service
@@ -26,8 +27,20 @@ def missing(language: Language, *, libraries: bool) -> list[str]:
 
 
 @asynccontextmanager
+async def service_with_default_libraries(backend: str) -> AsyncIterator[Service]:
+    """A service with Python's default libraries: from the cache on this machine, or from the image."""
+    with host_folder() as folder:
+        profile = load_profile()
+        if backend != "embedded":
+            artifacts = {"file_size": 16 * MIB, "store": 64 * MIB}  # a widget of plotly takes 4 MiB
+            profile = small_profile(backend, folder, limits=_LIMITS, artifacts=artifacts, handlers={"folders": ()})
+        async with open_service(profile) as opened:
+            yield opened
+
+
+@asynccontextmanager
 async def service_with_indexes(backend: str, *, warm: bool = False) -> AsyncIterator[Service]:
-    """A service on one backend, with an index for each language that can have one here; `warm` fills its pool first."""
+    """A service on one backend, with an index on loopback for each language that can have one here; `warm` fills its pool."""
     ready = {name: not missing(language, libraries=True) for name, language in LANGUAGES.items()}
     with host_folder() as folder, serve_indexes(ready) as addresses:
         sections = {name: LanguageSection(index=address) for name, address in addresses.items()}

@@ -1,18 +1,15 @@
 """Artifacts of runs, with real libraries and the whole server: media types, sizes, and the run that they belong to."""
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import anyio
 import pytest
 
-from llm_sandbox_mcp.profile import Profile, load_profile
 from llm_sandbox_mcp.results import Execution
 from llm_sandbox_mcp.service import Service
-from llm_sandbox_mcp.wiring import open_service
-from tests.engines import MIB, host_folder, need, need_image, small_profile
+from tests.engines import need, need_image
 
-from .serving import LANGUAGES, missing
+from .serving import LANGUAGES, missing, service_with_default_libraries
 
 pytestmark = pytest.mark.anyio
 
@@ -64,23 +61,12 @@ NOTHING = {
 }
 
 
-_LIMITS = {"memory": 1024 * MIB, "cpus": 2.0, "pids": 256, "disk": 256 * MIB}
-
-
 @pytest.fixture
 async def service(backend_name: str) -> AsyncIterator[Service]:
     await need(backend_name)
-    with host_folder() as folder, anyio.fail_after(120):
-        async with open_service(_profile(backend_name, folder)) as opened:
+    with anyio.fail_after(120):
+        async with service_with_default_libraries(backend_name) as opened:
             yield opened
-
-
-def _profile(backend_name: str, folder: Path) -> Profile:
-    """A profile with Python's usual libraries: from the cache on the host, or from the image."""
-    if backend_name == "embedded":
-        return load_profile()
-    artifacts = {"file_size": 16 * MIB, "store": 64 * MIB}  # a widget of plotly takes 4 MiB
-    return small_profile(backend_name, folder, limits=_LIMITS, artifacts=artifacts, handlers={"folders": ()})
 
 
 def kinds(run: Execution) -> dict[str, tuple[str, int, int]]:
