@@ -1,4 +1,4 @@
-"""The MCP server: tools and resources over the service. Nothing else in this project imports `mcp`."""
+"""The MCP server: tools, resources and prompts over the service. Nothing else in this project imports `mcp`."""
 
 import logging
 from collections.abc import AsyncIterator
@@ -9,7 +9,7 @@ from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel.server import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 from mcp.shared.exceptions import MCPError
-from mcp.types import INTERNAL_ERROR, CallToolRequestParams, ServerCapabilities, ToolsCapability
+from mcp.types import INTERNAL_ERROR, CallToolRequestParams, PromptsCapability, ServerCapabilities, ToolsCapability
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
@@ -18,6 +18,7 @@ from ..service import Service
 from .audience import Audience
 from .calls import Calls, watch_cancellations
 from .descriptions import describe_network
+from .prompts import Prompts
 from .resources import Resources
 from .task_extension import EXTENSION, TaskParams
 from .tools import Tools
@@ -32,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 
 class SandboxServer(Server[Audience]):
-    """The low-level server; in both protocols it announces that its resources can change and its tools cannot."""
+    """The low-level server; in both protocols it announces that of its lists only the resources can change."""
 
     def create_initialization_options(
         self,
@@ -54,8 +55,11 @@ class SandboxServer(Server[Audience]):
         found = super().get_capabilities(
             notification_options, experimental_capabilities, extensions, protocol_version=protocol_version
         )
-        # For the 2026 protocol, the package announces that all lists can change if one can. Tools never change.
-        changed: dict[str, Any] = {"tools": ToolsCapability(list_changed=False)}
+        # For the 2026 protocol, the package announces that all lists can change if one can. These two never do.
+        changed: dict[str, Any] = {
+            "tools": ToolsCapability(list_changed=False),
+            "prompts": PromptsCapability(list_changed=False),
+        }
         if protocol_version in MODERN_PROTOCOL_VERSIONS:
             changed["extensions"] = {**(found.extensions or {}), EXTENSION: {}}
         return found.model_copy(update=changed)
@@ -65,6 +69,7 @@ def build_server(service: Service, *, host_files: bool) -> SandboxServer:
     """The server over an open service. `host_files`: the only client is the user of this machine, on stdio."""
     tools = Tools(service, host_files=host_files)
     resources = Resources(service, host_files=host_files)
+    prompts = Prompts(service.profile, host_files=host_files)
     audiences: set[Audience] = set()
 
     def notify(session_id: str, names: tuple[str, ...]) -> None:
@@ -96,6 +101,8 @@ def build_server(service: Service, *, host_files: bool) -> SandboxServer:
         on_subscribe_resource=resources.subscribe,
         on_unsubscribe_resource=resources.unsubscribe,
         on_subscriptions_listen=lambda ctx, params: ctx.lifespan_context.listen(ctx, params),
+        on_list_prompts=prompts.list_prompts,
+        on_get_prompt=prompts.get,
         on_completion=resources.complete,
     )
     # Not `on_call_tool`: its type has no place for a task.

@@ -52,7 +52,7 @@ async def read(client: Client, uri: str) -> str:
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_the_server_announces_that_resources_change_and_tools_do_not(mode: str) -> None:
+async def test_the_server_announces_that_of_its_lists_only_the_resources_change(mode: str) -> None:
     async with (
         open_service(load_profile()) as service,
         Client(build_server(service, host_files=True), mode=mode) as client,
@@ -60,6 +60,7 @@ async def test_the_server_announces_that_resources_change_and_tools_do_not(mode:
         said = client.server_capabilities
     assert said.resources and said.resources.subscribe and said.resources.list_changed
     assert said.tools and not said.tools.list_changed
+    assert said.prompts and not said.prompts.list_changed
 
 
 async def test_lists_name_no_session(client: Client) -> None:
