@@ -14,8 +14,9 @@ from pydantic import (
 )
 
 from .destinations import Destination
+from .open_folders import OpenFolder
 from .policy import LEAST, Network, NetworkMode, Policy
-from .toml_model import AbsolutePath, Many, OptionalPath, Section
+from .toml_model import Many, OptionalPath, Section
 from .units import PositiveDuration, PositiveSize, Size, format_size
 
 
@@ -112,9 +113,14 @@ class ArtifactLimits(Section):
 
 
 class FilesSection(Section):
-    """Folders of the host that callers on stdio can copy from and to."""
+    """Folders of the host that callers on stdio can copy from, and to."""
 
-    roots: Many[AbsolutePath]
+    folders: Many[Annotated[str, AfterValidator(lambda text: str(OpenFolder.parse(text)))]]
+
+    @property
+    def opened(self) -> tuple[OpenFolder, ...]:
+        """The folders, parsed."""
+        return tuple(map(OpenFolder.parse, self.folders))
 
 
 class ToolsSection(Section):

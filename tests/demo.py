@@ -1,6 +1,5 @@
 """The demo of `make run`: a client has the server analyse a table in three languages, over MCP on stdio."""
 
-import base64
 import os
 import sys
 import time
@@ -11,12 +10,11 @@ from typing import Any
 import anyio
 from mcp import Client, StdioServerParameters
 from mcp.shared.dispatcher import ProgressFnT
-from mcp.types import CallToolResult, ImageContent
 
 from llm_sandbox_mcp.cli.table import table
 
 TABLE = Path(__file__).parent / "data" / "penguins.csv"
-OUT = Path("out")
+OUT = Path("out").absolute()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +86,12 @@ tail -n +2 penguins.csv | cut -d, -f1 | sort | uniq -c | awk '{printf "%s%s %s",
 
 async def main() -> None:
     """Runs the analysis, writes the figure and prints what ran."""
+    OUT.mkdir(exist_ok=True)
     # Pass on the whole environment: downloads of libraries may need the proxy and certificates of this machine.
     server = StdioServerParameters(
-        command=sys.executable, args=["-m", "llm_sandbox_mcp", "serve"], env=dict(os.environ)
+        command=sys.executable,
+        args=["-m", "llm_sandbox_mcp", "serve", "--folder", str(TABLE.parent), "--folder", f"{OUT}:rw"],
+        env=dict(os.environ),
     )
     rows: list[tuple[str, str, str, str]] = []
     async with Client(server) as client:
@@ -101,9 +102,7 @@ async def main() -> None:
         session_id = opened["session_id"]
         rows.append(("open a session", "python", spent, f"pandas {plain(opened['result'])}"))
 
-        _, spent = await call(
-            client, "copy_file", session_id=session_id, path="penguins.csv", content=TABLE.read_text(encoding="utf-8")
-        )
+        _, spent = await call(client, "copy_file", session_id=session_id, path="penguins.csv", host_path=str(TABLE))
         rows.append(("copy the table in", "", spent, f"{TABLE.stat().st_size} bytes"))
 
         for step in STEPS:
@@ -112,22 +111,26 @@ async def main() -> None:
             )
             rows.append((step.title, step.language, spent, plain(ran["result"] or ran["stdout"])))
 
+        saved, spent = await call(
+            client, "get_artifacts", session_id=session_id, names=["penguins.png"], save_to=str(OUT)
+        )
+        rows.append(("save the figure", "", spent, ", ".join(saved["saved"])))
+
         await call(client, "manage_session", action="close", session_id=session_id)
     print(table(("step", "language", "took", "found"), rows))
-    print(f"\nThe figure is {OUT / 'penguins.png'}; every run was in one isolated sandbox, which is gone now.")
+    print("\nEvery run was in one isolated sandbox, which is gone now.")
 
 
 async def call(
     client: Client, tool: str, *, progress: ProgressFnT | None = None, **arguments: Any
 ) -> tuple[dict[str, Any], str]:
-    """Calls a tool; returns its structured answer and how long it took. Images in the answer are written to `out/`."""
+    """Calls a tool; returns its structured answer and how long it took."""
     start = time.perf_counter()
     result = await client.call_tool(tool, arguments, progress_callback=progress)
     spent = time.perf_counter() - start
     answer = result.structured_content or {}
     if result.is_error or answer.get("status", "ok") != "ok":
         sys.exit("\n".join(getattr(part, "text", "") for part in result.content))
-    save_images(result)
     return answer, f"{spent * 1000:.1f} ms"
 
 
@@ -139,14 +142,6 @@ async def show_progress(progress: float, total: float | None, message: str | Non
 def plain(text: str) -> str:
     """Returns a printed value, without quotes if it is a string."""
     return text.strip().strip("'")
-
-
-def save_images(result: CallToolResult) -> None:
-    """Writes the image that a run drew."""
-    for part in result.content:
-        if isinstance(part, ImageContent):
-            OUT.mkdir(exist_ok=True)
-            (OUT / "penguins.png").write_bytes(base64.b64decode(part.data))
 
 
 if __name__ == "__main__":

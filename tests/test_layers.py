@@ -36,6 +36,7 @@ LAYERS = (
         "folders",
         "messages",
         "mistakes",
+        "open_folders",
         "own_programs",
         "readiness",
         "sockets",

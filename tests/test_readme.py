@@ -45,13 +45,16 @@ def folder(tmp_path: Path) -> Path:
     """A folder with the files that the commands of the README use."""
     (tmp_path / "tests").symlink_to(ROOT / "tests")
     (tmp_path / "mine.toml").write_text(block("toml", "[files]"))
+    for name in ("data", "out"):
+        (tmp_path / name).mkdir()
     return tmp_path
 
 
 @pytest.mark.usefixtures("embedded")
 @pytest.mark.parametrize("line", [line for line in COMMANDS if not any(part in line for part in ONLY_PARSED)])
 def test_a_command_of_the_readme_runs(line: str, folder: Path) -> None:
-    done = command(*shlex.split(line)[1:], cwd=folder)
+    arguments = [part.replace("~", str(folder)) for part in shlex.split(line)[1:]]
+    done = command(*arguments, cwd=folder)
     assert done.returncode == 0, done
 
 

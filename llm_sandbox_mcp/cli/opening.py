@@ -1,15 +1,19 @@
 """The profile that a command line names, the service with this profile, and the signals that end a command."""
 
 import argparse
+import os
 import signal
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 
 import anyio
 from anyio.abc import TaskStatus
 
+from ..errors import InvalidArgument
 from ..folders import HostFolders, host_folders
+from ..open_folders import OpenFolder
 from ..profile import Profile, load_profile
+from ..sections import FilesSection
 from ..service import Service
 from ..wiring import open_service
 
@@ -22,8 +26,21 @@ def named_profile(options: argparse.Namespace, environ: Mapping[str, str]) -> st
 def read_profile(
     options: argparse.Namespace, environ: Mapping[str, str], over: Mapping[str, Mapping[str, object]] | None = None
 ) -> Profile:
-    """The named profile, else the default profile, with the settings in `over` applied on top."""
-    return load_profile(named_profile(options, environ), over)
+    """The named profile, else the default profile, with the settings in `over` on top, and with each `--folder`."""
+    profile = load_profile(named_profile(options, environ), over)
+    folders = (*profile.files.folders, *_folders(getattr(options, "folders", ())))
+    return profile.model_copy(update={"files": FilesSection(folders=folders)})
+
+
+def _folders(given: Sequence[str]) -> Iterator[str]:
+    for text in given:
+        try:
+            folder = OpenFolder.parse(text, beside=os.getcwd())
+        except ValueError as error:
+            raise InvalidArgument(f"--folder: {error}") from error
+        if not os.path.isdir(folder.path):
+            raise InvalidArgument(f"--folder: {folder.path} is no folder; make it, or name another one")
+        yield str(folder)
 
 
 def folders_of(profile: Profile, environ: Mapping[str, str]) -> HostFolders:

@@ -73,6 +73,18 @@ def _serve(commands: Any) -> None:
         help="address to listen on; an address that other machines reach needs http.token_file (%(default)s)",
     )
     parser.add_argument("--port", type=int, default=8000, help="port to listen on, 0 for a free one (%(default)s)")
+    _folders(parser)
+
+
+def _folders(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--folder",
+        dest="folders",
+        metavar="FOLDER[:rw]",
+        action="append",
+        default=[],
+        help="open a folder of this machine to the client on stdio, for reading or also for writing; repeatable",
+    )
 
 
 def _run(commands: Any) -> None:

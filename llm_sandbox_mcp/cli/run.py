@@ -24,7 +24,7 @@ _OUT_OF_MEMORY = 137
 def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Runs one program with live output, and returns its exit status."""
     # The user of the command line is the operator, who can name every file that they can read.
-    everywhere = FilesSection.model_validate({"roots": ["/"]})
+    everywhere = FilesSection.model_validate({"folders": ["/:rw"]})
     profile = read_profile(options, environ).model_copy(update={"files": everywhere})
     code, stdin = _code(options), _stdin(options)
     files = [_pair(text) for text in options.files]

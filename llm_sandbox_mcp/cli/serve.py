@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import anyio
 
-from ..errors import ProfileError
+from ..errors import InvalidArgument, ProfileError
 from .logs import log_to_stderr
 from .old_environment import old_variables, settings_of
 from .opening import named_profile, opened, read_profile
@@ -21,6 +21,8 @@ def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     for variable in variables:
         if variable.refused:
             raise ProfileError(variable.line)
+    if options.folders and options.transport != "stdio":
+        raise InvalidArgument("--folder: only clients on stdio can use folders of this machine; leave it out")
     profile = read_profile(options, environ, settings_of(variables))
 
     # The inherited soft limit is often 1024, for old programs that use select(); this program can use more.

@@ -1,4 +1,4 @@
-"""Files on this machine that callers can name: only below the roots of the profile, and no link leads out."""
+"""Files on this machine that callers can name: only below folders that the operator opened, and no link leads out."""
 
 import os
 import stat
@@ -12,15 +12,16 @@ import anyio
 import anyio.to_thread
 
 from ..errors import BadHostPath, quoted
+from ..open_folders import OpenFolder
 from .beneath import open_file, open_folder, write_file
 
 _CHUNK = 1 << 20
 
 
 @asynccontextmanager
-async def open_source(host_path: str, roots: Sequence[str]) -> AsyncIterator[tuple[int, AsyncIterator[bytes]]]:
-    """A file's size and its content in chunks; raises `BadHostPath` for anything but a regular file below a root."""
-    descriptor, size = await anyio.to_thread.run_sync(_open_source, host_path, roots)
+async def open_source(host_path: str, folders: Sequence[OpenFolder]) -> AsyncIterator[tuple[int, AsyncIterator[bytes]]]:
+    """A file's size, and its content in chunks; raises `BadHostPath` for all but regular files below the folders."""
+    descriptor, size = await anyio.to_thread.run_sync(_open_source, host_path, folders)
     async with anyio.wrap_file(os.fdopen(descriptor, "rb")) as file:
 
         async def content() -> AsyncIterator[bytes]:
@@ -34,7 +35,7 @@ async def open_source(host_path: str, roots: Sequence[str]) -> AsyncIterator[tup
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A file below a root that can be written; its folder is open."""
+    """A file in a folder that is open for writing."""
 
     host_path: str
     folder: int
@@ -51,17 +52,18 @@ class Target:
 
 
 @asynccontextmanager
-async def open_target(host_path: str, roots: Sequence[str]) -> AsyncIterator[Target]:
-    """A new or existing file below a root, for writing; raises `BadHostPath` for a file elsewhere, or a hidden one.
+async def open_target(host_path: str, folders: Sequence[OpenFolder], *, make: bool = False) -> AsyncIterator[Target]:
+    """A new or existing file in a folder that is open for writing; raises `BadHostPath` for one elsewhere, or hidden.
 
-    Its folder must exist. Other programs may obey hidden files and folders, such as `.git/hooks`.
+    Its folder must exist, unless `make` creates it. Other programs may obey hidden files and folders, such as
+    `.git/hooks`.
     """
     with ExitStack() as stack:
-        yield await anyio.to_thread.run_sync(partial(_open_target, host_path, roots, stack))
+        yield await anyio.to_thread.run_sync(partial(_open_target, host_path, folders, stack, make=make))
 
 
-def _open_source(host_path: str, roots: Sequence[str]) -> tuple[int, int]:
-    place = _Place.find(host_path, roots)
+def _open_source(host_path: str, folders: Sequence[OpenFolder]) -> tuple[int, int]:
+    place = _Place.find(host_path, folders, "reading")
     try:
         with open_folder(place.root, place.folders) as folder:
             descriptor = open_file(folder, place.name)
@@ -74,31 +76,32 @@ def _open_source(host_path: str, roots: Sequence[str]) -> tuple[int, int]:
     return descriptor, state.st_size
 
 
-def _open_target(host_path: str, roots: Sequence[str], stack: ExitStack) -> Target:
-    place = _Place.find(host_path, roots)
+def _open_target(host_path: str, folders: Sequence[OpenFolder], stack: ExitStack, *, make: bool) -> Target:
+    place = _Place.find(host_path, [folder for folder in folders if folder.writable], "writing")
     if any(name.startswith(".") for name in (*place.folders, place.name)):
         raise BadHostPath(
             f"{quoted(host_path)} on this machine is hidden; use a file and folders whose names do not begin with a dot"
         )
     try:
-        return Target(host_path, stack.enter_context(open_folder(place.root, place.folders)), place.name)
+        folder = stack.enter_context(open_folder(place.root, place.folders, make=make))
     except OSError as error:
         raise BadHostPath(f"{quoted(host_path)} on this machine cannot be written: {error.strerror}") from error
+    return Target(host_path, folder, place.name)
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A file below a root, whose path had no links when it was checked."""
+    """A file below an open folder, whose path had no links when it was checked."""
 
     root: Path
     folders: tuple[str, ...]
     name: str
 
     @classmethod
-    def find(cls, host_path: str, roots: Sequence[str]) -> "_Place":
-        if not roots:
+    def find(cls, host_path: str, opened: Sequence[OpenFolder], what_for: str) -> "_Place":
+        if not opened:
             raise BadHostPath(
-                "no file on this machine can be used: the profile opens no folder; ask the operator to set files.roots"
+                f"no folder on this machine is open for {what_for}; ask the operator to open one (files.folders)"
             )
         if "\0" in host_path or not os.path.isabs(host_path):
             raise BadHostPath(f"{quoted(host_path)} on this machine must be an absolute path")
@@ -106,12 +109,13 @@ class _Place:
             os.fsencode(host_path)
             # The folder is resolved, but not the file itself: if that is a link, opening it is refused.
             folder, name = Path(os.path.realpath(os.path.dirname(host_path))), os.path.basename(host_path)
-            tops = [Path(os.path.realpath(root)) for root in roots]
+            tops = [Path(os.path.realpath(top.path)) for top in opened]
         except (OSError, ValueError) as error:  # a link that is removed meanwhile; a name that cannot be encoded
             raise BadHostPath(f"{quoted(host_path)} on this machine cannot be resolved") from error
         for top in tops:
             if name not in ("", ".", "..") and folder.is_relative_to(top):
                 return cls(top, folder.relative_to(top).parts, name)
         raise BadHostPath(
-            f"{quoted(host_path)} on this machine is outside the folders that the profile opens: {', '.join(roots)}"
+            f"{quoted(host_path)} on this machine is outside the folders that are open for {what_for}: "
+            f"{', '.join(top.path for top in opened)}"
         )

@@ -28,6 +28,18 @@ def describe_execution(profile: Profile, languages: Languages) -> str:
     return " ".join(parts)
 
 
+def describe_host_files(profile: Profile, *, host_files: bool) -> dict[str, str]:
+    """For each argument that names files of the user's machine, where they can be; empty: nowhere."""
+    folders = profile.files.opened if host_files else ()
+    readable = listed((folder.path for folder in folders), NAMES_SHOWN)
+    writable = listed((folder.path for folder in folders if folder.writable), NAMES_SHOWN)
+    host_path = f"below {readable}; direction out: {f'below {writable}' if writable else 'nowhere'}"
+    return {
+        "host_path": host_path if readable else "",
+        "save_to": f"{writable} or below" if writable else "",
+    }
+
+
 def describe_network(profile: Profile) -> str:
     """What code can reach, in a few words."""
     network = profile.network

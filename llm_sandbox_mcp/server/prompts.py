@@ -90,10 +90,10 @@ class Prompts:
     """Answers the prompts/ requests."""
 
     def __init__(self, profile: Profile, *, host_files: bool) -> None:
-        roots = profile.files.roots if host_files else ()
+        folders = [folder.path for folder in profile.files.opened] if host_files else []
         copied = "with content"
-        if roots:
-            copied = f"with host_path if it is below {listed(roots, NAMES_SHOWN)}, else {copied}"
+        if folders:
+            copied = f"with host_path if it is below {listed(folders, NAMES_SHOWN)}, else {copied}"
         self._facts = {
             "bring": f"A file that the session does not have yet comes in by copy_file, {copied}.",
             "network": describe_network(profile),

@@ -154,7 +154,7 @@ class Resources:
             },
         }
         if self._host_files:
-            shown["files"] = {"roots": profile.files.roots}
+            shown["files"] = {"folders": profile.files.folders}
         return shown
 
     def _used(self) -> dict[str, int]:

@@ -9,10 +9,9 @@ from mcp.types import Tool, ToolAnnotations
 from pydantic import BaseModel, ConfigDict, Field
 
 from ..languages import Languages
-from ..messages import listed
 from ..profile import Profile
 from ..results import DEFAULT_TIMEOUT, SessionState, Status
-from .descriptions import NAMES_SHOWN, describe_execution
+from .descriptions import describe_execution, describe_host_files
 
 WAIT = 50.0
 """Seconds that a call waits for a run by default: many clients give up a call after 60."""
@@ -65,6 +64,7 @@ class GetArtifacts(Arguments):
     names: list[str] = Field([], description="Artifacts to return; empty: list all")
     offset: int = Field(0, ge=0, description="Of one artifact that is text: where to start reading, in bytes")
     length: int = Field(0, ge=0, description="How many bytes of it to read; 0: whole artifacts")
+    save_to: str = Field("", description="Saves them in this folder of the user's machine instead")
 
 
 class ManageSession(Arguments):
@@ -143,7 +143,8 @@ class Artifacts(Answer):
     session_id: str
     artifacts: list[ArtifactItem]
     text: str = Field(description="With offset or length: what was read")
-    next_offset: int = Field(description="Where it goes on; 0: it was read to its end")
+    next_offset: int = Field(description="0: it was read to its end")
+    saved: list[str]
 
 
 class SessionItem(Answer):
@@ -166,11 +167,20 @@ class Managed(Answer):
 def define_tools(profile: Profile, languages: Languages, *, host_files: bool) -> dict[str, Tool]:
     """The tools by name, for this server's profile and languages."""
     longest = profile.limits.timeout
+    places = describe_host_files(profile, host_files=host_files)
     tools: tuple[Tool, ...] = (
         _tool("execute_code", "Run code", ExecuteCode, Executed),
         _tool("install_libraries", "Install libraries", InstallLibraries, Installed, open_world=True),
         _tool("copy_file", "Copy a file", CopyFile, Copied, destructive=host_files, idempotent=True),
-        _tool("get_artifacts", "Get artifacts", GetArtifacts, Artifacts, read_only=True, idempotent=True),
+        _tool(
+            "get_artifacts",
+            "Get artifacts",
+            GetArtifacts,
+            Artifacts,
+            read_only=not places["save_to"],
+            destructive=bool(places["save_to"]),
+            idempotent=True,
+        ),
         _tool("manage_session", "Manage sessions", ManageSession, Managed, destructive=True, idempotent=True),
     )
     if profile.tools.old_names:
@@ -181,10 +191,11 @@ def define_tools(profile: Profile, languages: Languages, *, host_files: bool) ->
     tools[0].description = f"{tools[0].description} {describe_execution(profile, languages)}"
     for tool in tools:
         properties = tool.input_schema["properties"]
-        if "host_path" in properties and host_files and profile.files.roots:
-            properties["host_path"]["description"] += f", below {listed(profile.files.roots, NAMES_SHOWN)}"
-        else:
-            properties.pop("host_path", None)
+        for argument, where in places.items():
+            if argument in properties and where:
+                properties[argument]["description"] += f", {where}"
+            else:
+                properties.pop(argument, None)
         if "language" in properties:
             properties["language"]["enum"] = list(languages)
         if "timeout_seconds" in properties:
@@ -213,8 +224,9 @@ def _tool(
         annotations=ToolAnnotations(
             read_only_hint=read_only,
             destructive_hint=destructive,
-            idempotent_hint=idempotent,
-            open_world_hint=open_world,
+            # Left out where it is the protocol's own default: every model pays for each word.
+            idempotent_hint=(idempotent and not read_only) or None,
+            open_world_hint=None if open_world else False,
         ),
     )
 

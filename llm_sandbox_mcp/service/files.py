@@ -1,5 +1,6 @@
 """Copies files into and out of a session's working directory, one at a time, and reads its artifacts."""
 
+import os
 import posixpath
 from collections.abc import AsyncIterator, Callable
 
@@ -20,8 +21,8 @@ class Files:
     """The files of all sessions. Each use raises `UnknownSession`, and `BadPath` for a path that cannot be used."""
 
     def __init__(self, profile: Profile, sessions: LiveSessions, store: ArtifactStore) -> None:
-        self.roots = profile.files.roots
-        """The folders of this machine whose files may be read and written."""
+        self.folders = profile.files.opened
+        """The folders of this machine whose files may be read, or also written."""
         self._largest = profile.artifacts.file_size
         self._sessions = sessions
         self._store = store
@@ -42,8 +43,8 @@ class Files:
             await copying.make_folder(await session.sandbox(), name)
 
     async def copy_in_from_host(self, session_id: str, path: str, host_path: str) -> Artifact:
-        """Copies a file of this machine, below one of the profile's roots, into a session."""
-        async with hostfiles.open_source(host_path, self.roots) as (size, content):
+        """Copies a file of this machine, from a folder that the operator opened, into a session."""
+        async with hostfiles.open_source(host_path, self.folders) as (size, content):
             return await self._write(session_id, path, size, content)
 
     async def copy_out(self, session_id: str, path: str) -> Artifact:
@@ -52,8 +53,8 @@ class Files:
         return await self._store.put(session_id, name, content)
 
     async def copy_out_to_host(self, session_id: str, path: str, host_path: str) -> Artifact:
-        """Copies a file of a session to this machine, below one of the profile's roots."""
-        async with hostfiles.open_target(host_path, self.roots) as target:
+        """Copies a file of a session to this machine, into a folder that is open for writing."""
+        async with hostfiles.open_target(host_path, self.folders) as target:
             name, content = await self._read(session_id, path)
             await target.write(content)
         return describe(name, content)
@@ -87,6 +88,17 @@ class Files:
         """An artifact and its content, or so many bytes of it."""
         self.artifacts(session_id)
         return await self._store.read(session_id, name, offset, length)
+
+    async def save_artifact(self, session_id: str, name: str, host_folder: str) -> str:
+        """Writes an artifact below a folder of this machine that is open for writing; returns the file's path there.
+
+        Missing folders are made; a file of that name is replaced.
+        """
+        _, content = await self.read_artifact(session_id, name)
+        host_path = os.path.join(host_folder, name)
+        async with hostfiles.open_target(host_path, self.folders, make=True) as target:
+            await target.write(content)
+        return host_path
 
     def statistics(self) -> StoreStatistics:
         """How much the runs of all sessions left behind."""

@@ -54,10 +54,10 @@ def test_credentials_in_addresses_are_masked(tmp_path: Path) -> None:
 
 def test_names_with_quotes_and_other_characters_stay_unchanged(tmp_path: Path) -> None:
     profile = tmp_path / "odd.toml"
-    profile.write_text("""[files]\nroots = ['/a "b" \\ ü']\n""")
+    profile.write_text("""[files]\nfolders = ['/a "b" \\ ü:rw']\n""")
     again = tmp_path / "again.toml"
     again.write_text(command("profile", "show", str(profile)).stdout)
-    assert load_profile(str(again)).files.roots == ('/a "b" \\ ü',)
+    assert load_profile(str(again)).files.folders == ('/a "b" \\ ü:rw',)
 
 
 def test_the_environment_names_a_profile_and_the_argument_takes_precedence() -> None:
@@ -77,8 +77,9 @@ def test_the_environment_names_a_profile_and_the_argument_takes_precedence() -> 
             "kubernetes.images.pyton: unknown language",
         ),
         ('[languages.ruby]\nlibraries = ["rake"]\n', "languages.ruby.libraries: libraries cannot be prepared for ruby"),
-        ("[files]\nroots = ['data']\n", "files.roots.0: must be absolute"),
-        ("[files]\nroots = ['']\n", "files.roots.0: must be absolute"),
+        ("[files]\nfolders = ['data']\n", "files.folders.0: must be absolute"),
+        ("[files]\nfolders = ['']\n", "files.folders.0: must be absolute"),
+        ("[files]\nfolders = ['/data:wr']\n", "files.folders.0: must end with :rw if it is open for writing"),
         ("[limits\n", "not valid TOML"),
     ],
 )

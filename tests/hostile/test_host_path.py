@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from llm_sandbox_mcp.errors import BadHostPath
+from llm_sandbox_mcp.open_folders import OpenFolder
 from tests.engines import host_folder
 from tests.hostile.conftest import Arena
 
@@ -22,16 +23,16 @@ async def test_without_roots_no_host_path_is_allowed(arena: Arena) -> None:
         "relative",
         "",
     ):
-        with pytest.raises(BadHostPath, match="no file on this machine can be used"):
+        with pytest.raises(BadHostPath, match="no folder on this machine is open"):
             await arena.service.files.copy_in_from_host(arena.neighbour, "x", path)
-        with pytest.raises(BadHostPath, match="no file on this machine can be used"):
+        with pytest.raises(BadHostPath, match="no folder on this machine is open"):
             await arena.service.files.copy_out_to_host(arena.neighbour, "x", path)
 
 
 async def test_with_a_root_only_paths_below_it_are_allowed(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     session = (await arena.attack("open('out', 'w').write('from inside')")).session_id
     with host_folder() as root:
-        monkeypatch.setattr(arena.service.files, "roots", (str(root),))
+        monkeypatch.setattr(arena.service.files, "folders", (OpenFolder(str(root), writable=True),))
         (root / "good").write_text("fine")
         (root / "link").symlink_to(arena.canaries.public)
         (root / "folder").symlink_to(arena.canaries.public.parent)

@@ -73,7 +73,7 @@ async def test_a_mistake_is_refused_with_the_next_step(
 
 async def test_a_prompt_says_what_this_server_opened(era: str) -> None:
     opened = load_profile(
-        over={"files": {"roots": ["/srv/data"]}, "network": {"mode": "allow", "domains": ["a.example"]}}
+        over={"files": {"folders": ["/srv/data"]}, "network": {"mode": "allow", "domains": ["a.example"]}}
     )
     for host_files, brought in ((True, "below /srv/data, else with content"), (False, "by copy_file, with content")):
         server = build_server(FakeService(profile=opened).service(), host_files=host_files)

@@ -117,7 +117,9 @@ async def test_every_tool_has_a_title_a_description_and_hints(fake: FakeService,
             assert tool.description
             assert tool.annotations
             assert None not in (tool.annotations.read_only_hint, tool.annotations.destructive_hint)
-            assert None not in (tool.annotations.idempotent_hint, tool.annotations.open_world_hint)
+            # The protocol's defaults are left out.
+            assert tool.annotations.idempotent_hint in (True, None)
+            assert tool.annotations.open_world_hint in (False, None)
 
 
 async def test_a_profile_that_allows_less_than_the_default_timeout_lowers_the_default(era: str) -> None:

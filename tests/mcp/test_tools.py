@@ -144,10 +144,10 @@ async def test_paths_outside_the_working_directory_are_refused(client: Client, p
         assert "path" in await refusal(client, "copy_file", session_id=session_id, path=path, **direction)
 
 
-async def test_host_paths_are_refused_unless_the_profile_names_a_root(client: Client) -> None:
+async def test_host_paths_are_refused_unless_the_operator_opens_a_folder(client: Client) -> None:
     session_id = (await run(client, "1"))["session_id"]
     said = await refusal(client, "copy_file", session_id=session_id, path="x", host_path="/etc/hostname")
-    assert "files.roots" in said or "root" in said
+    assert "files.folders" in said
 
 
 async def test_output_streams_as_progress_while_the_code_runs(client: Client) -> None:

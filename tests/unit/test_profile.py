@@ -91,7 +91,7 @@ MISTAKES = {
     "pool.acquire_timeout": ['"0s"', "30"],
     "artifacts.files": ["0"],
     "artifacts.file_size": ["1"],
-    "files.roots": ['"/tmp"', '["relative"]', "[1]"],
+    "files.folders": ['"/tmp"', '["relative"]', "[1]"],
     "http.hosts": ['"sandbox.example"', '["http://sandbox.example"]', '["sandbox.example:8000"]', '["*"]', "[1]"],
     "http.token_file": ['"token"', "1"],
     "handlers.folders": ['"x"', "[1]"],

@@ -59,7 +59,7 @@ class Tools:
             "execute_code": _Tool(ExecuteCode, partial(execute_code, service, self.tasks)),
             "install_libraries": _Tool(InstallLibraries, partial(install_libraries, service)),
             "copy_file": _Tool(CopyFile, partial(copy_file, service, host_files)),
-            "get_artifacts": _Tool(GetArtifacts, partial(get_artifacts, service)),
+            "get_artifacts": _Tool(GetArtifacts, partial(get_artifacts, service, host_files)),
             "manage_session": _Tool(ManageSession, partial(manage_session, service, host_files)),
         }
         self._old_names = OldNames(service) if service.profile.tools.old_names else None

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from mcp.types import CallToolResult, ResourceLink
 
-from ...errors import InvalidArgument, UnknownArtifact, quoted
+from ...errors import BadHostPath, InvalidArgument, PolicyDenied, UnknownArtifact, quoted
 from ...escaping import one_line
 from ...results import Artifact
 from ...service import Service
@@ -16,26 +16,47 @@ from ..schemas import Artifacts, GetArtifacts
 _NAMES_SHOWN = 5
 
 
-async def get_artifacts(service: Service, ctx: Context, arguments: GetArtifacts) -> CallToolResult:
-    """The artifacts that were named, or the part of one; without names, a list."""
+async def get_artifacts(service: Service, host_files: bool, ctx: Context, arguments: GetArtifacts) -> CallToolResult:
+    """The artifacts that were named, or the part of one; without names, a list. `host_files`: they can be saved."""
     session_id = arguments.session_id
+    if arguments.save_to and not host_files:
+        raise PolicyDenied("save_to: only a server on stdio can save files on its machine; leave it out")
     in_part = bool(arguments.offset or arguments.length)
     if in_part and len(arguments.names) != 1:
         raise InvalidArgument("names must be one name if offset or length is given; name the artifact to read")
+    if in_part and arguments.save_to:
+        raise InvalidArgument("save_to and a part of an artifact exclude each other; leave out offset and length")
     wanted = _find(service.files.artifacts(session_id), arguments.names)
     ctx.lifespan_context.note_use(ctx, session_id)
     if in_part:
         return await _get_part(service, arguments, wanted[0])
+    saved = await _save(service, session_id, wanted, arguments.save_to) if arguments.save_to else []
     answer = Artifacts(
-        session_id=session_id, artifacts=[item(session_id, artifact) for artifact in wanted], text="", next_offset=0
+        session_id=session_id,
+        artifacts=[item(session_id, artifact) for artifact in wanted],
+        text="",
+        next_offset=0,
+        saved=saved,
     )
     lines = describe_artifacts(answer.artifacts) or ["no artifacts"]
-    if not arguments.names:
+    lines += [f"saved: {one_line(path)}" for path in saved]
+    if saved or not arguments.names:
         return success("\n".join(lines), answer)
     attached = await attach(service, session_id, wanted, embed=True)
     if any(isinstance(block, ResourceLink) for block in attached):
         lines.append("note: the rest is at its links; text is also returned in parts, by offset and length")
     return success("\n".join(lines), answer, attached)
+
+
+async def _save(service: Service, session_id: str, wanted: Sequence[Artifact], folder: str) -> list[str]:
+    try:
+        return [
+            # A model may give the whole path of the file that is to be written.
+            await service.files.save_artifact(session_id, artifact.name, folder.removesuffix(f"/{artifact.name}"))
+            for artifact in wanted
+        ]
+    except BadHostPath as error:
+        raise InvalidArgument(f"save_to: {error}") from error
 
 
 def _find(artifacts: Sequence[Artifact], names: Sequence[str]) -> list[Artifact]:
@@ -64,6 +85,10 @@ async def _get_part(service: Service, arguments: GetArtifacts, found: Artifact) 
     read = f"{one_line(found.name)}: bytes {start} to {end} of {found.size}"
     more = f"; call again with offset {end}" if goes_on else ""
     answer = Artifacts(
-        session_id=session_id, artifacts=[item(session_id, found)], text=text, next_offset=end if goes_on else 0
+        session_id=session_id,
+        artifacts=[item(session_id, found)],
+        text=text,
+        next_offset=end if goes_on else 0,
+        saved=[],
     )
     return success(f"{read}{more}\n{text}", answer)

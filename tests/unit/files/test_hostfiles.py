@@ -1,4 +1,4 @@
-"""Files of this machine: only below the roots, whatever others who can write there do at the same time."""
+"""Files of this machine: only below open folders, whatever others who can write there do at the same time."""
 
 import os
 import threading
@@ -10,6 +10,7 @@ import pytest
 
 from llm_sandbox_mcp.errors import BadHostPath
 from llm_sandbox_mcp.files.hostfiles import open_source, open_target
+from llm_sandbox_mcp.open_folders import OpenFolder
 from tests.effort import tries
 
 pytestmark = pytest.mark.anyio
@@ -18,12 +19,12 @@ TRIES = tries(1000)
 
 
 async def read(path: str, root: Path) -> bytes:
-    async with open_source(path, [str(root)]) as (_, content):
+    async with open_source(path, [OpenFolder(str(root))]) as (_, content):
         return b"".join([portion async for portion in content])
 
 
 async def write(path: str, root: Path) -> None:
-    async with open_target(path, [str(root)]) as target:
+    async with open_target(path, [OpenFolder(str(root), writable=True)]) as target:
         await target.write(b"new")
 
 
@@ -121,7 +122,7 @@ def _gone(path: str) -> str:
 async def test_a_failed_write_leaves_nothing(root: Path) -> None:
     before = set(os.listdir("/proc/self/fd"))
     with pytest.raises(RuntimeError):
-        async with open_target(f"{root}/folder/new", [str(root)]):
+        async with open_target(f"{root}/folder/new", [OpenFolder(str(root), writable=True)]):
             raise RuntimeError
     assert os.listdir(root / "folder") == ["file"]
     (root / "folder/taken").mkdir()

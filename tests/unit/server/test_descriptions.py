@@ -65,8 +65,9 @@ def test_libraries_and_limits_are_those_of_the_profile(profiles: Profiles) -> No
 
 
 def test_files_of_the_host_are_offered_only_if_the_operator_opened_folders(profiles: Profiles) -> None:
-    opened = "[files]\nroots = ['/srv/data']\n"
+    opened = "[files]\nfolders = ['/srv/data']\n"
     assert "host_path" not in profiles.tools()["copy_file"].input_schema["properties"]
     assert "host_path" not in profiles.tools(opened, host_files=False)["copy_file"].input_schema["properties"]
     offered = profiles.tools(opened)["copy_file"].input_schema["properties"]["host_path"]
-    assert offered["description"].endswith("below /srv/data")
+    assert offered["description"].endswith("below /srv/data; direction out: nowhere")
+    assert "save_to" not in profiles.tools(opened)["get_artifacts"].input_schema["properties"]

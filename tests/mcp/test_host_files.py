@@ -1,0 +1,164 @@
+"""Files of the user's machine, in folders that the operator opened for reading or also for writing."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+import pytest
+from mcp import Client
+
+from llm_sandbox_mcp.profile import load_profile
+from llm_sandbox_mcp.server import build_server
+from llm_sandbox_mcp.wiring import open_service
+
+from .results import answer, refusal
+
+pytestmark = pytest.mark.anyio
+
+WRITE = """
+import os
+os.makedirs("tables/.hidden")
+for name in ("plot.svg", "tables/sums.csv", "tables/.hidden/x.txt"):
+    open(name, "w").write("made by code")
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A client, a session with artifacts, and two folders that are open to the client."""
+
+    client: Client
+    session_id: str
+    data: Path
+    out: Path
+
+    async def saved(self, save_to: str, *names: str) -> list[str]:
+        """Where artifacts were saved."""
+        found = await answer(self.client, "get_artifacts", session_id=self.session_id, names=[*names], save_to=save_to)
+        saved: list[str] = found["saved"]
+        return saved
+
+    async def refused(self, save_to: str, *names: str, **more: object) -> str:
+        """Why artifacts were not saved."""
+        return await refusal(
+            self.client, "get_artifacts", session_id=self.session_id, names=[*names], save_to=save_to, **more
+        )
+
+
+@pytest.fixture
+async def opened(era: str, tmp_path: Path) -> AsyncIterator[Opened]:
+    data, out = tmp_path / "data", tmp_path / "out"
+    for folder in (data, out):
+        folder.mkdir()
+    profile = load_profile(over={"files": {"folders": [str(data), f"{out}:rw"]}})
+    with anyio.fail_after(60):
+        async with (
+            open_service(profile) as service,
+            Client(build_server(service, host_files=True), mode=era) as client,
+        ):
+            session_id = (await answer(client, "execute_code", code=WRITE))["session_id"]
+            await answer(client, "copy_file", session_id=session_id, path="tables/.hidden/x.txt", direction="out")
+            yield Opened(client, session_id, data, out)
+
+
+async def test_the_tools_name_the_folders(opened: Opened) -> None:
+    tools = {tool.name: tool for tool in (await opened.client.list_tools()).tools}
+    host_path = tools["copy_file"].input_schema["properties"]["host_path"]["description"]
+    save_to = tools["get_artifacts"].input_schema["properties"]["save_to"]["description"]
+    assert host_path.endswith(f"below {opened.data}, {opened.out}; direction out: below {opened.out}")
+    assert save_to.endswith(f", {opened.out} or below")
+    annotations = tools["get_artifacts"].annotations
+    assert annotations and annotations.destructive_hint and not annotations.read_only_hint
+
+
+async def test_files_of_both_folders_can_be_copied_in_and_only_one_can_be_written(opened: Opened) -> None:
+    (opened.data / "a.txt").write_text("from data")
+    (opened.out / "b.txt").write_text("from out")
+    for folder, name in ((opened.data, "a.txt"), (opened.out, "b.txt")):
+        await answer(opened.client, "copy_file", session_id=opened.session_id, path=name, host_path=f"{folder}/{name}")
+    read = await answer(
+        opened.client, "execute_code", session_id=opened.session_id, code="open('a.txt').read() + open('b.txt').read()"
+    )
+    assert read["result"] == "'from datafrom out'"
+    there = {"session_id": opened.session_id, "path": "b.txt", "direction": "out"}
+    await answer(opened.client, "copy_file", host_path=f"{opened.out}/copy.txt", **there)
+    assert (opened.out / "copy.txt").read_text() == "from out"
+    said = await refusal(opened.client, "copy_file", host_path=f"{opened.data}/copy.txt", **there)
+    assert said.startswith("host_path: ") and f"outside the folders that are open for writing: {opened.out}" in said
+    assert [path.name for path in opened.data.iterdir()] == ["a.txt"]
+
+
+async def test_artifacts_are_saved_under_their_names_or_the_name_that_the_path_ends_with(opened: Opened) -> None:
+    out = str(opened.out)
+    assert await opened.saved(out, "plot.svg", "tables/sums.csv") == [f"{out}/plot.svg", f"{out}/tables/sums.csv"]
+    assert await opened.saved(f"{out}/plot.svg", "plot.svg") == [f"{out}/plot.svg"]
+    assert await opened.saved(f"{out}/new/folder", "plot.svg") == [f"{out}/new/folder/plot.svg"]
+    files = {str(path.relative_to(opened.out)): path.read_text() for path in opened.out.rglob("*") if path.is_file()}
+    assert files == dict.fromkeys(("plot.svg", "tables/sums.csv", "new/folder/plot.svg"), "made by code")
+
+
+async def test_saving_replaces_a_file_and_a_link_but_not_what_the_link_names(opened: Opened) -> None:
+    (opened.data / "own.svg").write_text("own")
+    (opened.out / "plot.svg").symlink_to(opened.data / "own.svg")
+    (opened.out / "way").symlink_to(opened.data)
+    await opened.saved(str(opened.out), "plot.svg")
+    assert not (opened.out / "plot.svg").is_symlink()
+    assert "outside the folders" in await opened.refused(f"{opened.out}/way", "plot.svg")
+    assert {path.name: path.read_text() for path in opened.data.iterdir()} == {"own.svg": "own"}
+
+
+@pytest.mark.parametrize(
+    ("place", "names", "reason"),
+    [
+        ("{data}", ["plot.svg"], "outside the folders that are open for writing: {out}"),
+        ("/etc", ["plot.svg"], "outside the folders that are open for writing: {out}"),
+        ("{out}/../data", ["plot.svg"], "outside the folders that are open for writing: {out}"),
+        ("out", ["plot.svg"], "must be an absolute path"),
+        ("{out}/.git/hooks", ["plot.svg"], "is hidden; use a file and folders whose names do not begin with a dot"),
+        ("{out}", ["tables/.hidden/x.txt"], "is hidden"),
+        ("{out}", ["none"], "unknown artifact 'none'"),
+        ("{out}\0", ["plot.svg"], "must be an absolute path"),
+    ],
+)
+async def test_other_places_are_refused_and_nothing_is_written(
+    opened: Opened, place: str, names: list[str], reason: str
+) -> None:
+    said = await opened.refused(place.format(data=opened.data, out=opened.out), *names)
+    assert reason.format(out=opened.out) in said
+    assert not [*opened.out.iterdir()]
+    assert not [*opened.data.iterdir()]
+
+
+async def test_a_part_of_an_artifact_is_not_saved(opened: Opened) -> None:
+    said = await opened.refused(str(opened.out), "plot.svg", offset=1)
+    assert said == "save_to and a part of an artifact exclude each other; leave out offset and length"
+
+
+@pytest.mark.parametrize(
+    ("folders", "host_files", "reason"),
+    [
+        (
+            [],
+            True,
+            "save_to: no folder on this machine is open for writing; ask the operator to open one (files.folders)",
+        ),
+        (["{data}"], True, "save_to: no folder on this machine is open for writing"),
+        (["{data}:rw"], False, "save_to: only a server on stdio can save files on its machine; leave it out"),
+    ],
+)
+async def test_without_an_open_folder_save_to_is_not_offered_and_refused(
+    era: str, tmp_path: Path, folders: list[str], host_files: bool, reason: str
+) -> None:
+    profile = load_profile(over={"files": {"folders": [folder.format(data=tmp_path) for folder in folders]}})
+    with anyio.fail_after(60):
+        async with (
+            open_service(profile) as service,
+            Client(build_server(service, host_files=host_files), mode=era) as client,
+        ):
+            (tool,) = [tool for tool in (await client.list_tools()).tools if tool.name == "get_artifacts"]
+            assert "save_to" not in tool.input_schema["properties"]
+            session_id = (await answer(client, "execute_code", code="open('x', 'w').write('x')"))["session_id"]
+            said = await refusal(client, "get_artifacts", session_id=session_id, names=["x"], save_to=str(tmp_path))
+    assert said.startswith(reason)
+    assert not [*tmp_path.iterdir()]

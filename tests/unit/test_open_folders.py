@@ -1,0 +1,41 @@
+"""How operators write down the folders that they open."""
+
+import pytest
+
+from llm_sandbox_mcp.open_folders import OpenFolder
+
+
+@pytest.fixture(autouse=True)
+def _home(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/someone")
+
+
+@pytest.mark.parametrize(
+    ("text", "folder"),
+    [
+        ("/data", OpenFolder("/data")),
+        ("/data:ro", OpenFolder("/data")),
+        ("/data:rw", OpenFolder("/data", writable=True)),
+        ("~/out:rw", OpenFolder("/home/someone/out", writable=True)),
+        ("/data//deep/../other/", OpenFolder("/data/other")),
+        ("/a: b:c", OpenFolder("/a: b:c")),
+        ("/:rw", OpenFolder("/", writable=True)),
+    ],
+)
+def test_a_folder_is_open_for_reading_or_also_for_writing(text: str, folder: OpenFolder) -> None:
+    assert OpenFolder.parse(text) == folder
+    assert OpenFolder.parse(str(folder)) == folder
+
+
+@pytest.mark.parametrize("text", ["/data:r", "/data:w", "/data:wr", "/data:RW", "~/out:rx", "/data:rw:r"])
+def test_an_end_that_is_nearly_right_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="must end with :rw if it is open for writing"):
+        OpenFolder.parse(text)
+
+
+def test_a_relative_folder_needs_the_folder_that_it_is_in() -> None:
+    for text in ("data", "", ":rw", "./data"):
+        with pytest.raises(ValueError, match="must be absolute"):
+            OpenFolder.parse(text)
+    assert OpenFolder.parse("data:rw", beside="/work") == OpenFolder("/work/data", writable=True)
+    assert OpenFolder.parse("/data", beside="/work") == OpenFolder("/data")
