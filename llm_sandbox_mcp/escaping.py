@@ -11,6 +11,8 @@ _CONTROLS = re.compile(
 Tab and newline are harmless.
 """
 
+_CREDENTIALS = re.compile(r"(?<=//)[^/@\s]+@")
+
 
 def escape(text: str) -> str:
     """The text with its control characters shown as escapes, so that a terminal does not obey them."""
@@ -24,6 +26,11 @@ def one_line(text: str) -> str:
 
 def _shown(control: re.Match[str]) -> str:
     return control[0].encode("unicode_escape").decode()
+
+
+def without_credentials(text: str) -> str:
+    """The text with the credentials in addresses masked."""
+    return _CREDENTIALS.sub("***@", text)
 
 
 class EscapingFormatter(logging.Formatter):

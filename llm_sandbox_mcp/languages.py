@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from .errors import ProfileError, UnknownLanguage, quoted
 from .folders import HANDLERS
+from .similar import available
 from .toml_model import Many, Section, as_model, read_toml
 
 _KEYS = "handlers/README.md"
@@ -240,7 +241,7 @@ class Languages(Mapping[str, Language]):
         try:
             return self._by_name[self._aliases.get(key, key)]
         except KeyError:
-            raise UnknownLanguage(f"unknown language {quoted(name, 40)}; available: {', '.join(self)}") from None
+            raise UnknownLanguage(f"unknown language {quoted(name, 40)}; {available(name, self)}") from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._by_name)
@@ -298,7 +299,7 @@ def _check_companions(languages: Mapping[str, Language]) -> None:
     for language in languages.values():
         for name in language.handler.companions:
             if name not in languages:
-                reason = f"{name!r} is not the name of a language; available: {', '.join(languages)}"
+                reason = f"{name!r} is not the name of a language; {available(name, languages)}"
                 raise ProfileError(f"{language.definition}: companions: {reason}")
             if languages[name].handler.companions:
                 reason = f"{name!r} has companions itself; name a language that has none"

@@ -5,7 +5,7 @@ and the documentation in that file cannot be wrong.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -35,6 +35,7 @@ from .sections import (
     SessionLimits,
     ToolsSection,
 )
+from .similar import available
 from .toml_model import Section, as_model, read_toml
 
 _DEFAULT = "`llm-sandbox-mcp profile show default`"
@@ -50,6 +51,8 @@ class _Origin:
     """The languages for which the file itself lists libraries."""
     unread: tuple[str, ...] = field(default=(), compare=False)
     """Tables of the file that are about engines it does not use."""
+    limits: tuple[str, ...] = field(default=(), compare=False)
+    """The keys of [limits] that the operator wrote: those of an included profile are not."""
 
 
 class _Choice(Section):
@@ -90,6 +93,16 @@ class Profile(_Core):
         """The tables of the file that were not checked: they are about engines that the profile does not use."""
         return self._origin.unread
 
+    @property
+    def own_limits(self) -> tuple[str, ...]:
+        """The limits that are in the operator's own file, by their keys; none for an included profile."""
+        return self._origin.limits
+
+    def mistake(self, key: str, reason: str) -> ProfileError:
+        """The error for a value that fits its model but not this machine or the other values."""
+        where = f"{self._origin.path}: " if self._origin.path else ""
+        return ProfileError(f"{where}{key}: {reason}", key, reason)
+
     def policy(self) -> Policy:
         """The policy that applies to every sandbox and every run."""
         return self.limits.policy().model_copy(update={"network": self.network.granted()})
@@ -103,7 +116,11 @@ class Profile(_Core):
 
         `prepared` maps each known language to whether libraries are prepared for it.
         """
-        where = f"{self._origin.path}: " if self._origin.path else ""
+        for mistake in self.language_mistakes(prepared):
+            raise mistake
+
+    def language_mistakes(self, prepared: Mapping[str, bool]) -> Iterator[ProfileError]:
+        """An error for each setting about a language that would have no effect."""
         named = [(f"languages.{name}", name) for name in self.languages]
         named += [("pool.languages", name) for name in self.pool.languages]
         named += [(f"pool.libraries.{name}", name) for name in self.pool.libraries]
@@ -113,17 +130,15 @@ class Profile(_Core):
             named += [(f"rules.custom.{number}.languages", name) for name in rule.languages]
         for key, name in named:
             if name not in prepared:
-                raise ProfileError(f"{where}{key}: unknown language {name!r}; available: {', '.join(prepared)}")
+                yield self.mistake(key, f"unknown language {name!r}; {available(name, prepared)}")
         for name in self.pool.libraries:
             if name not in self.pool.languages:
                 reason = f"no sandbox is kept warm for {name}; add it to pool.languages"
-                raise ProfileError(f"{where}pool.libraries.{name}: {reason}")
+                yield self.mistake(f"pool.libraries.{name}", reason)
         for name in self._origin.with_libraries:
-            if not prepared[name]:
-                raise ProfileError(
-                    f"{where}languages.{name}.libraries: libraries cannot be prepared for {name}; "
-                    "remove the key, and install them in sessions"
-                )
+            if not prepared.get(name, True):
+                reason = f"libraries cannot be prepared for {name}; remove the key, and install them in sessions"
+                yield self.mistake(f"languages.{name}.libraries", reason)
 
 
 @cache
@@ -143,7 +158,7 @@ def load_profile(source: str | None = None, over: Mapping[str, Any] | None = Non
         path = _locate(source)
         own = read_toml(path)
     settings = _merge(_merge(default, own), over or {})
-    name = as_model(_Choice, {"backend": settings["backend"]}, path, reference=_DEFAULT).backend.name
+    name = as_model(_Choice, {"backend": settings["backend"]}, path, reference=_DEFAULT, example=default).backend.name
     try:
         models = {one: engine(one).Settings for one in candidates(name)}
     except MissingPackage:
@@ -156,10 +171,14 @@ def load_profile(source: str | None = None, over: Mapping[str, Any] | None = Non
         raise ProfileError(f"{path}: backend.name: {reason}", "backend.name", reason)
     of_engines = read | {table for table in default if table not in _Core.model_fields}
     rest = {table: value for table, value in settings.items() if table not in of_engines}
-    core = as_model(_Core, rest, path, reference=_DEFAULT)
+    core = as_model(_Core, rest, path, reference=_DEFAULT, example=default)
     engines = {
         one: as_model(
-            model, {table: settings.get(table, {}) for table in model.model_fields}, path, reference=_reference(one)
+            model,
+            {table: settings.get(table, {}) for table in model.model_fields},
+            path,
+            reference=_reference(one),
+            example=default,
         )
         for one, model in models.items()
     }
@@ -170,10 +189,12 @@ def load_profile(source: str | None = None, over: Mapping[str, Any] | None = Non
         raise ProfileError(f"{path}: {error}", key, reason) from error
     profile = Profile(**dict(core), engines=engines)
     named = own.get("languages", {})
+    limits: Mapping[str, Any] = {} if path.resolve().parent == CONFIGS else own.get("limits", {})
     profile._origin = _Origin(
         path,
         tuple(name for name, section in named.items() if section.get("libraries")),
         tuple(table for table in own if table in of_engines - read),
+        tuple(limits.keys() - (over or {}).get("limits", {}).keys()),
     )
     return profile
 
@@ -189,8 +210,8 @@ def _locate(source: str) -> Path:
         return Path(source)
     named = CONFIGS / f"{source}.toml"
     if not named.is_file():
-        known = ", ".join(sorted(path.stem for path in CONFIGS.glob("*.toml")))
-        raise ProfileError(f"unknown profile {source!r}; available: {known}; or give a file that ends with .toml")
+        known = available(source, sorted(path.stem for path in CONFIGS.glob("*.toml")))
+        raise ProfileError(f"unknown profile {source!r}; {known}; or give a file that ends with .toml")
     return named
 
 

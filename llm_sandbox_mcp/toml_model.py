@@ -8,6 +8,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Strict, ValidationError
 
+from .corrections import TomlFile
 from .errors import ProfileError
 from .mistakes import first_mistake
 
@@ -33,9 +34,6 @@ AbsolutePath = Annotated[str, AfterValidator(_absolute)]
 OptionalPath = Annotated[str, AfterValidator(_absolute_if_any)]
 """The same; an empty string means no path."""
 
-_REASONS = {"missing": "missing; add it", "tuple_type": "must be a list"}
-"""Reasons for kinds of mistakes that pydantic's own messages do not explain well."""
-
 
 class Section(BaseModel):
     """One table of a file."""
@@ -47,22 +45,39 @@ _Model = TypeVar("_Model", bound=Section)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The content of a TOML file."""
+    """The content of a TOML file; a byte order mark, which some editors write, is ignored."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8-sig")
+        if "\0" in text:
+            raise ProfileError(f"{path}: {_NOT_UTF8}")
+        return tomllib.loads(text)
     except OSError as error:
         raise ProfileError(f"{path}: cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise ProfileError(f"{path}: {_NOT_UTF8}") from error
+    except ValueError as error:  # also for a number with thousands of digits, which is not a TOMLDecodeError
         raise ProfileError(f"{path}: not valid TOML: {error}") from error
 
 
-def as_model(model: type[_Model], settings: Mapping[str, Any], path: Path, *, reference: str) -> _Model:
-    """The settings as a model; `path` is their file, and `reference` names the place that lists all keys."""
+_NOT_UTF8 = "not valid TOML: it is not UTF-8; save it as UTF-8"
+_NO_EXAMPLE: Mapping[str, Any] = {}
+
+
+def as_model(
+    model: type[_Model],
+    settings: Mapping[str, Any],
+    path: Path,
+    *,
+    reference: str,
+    example: Mapping[str, Any] = _NO_EXAMPLE,
+) -> _Model:
+    """The settings as a model; `path` is their file, and `reference` names the place that lists all keys.
+
+    `example` contains the settings of a file with every key, if there is one: errors name keys of it that were meant.
+    """
     try:
         return model.model_validate(settings)
     except ValidationError as error:
         mistake = first_mistake(error)
-        reason = _REASONS.get(mistake.kind, mistake.reason)
-        if mistake.kind == "extra_forbidden":
-            reason = f"unknown key; see {reference} for all keys"
+        reason = TomlFile(model, settings, reference, example).correction(mistake)
         raise ProfileError(f"{path}: {': '.join(filter(None, (mistake.key, reason)))}", mistake.key, reason) from error

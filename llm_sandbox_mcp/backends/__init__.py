@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import MissingPackage, ProfileError
 from ..escaping import one_line
+from ..similar import available
 
 if TYPE_CHECKING:
     from .base import Backend, Surroundings
@@ -60,8 +61,8 @@ def _outside(name: str) -> Engine:
 
     outside = importlib.metadata.entry_points(group=GROUP)
     if name not in outside.names:
-        known = ", ".join((AUTO, *BACKENDS, *sorted(outside.names)))
-        raise ProfileError(f"unknown backend {name!r}; available: {known}")
+        known = (AUTO, *BACKENDS, *sorted(outside.names))
+        raise ProfileError(f"unknown backend {name!r}; {available(name, known)}")
     try:
         module: Engine = outside[name].load()
     except ModuleNotFoundError:

@@ -1,6 +1,5 @@
 """A profile as TOML that can be loaded again."""
 
-import re
 from collections.abc import Collection, Mapping
 from decimal import Decimal
 from typing import Any
@@ -9,10 +8,9 @@ import tomli_w
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from ..escaping import without_credentials
 from ..profile import Profile
 from ..units import SIZES, TIMES, parse_duration, parse_size
-
-_CREDENTIALS = re.compile(r"(?<=//)[^/@\s]+@")
 
 
 def as_toml(profile: Profile) -> str:
@@ -45,7 +43,7 @@ def _plain(value: Any) -> Any:
     """A value, or a collection of values, without units; for tables in a list only the keys that were set."""
     match value:
         case str():
-            return _CREDENTIALS.sub("***@", value)
+            return without_credentials(value)
         case BaseModel():
             return _plain(value.model_dump(exclude_defaults=True))
         case Mapping():

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from ..errors import ProfileError
 from ..folders import CONFIGS
+from ..similar import available
 from ..toml_model import Many, Section, as_model, read_toml
 from .section import Rule, RulesSection, Severity
 
@@ -34,9 +35,8 @@ def rules_of(section: RulesSection) -> tuple[Rule, ...]:
     rules = list(section.custom)
     severities: dict[str, str] = {}
     if section.preset:
-        if section.preset not in preset_names():
-            known = ", ".join(preset_names())
-            raise ValueError(f"rules.preset: unknown preset {section.preset!r}; available: {known}")
+        if section.preset not in (known := preset_names()):
+            raise ValueError(f"rules.preset: unknown preset {section.preset!r}; {available(section.preset, known)}")
         path = FOLDER / f"{section.preset}.toml"
         catalogue = as_model(_Catalogue, read_toml(CATALOGUE), CATALOGUE, reference=_KEYS).rule
         preset = as_model(_Preset, read_toml(path), path, reference=_KEYS).severity
@@ -59,4 +59,4 @@ def _check(key: str, severity: Mapping[str, str], rules: Iterable[Rule]) -> None
     known = dict.fromkeys(rule.name for rule in rules)
     for name in severity:
         if name not in known:
-            raise ValueError(f"{key}.{name}: unknown rule {name!r}; available: {', '.join(known)}")
+            raise ValueError(f"{key}.{name}: unknown rule {name!r}; {available(name, known)}")

@@ -144,7 +144,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"runtime_configs": {"runtime": 5}},
-        r"backend docker: runtime_configs\['runtime'\]: must be a valid string",
+        r"backend docker: runtime_configs\['runtime'\]: must be text in quotes",
     ),
 ]
 

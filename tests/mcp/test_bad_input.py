@@ -321,7 +321,7 @@ async def test_ten_gigabytes_from_a_program_are_stopped_in_time(client: Client) 
         ("[limits]\npids = -1\n", ["limits.pids", "greater than or equal to 8"]),
         ("[limits]\ncpus = nan\n", ["limits.cpus", "finite"]),
         ("[limits]\ncpus = inf\n", ["limits.cpus", "finite"]),
-        ("[sessions]\nmax = 'many'\n", ["sessions.max", "integer"]),
+        ("[sessions]\nmax = 'many'\n", ["sessions.max", "whole number"]),
         ("[sessions]\nidle_timeout = '-1s'\n", ["sessions.idle_timeout", "unit"]),
         ("[backend]\nname = 'none'\n", ["backend.name", "embedded"]),
         ("[files]\nfolders = ['relative']\n", ["files.folders", "absolute"]),

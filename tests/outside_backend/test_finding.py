@@ -22,7 +22,7 @@ def test_its_own_settings_are_read_and_checked(tmp_path: Path) -> None:
     file = tmp_path / "own.toml"
     for text, message in (
         ("mask = 1", r"plain\.mask: unknown key"),
-        ('umask = "x"', r"plain\.umask: must be a valid int"),
+        ('umask = "x"', r"plain\.umask: must be a whole number without quotes"),
     ):
         file.write_text(f'[backend]\nname = "plain"\n[plain]\n{text}\n')
         with pytest.raises(ProfileError, match=rf"own\.toml: {message}"):
@@ -30,7 +30,9 @@ def test_its_own_settings_are_read_and_checked(tmp_path: Path) -> None:
 
 
 def test_an_unknown_name_is_refused_with_the_list_of_backends() -> None:
-    with pytest.raises(ProfileError, match=r"backend\.name: .*'plane'; available: auto, embedded, .*, plain$"):
+    with pytest.raises(
+        ProfileError, match=r"backend\.name: .*'plane'; available: auto, embedded, .*, plain; did you mean 'plain'"
+    ):
         load_profile(over={"backend": {"name": "plane"}})
 
 

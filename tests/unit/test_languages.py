@@ -67,7 +67,7 @@ def test_a_folder_adds_a_language_to_the_included_ones(tmp_path: Path) -> None:
         ("extension = 'lua'", RUNNER, "extension", "pattern"),
         ("name = 'L u a'", RUNNER, "name", "pattern"),
         ("aliases = ['LUA']", RUNNER, "aliases.0", "pattern"),
-        ("stateful = 'perhaps'", RUNNER, "stateful", "bool"),
+        ("stateful = 'perhaps'", RUNNER, "stateful", "true or false"),
         ("version_command = []", RUNNER, "version_command", "at least 1"),
         ("version_command = 'lua -v'", RUNNER, "version_command", "must be a list"),
         ("", RUNNER + BUILD, "runner", "either"),
