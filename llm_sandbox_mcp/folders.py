@@ -42,3 +42,9 @@ def host_folders(cache: str = "", runtime: str = "", environ: Mapping[str, str] 
         default_cache = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", _NAME)
         default_runtime = Path(environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir(), f"{_NAME}-{os.geteuid()}")
     return HostFolders(Path(cache) if cache else default_cache, Path(runtime) if runtime else default_runtime)
+
+
+def can_be_used(folder: Path) -> bool:
+    """Whether this process can write files in the folder, after making it if it does not exist."""
+    nearest = next(path for path in (folder, *folder.parents) if path.exists())
+    return nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)

@@ -35,6 +35,10 @@ OptionalPath = Annotated[str, AfterValidator(_absolute_if_any)]
 """The same; an empty string means no path."""
 
 
+_NOT_UTF8 = "not valid TOML: it is not UTF-8; save it as UTF-8"
+_NO_EXAMPLE: Mapping[str, Any] = {}
+
+
 class Section(BaseModel):
     """One table of a file."""
 
@@ -57,10 +61,6 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ProfileError(f"{path}: {_NOT_UTF8}") from error
     except ValueError as error:  # also for a number with thousands of digits, which is not a TOMLDecodeError
         raise ProfileError(f"{path}: not valid TOML: {error}") from error
-
-
-_NOT_UTF8 = "not valid TOML: it is not UTF-8; save it as UTF-8"
-_NO_EXAMPLE: Mapping[str, Any] = {}
 
 
 def as_model(

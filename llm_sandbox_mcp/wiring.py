@@ -13,6 +13,7 @@ from .languages import load_languages
 from .libraries.installing import Installer
 from .libraries.preparing import Preparer
 from .libraries.ruling import library_rules
+from .machine import check_limits
 from .network.proxy import make_proxy
 from .network.secrets import read_secrets
 from .pool.pool import WARM_UP, Pool
@@ -50,11 +51,13 @@ async def open_service(
 
     The first use of the engine waits for it. `environ` is the environment of package managers on the host, such as
     proxies and certificates; none of it reaches a sandbox. `make` makes the backend; tests pass one that no profile can
-    name. Raises `ProfileError` for a handler folder with a mistake or a folder that cannot be created.
+    name. Raises `ProfileError` for a handler folder with a mistake, a folder that cannot be created, or a limit that
+    this machine cannot give.
     """
     folders = folders or host_folders(profile.server.cache, profile.server.runtime)
     languages = load_languages(profile.handlers.folders)
     profile.check_languages(languages.prepared)
+    check_limits(profile)
     rules = rules_of(profile.rules)
     allowed = library_rules(profile, languages)
     with open_runtime(folders.runtime) as runtime:

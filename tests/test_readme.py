@@ -40,13 +40,19 @@ def block(kind: str, part: str = "") -> str:
     return str(found)
 
 
+def with_paths_of(folder: Path, profile: str) -> str:
+    """The profile with folders and a file that exist, in place of those of the reader's machine."""
+    (folder / "token").write_text("0123456789abcdef")
+    for name in ("data", "out"):
+        (folder / name).mkdir()
+    return profile.replace("~", str(folder)).replace("/etc/llm-sandbox-mcp/models-token", f"{folder}/token")
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A folder with the files that the commands of the README use."""
     (tmp_path / "tests").symlink_to(ROOT / "tests")
-    (tmp_path / "mine.toml").write_text(block("toml", "[files]"))
-    for name in ("data", "out"):
-        (tmp_path / name).mkdir()
+    (tmp_path / "mine.toml").write_text(with_paths_of(tmp_path, block("toml", "[files]")))
     return tmp_path
 
 
@@ -90,7 +96,7 @@ def test_the_entry_for_claude_desktop_is_what_the_command_prints() -> None:
 
 @pytest.mark.parametrize("profile", PROFILES, ids=[profile.partition("\n")[0] for profile in PROFILES])
 def test_a_profile_of_the_readme_is_valid(profile: str, tmp_path: Path) -> None:
-    (tmp_path / "mine.toml").write_text(profile)
+    (tmp_path / "mine.toml").write_text(with_paths_of(tmp_path, profile))
     checked = command("profile", "check", str(tmp_path / "mine.toml"))
     assert checked.returncode == 0, checked
     assert tomllib.loads(profile)

@@ -60,7 +60,11 @@ def processes(proc: Path = Path("/proc")) -> Room:
 
 def memory(proc: Path = Path("/proc")) -> Room:
     """The room given by the memory of the machine."""
-    line = next(line for line in (proc / "meminfo").read_text().splitlines() if line.startswith("MemTotal:"))
-    total = int(line.split()[1]) << 10
     step = "use a machine with more memory, or an engine that spans several machines, such as Kubernetes"
-    return Room("memory", total // _MEMORY, step)
+    return Room("memory", total_memory(proc) // _MEMORY, step)
+
+
+def total_memory(proc: Path = Path("/proc")) -> int:
+    """Bytes of memory of the machine."""
+    line = next(line for line in (proc / "meminfo").read_text().splitlines() if line.startswith("MemTotal:"))
+    return int(line.split()[1]) << 10

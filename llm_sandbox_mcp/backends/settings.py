@@ -11,3 +11,7 @@ class Settings(Section):
     def languages(self) -> Mapping[str, str]:
         """The names of languages in these tables, by their keys in the profile."""
         return {}
+
+    def files(self) -> Mapping[str, str]:
+        """The files of this machine that these tables name, by their keys in the profile; an empty one is not set."""
+        return {}

@@ -1,19 +1,17 @@
 """`llm-sandbox-mcp doctor`."""
 
 import argparse
-import os
 import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from ..backends.base import Backend, Check, Sandbox, halves
 from ..backends.layout import ENVIRONMENTS, PATH, TOOLS
 from ..errors import InstallFailed, SandboxError, StartFailed
 from ..escaping import one_line
-from ..folders import HostFolders
+from ..folders import HostFolders, can_be_used
 from ..languages import Language
 from ..libraries import environments
 from ..libraries.cache import contents
@@ -208,8 +206,7 @@ def _folders(folders: HostFolders) -> list[Check]:
     used = ", ".join(f"{kept.folder.name} {used_of(kept)}" for kept in contents(folders.cache))
     rows = []
     for name, folder, detail in (("cache", folders.cache, f": {used}"), ("runtime", folders.runtime, "")):
-        nearest = _nearest(folder)
-        if os.access(nearest, os.W_OK | os.X_OK):
+        if can_be_used(folder):
             rows.append(Check(name, "ok", f"{folder}{detail}"))
         else:
             rows.append(Check(name, "degraded", f"{folder} cannot be written", f"set server.{name} in the profile"))
@@ -219,8 +216,3 @@ def _folders(folders: HostFolders) -> list[Check]:
 def _old(variables: Sequence[OldVariable]) -> list[Check]:
     """A row for each variable of LLM Sandbox's server that is set; `serve` does not start if one is refused."""
     return [Check(old.name, "missing" if old.refused else "degraded", old.cause, old.step) for old in variables]
-
-
-def _nearest(folder: Path) -> Path:
-    """The folder, or the nearest parent folder that exists."""
-    return next(path for path in (folder, *folder.parents) if path.exists())

@@ -6,37 +6,39 @@ from collections.abc import Mapping
 
 import anyio
 
-from ..errors import ProfileError
-from ..languages import Languages, load_languages
+from ..escaping import one_line, without_credentials
+from ..languages import load_languages
 from ..libraries.ruling import library_rules
 from ..profile import Profile
-from ..rules.checking import open_checker
-from ..rules.presets import rules_of
 from .console import say
 from .opening import read_profile
+from .profile_checks import profile_mistakes
 from .toml import as_toml
+
+_MISTAKES = 2
 
 
 def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
-    """Shows the profile in force, or checks that one is valid; a mistake is an error with file, key and reason."""
+    """Shows the profile in force, or checks one; a mistake is an error with file, key and reason."""
     profile = read_profile(options, environ)
+    if options.action == "check":
+        return _check(options.profile, profile, environ)
     languages = load_languages(profile.handlers.folders)
     profile.check_languages(languages.prepared)
     library_rules(profile, languages)
-    if options.action == "show":
-        sys.stdout.write(as_toml(profile))
-    else:
-        anyio.run(_check_rules, profile, languages)
-        say(f"{options.profile}: valid; {len(languages)} languages: {', '.join(languages)}")
-        if profile.unread:
-            tables = ", ".join(f"[{table}]" for table in profile.unread)
-            say(f"{options.profile}: {tables} was not checked, because backend.name is {profile.backend.name}")
+    sys.stdout.write(as_toml(profile))
     return 0
 
 
-async def _check_rules(profile: Profile, languages: Languages) -> None:
-    """Raises `ProfileError` for a language whose code the rules cannot judge on any machine."""
-    async with open_checker(rules_of(profile.rules), profile.rules, languages) as checker:
-        for name, why in (await checker.unready()).items():
-            if why.file is not None:
-                raise ProfileError(f"{why.file}: rules apply to {name}, {why.cause}; {why.step}")
+def _check(named: str, profile: Profile, environ: Mapping[str, str]) -> int:
+    mistakes = anyio.run(profile_mistakes, profile, environ)
+    for mistake in mistakes:
+        sys.stderr.write(f"llm-sandbox-mcp: {one_line(without_credentials(str(mistake)))}\n")
+    if mistakes:
+        return _MISTAKES
+    languages = load_languages(profile.handlers.folders)
+    say(f"{named}: valid; {len(languages)} languages: {', '.join(languages)}")
+    if profile.unread:
+        tables = ", ".join(f"[{table}]" for table in profile.unread)
+        say(f"{named}: {tables} was not checked, because backend.name is {profile.backend.name}")
+    return 0

@@ -16,7 +16,7 @@ from pathlib import Path
 import anyio
 
 from ..backends.base import Completed, Sandbox, Usage
-from ..errors import InstallFailed, InvalidArgument, ListeningFailed, PolicyDenied, quoted
+from ..errors import InstallFailed, InvalidArgument, ListeningFailed, PolicyDenied
 from ..escaping import one_line
 from ..languages import Language, Libraries
 from ..places import Places
@@ -32,8 +32,6 @@ from .ruling import LibraryRules
 
 _MOST = 50
 """Maximum libraries of one installation."""
-_LONGEST = 200
-"""Maximum characters of one name and version; package indexes do not allow longer names."""
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _LIMITS: Mapping[Status, str] = {
     "out_of_memory": "limits.memory",
@@ -79,14 +77,7 @@ class Installer:
                 f"libraries has {len(libraries)} names, and the limit is {_MOST} per call; use several calls"
             )
         rules = self._rules[language.name]
-        for library in libraries:
-            if rules.opens(library):
-                continue
-            if len(library) > _LONGEST or not re.fullmatch(manager.name_pattern, library):
-                raise InvalidArgument(
-                    f"libraries: {quoted(library)} is not a plain name with an optional version for {manager.manager}; "
-                    f"options, URLs, paths and more than {_LONGEST} characters are refused"
-                )
+        rules.check_names(libraries)
         rules.check(libraries)
 
     def ruled(self, language: Language) -> bool:

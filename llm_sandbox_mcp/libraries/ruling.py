@@ -1,12 +1,12 @@
 """Which libraries the profile allows, by name and version, as the ecosystem of each language compares them."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from ..errors import PolicyDenied, ProfileError, quoted
+from ..errors import InvalidArgument, PolicyDenied, ProfileError, quoted
 from ..languages import Languages, Libraries
 from ..profile import Profile
 from ..results import Library
@@ -14,9 +14,12 @@ from ..results import Library
 if TYPE_CHECKING:
     from packaging.specifiers import SpecifierSet
 
+_LONGEST = 200
+"""Maximum characters of one name and version; package indexes do not allow longer names."""
 _ENTRY = re.compile(r"([^\s<>=!~*]+)\s*(.*)")
 _VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+:~_-]*\*?")
 _EXACT = re.compile(r"(?:===?|=)?\s*([A-Za-z0-9][A-Za-z0-9.+!_:~-]*)")
+_LISTS = ".allow, .deny, .opened"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,17 @@ class LibraryRules:
     def opens(self, library: str) -> bool:
         """Whether the profile allows exactly this text, whatever it is."""
         return library in self._opened
+
+    def check_names(self, libraries: Iterable[str]) -> None:
+        """Raises `InvalidArgument` for a requested library that is not a plain name with an optional version."""
+        for library in libraries:
+            if self.opens(library):
+                continue
+            if len(library) > _LONGEST or not re.fullmatch(self._manager.name_pattern, library):
+                raise InvalidArgument(
+                    f"libraries: {quoted(library)} is not a plain name with an optional version for "
+                    f"{self._manager.manager}; options, URLs, paths and more than {_LONGEST} characters are refused"
+                )
 
     def check(self, libraries: Iterable[str]) -> None:
         """Raises `PolicyDenied` for a requested library if no version that could be installed is allowed."""
@@ -137,11 +151,43 @@ def library_rules(profile: Profile, languages: Languages) -> Mapping[str, Librar
         section, manager = profile.language(name), language.handler.libraries
         if manager is None:
             if section.allow or section.deny or section.opened:
-                keys = f"languages.{name}.allow, .deny, .opened"
-                raise ProfileError(f"{keys}: {name} has no package manager; remove them")
+                raise profile.mistake(f"languages.{name}{_LISTS}", f"{name} has no package manager; remove them")
             continue
         try:
             rules[name] = LibraryRules(manager, section.allow, section.deny, section.opened)
         except ValueError as error:
-            raise ProfileError(f"languages.{name}.allow, .deny, .opened: {error}") from error
+            raise profile.mistake(f"languages.{name}{_LISTS}", str(error)) from error
     return rules
+
+
+def library_mistakes(
+    profile: Profile, languages: Languages, rules: Mapping[str, LibraryRules]
+) -> Iterator[ProfileError]:
+    """An error for each library of the profile that is no name of one, or that the profile itself does not allow."""
+    for name, language in languages.items():
+        section, warm, manager = (
+            profile.language(name),
+            profile.pool.libraries.get(name, ()),
+            language.handler.libraries,
+        )
+        if manager is None:
+            if warm:
+                yield profile.mistake(f"pool.libraries.{name}", f"{name} has no package manager; remove the key")
+            continue
+        # Sessions may install only what `allow` names; the operator may prepare more than that.
+        prepared = LibraryRules(manager, (), section.deny, section.opened)
+        key = f"languages.{name}"
+        opened = f"if it is right as it is, add it to {key}.opened, too"
+        yield from (profile.mistake(f"{key}.libraries", why) for why in _refusals(prepared, section.libraries, opened))
+        yield from (profile.mistake(f"pool.libraries.{name}", why) for why in _refusals(rules[name], warm, opened))
+
+
+def _refusals(rules: LibraryRules, libraries: Iterable[str], opened: str) -> Iterator[str]:
+    for library in libraries:
+        try:
+            rules.check_names([library])
+            rules.check([library])
+        except InvalidArgument as error:
+            yield f"{str(error).partition(': ')[2]}; {opened}"
+        except PolicyDenied as error:
+            yield str(error).partition(": ")[2]

@@ -25,12 +25,13 @@ class Secret:
 def read_secrets(sections: Sequence[SecretSection], environ: Mapping[str, str]) -> tuple[Secret, ...]:
     """The secrets of a profile with their values; raises `ProfileError`, which never contains a value."""
     return tuple(
-        Secret(Destination.parse(section.domain), section.header.lower(), _value(number, section, environ))
+        Secret(Destination.parse(section.domain), section.header.lower(), read_value(number, section, environ))
         for number, section in enumerate(sections)
     )
 
 
-def _value(number: int, section: SecretSection, environ: Mapping[str, str]) -> str:
+def read_value(number: int, section: SecretSection, environ: Mapping[str, str]) -> str:
+    """The value of the secret with that number; raises `ProfileError`, which never contains it."""
     where = f"network.secrets.{number}"
     if section.value_env:
         source, text = f"value_env: {section.value_env}", environ.get(section.value_env, "")

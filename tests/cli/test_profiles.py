@@ -7,6 +7,7 @@ import pytest
 
 from llm_sandbox_mcp.folders import CONFIGS
 from llm_sandbox_mcp.profile import load_profile
+from tests.local_index import local_index
 
 from .command import command, refused
 
@@ -100,3 +101,94 @@ def test_a_valid_profile_is_reported_as_valid() -> None:
     done = command("profile", "check", "strict")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("strict: valid")
+
+
+def test_limits_that_the_machine_cannot_give_are_refused_by_a_check_and_at_the_start(tmp_path: Path) -> None:
+    profile = tmp_path / "wide.toml"
+    profile.write_text('[limits]\nmemory = "999TiB"\n')
+    for arguments in (("profile", "check", str(profile)), ("serve", "--profile", str(profile))):
+        line = refused(*arguments)
+        assert f"{profile}: limits.memory: 999TiB is more memory than this machine has; give at most" in line
+
+
+def mistakes(profile: Path) -> dict[str, str]:
+    """What a check finds: the reasons by their keys."""
+    done = command("profile", "check", str(profile))
+    assert (done.returncode, done.stdout) == (2, ""), done
+    found = [line.removeprefix(f"llm-sandbox-mcp: {profile}: ") for line in done.stderr.splitlines()]
+    return {key: reason for key, _, reason in (line.partition(": ") for line in found)}
+
+
+def test_a_check_lists_every_folder_file_and_library_that_cannot_be_used(tmp_path: Path) -> None:
+    gone, file = tmp_path / "gone", tmp_path / "file"
+    file.write_text("x")
+    profile = tmp_path / "own.toml"
+    profile.write_text(
+        f"""
+[server]
+cache = "{file}/cache"
+runtime = "{file}"
+[files]
+folders = ["{gone}", "{file}:rw", "{tmp_path}:rw"]
+[http]
+token_file = "{gone}"
+[audit]
+file = "{gone}/audit.log"
+[network]
+mode = "allow"
+secrets = [
+    {{ domain = "a.example", header = "X-A", value_env = "SET_ONLY_FOR_THE_SERVER" }},
+    {{ domain = "b.example", header = "X-B", value_file = "{gone}" }},
+]
+[languages.python]
+libraries = ["numpy", "https://me:hunter2@a.example/tool.whl", "lxml >=5"]
+allow = ["pandas"]
+deny = ["lxml"]
+[languages.pyton]
+[pool]
+libraries = {{ python = ["requests", "pandas"] }}
+"""
+    )
+    assert mistakes(profile) == {
+        "server.cache": f"{file}/cache cannot be written; correct the path, or make it writable",
+        "server.runtime": f"{file} cannot be written; correct the path, or make it writable",
+        "files.folders.0": f"{gone} is not a folder; make it, or correct the path",
+        "files.folders.1": f"{file} is not a folder; make it, or correct the path",
+        "http.token_file": f"{gone} cannot be read: No such file or directory; "
+        "create one, for example with `openssl rand -hex 32`",
+        "audit.file": f"{gone}/audit.log cannot be written; correct the path, or make its folder writable",
+        "network.secrets.1.value_file": f"{gone} cannot be read: No such file or directory; make it readable",
+        "languages.pyton": "unknown language 'pyton'; available: bash, cpp, go, java, javascript, python, r, ruby; "
+        "did you mean 'python'?",
+        "languages.python.libraries": "'lxml >=5' is denied by the profile (lxml); do without it",
+        "pool.libraries.python": "'requests' is not among those that the profile allows; use one of pandas",
+    }
+    assert "'https://***@a.example/tool.whl' is not a plain name" in command("profile", "check", str(profile)).stderr
+
+
+def test_a_check_finds_certificates_that_are_missing(tmp_path: Path) -> None:
+    profile = tmp_path / "own.toml"
+    profile.write_text(f'[backend]\nname = "docker"\n[docker]\nca = "{tmp_path}/ca.pem"\nkey = "{profile}"\n')
+    assert mistakes(profile) == {"docker.ca": f"there is no file {tmp_path}/ca.pem; correct the path"}
+
+
+def test_a_check_asks_each_index(tmp_path: Path) -> None:
+    profile = tmp_path / "own.toml"
+    with local_index() as index:
+        profile.write_text(
+            f'[languages.python]\nindex = "{index.url}/simple"\n[languages.ruby]\nindex = "{index.url}"\n'
+        )
+        checked = command("profile", "check", str(profile))
+        assert (checked.returncode, checked.stderr) == (0, "")
+        assert sorted(path for path, _ in index.requests) == ["/", "/simple"]
+    assert mistakes(profile) == dict.fromkeys(
+        ("languages.python.index", "languages.ruby.index"),
+        "127.0.0.1 cannot be reached: Connection refused; correct the address, or start it",
+    )
+
+
+def test_a_check_of_a_handler_folder_that_is_missing_names_it_next_to_other_mistakes(tmp_path: Path) -> None:
+    profile = tmp_path / "own.toml"
+    profile.write_text(f'[handlers]\nfolders = ["{tmp_path}/gone"]\n[files]\nfolders = ["{tmp_path}/gone"]\n')
+    first, second = command("profile", "check", str(profile)).stderr.splitlines()
+    assert "files.folders.0: " in first and f"{tmp_path}/gone: is not a folder; correct handlers.folders" in second

@@ -53,3 +53,6 @@ class ContainerSettings(Settings):
     def languages(self) -> Mapping[str, str]:
         tables = {"images": self.containers.images, "dockerfiles": self.containers.dockerfiles}
         return {f"containers.{table}.{name}": name for table, names in tables.items() for name in names}
+
+    def files(self) -> Mapping[str, str]:
+        return {f"containers.dockerfiles.{name}": path for name, path in self.containers.dockerfiles.items()}

@@ -1,5 +1,7 @@
 """The part of the profile that the backend on Docker reads."""
 
+from collections.abc import Mapping
+
 from ...toml_model import Section
 from ..containers.settings import ContainerSettings
 
@@ -18,3 +20,7 @@ class Settings(ContainerSettings):
     """The tables of the profile for Docker."""
 
     docker: Docker
+
+    def files(self) -> Mapping[str, str]:
+        own = {"docker.ca": self.docker.ca, "docker.cert": self.docker.cert, "docker.key": self.docker.key}
+        return {**super().files(), **own}

@@ -1,5 +1,6 @@
 """The settings of the backend on Kubernetes, as the profile has them."""
 
+import os
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
@@ -44,3 +45,8 @@ class Settings(EngineSettings):
 
     def languages(self) -> Mapping[str, str]:
         return {f"kubernetes.images.{name}": name for name in self.kubernetes.images}
+
+    def files(self) -> Mapping[str, str]:
+        # Several files, as in KUBECONFIG: some of them may be missing.
+        several = os.pathsep in self.kubernetes.kubeconfig
+        return {} if several else {"kubernetes.kubeconfig": self.kubernetes.kubeconfig}
