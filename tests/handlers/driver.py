@@ -33,7 +33,7 @@ from tests.signals import usual_signals
 HANDLERS = Path(__file__).resolve().parents[2] / "handlers"
 LIMIT = 60.0
 """Seconds that a single step can take before the test fails."""
-SECOND_INTERRUPT = 0.125
+SECOND_INTERRUPT = 1.25
 """Seconds after which the server interrupts again: bash, for one, loses a signal that arrives between fork and exec."""
 LARGEST_FRAME = 4096
 
