@@ -68,6 +68,7 @@ ONLY_IN_ALL = (
     "tests/gate/test_stage.py",
     "tests/handlers/test_library_failures.py::test_a_limit_that_an_installation_reached_is_named",
     "tests/handlers/test_public_indexes.py",
+    "tests/handlers/test_python_pictures.py",
     "tests/hostile/test_limits_in_languages.py",
     "tests/hostile/test_tampering.py",
     "tests/http/test_limits.py",

@@ -25,7 +25,10 @@ _FORMATS = {
 
 
 class ArtifactSandboxSession(SandboxSession):
-    """A session whose runs return each figure once, whether it was shown, saved, or left open at the end of the run."""
+    """A session whose runs return each figure once, whether it was shown, saved, or left open at the end of the run.
+
+    A figure of plotly or Altair is a page and, if the libraries for it are installed, also a picture.
+    """
 
     def __init__(
         self,

@@ -8,7 +8,7 @@ import pytest
 from .driver import Run, Runner
 from .python_environment import python
 
-LIBRARIES = ("pandas", "matplotlib", "plotly", "pillow", "ipython")
+LIBRARIES = ("pandas", "matplotlib", "pillow", "ipython")
 
 
 @pytest.fixture
@@ -115,23 +115,6 @@ def test_display_shows_pictures_and_prints_the_rest(plain: Runner) -> None:
 def test_runs_that_show_nothing_do_not_load_the_modules_for_it(plain: Runner) -> None:
     run = plain.run("import sys\n[1, 2]\n'sandbox_rich' in sys.modules or 'sandbox_shown' in sys.modules")
     assert run.result == "False"
-
-
-@pytest.mark.parametrize("shown", ["figure.show()", "figure", "figure.show(renderer='browser')", "pio.show(figure)"])
-def test_a_plotly_figure_becomes_a_page_that_needs_no_network(runner: Runner, tmp_path: Path, shown: str) -> None:
-    code = "import plotly.graph_objects as go, plotly.io as pio\nfigure = go.Figure(go.Scatter(y=[*range(500)]))\n"
-    run = runner.run(code + shown)
-    assert (figures(run), run.out, run.files) == (["figure-1.html"], "", [])
-    page = (tmp_path / "figures/figure-1.html").read_text()
-    assert page.count("plotly.js v") >= 1
-    assert "<script src=" not in page
-    assert (run.result or "").startswith("Figure({" if shown == "figure" else "")
-    assert (run.result is not None) is (shown == "figure")
-
-
-def test_a_renderer_chosen_by_the_code_changes_nothing(runner: Runner) -> None:
-    code = "import plotly.express as px, plotly.io as pio\npio.renderers.default = 'browser'\npx.line(y=[1, 2]).show()"
-    assert figures(runner.run(code)) == ["figure-1.html"]
 
 
 @pytest.mark.parametrize("mode", ["RGB", "RGBA", "L", "P", "1", "I;16", "CMYK", "YCbCr", "HSV", "F", "RGBa"])

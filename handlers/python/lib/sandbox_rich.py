@@ -18,7 +18,7 @@ _PNG_MODES = frozenset(("1", "L", "LA", "I", "I;16", "P", "RGB", "RGBA"))
 
 
 def draw(value: object) -> str:
-    """Writes a value that has a picture or a page and returns the file's name; empty if there is nothing to write.
+    """Writes a value that has a picture or a page and returns the names of its files; empty if it has neither.
 
     Errors in a value's own methods are printed to standard error; its text is shown then.
     """
@@ -27,6 +27,7 @@ def draw(value: object) -> str:
         for module, name, action in (
             ("matplotlib.figure", "Figure", _draw_matplotlib),
             ("plotly.basedatatypes", "BaseFigure", _draw_plotly),
+            ("altair", "TopLevelMixin", _draw_altair),
             ("PIL.Image", "Image", _draw_pillow),
         ):
             known = getattr(sys.modules.get(module), name, None)
@@ -36,11 +37,6 @@ def draw(value: object) -> str:
     except Exception as error:
         print(f"{kind.__qualname__} could not be drawn: {type(error).__name__}: {error}", file=sys.stderr)
         return ""
-
-
-def show_plotly(figure, *_args, **_options) -> None:
-    """Replaces `plotly.io.show` for every renderer, because there is no browser and no notebook here."""
-    _draw_plotly(figure)
 
 
 class PillowViewer:
@@ -53,11 +49,15 @@ class PillowViewer:
 
 
 def _draw_plotly(figure) -> str:
-    # The page includes its own copy of the script, 4 MB, because it may be opened without a network. There is no image
-    # of it, because kaleido would start a browser, which takes seconds; code can call `write_image`.
-    from plotly.io import to_html
+    from sandbox_pages import draw_plotly
 
-    return write(to_html(figure, include_plotlyjs=True), "html")
+    return draw_plotly(figure)
+
+
+def _draw_altair(chart) -> str:
+    from sandbox_pages import draw_altair
+
+    return draw_altair(chart)
 
 
 def _draw_pillow(image) -> str:

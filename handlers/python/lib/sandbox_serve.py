@@ -27,6 +27,7 @@ def set_up() -> tuple[Guard, Session]:
                 "linecache": session.fill_linecache,
                 "matplotlib.backend_bases": _note_saved_figures,
                 "plotly.io._renderers": _show_plotly_here,
+                "altair": _show_altair_here,
                 "PIL.ImageShow": _show_pillow_here,
                 "IPython.core.display_functions": _display_here,
             }
@@ -169,9 +170,17 @@ def _note_saved_figures(backend_bases) -> None:
 
 
 def _show_plotly_here(renderers) -> None:
-    from sandbox_rich import show_plotly
+    from sandbox_pages import show_plotly
 
     renderers.show = show_plotly
+
+
+def _show_altair_here(altair) -> None:
+    charts = getattr(altair, "TopLevelMixin", None)  # a module of the user may have this name
+    if charts is not None:
+        from sandbox_pages import show_altair
+
+        charts.show = charts.display = show_altair
 
 
 def _show_pillow_here(image_show) -> None:
