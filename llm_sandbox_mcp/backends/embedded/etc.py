@@ -49,6 +49,8 @@ _FILES = (
     "ssl/openssl.cnf",
     # Java's own trust store.
     "ssl/certs/java/cacerts",
+    # Debian's Chromium, which kaleido starts, needs one file of this folder. Others may contain keys of the operator.
+    "chromium.d/default-flags",
 )
 
 _TREES = (

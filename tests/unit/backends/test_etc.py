@@ -9,7 +9,16 @@ import pytest
 
 from llm_sandbox_mcp.backends.embedded.etc import write_etc
 
-SECRETS = ("shadow", "gshadow", "ssh/ssh_host_ed25519_key", "machine-id", "fstab", "sudoers", "ssl/private/key.pem")
+SECRETS = (
+    "shadow",
+    "gshadow",
+    "ssh/ssh_host_ed25519_key",
+    "machine-id",
+    "fstab",
+    "sudoers",
+    "ssl/private/key.pem",
+    "chromium.d/apikeys",
+)
 
 
 def put(root: Path, name: str, text: str = "x", mode: int = 0o644) -> Path:
@@ -134,6 +143,12 @@ def test_nothing_but_the_listed_names_comes_from_the_host(source: Path, target: 
         assert path.is_dir() or "canary" not in path.read_text()
 
 
+def test_of_the_settings_of_chromium_only_its_flags_are_copied(source: Path, target: Path) -> None:
+    put(source, "chromium.d/default-flags")
+    write_etc(target, source)
+    assert {name for name in names(target) if name.startswith("chromium")} == {"chromium.d/default-flags"}
+
+
 def test_a_directory_that_is_in_use_is_refused(source: Path, target: Path) -> None:
     write_etc(target, source)
     with pytest.raises(FileExistsError):
@@ -154,7 +169,7 @@ def test_no_account_and_no_key_of_the_real_host_is_copied(target: Path) -> None:
     assert {path.name for path in target.iterdir()} <= {
         *("passwd", "group", "hostname", "hosts", "nsswitch.conf", "resolv.conf", "ld.so.cache", "ld.so.conf", "ssl"),
         *("ld.so.conf.d", "localtime", "timezone", "os-release", "mime.types", "protocols", "services", "pki", "R"),
-        *("alternatives", "fonts"),
+        *("alternatives", "fonts", "chromium.d"),
         *(path.name for path in Path("/etc").glob("java-*-openjdk")),
     }
     assert not (target / "ssl/private").exists()
