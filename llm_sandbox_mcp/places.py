@@ -38,6 +38,13 @@ class Places:
     """What its processes can reach; with `allow`, their environment names the proxy."""
     companions: tuple["Places", ...] = ()
     """Those of the languages whose programs its code starts."""
+    lacking: str = ""
+    """Why it runs without the libraries of the profile; empty if it has them."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether it and its companions have the libraries of the profile."""
+        return not any(places.lacking for places in (self, *self.companions))
 
     @property
     def libraries(self) -> str:

@@ -34,10 +34,11 @@ class BackendSection(Section):
 
 
 class ServerSection(Section):
-    """Where a server keeps its files on this machine."""
+    """Where a server keeps its files on this machine, and whether it may ask package indexes for more."""
 
     cache: OptionalPath
     runtime: OptionalPath
+    offline: bool
 
 
 class Limits(Section):

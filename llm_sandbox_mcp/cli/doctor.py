@@ -137,8 +137,7 @@ async def _examine(
         found = await environments.find(language, libraries, folders.cache)
         listed = ", ".join(libraries) or "no libraries"
         if found is None:
-            fix = f"llm-sandbox-mcp run --language {language.name} -c 1"
-            return [Check(language.name, "degraded", f"{listed} will be prepared at the first use", fix)]
+            return [await _unprepared(language, profile, listed)]
         places = replace(places, environment=f"{ENVIRONMENTS}/{found.name}")
     try:
         version = await ask_version(sandbox, places)
@@ -151,6 +150,29 @@ async def _examine(
         except InstallFailed as error:
             rows.append(Check(f"{language.name} libraries", "degraded", *halves(str(error))))
     return rows
+
+
+async def _unprepared(language: Language, profile: Profile, listed: str) -> Check:
+    """Whether the libraries of a language can be prepared at its first use."""
+    prepare = f"llm-sandbox-mcp prepare {language.name}"
+    if profile.server.offline:
+        detail = f"{listed} are not prepared, and server.offline is true: code runs without them"
+        return Check(language.name, "degraded", detail, f"with a network: {prepare}")
+    # Imported here, since no other command needs an HTTP client.
+    from ..libraries.index_check import index_problem
+    from ..libraries.index_client import read_certificates
+    from ..libraries.indexes import index_of
+
+    try:
+        problem = await index_problem(await index_of(language, profile), await read_certificates(), folders=True)
+    except InstallFailed as error:
+        problem = str(error)
+    if not problem:
+        return Check(language.name, "degraded", f"{listed} will be prepared at the first use", prepare)
+    cause, _ = halves(problem)
+    detail = f"{listed} cannot be prepared, and code runs without them: the package index {cause}"
+    step = f"name an index that this machine reaches in languages.{language.name}.index of the profile; {prepare}"
+    return Check(language.name, "degraded", detail, step)
 
 
 def _missing_programs(programs: Sequence[str]) -> Sequence[str]:

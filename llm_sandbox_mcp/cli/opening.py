@@ -26,7 +26,9 @@ def named_profile(options: argparse.Namespace, environ: Mapping[str, str]) -> st
 def read_profile(
     options: argparse.Namespace, environ: Mapping[str, str], over: Mapping[str, Mapping[str, object]] | None = None
 ) -> Profile:
-    """The named profile, else the default profile, with the settings in `over` on top, and with each `--folder`."""
+    """The named profile, else the default profile, with the settings in `over` and those of options on top."""
+    if getattr(options, "offline", False):
+        over = {**(over or {}), "server": {**(over or {}).get("server", {}), "offline": True}}
     profile = load_profile(named_profile(options, environ), over)
     folders = (*profile.files.folders, *_folders(getattr(options, "folders", ())))
     return profile.model_copy(update={"files": FilesSection(folders=folders)})

@@ -42,6 +42,8 @@ def build() -> argparse.ArgumentParser:
     _command(commands, "languages", "list the languages that code can be written in")
     _profile(commands)
     _images(commands)
+    prepare = _command(commands, "prepare", "prepare libraries and images ahead, so that the first run need not wait")
+    prepare.add_argument("language", metavar="LANGUAGE", nargs="*", help="default: all")
     _command(commands, "sweep", "remove what killed servers left behind")
     cache = _command(
         commands, "cache", "show what is kept for later installations: prepared environments, downloads, tools"
@@ -74,6 +76,7 @@ def _serve(commands: Any) -> None:
     )
     parser.add_argument("--port", type=int, default=8000, help="port to listen on, 0 for a free one (%(default)s)")
     _folders(parser)
+    _offline(parser)
 
 
 def _folders(parser: argparse.ArgumentParser) -> None:
@@ -87,8 +90,13 @@ def _folders(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _offline(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--offline", action="store_true", help="ask no package index; use what is prepared")
+
+
 def _run(commands: Any) -> None:
     parser = _command(commands, "run", "run one program in its own sandbox")
+    _offline(parser)
     parser.add_argument("--language", metavar="L", help="default: by the file's extension, else python")
     parser.add_argument("--library", metavar="X", action="append", default=[], help="install a library first")
     parser.add_argument(

@@ -25,7 +25,8 @@ class Environments:
     def __init__(self, cache: Path, environ: Mapping[str, str] | None = None) -> None:
         self._cache = cache
         self._environ = environ
-        self._builds: dict[tuple[str, tuple[str, ...], str], _Build] = {}
+        self._builds: dict[_Wanted, _Build] = {}
+        self._built: set[_Wanted] = set()
         self._held: dict[Path, int | None] = {}
         """Descriptors that keep the folders in use from being removed."""
         self._tasks = anyio.create_task_group()
@@ -52,11 +53,7 @@ class Environments:
         self, language: Language, libraries: Sequence[str], on_progress: OnProgress, *, index: str = ""
     ) -> str:
         """Like `environments.prepare`; a caller that is cancelled does not stop the build for the others."""
-        wanted = (language.name, tuple(sorted(set(libraries))), index)
-        build = self._builds.get(wanted)
-        if build is None:
-            build = self._builds[wanted] = _Build()
-            self._tasks.start_soon(self._build, build, language, wanted)
+        build = self._begin(language, _wanted(language, libraries, index))
         send, receive = anyio.create_memory_object_stream[str](_LINES)
         if build.last:
             send.send_nowait(build.last)
@@ -71,6 +68,20 @@ class Environments:
         if build.failure is not None:
             raise type(build.failure)(*build.failure.args) from build.failure
         return build.key
+
+    def has_built(self, language: Language, libraries: Sequence[str], *, index: str = "") -> bool:
+        """Whether a build of this environment has succeeded since this was opened."""
+        return _wanted(language, libraries, index) in self._built
+
+    def begin(self, language: Language, libraries: Sequence[str], *, index: str = "") -> None:
+        """Begins a build of this environment in the background, unless one goes on."""
+        self._begin(language, _wanted(language, libraries, index))
+
+    def _begin(self, language: Language, wanted: "_Wanted") -> "_Build":
+        if wanted not in self._builds:
+            self._builds[wanted] = _Build()
+            self._tasks.start_soon(self._build, self._builds[wanted], language, wanted)
+        return self._builds[wanted]
 
     async def tools(self) -> Path:
         """The folder of the tool that installs libraries; sandboxes mount it."""
@@ -87,13 +98,14 @@ class Environments:
                 return False
         return True
 
-    async def _build(self, build: "_Build", language: Language, wanted: tuple[str, tuple[str, ...], str]) -> None:
+    async def _build(self, build: "_Build", language: Language, wanted: "_Wanted") -> None:
         try:
             _, libraries, index = wanted
             while not build.key:
                 key = await prepare(language, libraries, self._cache, build.report, index=index, environ=self._environ)
                 if self._keep(self.path(key)):
                     build.key = key
+                    self._built.add(wanted)
         except SandboxError as error:
             build.failure = error
         finally:
@@ -101,6 +113,14 @@ class Environments:
             del self._builds[wanted]
             for caller in build.callers:
                 caller.close()
+
+
+_Wanted = tuple[str, tuple[str, ...], str]
+"""A language, its libraries, and their index."""
+
+
+def _wanted(language: Language, libraries: Sequence[str], index: str) -> _Wanted:
+    return language.name, tuple(sorted(set(libraries))), index
 
 
 class _Build:

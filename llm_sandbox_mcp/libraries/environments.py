@@ -167,7 +167,8 @@ async def _build(
     # All builds of this environment use this name: we hold the lock, so an existing folder is from a killed build.
     fresh = target.parent / f".{target.name}.new"
     uv = find_uv_bin()
-    common = ("--no-progress", "--color", "never")
+    # With the certificates of this machine, as for installations: a company's own index has a company's certificate.
+    common = ("--no-progress", "--color", "never", "--system-certs")
     create = (uv, "venv", *common, "--relocatable", "--no-project", "--python", python, "--no-python-downloads")
     # Copies: links would share modes and later changes with files in the uv cache of the user.
     install = (

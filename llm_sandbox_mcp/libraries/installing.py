@@ -67,6 +67,10 @@ class Installer:
         """Raises `PolicyDenied` or `InvalidArgument` for libraries that cannot be installed; starts nothing."""
         if not libraries:
             return
+        if self._profile.server.offline:
+            raise PolicyDenied(
+                "libraries cannot be installed: this server works offline (server.offline); use those that are there"
+            )
         manager = language.handler.libraries
         if manager is None:
             raise PolicyDenied(

@@ -21,6 +21,9 @@ from .builds import Environments
 from .cache import prune
 from .environments import find
 
+_RETRY = 60.0
+"""Seconds until libraries that could not be prepared are tried again, in the background."""
+
 
 async def _silent(line: str) -> None:
     await anyio.lowlevel.checkpoint()
@@ -39,6 +42,8 @@ class Preparer:
         self._environments = Environments(cache, environ)
         self._backend = backend
         self._places: dict[str, Places] = {}
+        self._retry_at: dict[str, float] = {}
+        """When the libraries of a language are tried again."""
 
     async def __aenter__(self) -> "Preparer":
         await self._environments.__aenter__()
@@ -50,11 +55,12 @@ class Preparer:
     async def places(self, language: Language, on_progress: OnProgress | None = None) -> Places:
         """The paths of the language in any sandbox; prepares what is missing, and reports the progress.
 
-        Raises `StartFailed` with the last lines of uv if the environment cannot be built, or with the reason if the
-        disk of the host cannot be written.
+        If its libraries cannot be prepared, it runs without them, which `Places.lacking` explains, and they are tried
+        again later. Raises `StartFailed` with the last lines of uv if not even an empty environment can be built, or
+        with the reason if the disk of the host cannot be written.
         """
         known = self._places.get(language.name)
-        if known is not None:
+        if known is not None and (known.complete or not self._has_more(known)):
             return known
         try:
             return await self._prepare(language, on_progress or _silent)
@@ -67,9 +73,9 @@ class Preparer:
     async def _prepare(self, language: Language, on_progress: OnProgress) -> Places:
         inside = environment = await self._inside()
         tools = f"{inside}/bin" if inside else ""
-        section = self._profile.language(language.name)
+        section, lacking = self._profile.language(language.name), ""
         if language.handler.environment is not None and not inside:
-            built = await self._environments.prepare(language, section.libraries, on_progress, index=section.index)
+            built, lacking = await self._environment(language, on_progress)
             environment = f"{ENVIRONMENTS}/{built}"
         if language.handler.libraries is not None and not inside:
             tools = f"{TOOLS}/{(await self._environments.tools()).name}"
@@ -81,8 +87,38 @@ class Preparer:
             memory=self._profile.limits.memory,
             network=self._profile.network.mode,
             companions=await self._companions(language, on_progress),
+            lacking=lacking,
         )
         return places
+
+    async def _environment(self, language: Language, on_progress: OnProgress) -> tuple[str, str]:
+        """The key of the environment, and why it has none of the libraries of the profile."""
+        section, name = self._profile.language(language.name), language.name
+        lacking = ""
+        if self._profile.server.offline and await find(language, section.libraries, self._cache) is None:
+            lacking = "the server works offline (server.offline), and they are not prepared"
+        else:
+            try:
+                prepared = self._environments.prepare(language, section.libraries, on_progress, index=section.index)
+                return await prepared, ""
+            except StartFailed as failure:
+                if not section.libraries:
+                    raise
+                lacking = str(failure)
+        bare = await self._environments.prepare(language, (), on_progress, index=section.index)
+        self._retry_at[name] = anyio.current_time() + _RETRY
+        return bare, lacking
+
+    def _has_more(self, known: Places) -> bool:
+        """Whether libraries that these places lack were prepared meanwhile; now and then, a build is begun for that."""
+        for language in (places.language for places in (known, *known.companions) if places.lacking):
+            section = self._profile.language(language.name)
+            if self._environments.has_built(language, section.libraries, index=section.index):
+                return True
+            if anyio.current_time() >= self._retry_at[language.name] and not self._profile.server.offline:
+                self._retry_at[language.name] = anyio.current_time() + _RETRY
+                self._environments.begin(language, section.libraries, index=section.index)
+        return False
 
     async def _companions(self, language: Language, on_progress: OnProgress) -> tuple[Places, ...]:
         """The places of languages whose programs the code starts; without those that cannot be prepared here."""

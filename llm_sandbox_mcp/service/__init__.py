@@ -12,7 +12,7 @@ from ..libraries.installing import Installer
 from ..libraries.preparing import Preparer
 from ..pool.pool import Pool
 from ..profile import Profile
-from ..results import PoolStatistics
+from ..results import OnProgress, PoolStatistics
 from ..rules.checking import Checker, Finding, Unready
 from ..rules.section import Rule
 from ..runs.requests import checked_code
@@ -75,6 +75,10 @@ class Service:
     async def describe_language(self, name: str) -> dict[str, object]:
         """What a model needs to know to write code in a language here."""
         return await self._describer.describe(self.languages[name])
+
+    async def prepare(self, language: str, on_progress: OnProgress) -> str:
+        """Prepares a language and its image ahead of its use; returns why it has to run without its libraries."""
+        return await self._preparation.prepare(self.languages[language], on_progress)
 
     async def warm(self, languages: Iterable[str] | None = None) -> None:
         """Prepares everything for runs in these languages, by default in all, and keeps it ready.

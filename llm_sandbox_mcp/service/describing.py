@@ -87,7 +87,9 @@ class Describer:
                 found = await self._provided(lease.sandbox, places)
         finally:
             lease.release()
-        answer = self._answers[language.name] = _Answer(version, found)
+        answer = _Answer(version, found)
+        if places.complete:
+            self._answers[language.name] = answer
         return answer
 
     async def _provided(self, sandbox: Sandbox, places: Places) -> tuple[Library, ...]:

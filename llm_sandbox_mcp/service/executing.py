@@ -9,6 +9,7 @@ from ..errors import InvalidArgument, SandboxLost
 from ..files.artifacts import ArtifactStore, long_streams
 from ..languages import Language, Languages
 from ..messages import Note
+from ..places import Places
 from ..policy import OF_RUN, Policy, narrow
 from ..profile import Profile
 from ..results import DEFAULT_TIMEOUT, Execution, OnOutput, OnProgress
@@ -170,6 +171,8 @@ class Executing:
             artifacts, left_out = await self._store.collect(session.id, ran.sandbox, outcome, long)
             if ran.sandbox is not None and prepared.keep:
                 left_out += await leave_output(session, ran.sandbox, long)
+        if places.lacking:
+            notes.append(_note_of_lacking(chosen, places))
         if ran.loss is not None:
             notes.append(Note("started_fresh", f"started fresh: since an earlier run {ran.loss}"))
         # The notes that explain the status come first.
@@ -199,6 +202,12 @@ class Executing:
             return []
         with self._audit.denials("code.refused", language=language.name):
             return await self._checker.check(language, checked_code(code, self._limits.code)[0])
+
+
+def _note_of_lacking(language: Language, places: Places) -> Note:
+    cause = f"{language.name} has none of the libraries that belong to it, since they could not be prepared"
+    step = "only the operator can fix this, and finds the reason with `llm-sandbox-mcp doctor`"
+    return Note("no_libraries", cause, step, language=language.name, reason=places.lacking)
 
 
 def _divided(limits: Mapping[str, float], timeout: float | None) -> tuple[dict[str, float], dict[str, float]]:

@@ -30,12 +30,17 @@ class Preparation:
         self._pool = pool
         self._preparer = preparer
         self._serving = False
+        self._told: set[str] = set()
+        """The languages that the log says have no libraries."""
 
     async def places(self, language: Language, on_progress: OnProgress | None = None) -> Places:
         """Where the language finds its things, once they are prepared; from then on, a server keeps sandboxes warm."""
         places = await self._preparer.places(language, on_progress)
         if self._serving:
             self._pool.keep_warm(language.name, self._policy)
+            if places.lacking and language.name not in self._told:
+                self._told.add(language.name)
+                _log.warning("%s runs without its libraries: %s", language.name, places.lacking)
         return places
 
     async def sandbox(self, session: Session, language: Language, on_progress: OnProgress | None) -> Sandbox:
@@ -43,6 +48,11 @@ class Preparation:
         if on_progress is not None and not session.has_sandbox:
             await self._preparer.image(language, on_progress)
         return await session.sandbox(language.name)
+
+    async def prepare(self, language: Language, on_progress: OnProgress) -> str:
+        """Prepares a language and its image ahead of its use; returns why it has to run without its libraries."""
+        await self._preparer.image(language, on_progress)
+        return (await self._preparer.places(language, on_progress)).lacking
 
     async def warm(self, languages: Iterable[str] | None) -> None:
         """Cleans up after servers that are gone, prepares languages (by default all), and fills the pool.
