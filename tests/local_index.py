@@ -133,11 +133,11 @@ def metadata(name: str, version: str = "1.0") -> bytes:
     return f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n".encode()
 
 
-def wheel(name: str, version: str = "1.0") -> dict[str, bytes]:
-    """A wheel with one module that defines `ANSWER`."""
+def wheel(name: str, version: str = "1.0", *, module: str = "") -> dict[str, bytes]:
+    """A wheel with one module, which has the same name unless another is given, and defines `ANSWER`."""
     buffer = io.BytesIO()
     files = {
-        f"{name}.py": b"ANSWER = 42\n",
+        f"{module or name}.py": b"ANSWER = 42\n",
         f"{name}-{version}.dist-info/METADATA": metadata(name, version),
         f"{name}-{version}.dist-info/WHEEL": b"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }

@@ -85,6 +85,7 @@ IN_PYTHON = ("tests/handlers/test_libraries.py", "tests/handlers/test_library_fa
 """Slow tests whose cases in other languages only `ALL` runs."""
 PROTOCOLS_IN_TURNS = (
     "tests/mcp/test_bad_input.py",
+    "tests/mcp/test_everyday.py",
     "tests/mcp/test_host_files.py",
     "tests/mcp/test_old_names.py",
     "tests/mcp/test_resources.py",
