@@ -2,7 +2,9 @@
 
 import argparse
 import logging
+import os
 import resource
+import sys
 from collections.abc import Mapping
 
 import anyio
@@ -13,6 +15,12 @@ from .old_environment import old_variables, settings_of
 from .opening import named_profile, opened, read_profile
 
 _log = logging.getLogger(__name__)
+
+_FOR_PEOPLE = """\
+llm-sandbox-mcp waits for an MCP client on standard input; hosts start it themselves (Ctrl-C ends it)
+to set up a host: llm-sandbox-mcp client-config claude-desktop; to run code: llm-sandbox-mcp run -c 'print(6 * 7)'; \
+to see what works here: llm-sandbox-mcp doctor
+"""
 
 
 def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
@@ -31,9 +39,11 @@ def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
 
     async def serve() -> None:
         log_to_stderr()
+        local = options.transport == "stdio"
+        if local and os.isatty(0):  # a client has a pipe or a socket; at a terminal is a person, who would see nothing
+            sys.stderr.write(_FOR_PEOPLE)
         for variable in variables:
             _log.warning("%s", variable.line)
-        local = options.transport == "stdio"
         async with opened(profile, environ) as service:
             # Imported here, so that mistakes in the profile are reported before all of this is loaded.
             from ..server import build_server

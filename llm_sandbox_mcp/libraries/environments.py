@@ -32,6 +32,8 @@ FOLDER = "environments"
 TOOLS = "tools"
 _LAST_LINES = 8
 _LOCK_WAIT = 0.1
+_IDENTITY = 10.0
+"""Seconds in which an interpreter has to say what it is; it takes a fraction of one."""
 
 
 def environment_path(cache: Path, key: str) -> Path:
@@ -120,7 +122,12 @@ async def _identity(python: str) -> str:
     """Everything about an interpreter that its environments depend on."""
     code = "import os, sys; print(os.path.realpath(sys.executable), sys.implementation.cache_tag, sys.version)"
     try:
-        answer = await anyio.run_process([python, "-I", "-S", "-c", code], stdin=subprocess.DEVNULL)
+        # Neither Ctrl-C nor the end of the server interrupts this short process: asyncio would complain on stderr about
+        # a process that both have ended.
+        with anyio.fail_after(_IDENTITY, shield=True):
+            answer = await anyio.run_process(
+                [python, "-I", "-S", "-c", code], stdin=subprocess.DEVNULL, start_new_session=True
+            )
     except (OSError, subprocess.CalledProcessError) as error:
         raise StartFailed(f"{python} does not run ({error}); install it: apt-get install python3") from error
     return answer.stdout.decode(errors="replace").strip()

@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import re
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 
@@ -30,6 +31,8 @@ _LAST = re.compile(rb"%b\s*(?:,\s*%b\s*)?\}\s*$" % (_NUMBER, _VERSION))
 """Where clients put the id of a request: before the rest of its content, or after it."""
 _TOO_LONG = f"a message may have {format_size(_LONGEST)} at most; send less at once, such as files in parts"
 _MALFORMED = "the message is not JSON-RPC 2.0; send valid JSON, with valid Unicode and no lone surrogates in strings"
+_TYPED = "ignored, as it is not a message of MCP (JSON-RPC 2.0, one message per line); Ctrl-C ends the server\n"
+"""For a person who types; nobody reads what is said to a client that sends such lines."""
 _WRITE_SIZE = 4096
 """A pipe that is ready takes this much without blocking (PIPE_BUF)."""
 
@@ -70,6 +73,8 @@ async def stdio_streams() -> AsyncIterator[tuple[Incoming, Outgoing]]:
                     # The package does not answer such a message, and its sender would wait forever.
                     if (request_id := _id(line)) is not None:
                         await out_send.send(_refusal(request_id, PARSE_ERROR, _MALFORMED))
+                    elif os.isatty(source) and line.strip():
+                        sys.stderr.write(_TYPED)
                     await in_send.send(error)
                 else:
                     await in_send.send(SessionMessage(message))

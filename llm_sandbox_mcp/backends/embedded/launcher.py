@@ -267,9 +267,6 @@ def main() -> None:
     control = socket.socket(fileno=int(sys.argv[1]))
     # Sandboxes run as other users, so files made for them must not be private to the user who started the server.
     os.umask(0o022)
-    # Ctrl-C reaches the terminal's whole process group. The server decides what it means; this process ends with the
-    # server.
-    os.setsid()
     libc.prctl(libc.PR_SET_CHILD_SUBREAPER, 1)
     woken, wake = os.pipe()
     os.set_blocking(woken, False)

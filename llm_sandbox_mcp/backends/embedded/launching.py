@@ -216,6 +216,9 @@ async def open_launcher() -> AsyncIterator[LauncherClient]:
                 env=own_programs.ENVIRONMENT,
                 cwd=own_programs.FOLDER,
                 pass_fds=(theirs.fileno(),),
+                # Ctrl-C reaches the terminal's whole process group. The server decides what it means; the launcher ends
+                # with the server.
+                start_new_session=True,
             )
     except OSError as error:
         launcher.close()

@@ -136,6 +136,8 @@ def _trial(bwrap: str) -> Check:
             timeout=_TRIAL_SECONDS,
             env={},
             check=False,
+            # Ctrl-C would end bubblewrap in the middle, and this would wait for the process that it left behind.
+            start_new_session=True,
             **unprivileged,
         )
     except (OSError, subprocess.SubprocessError) as error:
