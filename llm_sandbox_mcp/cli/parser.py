@@ -6,16 +6,24 @@ from typing import Any, NoReturn
 
 from .. import __version__
 from ..escaping import one_line
+from .examples import EXAMPLES
 
 _PROGRAM = "llm-sandbox-mcp"
 
 
 class _Parser(argparse.ArgumentParser):
-    """Reports a mistake in one line."""
+    """Reports a mistake in one line, and ends its help text with examples."""
 
     def __init__(self, **settings: Any) -> None:
-        # Abbreviated options would change their meaning when another option is added.
-        super().__init__(allow_abbrev=False, **settings)
+        super().__init__(
+            # Abbreviated options would change their meaning when another option is added.
+            allow_abbrev=False,
+            # The default would join the lines of examples.
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            **settings,
+        )
+        if examples := EXAMPLES.get(self.prog.removeprefix(_PROGRAM).strip()):
+            self.epilog = "\n  ".join(("examples:", *examples))
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {one_line(message)}; see {self.prog} --help\n")
@@ -32,13 +40,16 @@ def build() -> argparse.ArgumentParser:
     parser = _Parser(
         prog=_PROGRAM,
         description="Runs code that language models write, in isolated sandboxes.",
-        epilog="Without a command, it serves MCP on stdio, as hosts expect.",
+        epilog=f"Without a command, it serves MCP on stdio, as hosts expect. Examples: {_PROGRAM} COMMAND --help",
     )
     parser.add_argument("--version", action="version", version=f"{_PROGRAM} {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
-    _serve(commands)
+    # What a person needs comes first, as the help text keeps this order.
+    clients = _command(commands, "client-config", "print the entry with which a host starts this server", "clients")
+    clients.add_argument("client", metavar="CLIENT", help="claude-desktop, claude-code, cursor or vscode")
     _run(commands)
     _command(commands, "doctor", "show what works here, what does not, and how to fix it")
+    _serve(commands)
     _command(commands, "languages", "list the languages that code can be written in")
     _profile(commands)
     _images(commands)
@@ -49,8 +60,6 @@ def build() -> argparse.ArgumentParser:
         commands, "cache", "show what is kept for later installations: prepared environments, downloads, tools"
     )
     cache.add_argument("--clear", action="store_true", help="remove what no running server uses")
-    clients = _command(commands, "client-config", "print the entry with which a host starts this server", "clients")
-    clients.add_argument("client", metavar="CLIENT", help="claude-desktop, claude-code, cursor or vscode")
     return parser
 
 

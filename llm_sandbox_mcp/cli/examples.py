@@ -1,0 +1,33 @@
+"""Examples of each command, with which its help text ends."""
+
+from collections.abc import Mapping, Sequence
+
+EXAMPLES: Mapping[str, Sequence[str]] = {
+    "client-config": (
+        "llm-sandbox-mcp client-config claude-desktop",
+        "llm-sandbox-mcp client-config vscode --profile strict",
+    ),
+    "run": (
+        "llm-sandbox-mcp run -c 'print(6 * 7)'",
+        "llm-sandbox-mcp run --language bash --timeout 10 -c 'seq 3'",
+        "llm-sandbox-mcp run --file data.csv --artifacts out analysis.py",
+        "llm-sandbox-mcp run --library humanize -c 'import humanize; humanize.intword(12345678)'",
+    ),
+    "doctor": ("llm-sandbox-mcp doctor", "llm-sandbox-mcp doctor --profile docker"),
+    "serve": ("llm-sandbox-mcp serve --profile strict", "llm-sandbox-mcp serve --transport http --port 8000"),
+    "languages": ("llm-sandbox-mcp languages",),
+    "profile": ("llm-sandbox-mcp profile show strict", "llm-sandbox-mcp profile check mine.toml"),
+    "profile show": ("llm-sandbox-mcp profile show", "llm-sandbox-mcp profile show strict"),
+    "profile check": ("llm-sandbox-mcp profile check mine.toml",),
+    "images": ("llm-sandbox-mcp images build --profile docker", "llm-sandbox-mcp images list --profile docker"),
+    "images build": (
+        "llm-sandbox-mcp images build --profile docker",
+        "llm-sandbox-mcp images build --profile docker --language python",
+    ),
+    "images pull": ("llm-sandbox-mcp images pull --profile podman",),
+    "images list": ("llm-sandbox-mcp images list --profile docker",),
+    "images remove": ("llm-sandbox-mcp images remove --profile docker geo:1",),
+    "sweep": ("llm-sandbox-mcp sweep", "llm-sandbox-mcp sweep --profile docker"),
+    "cache": ("llm-sandbox-mcp cache", "llm-sandbox-mcp cache --clear"),
+}
+"""The lines that a person can type, by the name of the command."""

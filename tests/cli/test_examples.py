@@ -1,0 +1,30 @@
+"""The examples in the help texts work."""
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from llm_sandbox_mcp.cli.examples import EXAMPLES
+
+from .command import command
+
+LINES = sorted({line for lines in EXAMPLES.values() for line in lines})
+NOT_RUN = ("--transport http", "--library", "--profile docker", "--profile podman", "--clear")
+"""What runs until it is stopped, needs a package index or an engine, or clears a cache that other tests use."""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with the files that examples use."""
+    (tmp_path / "data.csv").write_text("a,b\n1,2\n")
+    (tmp_path / "analysis.py").write_text("open('rows.txt', 'w').write(open('data.csv').read())\n")
+    (tmp_path / "mine.toml").write_text('[limits]\ntimeout = "2m"\n')
+    return tmp_path
+
+
+@pytest.mark.usefixtures("embedded")
+@pytest.mark.parametrize("line", [line for line in LINES if not any(part in line for part in NOT_RUN)])
+def test_an_example_runs(line: str, folder: Path) -> None:
+    done = command(*shlex.split(line)[1:], cwd=folder)
+    assert done.returncode == 0, done
