@@ -28,6 +28,11 @@ def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     return 0
 
 
+def client_names() -> list[str]:
+    """The clients whose entries can be printed."""
+    return sorted(path.stem for path in _CLIENTS.glob("*.json"))
+
+
 def _template(client: str) -> Any:
     known = {path.stem: path for path in sorted(_CLIENTS.glob("*.json"))}
     if client not in known:

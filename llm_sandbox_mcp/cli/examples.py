@@ -29,5 +29,10 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
     "images remove": ("llm-sandbox-mcp images remove --profile docker geo:1",),
     "sweep": ("llm-sandbox-mcp sweep", "llm-sandbox-mcp sweep --profile docker"),
     "cache": ("llm-sandbox-mcp cache", "llm-sandbox-mcp cache --clear"),
+    "completion": (
+        'eval "$(llm-sandbox-mcp completion bash)"',
+        'eval "$(llm-sandbox-mcp completion zsh)"',
+        "llm-sandbox-mcp completion fish | source",
+    ),
 }
 """The lines that a person can type, by the name of the command."""

@@ -60,6 +60,7 @@ def build() -> argparse.ArgumentParser:
         commands, "cache", "show what is kept for later installations: prepared environments, downloads, tools"
     )
     cache.add_argument("--clear", action="store_true", help="remove what no running server uses")
+    _completion(commands)
     return parser
 
 
@@ -153,6 +154,14 @@ def _images(commands: Any) -> None:
     remove = _command(actions, "remove", "remove templates (images of committed sessions)", "images")
     remove.set_defaults(action="remove")
     remove.add_argument("image", metavar="IMAGE", nargs="+", help="the template's name; other images are refused")
+
+
+def _completion(commands: Any) -> None:
+    summary = "print a script that completes commands, options and names in a shell"
+    description = f"{_sentence(summary)} Each shell has its line, such as in ~/.bashrc, ~/.zshrc or config.fish."
+    parser = commands.add_parser("completion", help=summary, description=description)
+    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell that reads the script")
+    parser.set_defaults(module="completion")
 
 
 def _sentence(summary: str) -> str:

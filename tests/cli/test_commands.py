@@ -28,6 +28,7 @@ COMMANDS = (
     "images remove",
     "sweep",
     "cache",
+    "completion",
     "client-config",
 )
 CLIENTS = sorted(path.stem for path in (CONFIGS / "clients").glob("*.json"))

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from llm_sandbox_mcp.cli.examples import EXAMPLES
+from tests.unit.cli.test_examples import called
 
 from .command import command
 
@@ -26,5 +27,5 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.usefixtures("embedded")
 @pytest.mark.parametrize("line", [line for line in LINES if not any(part in line for part in NOT_RUN)])
 def test_an_example_runs(line: str, folder: Path) -> None:
-    done = command(*shlex.split(line)[1:], cwd=folder)
+    done = command(*shlex.split(called(line))[1:], cwd=folder)
     assert done.returncode == 0, done

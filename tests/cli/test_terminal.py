@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,12 +12,10 @@ import pytest
 
 from tests.engines import host_folder
 
-from .command import ARGV, LIMIT, environment, refused
+from .command import ARGV, LIMIT, refused
+from .terminals import CTRL_C, CTRL_D, in_a_terminal
 from .test_commands import INITIALIZE
 
-IN_A_TERMINAL = "import fcntl, os, sys, termios; os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
-"""Makes the standard input its terminal, so that keys such as Ctrl-C send it signals."""
-CTRL_C, CTRL_D = b"\x03", b"\x04"
 PROFILE = """
 [server]
 runtime = "{folder}/runtime"
@@ -66,23 +63,10 @@ def profile(tmp_path: Path) -> Iterator[Path]:
 
 @contextmanager
 def terminal(profile: Path) -> Iterator[Terminal]:
-    keyboard, end = os.openpty()
-    try:
-        with subprocess.Popen(
-            [sys.executable, "-c", IN_A_TERMINAL, *ARGV, "--profile", str(profile)],
-            stdin=end,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=environment(),
-        ) as process:
-            assert process.stdout is not None and process.stderr is not None
-            try:
-                yield Terminal(keyboard, process, process.stdout, process.stderr)
-            finally:
-                process.kill()
-    finally:
-        os.close(keyboard)
-        os.close(end)
+    argv = [*ARGV, "--profile", str(profile)]
+    with in_a_terminal(argv, subprocess.PIPE) as (keyboard, process):
+        assert process.stdout is not None and process.stderr is not None
+        yield Terminal(keyboard, process, process.stdout, process.stderr)
 
 
 def test_two_lines_say_what_it_waits_for_and_what_to_run_instead(profile: Path) -> None:

@@ -21,6 +21,11 @@ def commands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParse
                 yield from commands(below)
 
 
+def called(line: str) -> str:
+    """The command in a line for a shell."""
+    return line.removeprefix('eval "$(').removesuffix(')"').removesuffix(" | source")
+
+
 PARSERS = {parser.prog.removeprefix(f"{PROGRAM} "): parser for parser in commands(build())}
 
 
@@ -36,8 +41,8 @@ def test_a_help_text_ends_with_the_examples_one_to_a_line(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "line"), [(name, line) for name, lines in EXAMPLES.items() for line in lines])
 def test_an_example_can_be_typed_and_is_one_of_its_command(name: str, line: str) -> None:
-    assert line.startswith(f"{PROGRAM} {name}")
-    assert parse(shlex.split(line)[1:]).module
+    assert called(line).startswith(f"{PROGRAM} {name}")
+    assert parse(shlex.split(called(line))[1:]).module
 
 
 def test_the_help_text_of_the_program_begins_with_what_a_person_needs() -> None:
