@@ -39,7 +39,7 @@ def _complete(action: argparse.Action) -> None:
             vars(action)["complete"] = _profiles()
         case "source" | "stdin" | "files":
             vars(action)["complete"] = shtab.FILE
-        case "artifacts":
+        case "artifacts" | "folders":
             vars(action)["complete"] = shtab.DIRECTORY
         case "client":
             action.choices = client_names()

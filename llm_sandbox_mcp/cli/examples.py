@@ -14,7 +14,11 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
         "llm-sandbox-mcp run --library humanize -c 'import humanize; humanize.intword(12345678)'",
     ),
     "doctor": ("llm-sandbox-mcp doctor", "llm-sandbox-mcp doctor --profile docker"),
-    "serve": ("llm-sandbox-mcp serve --profile strict", "llm-sandbox-mcp serve --transport http --port 8000"),
+    "serve": (
+        "llm-sandbox-mcp serve --folder data --folder out:rw",
+        "llm-sandbox-mcp serve --profile strict",
+        "llm-sandbox-mcp serve --transport http --port 8000",
+    ),
     "languages": ("llm-sandbox-mcp languages",),
     "profile": ("llm-sandbox-mcp profile show strict", "llm-sandbox-mcp profile check mine.toml"),
     "profile show": ("llm-sandbox-mcp profile show", "llm-sandbox-mcp profile show strict"),
@@ -28,6 +32,7 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
     "images list": ("llm-sandbox-mcp images list --profile docker",),
     "images remove": ("llm-sandbox-mcp images remove --profile docker geo:1",),
     "sweep": ("llm-sandbox-mcp sweep", "llm-sandbox-mcp sweep --profile docker"),
+    "prepare": ("llm-sandbox-mcp prepare", "llm-sandbox-mcp prepare python --profile docker"),
     "cache": ("llm-sandbox-mcp cache", "llm-sandbox-mcp cache --clear"),
     "completion": (
         'eval "$(llm-sandbox-mcp completion bash)"',

@@ -20,6 +20,8 @@ def folder(tmp_path: Path) -> Path:
     """A folder with the files that examples use."""
     (tmp_path / "data.csv").write_text("a,b\n1,2\n")
     (tmp_path / "analysis.py").write_text("open('rows.txt', 'w').write(open('data.csv').read())\n")
+    for name in ("data", "out"):
+        (tmp_path / name).mkdir()
     (tmp_path / "mine.toml").write_text('[limits]\ntimeout = "2m"\n')
     return tmp_path
 
