@@ -23,7 +23,8 @@ class OpenFolder:
         `beside` is the folder that relative ones are in; without it, they are refused.
         """
         writable = text.endswith(_WRITABLE)
-        path = os.path.join(beside, os.path.expanduser(text.removesuffix(_WRITABLE if writable else _READABLE)))
+        named = os.path.expanduser(text.removesuffix(_WRITABLE if writable else _READABLE))
+        path = os.path.join(beside, named) if named else ""
         if _NEARLY.fullmatch(path[-3:]) or _NEARLY.fullmatch(path[-2:]):
             raise ValueError(f"must end with :rw if it is open for writing, and with nothing for reading; got {text!r}")
         if not os.path.isabs(path):

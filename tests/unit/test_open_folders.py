@@ -37,5 +37,8 @@ def test_a_relative_folder_needs_the_folder_that_it_is_in() -> None:
     for text in ("data", "", ":rw", "./data"):
         with pytest.raises(ValueError, match="must be absolute"):
             OpenFolder.parse(text)
+    for text in ("", ":rw"):
+        with pytest.raises(ValueError, match="must be absolute"):
+            OpenFolder.parse(text, beside="/work")
     assert OpenFolder.parse("data:rw", beside="/work") == OpenFolder("/work/data", writable=True)
     assert OpenFolder.parse("/data", beside="/work") == OpenFolder("/data")
