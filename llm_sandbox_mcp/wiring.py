@@ -98,7 +98,7 @@ async def open_service(
             pool = Pool(backend, profile.pool, warm_up, attach, owners)
             timers.start_soon(pool.serve)
             sessions = LiveSessions(pool, profile.sessions, timers)
-            installer = Installer(profile, folders.cache, allowed, proxy.held)
+            installer = Installer(profile, folders.cache, allowed, proxy.held, environ)
             for name, libraries in profile.pool.libraries.items():
                 installer.check(languages[name], libraries)
             store = ArtifactStore(runtime.path / "artifacts", profile.artifacts)

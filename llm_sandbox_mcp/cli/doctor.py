@@ -105,7 +105,7 @@ async def _try_sandboxes(
                     trial = Check("sandbox", "ok", f"started and ran a program in {spent:.0f} ms")
                     seen = await layers.look(sandbox, policy, environ)
                 for language in languages:
-                    rows += await _examine(language, service.profile, folders, backend, sandbox)
+                    rows += await _examine(language, service.profile, folders, environ, backend, sandbox)
         except SandboxError as error:
             cause, step = halves(str(error))
             if not image:
@@ -122,7 +122,12 @@ def _missing_commands(language: Language) -> list[Check]:
 
 
 async def _examine(
-    language: Language, profile: Profile, folders: HostFolders, backend: Backend, sandbox: Sandbox
+    language: Language,
+    profile: Profile,
+    folders: HostFolders,
+    environ: Mapping[str, str],
+    backend: Backend,
+    sandbox: Sandbox,
 ) -> list[Check]:
     handler = language.handler
     if not sandbox.image and (missing := _missing_commands(language)):
@@ -137,7 +142,7 @@ async def _examine(
         found = await environments.find(language, libraries, folders.cache)
         listed = ", ".join(libraries) or "no libraries"
         if found is None:
-            return [await _unprepared(language, profile, listed)]
+            return [await _unprepared(language, profile, environ, listed)]
         places = replace(places, environment=f"{ENVIRONMENTS}/{found.name}")
     try:
         version = await ask_version(sandbox, places)
@@ -152,7 +157,7 @@ async def _examine(
     return rows
 
 
-async def _unprepared(language: Language, profile: Profile, listed: str) -> Check:
+async def _unprepared(language: Language, profile: Profile, environ: Mapping[str, str], listed: str) -> Check:
     """Whether the libraries of a language can be prepared at its first use."""
     prepare = f"llm-sandbox-mcp prepare {language.name}"
     if profile.server.offline:
@@ -164,7 +169,8 @@ async def _unprepared(language: Language, profile: Profile, listed: str) -> Chec
     from ..libraries.indexes import index_of
 
     try:
-        problem = await index_problem(await index_of(language, profile), await read_certificates(), folders=True)
+        index = await index_of(language, profile)
+        problem = await index_problem(index, await read_certificates(), environ, folders=True)
     except InstallFailed as error:
         problem = str(error)
     if not problem:

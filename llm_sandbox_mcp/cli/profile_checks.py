@@ -30,11 +30,11 @@ async def profile_mistakes(profile: Profile, environ: Mapping[str, str]) -> list
                 read_value(number, secret, environ)
     with _noted(found):
         languages = load_languages(profile.handlers.folders)
-        found += await _about_languages(profile, languages)
+        found += await _about_languages(profile, languages, environ)
     return found
 
 
-async def _about_languages(profile: Profile, languages: Languages) -> list[ProfileError]:
+async def _about_languages(profile: Profile, languages: Languages, environ: Mapping[str, str]) -> list[ProfileError]:
     found = [*profile.language_mistakes(languages.prepared)]
     with _noted(found):
         found += library_mistakes(profile, languages, library_rules(profile, languages))
@@ -42,10 +42,10 @@ async def _about_languages(profile: Profile, languages: Languages) -> list[Profi
         for name, why in (await checker.unready()).items():
             if why.file is not None:
                 found.append(ProfileError(f"{why.file}: rules apply to {name}, {why.cause}; {why.step}"))
-    return [*found, *await _indexes(profile, languages)]
+    return [*found, *await _indexes(profile, languages, environ)]
 
 
-async def _indexes(profile: Profile, languages: Languages) -> list[ProfileError]:
+async def _indexes(profile: Profile, languages: Languages, environ: Mapping[str, str]) -> list[ProfileError]:
     """Asks each package index that the profile names, all at once."""
     named = {name: section.index for name, section in profile.languages.items() if section.index and name in languages}
     if not named:
@@ -59,7 +59,7 @@ async def _indexes(profile: Profile, languages: Languages) -> list[ProfileError]
     async def ask(name: str) -> None:
         # uv, which prepares environments, also reads folders; what sessions install comes over HTTP.
         folders = languages.prepared[name]
-        problems[name] = await index_problem(named[name], trusted, folders=folders)
+        problems[name] = await index_problem(named[name], trusted, environ, folders=folders)
 
     async with anyio.create_task_group() as tasks:
         for name in named:

@@ -1,6 +1,7 @@
 """Whether a package index can be used from this machine."""
 
 import ssl
+from collections.abc import Mapping
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
@@ -13,11 +14,11 @@ _ASKS_FOR_CREDENTIALS = 401
 _BROKEN = 500
 
 
-async def index_problem(address: str, trusted: ssl.SSLContext, *, folders: bool) -> str:
+async def index_problem(address: str, trusted: ssl.SSLContext, environ: Mapping[str, str], *, folders: bool) -> str:
     """What is wrong with an index, and the next step; empty if it answers.
 
-    `folders`: whether it can be a folder of this machine. Whether it has any library is not asked: what is at the
-    address itself differs between indexes, and many have nothing there.
+    `environ` names proxies. `folders`: whether it can be a folder of this machine. Whether it has any library is not
+    asked: what is at the address itself differs between indexes, and many have nothing there.
     """
     if folders and address.startswith(("/", "file:")):
         folder = anyio.Path(url2pathname(urlsplit(address).path))
@@ -29,7 +30,7 @@ async def index_problem(address: str, trusted: ssl.SSLContext, *, folders: bool)
     try:
         with anyio.fail_after(_WAIT):
             async with (
-                open_client(address, trusted) as client,
+                open_client(address, trusted, environ) as client,
                 client.stream("GET", index.url, auth=index.auth) as answer,
             ):
                 status = answer.status_code

@@ -2,9 +2,10 @@
 
 import socket
 import ssl
-from collections.abc import AsyncIterable, AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterable, AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Self
 
 import anyio
@@ -15,15 +16,17 @@ from ..destinations import is_public
 from ..network import failures
 from ..network.dialing import Dialer
 from .paths import is_plain
+from .proxies import Proxies, UnusableProxy
 
 _TIMES = httpx2.Timeout(60.0, connect=10.0, pool=None)
 _CONNECTIONS = 32
 _REDIRECTS = 5
+_NOTHING: Mapping[str, str] = MappingProxyType({})
 _ASKED = "llm-sandbox-mcp.asked"
 _STRAYED = "llm-sandbox-mcp.strayed"
 """Request extensions: the request comes from our code, or is a redirect of one; and the redirect left the index."""
 
-FAILURES = (httpx2.HTTPError, httpx2.InvalidURL, *failures.FAILURES)
+FAILURES = (httpx2.HTTPError, httpx2.InvalidURL, httpcore2.ProxyError, *failures.FAILURES)
 """The errors that a request with the client can raise."""
 
 
@@ -83,11 +86,14 @@ async def read_certificates() -> ssl.SSLContext:
 
 
 @asynccontextmanager
-async def open_client(upstream: str, trusted: ssl.SSLContext) -> AsyncIterator[httpx2.AsyncClient]:
+async def open_client(
+    upstream: str, trusted: ssl.SSLContext, environ: Mapping[str, str] = _NOTHING
+) -> AsyncIterator[httpx2.AsyncClient]:
     """A client for one installation from this index, with the certificates that it trusts.
 
     Redirects are followed, to http and https only: below the index's own address, or to public addresses without its
-    credentials. Proxies and `.netrc` are not used.
+    credentials. `environ` names proxies; what a name leads to from there is up to them, but a name that leads to
+    private addresses here is refused as well. `.netrc` is not used.
     """
     index = Upstream.parse(upstream)
 
@@ -99,7 +105,7 @@ async def open_client(upstream: str, trusted: ssl.SSLContext) -> AsyncIterator[h
             request.headers.pop("authorization", None)
 
     async with httpx2.AsyncClient(
-        transport=_Transport(trusted, index.host),
+        transport=_Transport(trusted, index.host, Proxies(environ)),
         trust_env=False,
         follow_redirects=True,
         max_redirects=_REDIRECTS,
@@ -112,8 +118,10 @@ async def open_client(upstream: str, trusted: ssl.SSLContext) -> AsyncIterator[h
 
 def describe(error: BaseException) -> str:
     """Why a request failed, without the name of the host, which callers put before it."""
-    if isinstance(error, PrivateAddress):
+    if isinstance(error, (PrivateAddress, UnusableProxy)):
         return str(error)
+    if isinstance(error, httpcore2.ProxyError):
+        return f"cannot be reached through the proxy: {error}"
     if isinstance(error, httpx2.TooManyRedirects):
         return f"redirected more than {_REDIRECTS} times"
     return "did not answer in time" if isinstance(error, httpx2.TimeoutException) else failures.describe(error)
@@ -126,6 +134,7 @@ class _Addresses:
         self._own_host = own_host
         # A mirror often serves index and files under several names of one address, so they all may use that address.
         self._own: set[str] = set()
+        self._checked: set[str] = set()
 
     async def find(self, host: str, port: int) -> list[str]:
         """The allowed addresses of a host, resolved once; `PrivateAddress` if it has only others."""
@@ -137,8 +146,16 @@ class _Addresses:
             raise PrivateAddress("is at a private address, which is allowed only for the package index itself")
         return allowed
 
+    async def check(self, host: str, port: int) -> None:
+        """Raises `PrivateAddress` for a host at private addresses; one that has no address here is for the proxy."""
+        if host not in self._checked:
+            with suppress(httpcore2.ConnectError, httpcore2.ConnectTimeout):
+                await self.find(host, port)
+            self._checked.add(host)
+
 
 async def _addresses(host: str, port: int) -> list[str]:
+    """The addresses of a host."""
     try:
         with anyio.fail_after(_TIMES.connect):
             found = await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -166,14 +183,16 @@ class _Body(httpx2.AsyncByteStream):
 class _Transport(httpx2.AsyncBaseTransport):
     """A transport with our own network backend, which the transport of httpx2 does not support."""
 
-    def __init__(self, trusted: ssl.SSLContext, own_host: str) -> None:
-        self._pool = _pool(trusted, own_host)
-        # The pools share no connection: the index may be at a private address, but a redirect out of it must not.
-        self._public = _pool(trusted, None)
+    def __init__(self, trusted: ssl.SSLContext, own_host: str, proxies: Proxies) -> None:
+        self._trusted = trusted
+        self._proxies = proxies
+        # They share no connection: the index may be at a private address, but a redirect out of it must not.
+        self._allowed = {False: _Addresses(own_host), True: _Addresses(None)}
+        self._pools: dict[tuple[bool, str], httpcore2.AsyncConnectionPool] = {}
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         url = request.url
-        pool = self._public if request.extensions.get(_STRAYED) else self._pool
+        pool = await self._pool(url, strayed=bool(request.extensions.get(_STRAYED)))
         answer = await pool.handle_async_request(
             httpcore2.Request(
                 method=request.method,
@@ -187,16 +206,24 @@ class _Transport(httpx2.AsyncBaseTransport):
             answer.status, headers=answer.headers, stream=_Body(answer.stream), extensions=answer.extensions
         )
 
+    async def _pool(self, url: httpx2.URL, *, strayed: bool) -> httpcore2.AsyncConnectionPool:
+        """The connections that a request can use; raises `PrivateAddress` for a host that no proxy may be asked for."""
+        allowed, proxy = self._allowed[strayed], self._proxies.to(url.scheme, url.host)
+        if proxy is not None:
+            await allowed.check(url.host, url.port or 0)
+        key = strayed, url.scheme if proxy is not None else ""
+        if key not in self._pools:
+            self._pools[key] = httpcore2.AsyncConnectionPool(
+                ssl_context=self._trusted,
+                proxy=proxy,
+                max_connections=_CONNECTIONS,
+                max_keepalive_connections=_CONNECTIONS,
+                keepalive_expiry=15.0,
+                # The operator chose the proxy, which may be anywhere.
+                network_backend=Dialer(allowed.find) if proxy is None else None,
+            )
+        return self._pools[key]
+
     async def aclose(self) -> None:
-        await self._pool.aclose()
-        await self._public.aclose()
-
-
-def _pool(trusted: ssl.SSLContext, own_host: str | None) -> httpcore2.AsyncConnectionPool:
-    return httpcore2.AsyncConnectionPool(
-        ssl_context=trusted,
-        max_connections=_CONNECTIONS,
-        max_keepalive_connections=_CONNECTIONS,
-        keepalive_expiry=15.0,
-        network_backend=Dialer(_Addresses(own_host).find),
-    )
+        for pool in self._pools.values():
+            await pool.aclose()

@@ -47,7 +47,10 @@ _LAST_CHARACTERS = 2000
 
 
 class Installer:
-    """Installs libraries that the profile allows; `alone` denies a sandbox all hosts except the index meanwhile."""
+    """Installs libraries that the profile allows, through the proxies that `environ` names.
+
+    `alone` denies a sandbox all hosts except the index meanwhile.
+    """
 
     def __init__(
         self,
@@ -55,9 +58,11 @@ class Installer:
         cache: Path,
         rules: Mapping[str, LibraryRules],
         alone: Callable[[Sandbox], AbstractContextManager[object]] = nullcontext,
+        environ: Mapping[str, str] | None = None,
     ) -> None:
         self._profile = profile
         self._alone = alone
+        self._environ = environ or {}
         self._rules = rules
         self._downloads = Downloads(cache / FOLDER)
         self._trusted: ssl.SSLContext | None = None
@@ -149,7 +154,11 @@ class Installer:
         with anyio.move_on_after(self._profile.limits.install_timeout):
             self._trusted = trusted = self._trusted or await read_certificates()
             # The order matters: the server ends first, then the listener, then the client.
-            async with open_client(upstream, trusted) as client, sandbox.listen() as listener, open_tasks() as tasks:
+            async with (
+                open_client(upstream, trusted, self._environ) as client,
+                sandbox.listen() as listener,
+                open_tasks() as tasks,
+            ):
                 serve = partial(
                     serve_index,
                     client=client,

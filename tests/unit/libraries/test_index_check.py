@@ -13,7 +13,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def problem(address: str, *, folders: bool = False) -> str:
-    return await index_problem(address, await read_certificates(), folders=folders)
+    return await index_problem(address, await read_certificates(), {}, folders=folders)
 
 
 @pytest.mark.parametrize("status", [200, 403, 404])
