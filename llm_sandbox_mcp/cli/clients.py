@@ -1,59 +1,59 @@
-"""`llm-sandbox-mcp client-config`. Each client is a file in `configs/clients`, so that a new client needs no code."""
+"""`llm-sandbox-mcp client-config`."""
 
 import argparse
-import json
+import difflib
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from ..errors import InvalidArgument
-from ..folders import CONFIGS
+from ..escaping import one_line
 from ..profile import load_profile
-
-_CLIENTS = CONFIGS / "clients"
+from .console import say
+from .entries import with_entry
+from .hosts import host
+from .opening import named_profile
+from .replacing import replace
+from .starting import starting_command
 
 
 def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
-    """Prints the entry on stdout, so that it can be piped, and instructions where to put it on stderr."""
-    template = _template(options.client)
-    profile = options.profile or environ.get("LLM_SANDBOX_PROFILE")
+    """Prints the entry on stdout, so that it can be piped, and on stderr where to put it; or writes it there."""
+    if options.file and not options.write:
+        raise InvalidArgument("--file names the file that --write writes; add --write")
+    chosen = host(options.client)
+    profile = named_profile(options, environ)
     load_profile(profile)
-    command, *arguments = _command()
+    command, *arguments = starting_command()
     if profile:
         arguments += ["--profile", str(Path(profile).absolute()) if Path(profile).is_file() else profile]
-    entry = _fill(template["entry"], command, arguments)
-    sys.stderr.write("".join(f"{line}\n" for line in template["where"]))
-    sys.stdout.write(f"{json.dumps(entry, indent=2)}\n")
+    table, name, entry = chosen.filled(command, arguments)
+    path = Path(options.file) if options.file else chosen.path(environ)
+    if options.write:
+        said = _write(path.resolve(), lambda text: with_entry(text, chosen.format, table, name, entry))
+    else:
+        said = f"{chosen.title}: put this into {path} ({chosen.where}), or let --write do it"
+        sys.stdout.write(with_entry("", chosen.format, table, name, entry))
+        sys.stdout.flush()
+    sys.stderr.write(f"{one_line(said)}; then {chosen.then}\n")
     return 0
 
 
-def client_names() -> list[str]:
-    """The clients whose entries can be printed."""
-    return sorted(path.stem for path in _CLIENTS.glob("*.json"))
-
-
-def _template(client: str) -> Any:
-    known = {path.stem: path for path in sorted(_CLIENTS.glob("*.json"))}
-    if client not in known:
-        raise InvalidArgument(f"unknown client {client!r}; available: {', '.join(known)}")
-    return json.loads(known[client].read_text(encoding="utf-8"))
-
-
-def _command() -> list[str]:
-    """The command with an absolute path, because hosts start servers with a minimal PATH."""
-    # Links are not resolved: in a virtual environment the interpreter is a link, and its path selects that environment.
-    python = Path(sys.executable).absolute()
-    script = python.with_name("llm-sandbox-mcp")
-    return [str(script)] if script.is_file() else [str(python), "-m", "llm_sandbox_mcp"]
-
-
-def _fill(template: Any, command: str, arguments: list[str]) -> Any:
-    match template:
-        case dict():
-            return {key: _fill(value, command, arguments) for key, value in template.items()}
-        case "{command}":
-            return command
-        case "{arguments}":
-            return arguments
-    return template
+def _write(path: Path, edit: Callable[[str], str]) -> str:
+    """Edits a file and prints the difference; returns what was done. Raises `InvalidArgument` if it cannot be done."""
+    try:
+        older = path.read_bytes() if path.exists() else None
+        text = (older or b"").decode()
+        edited = edit(text)
+        if edited == text:
+            return f"{path} already has this entry"
+        copy = replace(path, edited.encode(), older)
+    except OSError as error:
+        raise InvalidArgument(f"{path} cannot be written: {error.strerror}; name another file with --file") from error
+    except (ValueError, RecursionError) as error:
+        raise InvalidArgument(
+            f"{path} was not changed, as it cannot be edited: {error}; fix it, or paste what is printed without --write"
+        ) from error
+    for line in difflib.unified_diff(text.splitlines(), edited.splitlines(), str(path), str(path), lineterm=""):
+        say(line)
+    return f"{path} has the entry" + (f"; what was in it before is in {copy}" if copy else "")

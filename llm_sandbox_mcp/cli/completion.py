@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import shtab
 
 from ..folders import CONFIGS, HANDLERS
-from .clients import client_names
+from .hosts import host_names
 from .parser import build
 
 _PROFILES = "_llm_sandbox_mcp_profile_files"
@@ -37,12 +37,12 @@ def _complete(action: argparse.Action) -> None:
     match action.dest:
         case "profile":
             vars(action)["complete"] = _profiles()
-        case "source" | "stdin" | "files":
+        case "source" | "stdin" | "files" | "file":
             vars(action)["complete"] = shtab.FILE
         case "artifacts" | "folders":
             vars(action)["complete"] = shtab.DIRECTORY
         case "client":
-            action.choices = client_names()
+            action.choices = host_names()
         case "language":
             action.choices = sorted(path.parent.name for path in HANDLERS.glob("*/handler.toml"))
     if isinstance(action.metavar, str):

@@ -6,6 +6,8 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
     "client-config": (
         "llm-sandbox-mcp client-config claude-desktop",
         "llm-sandbox-mcp client-config vscode --profile strict",
+        "llm-sandbox-mcp client-config cursor --write",
+        "llm-sandbox-mcp client-config claude-code --write --file ~/.claude.json",
     ),
     "run": (
         "llm-sandbox-mcp run -c 'print(6 * 7)'",

@@ -45,8 +45,7 @@ def build() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"{_PROGRAM} {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
     # What a person needs comes first, as the help text keeps this order.
-    clients = _command(commands, "client-config", "print the entry with which a host starts this server", "clients")
-    clients.add_argument("client", metavar="CLIENT", help="claude-desktop, claude-code, cursor or vscode")
+    _clients(commands)
     _run(commands)
     _command(commands, "doctor", "show what works here, what does not, and how to fix it")
     _serve(commands)
@@ -69,6 +68,20 @@ def _command(commands: Any, name: str, summary: str, module: str = "") -> argpar
     parser.set_defaults(module=module or name)
     parser.add_argument("--profile", metavar="FILE|NAME", help="the operator's profile (or LLM_SANDBOX_PROFILE)")
     return parser
+
+
+def _clients(commands: Any) -> None:
+    summary = "print the entry with which a host starts this server, or write it into the host's file"
+    parser = _command(commands, "client-config", summary, "clients")
+    parser.add_argument(
+        "client",
+        metavar="CLIENT",
+        help="claude-code, claude-desktop, codex-cli, cursor, gemini-cli, goose, lm-studio, vscode, windsurf or zed",
+    )
+    parser.add_argument(
+        "--write", action="store_true", help="write it, show what changed, and keep the older file as NAME.bak"
+    )
+    parser.add_argument("--file", metavar="PATH", help="write into this file instead of the host's usual one")
 
 
 def _serve(commands: Any) -> None:

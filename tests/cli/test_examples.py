@@ -11,8 +11,8 @@ from tests.unit.cli.test_examples import called
 from .command import command
 
 LINES = sorted({line for lines in EXAMPLES.values() for line in lines})
-NOT_RUN = ("--transport http", "--library", "--profile docker", "--profile podman", "--clear")
-"""What runs until it is stopped, needs a package index or an engine, or clears a cache that other tests use."""
+NOT_RUN = ("--transport http", "--library", "--profile docker", "--profile podman", "--clear", "~/")
+"""What runs until it is stopped, needs a package index, an engine or a shell, or clears a cache that other tests use."""
 
 
 @pytest.fixture
@@ -29,5 +29,8 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.usefixtures("embedded")
 @pytest.mark.parametrize("line", [line for line in LINES if not any(part in line for part in NOT_RUN)])
 def test_an_example_runs(line: str, folder: Path) -> None:
-    done = command(*shlex.split(called(line))[1:], cwd=folder)
+    argv = shlex.split(called(line))[1:]
+    # These write into a person's home; the others share what is prepared for the tests.
+    home = {"HOME": str(folder), "XDG_CONFIG_HOME": ""} if "client-config" in line else {}
+    done = command(*argv, cwd=folder, **home)
     assert done.returncode == 0, done
