@@ -12,7 +12,7 @@ from ..profile import load_profile
 from .console import say
 from .entries import with_entry
 from .hosts import host
-from .opening import named_profile
+from .opening import named_folders, named_profile
 from .replacing import replace
 from .starting import starting_command
 
@@ -27,6 +27,8 @@ def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     command, *arguments = starting_command()
     if profile:
         arguments += ["--profile", str(Path(profile).absolute()) if Path(profile).is_file() else profile]
+    for folder in named_folders(options):
+        arguments += ["--folder", folder]
     table, name, entry = chosen.filled(command, arguments)
     path = Path(options.file) if options.file else chosen.path(environ)
     if options.write:

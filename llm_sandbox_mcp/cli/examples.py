@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 EXAMPLES: Mapping[str, Sequence[str]] = {
     "client-config": (
         "llm-sandbox-mcp client-config claude-desktop",
-        "llm-sandbox-mcp client-config vscode --profile strict",
+        "llm-sandbox-mcp client-config vscode --folder data --folder out:rw",
         "llm-sandbox-mcp client-config cursor --write",
         "llm-sandbox-mcp client-config claude-code --write --file ~/.claude.json",
     ),

@@ -3,7 +3,7 @@
 import argparse
 import os
 import signal
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 
 import anyio
@@ -30,12 +30,13 @@ def read_profile(
     if getattr(options, "offline", False):
         over = {**(over or {}), "server": {**(over or {}).get("server", {}), "offline": True}}
     profile = load_profile(named_profile(options, environ), over)
-    folders = (*profile.files.folders, *_folders(getattr(options, "folders", ())))
+    folders = (*profile.files.folders, *named_folders(options))
     return profile.model_copy(update={"files": FilesSection(folders=folders)})
 
 
-def _folders(given: Sequence[str]) -> Iterator[str]:
-    for text in given:
+def named_folders(options: argparse.Namespace) -> Iterator[str]:
+    """Each folder that `--folder` opens, with its absolute path; raises `InvalidArgument` if it is none."""
+    for text in getattr(options, "folders", ()):
         try:
             folder = OpenFolder.parse(text, beside=os.getcwd())
         except ValueError as error:

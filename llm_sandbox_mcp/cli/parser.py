@@ -82,6 +82,7 @@ def _clients(commands: Any) -> None:
         "--write", action="store_true", help="write it, show what changed, and keep the older file as NAME.bak"
     )
     parser.add_argument("--file", metavar="PATH", help="write into this file instead of the host's usual one")
+    _folders(parser)
 
 
 def _serve(commands: Any) -> None:

@@ -215,3 +215,15 @@ def test_a_profile_is_carried_with_its_whole_path(home: Home) -> None:
     home.write("goose", "--profile", "mine.toml")
     entry = content(home.folder / FILES["goose"])["extensions"]["llm-sandbox"]
     assert entry["args"] == ["--profile", os.fspath(home.folder / "project/mine.toml")]
+
+
+def test_folders_are_carried_with_their_whole_paths(home: Home) -> None:
+    for name in ("data", "out"):
+        (home.folder / "project" / name).mkdir()
+    home.write("zed", "--folder", "data", "--folder", "~/project/out:rw")
+    entry = content(home.folder / FILES["zed"])["context_servers"]["llm-sandbox"]
+    project = home.folder / "project"
+    assert entry["args"] == ["--folder", f"{project}/data", "--folder", f"{project}/out:rw"]
+    refused = home.config("zed", "--folder", "absent")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr == f"llm-sandbox-mcp: --folder: {project}/absent is no folder; make it, or name another one\n"
