@@ -106,7 +106,7 @@ class Environments:
                 if self._keep(self.path(key)):
                     build.key = key
                     self._built.add(wanted)
-        except SandboxError as error:
+        except (SandboxError, OSError) as error:  # a full disk, for example; it must not end the other builds
             build.failure = error
         finally:
             # The build is forgotten: the next caller finds the environment on disk, or tries again after a failure.
@@ -127,7 +127,7 @@ class _Build:
     def __init__(self) -> None:
         self.callers: set[MemoryObjectSendStream[str]] = set()
         self.key = ""
-        self.failure: SandboxError | None = None
+        self.failure: SandboxError | OSError | None = None
         self.last = ""
 
     async def report(self, line: str) -> None:

@@ -156,6 +156,7 @@ async def main():
         "backend": {"name": sys.argv[2]},
         "server": {"cache": str(base / "cache"), "runtime": str(base / "runtime")},
         "limits": {"pids": 64, "memory": "128MiB", "disk": "16MiB"},
+        "languages": {"python": {"libraries": []}},
     })
     with anyio.fail_after(30):
         async with open_service(profile) as service:

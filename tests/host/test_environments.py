@@ -230,6 +230,19 @@ async def test_every_caller_gets_the_failure_and_the_next_caller_tries_again(ind
             assert environments.path(await ask()).is_dir()
 
 
+async def test_a_cache_that_cannot_be_written_is_an_error_and_the_next_caller_tries_again(
+    index: LocalIndex, cache: Path
+) -> None:
+    cache.touch()
+    with anyio.fail_after(60):
+        async with Environments(cache) as environments:
+            ask = partial(environments.prepare, language(), ["tiny"], quiet, index=f"{index.url}/simple")
+            with pytest.raises(NotADirectoryError):
+                await ask()
+            cache.unlink()
+            assert environments.path(await ask()).is_dir()
+
+
 async def test_closing_stops_a_build_and_leaves_nothing(index: LocalIndex, cache: Path) -> None:
     index.pages["/simple/tiny/"].gate = threading.Event()
     with anyio.fail_after(60):

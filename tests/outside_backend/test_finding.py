@@ -96,6 +96,7 @@ def test_the_command_line_runs_code_on_it(tmp_path: Path) -> None:
     profile = tmp_path / "profile.toml"
     profile.write_text(
         f'[backend]\nname = "plain"\n[server]\nruntime = "{tmp_path}/runtime"\ncache = "{tmp_path}/cache"\n'
+        "[languages.python]\nlibraries = []\n"
     )
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(packages), *sys.path])}
     ran = subprocess.run(
