@@ -1,11 +1,17 @@
-"""Folders of this machine that the operator opens to callers: `FOLDER` for reading, `FOLDER:rw` also for writing."""
+"""Folders of this machine that the operator opens to callers: `FOLDER` for reading, `FOLDER:rw` also for writing.
+
+Code sees each of them in its sandbox, as a `View`.
+"""
 
 import os
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 _WRITABLE, _READABLE = ":rw", ":ro"
 _NEARLY = re.compile(r":[rwox]{1,2}", re.IGNORECASE)
+_ODD = re.compile(r"[^\w.-]+")
+"""What names in the sandbox do not contain: code would have to quote them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,3 +39,23 @@ class OpenFolder:
 
     def __str__(self) -> str:
         return self.path + (_WRITABLE if self.writable else "")
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """An open folder as code sees it."""
+
+    place: str
+    """Where it is in the sandbox."""
+    folder: OpenFolder
+
+
+def views_of(folders: Iterable[OpenFolder], top: str) -> Iterator[View]:
+    """The view of each folder below `top`, under the folder's own name, with a number if an earlier one has it."""
+    places: set[str] = set()
+    for folder in dict.fromkeys(folders):
+        name = _ODD.sub("-", os.path.basename(folder.path)).strip("-.") or "folder"
+        same = (f"{top}/{name}{number}" for number in ("", *(f"-{count}" for count in range(2, len(places) + 3))))
+        place = next(place for place in same if place not in places)
+        places.add(place)
+        yield View(place, folder)

@@ -32,6 +32,11 @@ def header(path: str, size: int, *, executable: bool = False) -> bytes:
     return blocks + info.tobuf(tarfile.GNU_FORMAT)
 
 
+def member(path: str, content: bytes) -> bytes:
+    """One regular file of an archive, with its folders."""
+    return header(path, len(content)) + content + padding(len(content))
+
+
 def padding(size: int) -> bytes:
     """The padding that fills the last block of a file of that size."""
     return b"\0" * (-size % _BLOCK)

@@ -2,7 +2,7 @@
 
 import signal
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,6 +12,7 @@ import anyio
 from anyio.abc import AsyncResource, ByteReceiveStream, ByteSendStream
 
 from ..errors import EngineUnavailable, SandboxLost
+from ..open_folders import View
 from ..policy import Policy
 from ..tasks import open_tasks
 from .images import Images
@@ -63,6 +64,9 @@ class Surroundings:
     """The widest policy that a sandbox will have, if it is known."""
     require_limits: bool = False
     """Whether no sandbox may be made unless the engine enforces every limit for the sandbox as a whole."""
+    views: Sequence[View] = ()
+    """The folders of this machine that code sees. A backend mounts them, or else makes their places writable for
+    copies."""
 
     def held(self, limits: Check) -> Check:
         """A backend's row about limits: `missing` if one limit is not enforced but all are required."""
@@ -158,6 +162,8 @@ class Sandbox(ABC):
     """The image it was made from; empty if the engine has no images."""
     path: str = PATH
     """The search path for programs in it."""
+    mounted: Collection[View] = ()
+    """The views that it has as mounts, read-only; all others are to be copied into it."""
 
     @property
     def origin(self) -> str:

@@ -13,6 +13,7 @@ from ..units import format_size
 from .archive import END, ArchiveReader, Member, header, padding
 from .base import Completed, Sandbox, drain, feed
 from .layout import PATH, WORKDIR
+from .listing import Files, list_command, read_list
 
 TakeMember = Callable[[Member], Awaitable[None]]
 
@@ -44,6 +45,8 @@ exec tar -x -f - --no-same-owner
 """Unpacks one file below a folder. `tar` alone would replace an empty folder by the file, or a file by a folder of the
 path, and so lose what was there."""
 
+_UNPACK = 'mkdir -p -- "$1" && tar -x -f - --no-same-owner -C "$1" && chmod -R "$2" -- "$1"'
+
 
 async def empty(sandbox: Sandbox, folder: str) -> None:
     """Removes everything below a folder; follows no symbolic link."""
@@ -73,6 +76,24 @@ async def copy_in(
         # The part of it that fits, which would look like the file. Only now: without it, the disk is not full.
         await delete(sandbox, [path])
         raise
+
+
+async def unpack(sandbox: Sandbox, folder: str, archive: AsyncIterator[bytes], *, writable: bool) -> None:
+    """Makes a folder with the files of a tar archive; raises `BadPath` with the reason, and leaves it empty then."""
+    try:
+        with _in_time():
+            argv = ("sh", "-c", _UNPACK, "sh", folder, "u+w" if writable else "a-w")
+            done = await sandbox.run(argv, {"PATH": PATH}, stdin=archive)
+        await _check_written(sandbox, folder, done)
+    except (BadPath, Unavailable):
+        await empty(sandbox, folder)
+        raise
+
+
+async def list_files(sandbox: Sandbox, folder: str) -> Files:
+    """The regular files below a folder, as `Sandbox.list_files` has them for the working directory."""
+    with _in_time("listing files"):
+        return read_list((await sandbox.run(("sh", "-c", list_command(folder)), {"PATH": PATH})).stdout)
 
 
 async def delete(sandbox: Sandbox, paths: Sequence[str]) -> None:

@@ -10,6 +10,9 @@ FIGURES = f"{HOME}/figures"
 LIBRARIES = f"{HOME}/libraries"
 """Where runners write figures, and where libraries are installed, with one folder per language."""
 
+DATA = "/data"
+"""Where the folders are that the operator opened, each under its own name; only there if at least one is open."""
+
 HANDLERS = "/opt/handlers"
 ENVIRONMENTS = "/opt/environments"
 TOOLS = "/opt/tools"

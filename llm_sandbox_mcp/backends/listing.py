@@ -6,13 +6,18 @@ from contextlib import suppress
 from .layout import WORKDIR
 
 Files = Mapping[str, tuple[int, ...]]
-"""Regular files below the working directory, each with numbers that differ after the file is changed."""
+"""Regular files below a folder, each with numbers that differ after the file is changed."""
 
-LIST = (
-    rf"find {WORKDIR} -mindepth 1 \( -name '.*' -o -name node_modules -o -name __pycache__ \) -prune -o "
-    r"-type f -printf '%C@ %T@ %s %i %P\0' | head -z -n 10000"
-)
-"""A shell command that prints the files for `read_list`."""
+
+def list_command(folder: str) -> str:
+    """A shell command that prints the files below a folder for `read_list`."""
+    return (
+        rf"find {folder} -mindepth 1 \( -name '.*' -o -name node_modules -o -name __pycache__ \) -prune -o "
+        r"-type f -printf '%C@ %T@ %s %i %P\0' | head -z -n 10000"
+    )
+
+
+LIST = list_command(WORKDIR)
 
 MISSING = 'for program; do command -v "$program" >/dev/null || echo "$program"; done'
 """A shell command that prints which of its arguments, names of programs, it does not find."""

@@ -4,11 +4,11 @@ import argparse
 import shutil
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ..backends.base import Backend, Check, Sandbox, halves
-from ..backends.layout import ENVIRONMENTS, PATH, TOOLS
+from ..backends.layout import DATA, ENVIRONMENTS, PATH, TOOLS
 from ..errors import InstallFailed, SandboxError, StartFailed
 from ..escaping import one_line
 from ..folders import HostFolders, can_be_used
@@ -16,6 +16,7 @@ from ..languages import Language
 from ..libraries import environments
 from ..libraries.cache import contents
 from ..libraries.choosing import choose
+from ..open_folders import views_of
 from ..places import Places
 from ..profile import Profile
 from ..rules.checking import Unready
@@ -103,7 +104,7 @@ async def _try_sandboxes(
                 if trial.state != "ok":
                     spent = (time.perf_counter() - start) * 1000
                     trial = Check("sandbox", "ok", f"started and ran a program in {spent:.0f} ms")
-                    seen = await layers.look(sandbox, policy, environ)
+                    seen = [*await layers.look(sandbox, policy, environ), *_views(service.profile, sandbox)]
                 for language in languages:
                     rows += await _examine(language, service.profile, folders, environ, backend, sandbox)
         except SandboxError as error:
@@ -112,6 +113,14 @@ async def _try_sandboxes(
                 return Check("sandbox", "missing", cause, step or "see the rows above"), [], []
             rows += [Check(language.name, "missing", cause, step) for language in languages]
     return trial, seen, rows
+
+
+def _views(profile: Profile, sandbox: Sandbox) -> Iterator[Check]:
+    """How code sees each of the operator's folders."""
+    for view in views_of(profile.files.opened, DATA):
+        how = "mounted, read-only" if view in sandbox.mounted else "copied into each session"
+        saved = "; changed files are saved there when a run ends" if view.folder.writable else ""
+        yield Check(view.place, "ok", f"{view.folder.path}, {how}{saved}")
 
 
 def _missing_commands(language: Language) -> list[Check]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 import anyio
 
 from ..errors import InvalidArgument, ProfileError
+from ..sections import FilesSection
 from .logs import log_to_stderr
 from .old_environment import old_variables, settings_of
 from .opening import named_profile, opened, read_profile
@@ -32,6 +33,10 @@ def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     if options.folders and options.transport != "stdio":
         raise InvalidArgument("--folder: only clients on stdio can use folders of this machine; leave it out")
     profile = read_profile(options, environ, settings_of(variables))
+    local = options.transport == "stdio"
+    ignored = "" if local else ", ".join(profile.files.folders)
+    if ignored:
+        profile = profile.model_copy(update={"files": FilesSection(folders=())})
 
     # The inherited soft limit is often 1024, for old programs that use select(); this program can use more.
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -39,11 +44,12 @@ def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
 
     async def serve() -> None:
         log_to_stderr()
-        local = options.transport == "stdio"
         if local and os.isatty(0):  # a client has a pipe or a socket; at a terminal is a person, who would see nothing
             sys.stderr.write(_FOR_PEOPLE)
         for variable in variables:
             _log.warning("%s", variable.line)
+        if ignored:
+            _log.warning("files.folders (%s): not opened, as clients over HTTP may be on other machines", ignored)
         async with opened(profile, environ) as service:
             # Imported here, so that mistakes in the profile are reported before all of this is loaded.
             from ..server import build_server

@@ -1,8 +1,9 @@
 """What a model reads about the tools of this server: facts of its profile and languages that it needs before a call."""
 
-from ..backends.layout import WORKDIR
+from ..backends.layout import DATA, WORKDIR
 from ..languages import Languages
 from ..messages import listed
+from ..open_folders import views_of
 from ..profile import Profile
 from ..units import format_size
 
@@ -10,8 +11,8 @@ NAMES_SHOWN = 20
 _HOSTS_SHOWN = 5
 
 
-def describe_execution(profile: Profile, languages: Languages) -> str:
-    """The description of `execute_code`, after its first sentences."""
+def describe_execution(profile: Profile, languages: Languages, *, host_files: bool) -> str:
+    """The description of `execute_code`, after its first sentences. `host_files`: code sees the operator's folders."""
     limits = profile.limits
     live = [name for name, language in languages.items() if language.handler.stateful]
     whole = [name for name in languages if name not in live]
@@ -20,12 +21,23 @@ def describe_execution(profile: Profile, languages: Languages) -> str:
     if whole:
         parts.append(f"{listed(whole, NAMES_SHOWN)} take whole programs.")
     parts.append(f"Code starts in {WORKDIR}; files that it leaves there are returned.")
+    if host_files and profile.files.opened:
+        parts.append(describe_views(profile))
     for name in languages:
         if libraries := profile.language(name).libraries:
             parts.append(f"{name} has {listed(libraries, NAMES_SHOWN)}.")
     most = f"{limits.timeout:g} seconds and {format_size(limits.memory)} of memory"
     parts.append(f"A run has at most {most}. {describe_network(profile)}.")
     return " ".join(parts)
+
+
+def describe_views(profile: Profile) -> str:
+    """Where code sees the folders of the user's machine that the operator opened."""
+    views = [*views_of(profile.files.opened, DATA)]
+    seen = listed((f"{view.place} ({view.folder.path})" for view in views), NAMES_SHOWN)
+    writable = listed((view.place for view in views if view.folder.writable), NAMES_SHOWN)
+    saved = f"; files that it changes below {writable} are saved there when a run ends" if writable else ""
+    return f"Code can read the user's folders at {seen}{saved}."
 
 
 def describe_host_files(profile: Profile, *, host_files: bool) -> dict[str, str]:

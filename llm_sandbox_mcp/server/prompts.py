@@ -18,11 +18,10 @@ from mcp.types import (
 )
 
 from ..errors import quoted
-from ..messages import listed
 from ..profile import Profile
 from .audience import Context
 from .content import valid
-from .descriptions import NAMES_SHOWN, describe_network
+from .descriptions import describe_network, describe_views
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +89,11 @@ class Prompts:
     """Answers the prompts/ requests."""
 
     def __init__(self, profile: Profile, *, host_files: bool) -> None:
-        folders = [folder.path for folder in profile.files.opened] if host_files else []
-        copied = "with content"
-        if folders:
-            copied = f"with host_path if it is below {listed(folders, NAMES_SHOWN)}, else {copied}"
+        bring = "A file that the session does not have yet comes in by copy_file, with content."
+        if host_files and profile.files.opened:
+            bring = f"{describe_views(profile)} Any other file comes in by copy_file, with content."
         self._facts = {
-            "bring": f"A file that the session does not have yet comes in by copy_file, {copied}.",
+            "bring": bring,
             "network": describe_network(profile),
         }
 

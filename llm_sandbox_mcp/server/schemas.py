@@ -188,7 +188,7 @@ def define_tools(profile: Profile, languages: Languages, *, host_files: bool) ->
             _tool("get_supported_languages", "List languages", GetSupportedLanguages, read_only=True, idempotent=True),
             _tool("get_language_details", "Describe a language", GetLanguageDetails, read_only=True, idempotent=True),
         )
-    tools[0].description = f"{tools[0].description} {describe_execution(profile, languages)}"
+    tools[0].description = f"{tools[0].description} {describe_execution(profile, languages, host_files=host_files)}"
     for tool in tools:
         properties = tool.input_schema["properties"]
         for argument, where in places.items():

@@ -6,10 +6,12 @@ from anyio.abc import TaskGroup
 
 from ..audit import Audit
 from ..backends.base import Backend
+from ..backends.layout import DATA
 from ..files.artifacts import ArtifactStore
 from ..languages import Languages
 from ..libraries.installing import Installer
 from ..libraries.preparing import Preparer
+from ..open_folders import views_of
 from ..pool.pool import Pool
 from ..profile import Profile
 from ..results import OnProgress, PoolStatistics
@@ -24,6 +26,7 @@ from .files import Files
 from .installing import Installing
 from .preparation import Preparation
 from .sessions import Sessions
+from .views import Views
 
 
 class Service:
@@ -53,9 +56,12 @@ class Service:
         self._describer = Describer(profile, pool, preparer)
         self.files = Files(profile, live, store)
         self.sessions = Sessions(profile, languages, backend, live, store, self._preparation)
+        views = Views(tuple(views_of(profile.files.opened, DATA)), profile.artifacts)
         installing = Installing(languages, self.sessions, self._preparation, installer, audit)
         self.install = installing.install
-        executing = Executing(profile, languages, self.sessions, self._preparation, installing, store, checker, audit)
+        executing = Executing(
+            profile, languages, self.sessions, self._preparation, installing, store, views, checker, audit
+        )
         self.execute = executing.execute
         self.runs = Runs(executing, live, tasks, profile.limits.shown, profile.sessions.idle_timeout)
 

@@ -21,6 +21,7 @@ from ..sessions.session import Session
 from .installing import Installing
 from .preparation import Preparation
 from .sessions import Sessions
+from .views import Views
 from .whole_output import leave_output
 
 
@@ -69,6 +70,7 @@ class Executing:
         preparation: Preparation,
         installing: Installing,
         store: ArtifactStore,
+        views: Views,
         checker: Checker,
         audit: Audit,
     ) -> None:
@@ -79,6 +81,7 @@ class Executing:
         self._preparation = preparation
         self._installing = installing
         self._store = store
+        self._views = views
         self._checker = checker
         self._audit = audit
 
@@ -159,6 +162,7 @@ class Executing:
             sandbox = await self._preparation.sandbox(session, chosen, on_progress)
             if prepared.libraries:
                 await self._installing.into(session, sandbox, places, prepared.libraries, on_progress)
+            notes += await self._views.show(session, sandbox)
             prepared.begun = True
             ran = await session.run(places, request, policy)
             outcome = ran.outcome
@@ -171,6 +175,8 @@ class Executing:
             artifacts, left_out = await self._store.collect(session.id, ran.sandbox, outcome, long)
             if ran.sandbox is not None and prepared.keep:
                 left_out += await leave_output(session, ran.sandbox, long)
+            if ran.sandbox is not None:
+                left_out += await self._views.save(session, ran.sandbox, whole=status in ("ok", "error"))
         if places.lacking:
             notes.append(_note_of_lacking(chosen, places))
         if ran.loss is not None:

@@ -17,7 +17,7 @@ from ...errors import CapacityReached, EngineUnavailable, SandboxError, SandboxL
 from ...policy import Policy
 from ...runtime import is_alive
 from ..base import Backend, Check, Sandbox, Surroundings, halves
-from ..layout import HANDLERS
+from ..layout import DATA, HANDLERS
 from ..scanning import CLOSING
 from .agent import AGENT, HANDLERS_BYTES, pack_handlers
 from .conversation import ask
@@ -170,7 +170,7 @@ class ContainerBackend(Backend):
                 await sandbox.begin(self._handlers)
                 if engine.local:
                     state = await self._in_thread(lambda: engine.state(container))
-                    sandbox.outside = look(state.pid, container, FOLDERS, policy.memory, self._closing)
+                    sandbox.outside = look(state.pid, container, self._folders, policy.memory, self._closing)
                 try:
                     yield sandbox
                 finally:
@@ -179,6 +179,10 @@ class ContainerBackend(Backend):
             self._live.discard(sandbox)
             self._left.set()
             self._left = anyio.Event()
+
+    @property
+    def _folders(self) -> tuple[str, ...]:
+        return (*FOLDERS, DATA) if self._surroundings.views else FOLDERS
 
     async def _own_user(self, engine: Engine) -> str:
         """A user for one container only: some limits are counted per user."""
@@ -195,11 +199,11 @@ class ContainerBackend(Backend):
             command=("/bin/sh", "-c", AGENT, "agent"),
             user=user,
             labels={LABEL: self._runtime.name, _MACHINE: self._machine, _EXPIRES: expires, _USER: user},
-            folders={**dict.fromkeys(FOLDERS, policy.disk), HANDLERS: HANDLERS_BYTES},
+            folders={**dict.fromkeys(self._folders, policy.disk), HANDLERS: HANDLERS_BYTES},
             memory=policy.memory,
             cpus=policy.cpus,
             pids=policy.pids + _OWN_PROCESSES,
-            files=dict.fromkeys(FOLDERS, policy.files),
+            files=dict.fromkeys(self._folders, policy.files),
             file_size=policy.largest_file,
             runtime=self._settings.runtime,
             mounts=self._settings.mounts,

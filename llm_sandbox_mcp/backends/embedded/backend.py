@@ -4,7 +4,7 @@ import itertools
 import secrets
 import shutil
 import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import anyio
 import anyio.to_thread
 
 from ...errors import EngineUnavailable, ProfileError, StartFailed
+from ...open_folders import View
 from ...policy import Policy
 from ...runtime import is_alive, make_public, sweep
 from .. import room
@@ -22,6 +23,7 @@ from . import bubblewrap, landlock, probe
 from .cgroup_detect import detect
 from .launching import Launched, LauncherClient, launcher_gone, open_launcher
 from .sandbox import EmbeddedSandbox
+from .showing import Mountable
 from .staging import Stage, write_stage
 from .uids import MOST
 
@@ -51,6 +53,8 @@ class EmbeddedBackend(Backend):
         self._landlock = landlock.version()
         self._closing = anyio.CapacityLimiter(CLOSING)
         self._room = room.processes(), room.memory()
+        self._mountable: dict[str, Mountable] = {}
+        """The folders of the operator's that are mounted, by their names among the launcher's places."""
 
     async def __aenter__(self) -> "EmbeddedBackend":
         self._tasks = await self._scope.enter_async_context(anyio.create_task_group())
@@ -99,7 +103,9 @@ class EmbeddedBackend(Backend):
         sandbox = EmbeddedSandbox(name, policy, ours, usage, lambda: launcher.kill(name), self._closing)
         try:
             with theirs:
-                command = self._command(launcher, policy)
+                views = self._views(launcher)
+                sandbox.mounted = tuple(view for view, folder in views.items() if folder is not None)
+                command = self._command(launcher, policy, views)
                 launched = await launcher.launch(name, command, uid, _limits(policy), theirs)
             self._tasks.start_soon(sandbox.serve)
             await self._await_start(launcher, sandbox, launched)
@@ -132,11 +138,15 @@ class EmbeddedBackend(Backend):
         }
         policy = self._surroundings.policy
         widest = _limits(policy) if policy else {}
+        found = [await anyio.to_thread.run_sync(Mountable.find, view) for view in self._surroundings.views]
+        self._mountable = {f"view-{number}": one for number, one in enumerate(found) if one is not None}
+        views = {name: one.view.folder.path for name, one in self._mountable.items()}
         failures = 0
         while failures < _FAILURES:
             async with open_launcher() as launcher, anyio.create_task_group() as tasks:
                 tasks.start_soon(self._follow, launcher)
-                started = await launcher.start(runtime.name, runtime, shown, probe.trial(self._bwrap), widest)
+                trial = probe.trial(self._bwrap)
+                started = await launcher.start(runtime.name, runtime, shown, trial, widest, views)
                 limits = self._check_limits(launcher)
                 if started:
                     self._launcher = launcher
@@ -194,7 +204,12 @@ class EmbeddedBackend(Backend):
             "run `llm-sandbox-mcp doctor` for details"
         )
 
-    def _command(self, launcher: LauncherClient, policy: Policy) -> list[str]:
+    def _views(self, launcher: LauncherClient) -> dict[View, Path | None]:
+        """For each folder of the operator's: where it can be mounted from; None if it is to be copied."""
+        places = {one.view: launcher.places.get(name) for name, one in self._mountable.items() if one.current}
+        return {view: places.get(view) for view in self._surroundings.views}
+
+    def _command(self, launcher: LauncherClient, policy: Policy, views: Mapping[View, Path | None]) -> list[str]:
         stage = Stage(launcher.places["stage"])
         mounts = bubblewrap.Mounts(
             etc=stage.etc,
@@ -205,6 +220,7 @@ class EmbeddedBackend(Backend):
             resolving=stage.resolving,
             empty=stage.empty,
             terminals=stage.terminals if launcher.own_terminals else None,
+            views={view.place: folder for view, folder in views.items()},
         )
         program = shutil.which(self._bwrap) or self._bwrap
         return bubblewrap.command(

@@ -2,12 +2,12 @@
 
 import math
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from ...policy import Policy
-from ..layout import ENVIRONMENTS, FIGURES, HANDLERS, HOME, LIBRARIES, TOOLS, WORKDIR
+from ..layout import DATA, ENVIRONMENTS, FIGURES, HANDLERS, HOME, LIBRARIES, TOOLS, WORKDIR
 from .becoming import CONTROL_FD, SECCOMP_FD
 from .etc import RESOLVING
 from .landlock import rules
@@ -41,6 +41,8 @@ class Mounts:
     """An empty folder."""
     terminals: Path | None
     """The sandbox's own pseudo-terminals; None if it uses those of the machine."""
+    views: Mapping[str, Path | None]
+    """For each place of a view: the folder to mount there; None if it is to be copied."""
 
 
 def command(
@@ -71,8 +73,10 @@ def command(
         *_tmpfs(HOME, policy.disk, "0755"),
         *("--dir", FIGURES, "--dir", LIBRARIES),
         *_tmpfs("/tmp", policy.disk, "1777"),
+        *_views(mounts.views, policy.disk),
         *("--remount-ro", "/", "--chdir", "/"),
-        *(interpreter, "-I", "-S", "/opt/init.py", str(CONTROL_FD), _limits(policy, lacking), rules(landlock)),
+        *(interpreter, "-I", "-S", "/opt/init.py", str(CONTROL_FD), _limits(policy, lacking)),
+        rules(landlock, [place for place, folder in mounts.views.items() if folder is None]),
     ]
 
 
@@ -89,6 +93,13 @@ def system() -> Iterator[str]:
 def _resolving(folder: Path) -> Iterator[str]:
     for name in RESOLVING:
         yield from ("--ro-bind", str(folder / name), f"/etc/{name}")
+
+
+def _views(views: Mapping[str, Path | None], size: int) -> Iterator[str]:
+    if views:
+        yield from _tmpfs(DATA, size, "0755")
+    for place, folder in views.items():
+        yield from ("--dir", place) if folder is None else ("--ro-bind", str(folder), place)
 
 
 def _proc(empty: Path) -> Iterator[str]:

@@ -30,6 +30,8 @@ _PACKET = 1 << 18
 _PR_SET_DUMPABLE = 4
 _LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT, _LANDLOCK_BENEATH = 444, 445, 446, 1
 _WRITABLE = ("/sandbox", "/home", "/tmp")
+_VIEWS = "/data"
+"""Only there if the operator opened a folder."""
 _DEFAULTED = tuple(n for n in range(1, 65) if n not in (_signal.SIGKILL, _signal.SIGSTOP, 32, 33))
 
 
@@ -52,7 +54,8 @@ class Init:
 
     def ready(self) -> None:
         """Hands out descriptors of the network and of the writable directories; the server sees when those are full."""
-        handed_out = [os.open(path, os.O_RDONLY | os.O_DIRECTORY) for path in _WRITABLE]
+        writable = (*_WRITABLE, _VIEWS) if os.path.isdir(_VIEWS) else _WRITABLE
+        handed_out = [os.open(path, os.O_RDONLY | os.O_DIRECTORY) for path in writable]
         handed_out.append(os.open("/proc/self/ns/net", os.O_RDONLY))
         self.send(b"R", descriptors=handed_out)
         for descriptor in handed_out:

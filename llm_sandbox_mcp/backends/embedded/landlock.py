@@ -6,8 +6,9 @@ anything. Kernel ABI: https://docs.kernel.org/userspace-api/landlock.html.
 """
 
 import ctypes
+from collections.abc import Iterable
 
-from ..layout import HOME, WORKDIR
+from ..layout import DATA, HOME, WORKDIR
 
 _CREATE = 444
 _ASK_VERSION = 1
@@ -28,6 +29,7 @@ _ALL = _RIGHTS[5] & ~_MAKE_DEVICES
 _PLACES = {
     "/": _READ_DIR,
     **dict.fromkeys(("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt"), _READ),
+    DATA: _READ,
     "/proc": _CHANGE,
     "/dev": _CHANGE | _IOCTL_DEVICE,
     **dict.fromkeys(("/dev/shm", WORKDIR, HOME, "/tmp"), _ALL),
@@ -41,8 +43,11 @@ def version() -> int:
     return max(0, found)
 
 
-def rules(abi: int) -> str:
-    """The rules for PID 1: the handled rights, the flags, and the rights of each path; empty without Landlock."""
+def rules(abi: int, writable: Iterable[str] = ()) -> str:
+    """The rules for PID 1: the handled rights, the flags, and the rights of each path; empty without Landlock.
+
+    `writable` are further folders that code can write to.
+    """
     if not abi:
         return ""
     handled = max(rights for since, rights in _RIGHTS.items() if since <= abi)
@@ -50,5 +55,6 @@ def rules(abi: int) -> str:
     words = [handled, 0, _SCOPES] if abi >= _SCOPES_SINCE else [handled]
     attributes = b"".join(word.to_bytes(8, "little") for word in words)
     flags = _LOG_SUBDOMAINS_OFF if abi >= _FLAGS_SINCE else 0
-    places = (f"{path}={rights & handled}" for path, rights in _PLACES.items())
+    granted = _PLACES | dict.fromkeys(writable, _ALL)
+    places = (f"{path}={rights & handled}" for path, rights in granted.items())
     return ",".join((attributes.hex(), str(flags), *places))

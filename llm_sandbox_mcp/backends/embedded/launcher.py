@@ -4,7 +4,7 @@ bubblewrap ties a sandbox's life to the thread that started it, forking a large 
 group and dropping privileges must happen between fork and exec. So the server starts this process once, as
 `python -m llm_sandbox_mcp.backends.embedded.launcher CONTROL_FD`, and sends it requests as JSON packets:
 
-    {"op": "start", "server", "runtime", "shown": {name: folder}, "trial": argv, "limits"}
+    {"op": "start", "server", "runtime", "shown": {name: folder}, "views": the same, "trial": argv, "limits"}
                                                       ->  {"event": "ready", "cgroups": version,
                                                            "lacking": {limit: reason},
                                                            "uids": [first, count], "shared": reason, "places",
@@ -156,19 +156,22 @@ class Launcher:
             self._left = found.groups(request["server"])
         self._hierarchy = found.claim(request["server"])
         lacking = self._hierarchy.try_limits(cgroups.Limits(**{**_TRIAL, **request["limits"]}))
-        given, shared, places = self._take_uids(request["shown"], request["trial"])
+        given, shared, places = self._take_uids(request["shown"], request["views"], request["trial"])
         entry = self._entry
         entry.stage = places["stage"]
         own = entry.own_terminals = terminals.can_be_owned(entry.stage, entry.shares)
         groups = {"cgroups": self._hierarchy.version, "lacking": lacking}
         self._send(event="ready", uids=given, shared=shared, places=places, terminals=own, **groups)
 
-    def _take_uids(self, shown: dict[str, str], trial: list[str]) -> tuple[tuple[int, int], str, dict[str, str]]:
+    def _take_uids(
+        self, shown: dict[str, str], views: dict[str, str], trial: list[str]
+    ) -> tuple[tuple[int, int], str, dict[str, str]]:
         """The uids for sandboxes (first, count), the reason if there are none, and the paths at which any of these uids
-        can reach the folders that all sandboxes see."""
+        can reach the folders that all sandboxes see. Without uids, there are no views: code would have all rights of
+        the server's user in them, such as connecting to sockets."""
         if os.geteuid() == 0:
             self._entry.own_devices = True
-            return _ROOTS_UIDS, "", shown
+            return _ROOTS_UIDS, "", uids.show(shown, views) if views else shown
         shares = uids.shares()
         try:
             lent = uids.lent()
@@ -180,8 +183,7 @@ class Launcher:
             return (0, 0), str(error), shown
         self._entry.shares = shares
         uids.enter(lent)
-        uids.show(shown)
-        return (1, lent.count), "", {name: os.path.join(uids.SHOWN, name) for name in shown}
+        return (1, lent.count), "", uids.show(shown, views)
 
     def _launch(self, request: dict[str, Any], control: int) -> None:
         log = os.memfd_create("log")

@@ -80,16 +80,17 @@ class LauncherClient:
         shown: Mapping[str, Path],
         trial: Sequence[str],
         limits: Mapping[str, float] = MappingProxyType({}),
+        views: Mapping[str, str] = MappingProxyType({}),
     ) -> bool:
         """Sends the launcher its server and settings, and waits until it is ready; False if it ended instead.
 
         `shown` are the folders that sandboxes will see; the one named `stage` contains the system call filter. `trial`
         is a command that must succeed before an ordinary user's sandboxes get their own uids. `limits` are the widest
-        of any sandbox.
+        of any sandbox. `views` are folders that are shown as well if that is possible.
         """
         self.server = server
         folders = {name: str(path) for name, path in shown.items()}
-        about = {"shown": folders, "trial": trial, "limits": dict(limits)}
+        about = {"shown": folders, "views": dict(views), "trial": trial, "limits": dict(limits)}
         request = {"op": "start", "server": server, "runtime": str(runtime), **about}
         with contextlib.suppress(EngineUnavailable):
             await self._send(request)

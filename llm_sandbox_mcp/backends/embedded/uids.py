@@ -181,14 +181,28 @@ def _write(path: str, text: str) -> None:
         file.write(text.encode())
 
 
-def show(folders: Mapping[str, str]) -> None:
-    """Mounts each folder by its name below `SHOWN`, for this process and the processes it starts."""
+def show(folders: Mapping[str, str], views: Mapping[str, str]) -> dict[str, str]:
+    """Mounts each folder by its name below `SHOWN`, for this process and the processes it starts; returns the places.
+
+    `views` are folders of the user's, which code will see. One that cannot be mounted is left out. File systems that
+    are mounted below it are not shown: they could be `/proc` or `/sys`.
+    """
     libc.own_mounts()
     # Opened before `SHOWN` is covered by a mount: the folders may be below it.
     opened = {name: os.open(path, os.O_PATH) for name, path in folders.items()}
+    for name, path in views.items():
+        with contextlib.suppress(OSError):
+            opened[name] = os.open(path, os.O_PATH | os.O_DIRECTORY)
     libc.mount("tmpfs", SHOWN, "tmpfs", 0, "mode=0755")
+    places = {}
     for name, descriptor in opened.items():
         place = os.path.join(SHOWN, name)
         os.mkdir(place, 0o755)
-        libc.mount(f"/proc/self/fd/{descriptor}", place, None, libc.MS_BIND | libc.MS_REC)
+        try:
+            libc.mount(f"/proc/self/fd/{descriptor}", place, None, libc.MS_BIND | (0 if name in views else libc.MS_REC))
+            places[name] = place
+        except OSError:
+            if name not in views:
+                raise
         os.close(descriptor)
+    return places

@@ -15,6 +15,7 @@ from ..base import Backend, Check, Sandbox, Surroundings, halves
 from ..containers.agent import AGENT, pack_handlers
 from ..containers.removal import owned
 from ..containers.sandbox import FOLDERS
+from ..layout import DATA
 from .api import Api, Json, Refused
 from .channels import PERL
 from .checks import joined_checks, network_check, pods_check
@@ -50,6 +51,7 @@ class PodBackend(Backend):
         self._settings = settings
         self.environment = settings.environment
         self._surroundings = surroundings
+        self._views = surroundings.views
         self._environ = surroundings.environ
         self._server = surroundings.runtime.name
         self._handlers = pack_handlers(surroundings.handlers)
@@ -215,7 +217,7 @@ class PodBackend(Backend):
             image=image,
             command=("/bin/sh", "-c", AGENT, "sh", "ours", PERL),
             labels={**settings.labels, SERVER: self._server},
-            folders=dict.fromkeys(FOLDERS, policy.disk),
+            folders=dict.fromkeys((*FOLDERS, DATA) if self._views else FOLDERS, policy.disk),
             memory=policy.memory,
             cpus=policy.cpus,
             reserved=settings.reserved,
