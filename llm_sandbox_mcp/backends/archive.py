@@ -5,14 +5,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
-_BLOCK = 512
+BLOCK = 512
 _NAME_MAX = 4096
 _REGULAR = (b"0", b"\0")
 _LONG_NAME = b"L"
 _MODE = 0o644
 _EXECUTABLE_MODE = 0o755
 _FOLDER_MODE = 0o755
-END = b"\0" * (2 * _BLOCK)
+END = b"\0" * (2 * BLOCK)
 """The end of an archive."""
 
 
@@ -32,14 +32,9 @@ def header(path: str, size: int, *, executable: bool = False) -> bytes:
     return blocks + info.tobuf(tarfile.GNU_FORMAT)
 
 
-def member(path: str, content: bytes) -> bytes:
-    """One regular file of an archive, with its folders."""
-    return header(path, len(content)) + content + padding(len(content))
-
-
 def padding(size: int) -> bytes:
     """The padding that fills the last block of a file of that size."""
-    return b"\0" * (-size % _BLOCK)
+    return b"\0" * (-size % BLOCK)
 
 
 @dataclass(slots=True)
@@ -75,9 +70,9 @@ class ArchiveReader:
                 if not self._held:
                     return
                 yield from self._take_content()
-            elif len(self._held) >= _BLOCK:
-                block = bytes(self._held[:_BLOCK])
-                del self._held[:_BLOCK]
+            elif len(self._held) >= BLOCK:
+                block = bytes(self._held[:BLOCK])
+                del self._held[:BLOCK]
                 yield from self._take_header(block)
             else:
                 return
@@ -109,7 +104,7 @@ class ArchiveReader:
             in (tarfile.LNKTYPE, tarfile.SYMTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE, tarfile.DIRTYPE)
             else size
         )
-        self._pad = -self._left % _BLOCK
+        self._pad = -self._left % BLOCK
         if regular and self._member is not None and (not size or size > self._limit):
             # An empty file is complete. A file that is too large is yielded now, because its content may never end.
             yield self._member

@@ -9,23 +9,23 @@ from pathlib import Path
 import anyio
 
 from ..errors import InvalidArgument
+from ..open_folders import OpenFolder
 from ..results import Execution, StreamName
-from ..sections import FilesSection
 from ..service import Service
 from .console import Console
 from .opening import opened, read_profile, run_until_signal
 from .saving import save
 from .words import in_words
 
+_EVERYWHERE = (OpenFolder("/"),)
+"""The user of the command line is the operator, who can name every file that they can read."""
 _TIMEOUT = 124
 _OUT_OF_MEMORY = 137
 
 
 def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Runs one program with live output, and returns its exit status."""
-    # The user of the command line is the operator, who can name every file that they can read.
-    everywhere = FilesSection.model_validate({"folders": ["/:rw"]})
-    profile = read_profile(options, environ).model_copy(update={"files": everywhere})
+    profile = read_profile(options, environ)
     code, stdin = _code(options), _stdin(options)
     files = [_pair(text) for text in options.files]
 
@@ -47,7 +47,7 @@ async def _run(
     language = options.language or _guess(service, options.source)
     session_id = service.sessions.open(language) if files else ""
     for host_path, path in files:
-        await service.files.copy_in_from_host(session_id, path, host_path)
+        await service.files.copy_in_from_host(session_id, path, host_path, _EVERYWHERE)
     execution = await service.execute(
         code,
         language=language,

@@ -2,15 +2,18 @@
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from ..backends import archive
 from .beneath import open_file, open_folder
 
+_PART = 1 << 20
 
-def list_tree(top: Path, *, files: int, size: int) -> list[str]:
+
+def list_tree(top: str, *, files: int, size: int) -> list[str]:
     """The relative paths of the regular files below a folder. Raises `OSError`.
 
     Leaves out hidden files and folders, other file systems, and names that are not UTF-8. Raises `OverflowError` if
@@ -31,14 +34,31 @@ def list_tree(top: Path, *, files: int, size: int) -> list[str]:
     return found
 
 
-def pack(top: Path, paths: list[str]) -> Iterator[bytes]:
-    """A tar archive of these files, one file at a time; files that are gone or cannot be read are left out."""
+def pack(top: str, paths: Sequence[str]) -> Iterator[bytes]:
+    """A tar archive of these files, in parts that are not empty; files that are gone or cannot be read are left out."""
     for path in paths:
         *below, name = path.split("/")
-        with suppress(OSError), open_folder(top, below) as folder, os.fdopen(open_file(folder, name), "rb") as file:
-            if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                yield archive.member(path, file.read())
+        with (
+            suppress(OSError),
+            open_folder(Path(top), below) as folder,
+            os.fdopen(open_file(folder, name), "rb") as file,
+        ):
+            state = os.fstat(file.fileno())
+            if stat.S_ISREG(state.st_mode):
+                yield archive.header(path, state.st_size)
+                yield from _content(file, state.st_size)
     yield archive.END
+
+
+def _content(file: BinaryIO, size: int) -> Iterator[bytes]:
+    """So many bytes of a file, and their padding; zeros if it has become shorter."""
+    left = size
+    while left:
+        part = file.read(min(left, _PART)) or bytes(min(left, _PART))
+        left -= len(part)
+        yield part
+    if size % archive.BLOCK:
+        yield archive.padding(size)
 
 
 def _state(name: str, folder: int) -> os.stat_result | None:

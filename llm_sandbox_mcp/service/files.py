@@ -2,7 +2,7 @@
 
 import os
 import posixpath
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 
 from ..backends import copying
 from ..backends.archive import Member
@@ -11,6 +11,7 @@ from ..errors import BadPath, quoted
 from ..files import hostfiles
 from ..files.artifacts import ArtifactStore, describe, inner_path
 from ..files.media import mime_type
+from ..open_folders import OpenFolder
 from ..profile import Profile
 from ..results import Artifact, StoreStatistics
 from ..sessions.live import LiveSessions
@@ -42,9 +43,12 @@ class Files:
         async with session.exclusive():
             await copying.make_folder(await session.sandbox(), name)
 
-    async def copy_in_from_host(self, session_id: str, path: str, host_path: str) -> Artifact:
-        """Copies a file of this machine, from a folder that the operator opened, into a session."""
-        async with hostfiles.open_source(host_path, self.folders) as (size, content):
+    async def copy_in_from_host(
+        self, session_id: str, path: str, host_path: str, folders: Sequence[OpenFolder] | None = None
+    ) -> Artifact:
+        """Copies a file of this machine into a session, from one of these folders; by default, those that are open."""
+        within = self.folders if folders is None else folders
+        async with hostfiles.open_source(host_path, within) as (size, content):
             return await self._write(session_id, path, size, content)
 
     async def copy_out(self, session_id: str, path: str) -> Artifact:

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Collection, Sequence
 from functools import partial
-from pathlib import Path
 
 import anyio.to_thread
 
@@ -48,15 +47,18 @@ class Views:
         for view in self._views:
             if view in sandbox.mounted:
                 continue
+            paths: list[str] = []
             try:
-                left -= await _copy(view, sandbox, left)
-            except (BadPath, Unavailable) as error:
-                notes.append(_not_shown(view, error.cause))
+                paths = await anyio.to_thread.run_sync(partial(list_tree, view.folder.path, files=_FILES, size=left))
             except OSError as error:
                 notes.append(_not_shown(view, f"it cannot be read: {error.strerror}"))
             except OverflowError:
                 bounds = f"{format_size(left)} or {_FILES} files"
                 notes.append(_not_shown(view, f"it has more than the {bounds} that can be copied"))
+            try:
+                left -= await _copy(view, paths, sandbox)
+            except (BadPath, Unavailable) as error:
+                notes.append(_not_shown(view, error.cause))
             if view.folder.writable:
                 shown[view] = await copying.list_files(sandbox, view.place)
         session.views = shown
@@ -108,22 +110,20 @@ class Views:
         if wanted:
             await copying.copy_out(sandbox, view.place, changed[: self._limits.files], most, take)
         if saved:
-            notes.append(_saved(view, saved))
+            notes.append(_saved(view, sorted(saved)))
         if later := max(0, len(changed) - self._limits.files):
             notes.append(_held_back(view, later, f"at most {self._limits.files} are saved per run"))
         return saved
 
 
-async def _copy(view: View, sandbox: Sandbox, most: int) -> int:
-    """Copies a folder of this machine into its place; returns the size of the archive in bytes."""
-    top = Path(view.folder.path)
-    paths = await anyio.to_thread.run_sync(partial(list_tree, top, files=_FILES, size=most))
+async def _copy(view: View, paths: Sequence[str], sandbox: Sandbox) -> int:
+    """Copies these files of a folder of this machine into its place; returns how many bytes were sent."""
     sent = 0
 
     async def archive() -> AsyncIterator[bytes]:
         nonlocal sent
-        parts = pack(top, paths)
-        while part := await anyio.to_thread.run_sync(next, parts, b""):
+        parts = pack(view.folder.path, paths)
+        while part := await anyio.to_thread.run_sync(next, parts, None):
             sent += len(part)
             yield part
 

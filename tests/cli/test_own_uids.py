@@ -99,6 +99,35 @@ def test_lent_uids_that_cannot_be_used_are_ignored(ordinary_packages: Path, fold
     assert found["sandboxes"] == [ordinary.USER]
 
 
+LOOK = """
+grep -c ' /data/data ' /proc/self/mountinfo
+cat /data/data/plain
+cat /data/data/private 2>/dev/null
+echo saved > /data/out/new
+"""
+
+
+@pytest.mark.parametrize("lent", [True, False], ids=["own uids", "shared uid"])
+def test_an_open_folder_is_mounted_only_if_sandboxes_have_their_own_uids(
+    ordinary_packages: Path, folder: Path, lent: bool
+) -> None:
+    """With the uid of the server, code could connect to its user's sockets there, so it gets a copy."""
+    for name in ("data", "out"):
+        (folder / name).mkdir()
+        os.chown(folder / name, ordinary.USER, ordinary.USER)
+    for name, mode in (("plain", 0o644), ("private", 0o600)):
+        (folder / "data" / name).write_text(f"{name}\n")
+        (folder / "data" / name).chmod(mode)
+        os.chown(folder / "data" / name, ordinary.USER, ordinary.USER)
+    more = f'[files]\nfolders = ["{folder}/data", "{folder}/out:rw"]'
+    argv = ("-m", "llm_sandbox_mcp", "run", "--language", "bash", "-c", LOOK, "--profile")
+    done = run(ordinary_packages, folder, *argv, more=more, lent=lent)
+    assert done.returncode == 0, done
+    assert done.stdout == ("1\nplain\n" if lent else "0\nplain\nprivate\n")
+    assert (folder / "out" / "new").read_text() == "saved\n"
+    assert (folder / "out" / "new").stat().st_uid == ordinary.USER
+
+
 @pytest.mark.usefixtures("open_network")
 def test_an_open_network_works_with_the_sandboxs_own_uid(ordinary_packages: Path, folder: Path) -> None:
     argv = ("-m", "llm_sandbox_mcp", "run", "--language", "bash", "-c", "cat /proc/net/dev", "--profile")

@@ -84,6 +84,18 @@ def test_files_are_copied_in_under_their_own_name_or_another_name(tmp_path: Path
     assert (done.returncode, done.stdout) == (0, "contentcontent")
 
 
+def test_code_sees_only_folders_that_the_profile_opens(tmp_path: Path) -> None:
+    source, out = tmp_path / "table.csv", tmp_path / "out"
+    source.write_text("a,b")
+    done = bash("ls /data", "--file", str(source))
+    assert done.returncode == 2 and "No such file" in done.stderr
+    out.mkdir()
+    (tmp_path / "p.toml").write_text(f'[files]\nfolders = ["{out}:rw"]\n')
+    done = bash("cp table.csv /data/out", "--file", str(source), "--profile", str(tmp_path / "p.toml"))
+    assert (done.returncode, done.stderr) == (0, f"note: saved in {out}: table.csv\n")
+    assert (out / "table.csv").read_text() == "a,b"
+
+
 def test_files_that_the_code_made_are_saved_in_the_folder(tmp_path: Path) -> None:
     done = bash("mkdir sub; echo 1 > a.txt; echo 2 > sub/b.txt", "--artifacts", str(tmp_path / "new" / "out"))
     assert done.returncode == 0

@@ -2,7 +2,7 @@
 
 import pytest
 
-from llm_sandbox_mcp.open_folders import OpenFolder
+from llm_sandbox_mcp.open_folders import OpenFolder, views_of
 
 
 @pytest.fixture(autouse=True)
@@ -42,3 +42,12 @@ def test_a_relative_folder_needs_the_folder_that_it_is_in() -> None:
             OpenFolder.parse(text, beside="/work")
     assert OpenFolder.parse("data:rw", beside="/work") == OpenFolder("/work/data", writable=True)
     assert OpenFolder.parse("/data", beside="/work") == OpenFolder("/data")
+
+
+def test_each_folder_has_a_place_of_its_own_under_a_name_that_needs_no_quotes() -> None:
+    paths = ("/home/a/data", "/srv/data", "/x/data-2", "/my files (old)", "/", "/a/..data..", "/home/a/data", "/über")
+    views = [*views_of(map(OpenFolder.parse, paths), "/data")]
+    assert [view.place.removeprefix("/data/") for view in views] == [
+        *("data", "data-2", "data-2-2", "my-files-old", "folder", "data-3", "über"),
+    ]
+    assert [view.folder.path for view in views] == [*dict.fromkeys(paths)]

@@ -1,0 +1,105 @@
+"""Which of the operator's folders are mounted into sandboxes on bubblewrap, and that a mount shows them as they are."""
+
+import os
+import socket
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+import pytest
+
+from llm_sandbox_mcp.backends.embedded.showing import Mountable
+from llm_sandbox_mcp.open_folders import OpenFolder, View
+from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.wiring import open_service
+from tests.engines import host_folder, small_profile
+
+pytestmark = pytest.mark.anyio
+
+
+def view(path: Path, *, writable: bool = False) -> View:
+    return View("/data/data", OpenFolder(str(path), writable))
+
+
+def test_a_folder_that_others_can_read_is_mounted(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    (tmp_path / "link").symlink_to("/dev/log")
+    found = Mountable.find(view(tmp_path))
+    assert found is not None and found.current
+    tmp_path.rename(tmp_path.with_name("elsewhere"))
+    assert not found.current
+    tmp_path.mkdir()
+    assert not found.current
+
+
+def test_folders_that_are_writable_or_private_or_gone_are_copied(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    assert Mountable.find(view(tmp_path, writable=True)) is None
+    assert Mountable.find(view(tmp_path / "none")) is None
+    tmp_path.chmod(0o750)
+    assert Mountable.find(view(tmp_path)) is None
+
+
+@pytest.mark.parametrize(("mode", "mounted"), [(0o777, False), (0o700, True)])
+@pytest.mark.parametrize("kind", ["socket", "pipe"])
+def test_a_folder_with_a_socket_or_pipe_for_others_is_copied(
+    tmp_path: Path, kind: str, mode: int, mounted: bool
+) -> None:
+    tmp_path.chmod(0o755)
+    door = tmp_path / "deep" / "door"
+    door.parent.mkdir()
+    with socket.socket(socket.AF_UNIX) as server:
+        if kind == "pipe":
+            os.mkfifo(door)
+        else:
+            server.bind(str(door))
+        door.chmod(mode)
+        assert (Mountable.find(view(tmp_path)) is not None) == mounted
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A service whose code sees a folder."""
+
+    service: Service
+    data: Path
+
+    async def read(self, name: str, session_id: str = "") -> tuple[str | None, str]:
+        """What code reads from a file of the folder, or the name of the error; and the session."""
+        code = f"try:\n    text = open('/data/data/{name}').read()\nexcept OSError as error:\n    text = type(error).__name__\ntext"
+        done = await self.service.execute(code, session_id=session_id)
+        return done.result, done.session_id
+
+
+@pytest.fixture
+async def shown(embedded: None) -> AsyncIterator[Shown]:
+    with host_folder() as folder, anyio.fail_after(60):
+        data = folder / "data"
+        data.mkdir()
+        profile = small_profile("embedded", folder, files={"folders": [str(data)]}, pool={"min": 0})
+        async with open_service(profile) as service:
+            yield Shown(service, data)
+
+
+async def test_code_sees_changes_of_a_mounted_folder_and_what_others_may_read(shown: Shown) -> None:
+    found, session = await shown.read("late")
+    assert found == "'FileNotFoundError'"
+    (shown.data / "late").write_text("here")
+    assert (await shown.read("late", session))[0] == "'here'"
+    (shown.data / "newer").write_text("newer")
+    (shown.data / "newer").replace(shown.data / "late")
+    assert (await shown.read("late", session))[0] == "'newer'"
+    (shown.data / "late").chmod(0o600)
+    assert (await shown.read("late", session))[0] == "'PermissionError'"
+
+
+async def test_a_folder_that_was_replaced_is_the_new_one_in_the_next_session(shown: Shown) -> None:
+    (shown.data / "file").write_text("old")
+    found, session = await shown.read("file")
+    assert found == "'old'"
+    shown.data.rename(shown.data.with_name("before"))
+    shown.data.mkdir()
+    (shown.data / "file").write_text("new")
+    assert (await shown.read("file", session))[0] == "'old'"
+    assert (await shown.read("file"))[0] == "'new'"
