@@ -63,6 +63,7 @@ ENGINE_MAY_IMPORT = {
     "backends.settings",
     "backends.system_calls",
     "policy",
+    "open_folders",
     "errors",
     "escaping",
     "mistakes",

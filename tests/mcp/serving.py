@@ -55,10 +55,12 @@ def start(profile: Path, *options: str) -> Server:
     return launch([*SERVE, "--port", "0", "--profile", str(profile), *options])
 
 
-def launch(command: Sequence[str], folder: Path | None = None) -> Server:
-    """Starts a server with a command, in the given working directory."""
+def launch(command: Sequence[str], folder: Path | None = None, *, warning: str = "") -> Server:
+    """Starts a server with a command, in the given working directory; if a `warning` is given, it says that first."""
     process = subprocess.Popen(command, stderr=subprocess.PIPE, cwd=folder)
     assert process.stderr
+    if warning:
+        assert warning in process.stderr.readline().decode()
     said = process.stderr.readline().decode()
     found = re.fullmatch(r"listening on (http://[\d.]+:\d+)/mcp \(SSE: /sse\)\n", said)
     assert found, said

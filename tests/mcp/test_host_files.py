@@ -7,12 +7,15 @@ from pathlib import Path
 import anyio
 import pytest
 from mcp import Client
+from mcp.types import TextContent
 
 from llm_sandbox_mcp.profile import load_profile
 from llm_sandbox_mcp.server import build_server
 from llm_sandbox_mcp.wiring import open_service
 
+from ..engines import host_folder
 from .results import answer, refusal
+from .serving import SERVE, launch, stop
 
 pytestmark = pytest.mark.anyio
 
@@ -133,6 +136,38 @@ async def test_other_places_are_refused_and_nothing_is_written(
 async def test_a_part_of_an_artifact_is_not_saved(opened: Opened) -> None:
     said = await opened.refused(str(opened.out), "plot.svg", offset=1)
     assert said == "save_to and a part of an artifact exclude each other; leave out offset and length"
+
+
+async def test_code_sees_the_folders_and_what_it_changes_is_saved(opened: Opened) -> None:
+    tools = {tool.name: tool for tool in (await opened.client.list_tools()).tools}
+    seen = (
+        f"Code can read the user's folders at /data/data ({opened.data}), /data/out ({opened.out}); files that it changes "
+        "below /data/out are saved there when a run ends."
+    )
+    assert seen in (tools["execute_code"].description or "")
+    prompt = (await opened.client.get_prompt("plot", {"what": "x"})).messages[0].content
+    assert isinstance(prompt, TextContent) and seen in prompt.text
+    (opened.out / "in.txt").write_text("3 4")
+    code = "a, b = open('/data/out/in.txt').read().split()\nopen('/data/out/sum.txt', 'w').write(str(int(a) + int(b)))"
+    done = await answer(opened.client, "execute_code", code=code)
+    assert done["notes"] == [f"saved in {opened.out}: sum.txt"]
+    assert (opened.out / "sum.txt").read_text() == "7"
+
+
+async def test_clients_over_http_see_none_of_the_folders(era: str, tmp_path: Path) -> None:
+    profile = tmp_path / "http.toml"
+    warning = f"files.folders ({tmp_path}:rw): not opened, as clients over HTTP may be on other machines"
+    with host_folder() as runtime, anyio.fail_after(60):
+        profile.write_text(f'[files]\nfolders = ["{tmp_path}:rw"]\n[server]\nruntime = "{runtime}"\n')
+        server = launch([*SERVE, "--port", "0", "--profile", str(profile)], warning=warning)
+        try:
+            async with server.connect(era) as client:
+                tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+                assert "/data" not in (tools["execute_code"].description or "")
+                done = await answer(client, "execute_code", code="import os; os.path.exists('/data')")
+        finally:
+            stop(server)
+    assert done["result"] == "False"
 
 
 @pytest.mark.parametrize(

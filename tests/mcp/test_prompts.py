@@ -75,7 +75,10 @@ async def test_a_prompt_says_what_this_server_opened(era: str) -> None:
     opened = load_profile(
         over={"files": {"folders": ["/srv/data"]}, "network": {"mode": "allow", "domains": ["a.example"]}}
     )
-    for host_files, brought in ((True, "below /srv/data, else with content"), (False, "by copy_file, with content")):
+    for host_files, brought in (
+        (True, "at /data/data (/srv/data). Any other file"),
+        (False, "by copy_file, with content"),
+    ):
         server = build_server(FakeService(profile=opened).service(), host_files=host_files)
         with anyio.fail_after(30):
             async with Client(server, mode=era) as client:
