@@ -117,6 +117,7 @@ class FilesSection(Section):
     """Folders of the host that callers on stdio can copy from, and to."""
 
     folders: Many[Annotated[str, AfterValidator(lambda text: str(OpenFolder.parse(text)))]]
+    client_roots: bool
 
     @property
     def opened(self) -> tuple[OpenFolder, ...]:

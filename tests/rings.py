@@ -89,6 +89,7 @@ PROTOCOLS_IN_TURNS = (
     "tests/mcp/test_host_files.py",
     "tests/mcp/test_old_names.py",
     "tests/mcp/test_resources.py",
+    "tests/mcp/test_roots.py",
     "tests/mcp/test_rules.py",
     "tests/mcp/test_tools.py",
 )

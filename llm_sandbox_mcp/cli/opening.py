@@ -13,7 +13,6 @@ from ..errors import InvalidArgument
 from ..folders import HostFolders, host_folders
 from ..open_folders import OpenFolder
 from ..profile import Profile, load_profile
-from ..sections import FilesSection
 from ..service import Service
 from ..wiring import open_service
 
@@ -31,7 +30,7 @@ def read_profile(
         over = {**(over or {}), "server": {**(over or {}).get("server", {}), "offline": True}}
     profile = load_profile(named_profile(options, environ), over)
     folders = (*profile.files.folders, *named_folders(options))
-    return profile.model_copy(update={"files": FilesSection(folders=folders)})
+    return profile.model_copy(update={"files": profile.files.model_copy(update={"folders": folders})})
 
 
 def named_folders(options: argparse.Namespace) -> Iterator[str]:

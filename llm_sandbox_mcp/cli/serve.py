@@ -36,7 +36,7 @@ def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     local = options.transport == "stdio"
     ignored = "" if local else ", ".join(profile.files.folders)
     if ignored:
-        profile = profile.model_copy(update={"files": FilesSection(folders=())})
+        profile = profile.model_copy(update={"files": FilesSection(folders=(), client_roots=False)})
 
     # The inherited soft limit is often 1024, for old programs that use select(); this program can use more.
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)

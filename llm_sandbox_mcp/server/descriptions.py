@@ -45,6 +45,8 @@ def describe_host_files(profile: Profile, *, host_files: bool) -> dict[str, str]
     folders = profile.files.opened if host_files else ()
     readable = listed((folder.path for folder in folders), NAMES_SHOWN)
     writable = listed((folder.path for folder in folders if folder.writable), NAMES_SHOWN)
+    if host_files and profile.files.client_roots:
+        readable = f"{readable} or a root of this client" if readable else "a root of this client"
     host_path = f"below {readable}; direction out: {f'below {writable}' if writable else 'nowhere'}"
     return {
         "host_path": host_path if readable else "",

@@ -154,7 +154,7 @@ class Resources:
             },
         }
         if self._host_files:
-            shown["files"] = {"folders": profile.files.folders}
+            shown["files"] = profile.files.model_dump(mode="json")
         return shown
 
     def _used(self) -> dict[str, int]:

@@ -44,11 +44,10 @@ class Files:
             await copying.make_folder(await session.sandbox(), name)
 
     async def copy_in_from_host(
-        self, session_id: str, path: str, host_path: str, folders: Sequence[OpenFolder] | None = None
+        self, session_id: str, path: str, host_path: str, folders: Sequence[OpenFolder]
     ) -> Artifact:
-        """Copies a file of this machine into a session, from one of these folders; by default, those that are open."""
-        within = self.folders if folders is None else folders
-        async with hostfiles.open_source(host_path, within) as (size, content):
+        """Copies a file of this machine into a session, from one of these folders or from below it."""
+        async with hostfiles.open_source(host_path, folders) as (size, content):
             return await self._write(session_id, path, size, content)
 
     async def copy_out(self, session_id: str, path: str) -> Artifact:

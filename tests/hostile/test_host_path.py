@@ -24,7 +24,7 @@ async def test_without_roots_no_host_path_is_allowed(arena: Arena) -> None:
         "",
     ):
         with pytest.raises(BadHostPath, match="no folder on this machine is open"):
-            await arena.service.files.copy_in_from_host(arena.neighbour, "x", path)
+            await arena.service.files.copy_in_from_host(arena.neighbour, "x", path, ())
         with pytest.raises(BadHostPath, match="no folder on this machine is open"):
             await arena.service.files.copy_out_to_host(arena.neighbour, "x", path)
 
@@ -32,7 +32,8 @@ async def test_without_roots_no_host_path_is_allowed(arena: Arena) -> None:
 async def test_with_a_root_only_paths_below_it_are_allowed(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     session = (await arena.attack("open('out', 'w').write('from inside')")).session_id
     with host_folder() as root:
-        monkeypatch.setattr(arena.service.files, "folders", (OpenFolder(str(root), writable=True),))
+        opened = (OpenFolder(str(root), writable=True),)
+        monkeypatch.setattr(arena.service.files, "folders", opened)
         (root / "good").write_text("fine")
         (root / "link").symlink_to(arena.canaries.public)
         (root / "folder").symlink_to(arena.canaries.public.parent)
@@ -66,8 +67,8 @@ async def test_with_a_root_only_paths_below_it_are_allowed(arena: Arena, monkeyp
         ]
         for path in bad:
             with pytest.raises(BadHostPath, match="on this machine"):
-                await arena.service.files.copy_in_from_host(session, "x", path)
-        await arena.service.files.copy_in_from_host(session, "in", f"{root}/good")
+                await arena.service.files.copy_in_from_host(session, "x", path, opened)
+        await arena.service.files.copy_in_from_host(session, "in", f"{root}/good", opened)
         assert await arena.check("print(open('in').read())", session) == "fine\n"
         for path in (*bad[:3], f"{root}/folder/new", f"{root}", f"{root}/..", f"{root}/no/folder", "/etc/new", "new"):
             with pytest.raises(BadHostPath, match="on this machine"):

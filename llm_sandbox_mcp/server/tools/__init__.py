@@ -11,6 +11,7 @@ from mcp.types import (
     INVALID_PARAMS,
     CallToolRequestParams,
     CallToolResult,
+    InputRequiredResult,
     ListToolsResult,
     PaginatedRequestParams,
 )
@@ -21,6 +22,7 @@ from ..arguments import parse_arguments
 from ..audience import Context
 from ..content import failure
 from ..old_names import OldNames, by_our_names
+from ..roots import Roots
 from ..schemas import (
     Arguments,
     CopyFile,
@@ -43,10 +45,14 @@ from .manage_session import manage_session
 _log = logging.getLogger(__name__)
 
 
+Answer = CallToolResult | InputRequiredResult | dict[str, Any]
+"""What a call gets: the result of a tool, a question to the client, or a task."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Tool:
     model: type[Arguments]
-    run: Callable[[Context, Any], Awaitable[CallToolResult | dict[str, Any]]]
+    run: Callable[[Context, Any], Awaitable[Answer]]
 
 
 class Tools:
@@ -58,7 +64,7 @@ class Tools:
         self._tools = {
             "execute_code": _Tool(ExecuteCode, partial(execute_code, service, self.tasks)),
             "install_libraries": _Tool(InstallLibraries, partial(install_libraries, service)),
-            "copy_file": _Tool(CopyFile, partial(copy_file, service, host_files)),
+            "copy_file": _Tool(CopyFile, partial(copy_file, service, Roots(service.profile, host_files=host_files))),
             "get_artifacts": _Tool(GetArtifacts, partial(get_artifacts, service, host_files)),
             "manage_session": _Tool(ManageSession, partial(manage_session, service, host_files)),
         }
@@ -73,7 +79,7 @@ class Tools:
         """Answers tools/list."""
         return ListToolsResult(tools=list(self.definitions.values()))
 
-    async def call(self, ctx: Context, params: CallToolRequestParams) -> CallToolResult | dict[str, Any]:
+    async def call(self, ctx: Context, params: CallToolRequestParams) -> Answer:
         """Answers tools/call. Failed code is a normal result; a mistake of the caller is an error in the result."""
         tool = self._tools.get(params.name)
         if tool is None:

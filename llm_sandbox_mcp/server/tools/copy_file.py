@@ -2,15 +2,18 @@
 
 import binascii
 from base64 import b64decode, b64encode
+from collections.abc import Sequence
 
-from mcp.types import CallToolResult
+from mcp.types import CallToolResult, InputRequiredResult
 
 from ...errors import InvalidArgument, PolicyDenied
 from ...escaping import one_line
+from ...open_folders import OpenFolder
 from ...service import Service
 from ...units import format_size
 from ..audience import Context
 from ..content import LONGEST_TEXT, as_text, link, success
+from ..roots import Roots
 from ..schemas import Copied, CopyFile
 from ..uris import artifact_uri
 
@@ -18,22 +21,30 @@ _BASE64_LIMIT = 1_000_000
 """Bytes of a file that is returned as base64 in the result."""
 
 
-async def copy_file(service: Service, host_files: bool, ctx: Context, arguments: CopyFile) -> CallToolResult:
-    """What was copied. `host_files`: files of the server's machine can be copied."""
-    if arguments.host_path and not host_files:
+async def copy_file(
+    service: Service, roots: Roots, ctx: Context, arguments: CopyFile
+) -> CallToolResult | InputRequiredResult:
+    """What was copied; or a question to the client, which it answers in another call."""
+    if arguments.host_path and not roots.host_files:
         raise PolicyDenied("host_path: only a server on stdio can copy files of its machine; send content instead")
     if arguments.content and (arguments.host_path or arguments.direction == "out"):
         other = "host_path" if arguments.host_path else 'direction "out"'
         raise InvalidArgument(f"content and {other} exclude each other; leave one of them out")
-    copied = await (_copy_in(service, arguments) if arguments.direction == "in" else _copy_out(service, arguments))
+    if arguments.direction == "out":
+        copied = await _copy_out(service, arguments)
+    else:
+        folders = await roots.folders(ctx) if arguments.host_path else ()
+        if isinstance(folders, InputRequiredResult):
+            return folders
+        copied = await _copy_in(service, arguments, folders)
     ctx.lifespan_context.note_use(ctx, arguments.session_id)
     return copied
 
 
-async def _copy_in(service: Service, arguments: CopyFile) -> CallToolResult:
+async def _copy_in(service: Service, arguments: CopyFile, folders: Sequence[OpenFolder]) -> CallToolResult:
     session_id, path = arguments.session_id, arguments.path
     if arguments.host_path:
-        artifact = await service.files.copy_in_from_host(session_id, path, arguments.host_path)
+        artifact = await service.files.copy_in_from_host(session_id, path, arguments.host_path, folders)
     else:
         artifact = await service.files.copy_in(session_id, path, _decode(arguments))
     answer = Copied(
