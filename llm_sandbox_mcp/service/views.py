@@ -9,7 +9,7 @@ from ..backends import copying
 from ..backends.archive import Member
 from ..backends.base import Sandbox
 from ..backends.listing import Files
-from ..errors import BadHostPath, BadPath, Unavailable
+from ..errors import BadHostPath, BadPath, SandboxLost, Unavailable
 from ..escaping import one_line
 from ..files import hostfiles
 from ..files.artifacts import inner_path
@@ -21,9 +21,10 @@ from ..sessions.session import Session
 from ..units import format_size
 
 _SHARE = 2
-"""The copies have at most one part in so many of the place for views: the rest is for what code writes there."""
-_FILES = 10_000
-"""Files of one copy. As many are listed after a run."""
+"""The copies have at most one part in so many of the bytes and files that a folder can have: the rest is for what code
+writes there."""
+_FILES = 4000
+"""The most files of one copy: after a run, a list of them must fit into what is kept of a command's output."""
 _NAMES_SHOWN = 10
 
 
@@ -44,19 +45,20 @@ class Views:
         notes: list[Note] = []
         shown: dict[View, Files] = {}
         left = sandbox.policy.disk // _SHARE
+        most = min(_FILES, sandbox.policy.files // _SHARE)
         for view in self._views:
             if view in sandbox.mounted:
                 continue
             paths: list[str] = []
             try:
-                paths = await anyio.to_thread.run_sync(partial(list_tree, view.folder.path, files=_FILES, size=left))
+                paths = await anyio.to_thread.run_sync(partial(list_tree, view.folder.path, files=most, size=left))
             except OSError as error:
                 notes.append(_not_shown(view, f"it cannot be read: {error.strerror}"))
             except OverflowError:
-                bounds = f"{format_size(left)} or {_FILES} files"
+                bounds = f"{format_size(left)} or {most} files"
                 notes.append(_not_shown(view, f"it has more than the {bounds} that can be copied"))
             try:
-                left -= await _copy(view, paths, sandbox)
+                left = max(0, left - await _copy(view, paths, sandbox))
             except (BadPath, Unavailable) as error:
                 notes.append(_not_shown(view, error.cause))
             if view.folder.writable:
@@ -76,7 +78,7 @@ class Views:
                 after = await copying.list_files(sandbox, view.place)
                 changed = [name for name, stamp in after.items() if before.get(name) != stamp and _is_inner(name)]
                 saved = await self._save(view, sandbox, changed, notes) if whole else ()
-            except (BadPath, Unavailable) as error:
+            except (SandboxLost, Unavailable) as error:
                 notes.append(_not_saved(view, "what the run wrote", error.cause, error.step))
                 continue
             if later := 0 if whole else len(changed):

@@ -111,7 +111,7 @@ async def test_a_folder_that_is_too_large_to_copy_is_empty_and_can_still_be_writ
     assert done.result == "['new']"
     empty, saved = done.notes
     assert empty.startswith(f"/data/out is empty, and not a copy of {opened.out}: it has more than the ")
-    assert empty.endswith("KiB or 10000 files that can be copied; write() single files into the session")
+    assert empty.endswith("KiB or 4000 files that can be copied; write() single files into the session")
     assert saved == f"saved in {opened.out}: new"
 
 
