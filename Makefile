@@ -50,7 +50,7 @@ bench: $(VENV)/installed
 	  name=$${script##*/}; $(PYTHON) -m tests.benchmarks.$${name%.py}; \
 	done
 
-# The pages about the API, made from docstrings: dist/site/index.html.
+# The site, made from the documents, the profile, the parser, the server and docstrings: dist/site/index.html.
 docs: $(VENV)/installed
 	@NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --quiet --strict -f docs/mkdocs.yml
 	@echo dist/site/index.html
