@@ -1,53 +1,188 @@
-"""The pages of `docs/` can be built, contain every public name, and name only what exists."""
+"""The site of `docs/` can be built; it contains every document, tool, command, key of a profile and public name, and
+every link in it has a target."""
 
 import ast
+import os
 import re
 import subprocess
 import sys
+import tomllib
+from html.parser import HTMLParser
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import pytest
 
 import llm_sandbox_mcp
+from llm_sandbox_mcp.folders import CONFIGS
+from llm_sandbox_mcp.languages import included_languages
+from llm_sandbox_mcp.profile import load_profile
+from llm_sandbox_mcp.server.schemas import define_tools
 
 from .cli.command import ROOT
+from .documents import DOCUMENTS, anchors, blocks
+from .unit.cli.test_examples import PARSERS
 
-FIRST = (ROOT / "docs/pages/index.md").read_text(encoding="utf-8")
-WALKS = (ROOT / "docs/pages/walks.md").read_text(encoding="utf-8")
-PLACES = re.findall(r"`([\w/]+\.py)`(?: `([\w.]+)`)?", WALKS)
+PLACES = re.findall(r"`([\w/]+\.py)`(?: `([\w.]+)`)?", DOCUMENTS["docs/pages/walks.md"])
+
+
+def page_of(document: str) -> str:
+    """The page of a document, by its path without `.html`."""
+    return re.sub(r"README\.md$", "index.md", document).removesuffix(".md")
+
+
+PAGES = [*map(page_of, re.findall(r"^ +- .+: (\S+\.md)$", (ROOT / "docs/mkdocs.yml").read_text(), re.MULTILINE))]
+"""The pages that the navigation names."""
+
+
+class Page(HTMLParser):
+    """The anchors and links of a page, what a browser loads with it, and its text."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.anchors: set[str] = set()
+        self.links: set[str] = set()
+        self.loads: set[str] = set()
+        self.text = ""
+        self.feed(path.read_text(encoding="utf-8"))
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = {name: value or "" for name, value in attrs}
+        if "id" in found:
+            self.anchors.add(found["id"])
+        if tag == "a" and "href" in found:
+            self.links.add(found["href"])
+        elif source := found.get("src") or (tag == "link" and found.get("href")):
+            self.loads.add(source)
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("site")
+    """The site, built where no program, no home and no profile of this machine can be found."""
+    folder, home = tmp_path_factory.mktemp("site"), tmp_path_factory.mktemp("home")
     command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "-f", str(ROOT / "docs/mkdocs.yml")]
-    done = subprocess.run([*command, "-d", str(folder)], capture_output=True, text=True, timeout=100, check=False)
+    surroundings = {"HOME": str(home), "PATH": str(home), "LLM_SANDBOX_PROFILE": "none.toml"}
+    kept = {name: os.environ[name] for name in ("PYTHONPATH", "TMPDIR", "LANG") if name in os.environ}
+    done = subprocess.run(
+        [*command, "-d", str(folder)], env=kept | surroundings, capture_output=True, text=True, timeout=100, check=False
+    )
     assert done.returncode == 0, done.stderr
+    assert [*home.iterdir()] == []
     return folder
 
 
-def anchors(page: Path) -> set[str]:
+@pytest.fixture(scope="module")
+def pages(site: Path) -> dict[str, Page]:
+    """Every page by its path, without `.html`."""
+    return {str(path.relative_to(site).with_suffix("")): Page(path) for path in site.rglob("*.html")}
+
+
+def test_the_navigation_names_exactly_the_pages(pages: dict[str, Page]) -> None:
+    assert len(PAGES) > 30
+    assert sorted(pages.keys() - {"404"}) == sorted(PAGES)
+
+
+def target(page: str, link: str) -> tuple[str, str]:
+    """The file and the anchor that a link of a page leads to."""
+    parts = urlsplit(link)
+    # The page for wrong addresses, which can be anywhere, has absolute links.
+    path = os.path.join(os.path.dirname(page), unquote(parts.path) or f"/{page}.html")
+    return os.path.normpath(path).lstrip("/"), unquote(parts.fragment)
+
+
+def test_every_link_has_a_target(site: Path, pages: dict[str, Page]) -> None:
+    links = [(name, link) for name, page in pages.items() for link in page.links | page.loads if ":" not in link]
+    leads = {(name, link): target(name, link) for name, link in links}
+    assert len(links) > 2000
+    assert [link for link, (file, _) in leads.items() if not (site / file).is_file()] == []
+    to_anchors = {link: lead for link, lead in leads.items() if lead[1]}
+    assert len(to_anchors) > 500
+    assert [
+        link for link, (file, anchor) in to_anchors.items() if anchor not in pages[file.removesuffix(".html")].anchors
+    ] == []
+
+
+def test_pages_load_nothing_from_other_hosts(pages: dict[str, Page]) -> None:
+    assert [source for page in pages.values() for source in page.loads if urlsplit(source).netloc] == []
+
+
+@pytest.mark.parametrize("document", [name for name in DOCUMENTS if page_of(name) in PAGES])
+def test_every_heading_of_a_document_is_on_its_page(document: str, pages: dict[str, Page]) -> None:
+    path = page_of(document)
+    # The sections of README.md are pages next to its own.
+    there = [page for name, page in pages.items() if name == path or (path == "index" and "/" not in name)]
+    assert anchors(document) - set().union(*(page.anchors for page in there)) == set()
+
+
+def test_no_block_of_code_is_left_as_text(pages: dict[str, Page]) -> None:
+    assert [name for name, page in pages.items() if "```" in page.text] == []
+
+
+def test_pages_contain_nothing_of_this_machine(pages: dict[str, Page]) -> None:
+    assert [name for name, page in pages.items() if str(ROOT) in page.text] == []
+
+
+def keys() -> set[str]:
+    """The names of all keys of the default profile."""
+    sections = tomllib.loads((CONFIGS / "default.toml").read_text(encoding="utf-8"))
+    sections |= {f"languages.{name}": section for name, section in sections.pop("languages").items()}
+    return {f"{name}.{key}" for name, section in sections.items() for key in section}
+
+
+def test_the_profile_reference_names_every_key_and_explains_it(site: Path, pages: dict[str, Page]) -> None:
+    named = keys()
+    assert {"limits.memory", "languages.python.libraries", "kubernetes.pod_manifest"} <= named
+    assert {anchor for anchor in pages["reference/profile"].anchors if "." in anchor} == named
+    text = (site / "reference/profile.html").read_text(encoding="utf-8")
+    rows = re.findall(r'<code id="([\w.]+)">.*?</td>\s*<td>(.+?)</td>\s*<td>(.*?)</td>', text, re.DOTALL)
+    assert {name for name, default, meaning in rows if default and meaning} == named
+
+
+def test_the_tools_reference_names_every_tool_argument_field_and_prompt(pages: dict[str, Page]) -> None:
+    page = pages["reference/tools"]
+    profile = load_profile(over={"files": {"folders": ["/x:rw"]}, "tools": {"old_names": True}})
+    tools = define_tools(profile, included_languages(), host_files=True)
+    assert {"copy_file", "get_language_details"} <= tools.keys() <= page.anchors
+    for tool in tools.values():
+        assert {f"{tool.name}.{name}" for name in tool.input_schema["properties"]} <= page.anchors
+        assert {name for name in (tool.output_schema or {}).get("properties", ()) if name not in page.text} == set()
+    assert {"analyse_a_file", "plot", "check_a_claim"} <= page.anchors
+
+
+def test_the_command_line_reference_names_every_command_and_option(pages: dict[str, Page]) -> None:
+    page = pages["reference/command-line"]
+    assert {name.replace(" ", "-") for name in PARSERS} <= page.anchors
+    options = {option for parser in PARSERS.values() for action in parser._actions for option in action.option_strings}
+    assert {"--transport", "-c"} <= options
+    assert {option for option in options - {"-h", "--help"} if not re.search(rf"{option}\b", page.text)} == set()
+
+
+def public_names(page: Path) -> set[str]:
     return set(re.findall(r'<h\d id="llm_sandbox_mcp\.([\w.]+)"', page.read_text(encoding="utf-8")))
 
 
 def test_the_pages_contain_every_public_name(site: Path) -> None:
     modules = llm_sandbox_mcp._MODULES
-    shown = anchors(site / "index.html") | anchors(site / "blocking.html")
+    shown = public_names(site / "api.html") | public_names(site / "blocking.html")
     assert {f"{modules[name]}.{name}" for name in modules} - shown == set()
 
 
 def test_the_program_of_the_first_page_runs() -> None:
-    [program] = re.findall(r"```python\n(.*?)```", FIRST, re.DOTALL)
+    [program] = [text for kind, text in blocks("docs/pages/api.md") if kind == "python"]
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=False)
     assert (done.stdout, done.stderr) == ("42\n", "")
 
 
 def test_the_pages_about_llm_sandbox_contain_no_other_names(site: Path) -> None:
-    shown = {name for name in anchors(site / "blocking.html") if name.count(".") == 2}
+    shown = {name for name in public_names(site / "blocking.html") if name.count(".") == 2}
     assert {name.rpartition(".")[2] for name in shown} - {*llm_sandbox_mcp.__all__} == set()
 
 
-@pytest.mark.parametrize("page", ["index.html", "blocking.html", "backends.html"])
+@pytest.mark.parametrize("page", ["api.html", "blocking.html", "backends.html"])
 def test_every_class_and_function_of_the_pages_is_documented(site: Path, page: str) -> None:
     """What follows the name of a class or function, and its signature, is its docstring."""
     text = (site / page).read_text(encoding="utf-8")

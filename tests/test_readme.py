@@ -1,4 +1,4 @@
-"""The commands, profiles and programs of the README work."""
+"""The commands, profiles and programs of the README work; `unit/test_documents.py` checks those of all documents."""
 
 import json
 import re
@@ -12,23 +12,23 @@ from typing import get_args
 
 import pytest
 
-from llm_sandbox_mcp.cli.parser import build
 from llm_sandbox_mcp.profile import load_profile
 from llm_sandbox_mcp.results import Status
 from llm_sandbox_mcp.sections import ArtifactLimits, Limits
 
 from .cli.command import LIMIT, ROOT, command, environment
+from .documents import DOCUMENTS, blocks, lines
 from .engines import host_folder
 from .mcp.serving import start, stop
 
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+README = DOCUMENTS["README.md"]
+BLOCKS = blocks("README.md")
 
-LINES = sorted({line for kind, block in BLOCKS if kind == "sh" for line in block.splitlines() if line})
+LINES = sorted({*lines("README.md")})
 COMMANDS = [line for line in LINES if line.startswith("llm-sandbox-mcp")]
 
 ONLY_PARSED = ("--transport http", "--library", "--profile docker")
-"""Commands that run until they are stopped, or need a package index or an engine: they are only parsed, not run."""
+"""Commands that run until they are stopped, or need a package index or an engine: they are not run."""
 
 CURL = [line for line in LINES if line.startswith("curl ")]
 
@@ -64,20 +64,10 @@ def test_a_command_of_the_readme_runs(line: str, folder: Path) -> None:
     assert done.returncode == 0, done
 
 
-@pytest.mark.parametrize("line", [line for line in COMMANDS if any(part in line for part in ONLY_PARSED)])
-def test_a_command_of_the_readme_can_be_parsed(line: str) -> None:
-    assert build().parse_args(shlex.split(line)[1:]).module
-
-
 def test_every_other_command_is_a_make_target_or_an_installation() -> None:
-    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
-    others = [line for line in LINES if line not in COMMANDS and line not in CURL]
-    assert [
-        line
-        for line in others
-        if line not in ("pip install .", "pip install '.[docker]'", "pip install '.[r]'")
-        and line.removeprefix("make ") not in targets
-    ] == []
+    installations = ("pip install .", "pip install '.[docker]'", "pip install '.[r]'")
+    others = [line for line in LINES if line not in (*COMMANDS, *CURL, *installations)]
+    assert [line for line in others if not line.startswith("make ")] == []
 
 
 def test_the_commands_of_ci_are_in_the_readme() -> None:
@@ -140,36 +130,6 @@ def test_a_program_of_the_readme_runs(part: str, printed: str) -> None:
         check=False,
     )
     assert (done.returncode, done.stdout) == (0, printed), done
-
-
-DOCUMENTS = ("README.md", "SECURITY.md")
-"""The documents that people read first; other documents have their own tests."""
-
-
-def has_target(link: str) -> bool:
-    """Whether the file that a link names exists, and contains the heading that the link names."""
-    path, _, anchor = link.partition("#")
-    file = ROOT / path if path else ROOT / "README.md"
-    if not anchor:
-        return file.exists()
-    headings = re.findall(r"^#+ (.+)$", file.read_text(encoding="utf-8"), re.MULTILINE) if file.is_file() else []
-    return anchor in {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
-
-
-@pytest.mark.parametrize("document", DOCUMENTS)
-def test_every_link_of_a_document_has_a_target(document: str) -> None:
-    text = (ROOT / document).read_text(encoding="utf-8")
-    links = [link for link in re.findall(r"\]\(([^)]+)\)", text) if not link.startswith("https://")]
-    assert [link for link in links if not has_target(link)] == []
-    assert links
-    assert not has_target("configs/kubernetes/README.md#no-such-heading")
-
-
-def test_security_md_explains_private_reports_and_links_to_the_table_of_layers() -> None:
-    text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
-    assert "[SECURITY.md](SECURITY.md)" in README
-    assert "Report a vulnerability" in text and "README.md#limits-and-isolation" in text
-    assert "| layer |" not in text, "the table of layers is only in the README"
 
 
 def limits() -> list[tuple[str, list[str], str]]:
