@@ -52,7 +52,7 @@ bench: $(VENV)/installed
 
 # The site, made from the documents, the profile, the parser, the server and docstrings: dist/site/index.html.
 docs: $(VENV)/installed
-	@NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --quiet --strict -f docs/mkdocs.yml
+	@NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict -f docs/mkdocs.yml
 	@echo dist/site/index.html
 
 clean:

@@ -10,7 +10,8 @@ from .markdown import slug
 
 _ROOT = Path(__file__).parents[2]
 _FIRST = "README.md"
-_LINK = re.compile(r"\]\(([^)#\s]*)(#[^)\s]*)?\)")
+_LINK = re.compile(r"\]\((?![a-z]+:)([^)#\s]*)(#[^)\s]*)?\)")
+"""A link within the project: its path and its anchor."""
 _INSTEAD = {"configs/default.toml": "reference/profile.md"}
 """Pages that say what a file of the project says."""
 _PAGES = "docs/pages/"
@@ -27,8 +28,6 @@ def make_documents(wanted: Sequence[str]) -> Mapping[str, str | Path]:
 
     def lead(path: str, link: re.Match[str]) -> str:
         target, anchor = link[1], link[2] or ""
-        if "://" in target:
-            return link[0]
         source = _FIRST if path in sections else path
         file = normpath(join(dirname(source), target)) if target else source
         page = moved.get(anchor, file) if file == _FIRST else _INSTEAD.get(file, file).removeprefix(_PAGES)

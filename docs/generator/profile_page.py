@@ -25,12 +25,13 @@ def make_profile_page() -> str:
     explained = _comments(text)
     parts = [_INTRODUCTION]
     for name, section in _sections(tomllib.loads(text)):
+        # Only the first of the languages explains the keys that all of them have.
+        elsewhere = "[as in languages.python](#languages.python.{})" if name.startswith("languages.") else ""
         rows = [
             (
                 f'<code id="{name}.{key}">{key}</code>',
                 code(json.dumps(value)),
-                # Only the first of the languages explains the keys that all of them have.
-                plain(explained[f"{name}.{key}"]) or f"[as in languages.python](#languages.python.{key})",
+                plain(explained[f"{name}.{key}"]) or elsewhere.format(key),
             )
             for key, value in section.items()
         ]

@@ -51,8 +51,9 @@ async def _ask() -> str:
         templates = [(item.uri_template, item) for item in (await usual.list_resource_templates()).resource_templates]
     async with _connect(_EVERYTHING) as full:
         tools = [part for tool in (await full.list_tools()).tools for part in _tool(tool, shown.get(tool.name))]
-    rows = [(code(uri), plain(item.description or ""), code(item.mime_type or "")) for uri, item in resources]
-    rows += [(code(uri), plain(item.description or ""), code(item.mime_type or "")) for uri, item in templates]
+    rows = [
+        (code(uri), plain(item.description or ""), code(item.mime_type or "")) for uri, item in (*resources, *templates)
+    ]
     return "\n".join(
         (
             _INTRODUCTION,
@@ -70,7 +71,7 @@ async def _ask() -> str:
 
 @asynccontextmanager
 async def _connect(settings: Mapping[str, Any]) -> AsyncIterator[Client]:
-    """A client on stdio's terms of a server with these settings, on any machine the same."""
+    """A client of a server with these settings, which opens folders to it as to one on stdio; the same on any machine."""
     profile = load_profile(over=settings)
     with tempfile.TemporaryDirectory() as folder:
         folders = HostFolders(Path(folder, "cache"), Path(folder, "runtime"))
@@ -106,13 +107,13 @@ def _tool(tool: Tool, usual: Tool | None) -> Iterator[str]:
 
 def _fields(properties: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     """The fields of an answer; the schema that models get does not describe the objects in it, their model does."""
-    whole = {frozenset(model.model_fields): model for model in Answer.__subclasses__()}[frozenset(properties)]
-    items = whole.model_json_schema(mode="serialization").get("$defs", {})
-    for name, field in whole.model_json_schema(mode="serialization")["properties"].items():
+    models = {frozenset(model.model_fields): model for model in Answer.__subclasses__()}
+    schema = models[frozenset(properties)].model_json_schema(mode="serialization")
+    for name, field in schema["properties"].items():
         yield code(name), _type(properties[name]), plain(field.get("description", ""))
-        reference = field.get("items", {}).get("$ref", "").rpartition("/")[2]
-        for inner, schema in items.get(reference, {}).get("properties", {}).items():
-            yield f"{code(f'{name}[].{inner}')}", _type(schema), plain(schema.get("description", ""))
+        item = field.get("items", {}).get("$ref", "").rpartition("/")[2]
+        for inner, of_item in schema.get("$defs", {}).get(item, {}).get("properties", {}).items():
+            yield code(f"{name}[].{inner}"), _type(of_item), plain(of_item.get("description", ""))
 
 
 def _type(schema: Mapping[str, Any]) -> str:
