@@ -12,7 +12,7 @@ from typing import Any
 
 import anyio
 from mcp import Client
-from mcp.types import Prompt, TextContent, Tool
+from mcp.types import Prompt, Resource, ResourceTemplate, TextContent, Tool
 
 from llm_sandbox_mcp.folders import HostFolders
 from llm_sandbox_mcp.profile import load_profile
@@ -47,13 +47,11 @@ async def _ask() -> str:
         shown = {tool.name: tool for tool in (await usual.list_tools()).tools}
         instructions = usual.instructions or ""
         prompts = [part for prompt in (await usual.list_prompts()).prompts for part in await _prompt(usual, prompt)]
-        resources = [(item.uri, item) for item in (await usual.list_resources()).resources]
-        templates = [(item.uri_template, item) for item in (await usual.list_resource_templates()).resource_templates]
+        resources = [_resource(item.uri, item) for item in (await usual.list_resources()).resources]
+        templates = (await usual.list_resource_templates()).resource_templates
+        resources += [_resource(item.uri_template, item) for item in templates]
     async with _connect(_EVERYTHING) as full:
         tools = [part for tool in (await full.list_tools()).tools for part in _tool(tool, shown.get(tool.name))]
-    rows = [
-        (code(uri), plain(item.description or ""), code(item.mime_type or "")) for uri, item in (*resources, *templates)
-    ]
     return "\n".join(
         (
             _INTRODUCTION,
@@ -64,14 +62,14 @@ async def _ask() -> str:
             "## Prompts\n",
             *prompts,
             "## Resources\n",
-            table(("address", "content", "type"), rows),
+            table(("address", "content", "type"), resources),
         )
     )
 
 
 @asynccontextmanager
 async def _connect(settings: Mapping[str, Any]) -> AsyncIterator[Client]:
-    """A client of a server with these settings, which opens folders to it as to one on stdio; the same on any machine."""
+    """A client of a server with these settings, which treats it as one on stdio; the same on any machine."""
     profile = load_profile(over=settings)
     with tempfile.TemporaryDirectory() as folder:
         folders = HostFolders(Path(folder, "cache"), Path(folder, "runtime"))
@@ -130,6 +128,10 @@ def _type(schema: Mapping[str, Any]) -> str:
     named = f"list of {schema['items']['type']}s" if schema.get("type") == "array" else str(schema.get("type", "any"))
     limits = [text.format(f"{schema[key]:g}") for key, text in bounds.items() if key in schema]
     return ", ".join((named, *limits))
+
+
+def _resource(address: str, resource: Resource | ResourceTemplate) -> tuple[str, str, str]:
+    return code(address), plain(resource.description or ""), code(resource.mime_type or "")
 
 
 async def _prompt(client: Client, prompt: Prompt) -> list[str]:

@@ -106,6 +106,8 @@ def test_the_sdist_has_what_tests_need(sdist: Path) -> None:
         "handlers/README.md",
         "configs/default.toml",
         "README.md",
+        "CHANGELOG.md",
+        "CONTRIBUTING.md",
         "SECURITY.md",
         "LICENSE",
     } <= names
