@@ -1,5 +1,6 @@
 """The memory of this machine, and limits of a profile that it cannot give."""
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
@@ -14,7 +15,7 @@ _IN_MEMORY = ("memory", "disk", "file_size")
 _KEPT = 8
 """Up to one part in so many of the memory that a machine was sold with is kept by its firmware and kernel."""
 _OWN_MACHINE = "embedded"
-"""The backend whose sandboxes are always on this machine; engines can be on others."""
+"""The backend whose sandboxes are always on this machine, which has to be Linux; engines can be on others."""
 
 
 def check_limits(profile: Profile, memory: Callable[[], int] | None = None) -> None:
@@ -29,7 +30,7 @@ def limit_mistakes(profile: Profile, memory: Callable[[], int] | None = None) ->
     The limits of included profiles are upper bounds for machines of any size.
     """
     written = [name for name in _IN_MEMORY if name in profile.own_limits]
-    if profile.backend.name != _OWN_MACHINE or not written:
+    if profile.backend.name != _OWN_MACHINE or not written or sys.platform != "linux":
         return
     most = (memory or machine_memory)()
     for name in written:

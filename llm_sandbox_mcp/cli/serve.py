@@ -15,6 +15,9 @@ from .logs import log_to_stderr
 from .old_environment import old_variables, settings_of
 from .opening import named_profile, opened, read_profile
 
+_OPEN_MAX = 10_240
+"""Open files that macOS gives at most, also where its limit is named as infinite."""
+
 _log = logging.getLogger(__name__)
 
 _FOR_PEOPLE = """\
@@ -40,7 +43,8 @@ def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
 
     # The inherited soft limit is often 1024, for old programs that use select(); this program can use more.
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    wanted = most if sys.platform == "linux" else min(most, _OPEN_MAX)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
     async def serve() -> None:
         log_to_stderr()

@@ -16,7 +16,8 @@ _SPLICE_AFTER = 1 << 20
 """Bytes after which the rest is moved through a pipe, inside the kernel; a pipe takes two descriptors."""
 _PIPE = 1 << 20
 _GONE = (anyio.BrokenResourceError, anyio.ClosedResourceError)
-_FLAGS = os.SPLICE_F_MOVE | os.SPLICE_F_NONBLOCK
+_SPLICES = hasattr(os, "splice")
+"""Whether the kernel can do this, as Linux can."""
 
 
 async def carry(one: ByteStream, other: ByteStream, idle: float, pipes: anyio.Semaphore) -> None:
@@ -44,7 +45,9 @@ async def carry(one: ByteStream, other: ByteStream, idle: float, pipes: anyio.Se
 
 async def _pass_on(source: ByteStream, target: ByteStream, moved: Callable[[], None], pipes: anyio.Semaphore) -> None:
     total = 0
-    while total < _SPLICE_AFTER or not (isinstance(source, RawStream) and isinstance(target, RawStream)):
+    while (
+        total < _SPLICE_AFTER or not _SPLICES or not (isinstance(source, RawStream) and isinstance(target, RawStream))
+    ):
         data = await source.receive(_PIECE)
         moved()
         await target.send(data)
@@ -60,11 +63,12 @@ async def _pass_on(source: ByteStream, target: ByteStream, moved: Callable[[], N
 
 
 async def _splice(source: RawStream, target: RawStream, outlet: int, inlet: int, moved: Callable[[], None]) -> None:
-    take = partial(os.splice, source.socket.fileno(), inlet, _PIPE, flags=_FLAGS)
+    flags = os.SPLICE_F_MOVE | os.SPLICE_F_NONBLOCK
+    take = partial(os.splice, source.socket.fileno(), inlet, _PIPE, flags=flags)
     while left := await source.when_readable(take):
         moved()
         while left:
-            give = partial(os.splice, outlet, target.socket.fileno(), left, flags=_FLAGS)
+            give = partial(os.splice, outlet, target.socket.fileno(), left, flags=flags)
             left -= await target.when_writable(give)
             moved()
 

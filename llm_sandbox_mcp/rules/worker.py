@@ -83,7 +83,7 @@ def _judge(judge: Judge, code: bytes) -> dict[str, object]:
 def _confine() -> None:
     """Limits the process to what it still needs; all imports are already done."""
     for limit, value in (
-        (resource.RLIMIT_AS, _MEMORY),
+        *(((resource.RLIMIT_AS, _MEMORY),) if sys.platform == "linux" else ()),  # macOS refuses this limit
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_FSIZE, 0),
         (resource.RLIMIT_NOFILE, 3),

@@ -38,12 +38,6 @@ def test_a_missing_bubblewrap_is_reported_with_its_package() -> None:
     assert "bubblewrap" in obstacle
 
 
-def test_on_a_system_other_than_linux_the_row_gives_the_next_step() -> None:
-    check = probe.platform_check("darwin")
-    assert check.state == "missing"
-    assert "Linux virtual machine" in check.fix
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to take away the right to make namespaces")
 @pytest.mark.parametrize(("command", "status"), [(("run", "-c", "print('unsandboxed')"), 2), (("doctor",), 1)])
 def test_nothing_runs_where_namespaces_are_forbidden(tmp_path: Path, command: tuple[str, ...], status: int) -> None:

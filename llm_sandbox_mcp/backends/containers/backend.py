@@ -1,7 +1,10 @@
 """Sandboxes that are containers of an engine."""
 
 import contextlib
+import platform
 import secrets
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -307,4 +310,7 @@ def _join(engine: Engine, container: str, recipe: Recipe) -> tuple[str, Connecti
 
 def _machine() -> str:
     """An id shared by all servers whose locks are visible from here; it changes with each boot."""
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    if sys.platform == "linux":
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    asked = subprocess.run(["sysctl", "-n", "kern.bootsessionuuid"], capture_output=True, text=True, check=False)
+    return asked.stdout.strip() or platform.node()

@@ -193,9 +193,11 @@ class Engine(ABC):
                 f"TLS with {self.name} at {self.address} fails: {reason_of(error)}; {CERTIFICATES}"
             )
         reason = error.strerror if isinstance(error, OSError) else None
+        step = f"start it, or name its address in {self.name}.host of the profile"
+        if isinstance(error, PermissionError):
+            step = "add this user to the group that the socket belongs to"
         return EngineUnavailable(
-            f"{self.name} does not answer at {self.address}: {reason or str(error) or type(error).__name__}; "
-            f"start it, or name its address in {self.name}.host of the profile"
+            f"{self.name} does not answer at {self.address}: {reason or str(error) or type(error).__name__}; {step}"
         )
 
     def stranger(self) -> EngineUnavailable:

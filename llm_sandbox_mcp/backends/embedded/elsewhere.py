@@ -1,0 +1,49 @@
+"""The embedded backend where it cannot work: everything says why, and what works instead."""
+
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from ...errors import EngineUnavailable
+from ...policy import Policy
+from ..base import Backend, Check, Sandbox
+
+_TITLES = {"darwin": "macOS", "win32": "Windows"}
+
+
+class Elsewhere(Backend):
+    """The backend on a system other than Linux; it imports nothing that only Linux has."""
+
+    name = "embedded"
+    environment = "/nonexistent"
+    """Not empty, so that this machine prepares no libraries that no sandbox will use."""
+
+    async def __aenter__(self) -> "Elsewhere":
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        pass
+
+    async def probe(self) -> list[Check]:
+        return [check()]
+
+    async def limits(self) -> Check:
+        return check("limits")
+
+    @asynccontextmanager
+    async def sandbox(self, policy: Policy, image: str = "") -> AsyncIterator[Sandbox]:
+        raise EngineUnavailable(f"{check().detail}; {check().fix}")
+        yield
+
+    async def sweep(self) -> int:
+        return 0
+
+
+def check(name: str = "platform", system: str = sys.platform) -> Check:
+    """The row that says why sandboxes cannot exist on this system."""
+    return Check(
+        name,
+        "missing",
+        f"bubblewrap needs Linux, and this system is {_TITLES.get(system, system)}",
+        "start Docker or Podman and use --profile docker or --profile podman, or run the server on Linux",
+    )
