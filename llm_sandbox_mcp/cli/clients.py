@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from ..backends import BACKENDS, candidates
 from ..errors import InvalidArgument
 from ..escaping import one_line
 from ..profile import load_profile
@@ -23,8 +24,8 @@ def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
         raise InvalidArgument("--file names the file that --write writes; add --write")
     chosen = host(options.client)
     profile = named_profile(options, environ)
-    load_profile(profile)
-    command, *arguments = starting_command()
+    engines = candidates(load_profile(profile).backend.name)
+    command, *arguments = starting_command([name for name in engines if name in BACKENDS and name != "embedded"])
     if profile:
         arguments += ["--profile", str(Path(profile).absolute()) if Path(profile).is_file() else profile]
     for folder in named_folders(options):

@@ -43,19 +43,22 @@ def test_an_environment_of_uvx_is_known_by_the_cache_of_uv(cached: Path, tmp_pat
     assert not in_cache_of_uv(Path(sys.executable))
 
 
+LOCAL = '{"url": "file:///opt/project", "dir_info": {}}'
+CLONED = '{"url": "https://example.org/x.git", "vcs_info": {"vcs": "git", "commit_id": "abc"}}'
+
+
 @pytest.mark.parametrize(
-    ("recorded", "origin"),
+    ("recorded", "extras", "origin"),
     [
-        (None, []),
-        ('{"url": "file:///opt/project", "dir_info": {}}', ["--from", "file:///opt/project"]),
-        (
-            '{"url": "https://example.org/x.git", "vcs_info": {"vcs": "git", "commit_id": "abc"}}',
-            ["--from", "git+https://example.org/x.git@abc"],
-        ),
+        (None, [], []),
+        (LOCAL, [], ["--from", "file:///opt/project"]),
+        (CLONED, [], ["--from", "git+https://example.org/x.git@abc"]),
+        (None, ["docker"], ["--from", "llm-sandbox-mcp[docker]"]),
+        (LOCAL, ["docker", "podman"], ["--from", "llm-sandbox-mcp[docker,podman] @ file:///opt/project"]),
     ],
 )
 def test_under_uvx_the_command_is_uvx(
-    recorded: str | None, origin: list[str], cached: Path, monkeypatch: pytest.MonkeyPatch
+    recorded: str | None, extras: list[str], origin: list[str], cached: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Installed:
         def read_text(self, name: str) -> str | None:
@@ -63,4 +66,4 @@ def test_under_uvx_the_command_is_uvx(
 
     monkeypatch.setattr(sys, "executable", str(cached))
     monkeypatch.setattr(starting, "distribution", lambda name: Installed())
-    assert starting_command() == ["uvx", *origin, "llm-sandbox-mcp"]
+    assert starting_command(extras) == ["uvx", *origin, "llm-sandbox-mcp"]
