@@ -40,7 +40,7 @@ class Authority:
 
 def ensure(name: str) -> Authority:
     """An authority with its two certificates, which are made again long before they expire."""
-    place = CACHE / "tls" / name
+    place = CACHE / "certificates" / name
     authority = Authority(Certificates(place / "server"), Certificates(place / "client"))
     made = authority.client.key
     if not made.exists() or time.time() - made.stat().st_mtime > _REMADE_AFTER:
@@ -51,11 +51,12 @@ def ensure(name: str) -> Authority:
 def _make(place: Path, authority: Authority) -> None:
     place.mkdir(parents=True, exist_ok=True)
     ca = Certificates(place)
-    _openssl(ca, "basicConstraints=critical,CA:TRUE")
+    # Python 3.13 and newer accept no authority without its key usage, and for openssl everything is an authority.
+    _openssl(ca, "basicConstraints=critical,CA:TRUE", "keyUsage=critical,keyCertSign,cRLSign")
     for side, use in ((authority.server, "serverAuth"), (authority.client, "clientAuth")):
         side.folder.mkdir(exist_ok=True)
         side.ca.write_bytes(ca.cert.read_bytes())
-        _openssl(side, f"extendedKeyUsage={use}", signer=ca)
+        _openssl(side, "basicConstraints=critical,CA:FALSE", f"extendedKeyUsage={use}", signer=ca)
 
 
 def _openssl(into: Certificates, *extensions: str, signer: Certificates | None = None) -> None:

@@ -110,7 +110,8 @@ async def test_an_impossible_path_is_refused(root: Path, name: str) -> None:
 async def test_a_link_that_changed_before_it_was_read_is_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (root / "link").symlink_to("folder")
     monkeypatch.setattr(os, "readlink", _gone)
-    with pytest.raises(BadHostPath, match="on this machine cannot be resolved"):
+    # Since Python 3.13, resolving leaves such a link as it is, and then it is not followed.
+    with pytest.raises(BadHostPath, match=r"on this machine cannot be (resolved|read: Not a directory)"):
         await read(f"{root}/link/file", root)
 
 
