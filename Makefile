@@ -11,7 +11,7 @@ ENGINE :=
 # A folder with programs that start and end a cluster for tests, see tests/engines/kubernetes.py; KUBECONFIG has priority.
 export SANDBOX_CLUSTER ?= $(wildcard ../shared/cluster)
 
-.PHONY: run check test test-engines test-all tools engines lint bench docs clean
+.PHONY: run check test test-engines test-all tools engines lint bench docs dist clean
 
 run: $(VENV)/installed
 	@$(PYTHON) -m tests.demo
@@ -54,6 +54,10 @@ bench: $(VENV)/installed
 docs: $(VENV)/installed
 	@NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict -f docs/mkdocs.yml
 	@echo dist/site/index.html
+
+# What is published, in dist/; see configs/publish/README.md. IMAGE_OPTIONS are options of `docker build`.
+dist: $(VENV)/installed
+	@$(PYTHON) configs/publish/build.py --image-options "$(IMAGE_OPTIONS)"
 
 clean:
 	rm -rf $(VENV) out dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

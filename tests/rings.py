@@ -26,7 +26,7 @@ ALL = "all"
 """Every case of every test on every engine, including slow tests and tests that need more than engines."""
 RINGS = (CHECK, SANDBOX, ENGINES, ALL)
 
-NOTHING = ("tests/unit/", "tests/memory/", "tests/test_layers.py")
+NOTHING = ("tests/unit/", "tests/memory/", "tests/other_systems/", "tests/test_layers.py")
 """Tests that need no sandbox."""
 EACH = "tests/conformance/"
 """What every engine must do. The ring of engines runs only the cases in Python, and each case on one engine."""
@@ -73,6 +73,9 @@ ONLY_IN_ALL = (
     "tests/hostile/test_tampering.py",
     "tests/http/test_limits.py",
     "tests/integrations/",
+    "tests/packaging/test_bundle.py",
+    "tests/packaging/test_packaging.py::test_the_demo_runs_in_the_sdist",
+    "tests/packaging/test_server_image.py",
     "tests/slurm/",
     "tests/soak/test_soak.py::test_nothing_grows_with_the_number_of_runs",
     *(

@@ -8,7 +8,7 @@ from tests.engines import base_image, docker
 from tests.engines.images import build_arguments, client
 
 ROOT = Path(__file__).parents[2]
-_DOCKERFILE = ROOT / "configs" / "kubernetes" / "Dockerfile"
+_DOCKERFILE = ROOT / "configs" / "publish" / "Dockerfile"
 _NAME = "llm-sandbox-mcp"
 
 
