@@ -75,6 +75,8 @@ ONLY_IN_ALL = (
     "tests/integrations/",
     "tests/packaging/test_bundle.py",
     "tests/packaging/test_packaging.py::test_the_demo_runs_in_the_sdist",
+    "tests/packaging/test_publish.py::test_every_dependency_has_a_wheel",
+    "tests/packaging/test_publish.py::test_the_entry_meets_the_schema_of_the_registry",
     "tests/packaging/test_server_image.py",
     "tests/slurm/",
     "tests/soak/test_soak.py::test_nothing_grows_with_the_number_of_runs",

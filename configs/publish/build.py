@@ -27,14 +27,16 @@ PARTS = ("packages", "server", "bundle", "image")
 def main(argv: Sequence[str]) -> int:
     """Builds the parts and prints the path of each file."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("parts", nargs="*", metavar="PART", choices=PARTS, help=f"{', '.join(PARTS)}; default: all")
+    parser.add_argument(
+        "--only", choices=PARTS, action="append", metavar="PART", help=f"{', '.join(PARTS)}; repeatable"
+    )
     parser.add_argument("--into", type=Path, default=ROOT / "dist", metavar="FOLDER")
     parser.add_argument("--image-options", default="", metavar="TEXT", help="options of `docker build`")
     options = parser.parse_args(argv)
     into = options.into.resolve()
     into.mkdir(parents=True, exist_ok=True)
     wheel = into / f"{NAME.replace('-', '_')}-{VERSION}-py3-none-any.whl"
-    for part in options.parts or PARTS:
+    for part in options.only or PARTS:
         match part:
             case "packages":
                 run(sys.executable, "-m", "hatchling", "build", "-d", into)
@@ -137,7 +139,10 @@ def answers(engine: str) -> bool:
 
 def run(*argv: str | Path, cwd: Path = ROOT) -> str:
     """Runs a command and returns what it printed; if it fails, ends this program with that."""
-    done = subprocess.run([*map(str, argv)], cwd=cwd, capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run([*map(str, argv)], cwd=cwd, capture_output=True, text=True, check=False)
+    except FileNotFoundError as error:
+        raise SystemExit(f"{argv[0]} is missing; install it") from error
     if done.returncode:
         raise SystemExit(f"{' '.join(map(str, argv))}: failed\n{done.stdout}{done.stderr}")
     return done.stdout

@@ -27,7 +27,7 @@ def run(*argv: str | Path, cwd: Path, **environment: str) -> str:
 
 def publish(part: str, into: Path, *options: str, **environment: str) -> list[Path]:
     """The files of one part of what `make dist` builds."""
-    printed = run(sys.executable, BUILD, part, "--into", into, *options, cwd=into, **environment)
+    printed = run(sys.executable, BUILD, "--only", part, "--into", into, *options, cwd=into, **environment)
     return [Path(line) for line in printed.splitlines()]
 
 

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from uv import find_uv_bin
 
 from llm_sandbox_mcp.cli.opening import named_profile
 from llm_sandbox_mcp.cli.parser import parse
 from llm_sandbox_mcp.profile import load_profile
 
-from .building import ROOT, publish
+from .building import LIMIT, ROOT, outside, publish, run
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 FOLDER = ROOT / "configs/publish"
@@ -61,3 +62,21 @@ def test_each_setting_of_the_bundle_reaches_the_server() -> None:
 def test_no_template_repeats_what_the_project_knows(file: str) -> None:
     text = (FOLDER / file).read_text(encoding="utf-8")
     assert [known for known in (PROJECT["version"], PROJECT["description"]) if known in text] == []
+
+
+@pytest.mark.timeout(LIMIT)
+def test_the_entry_meets_the_schema_of_the_registry(tmp_path: Path) -> None:
+    """Checked by a program that includes the schema, which the registry itself serves from an address of its own."""
+    publish("server", tmp_path)
+    linter = (find_uv_bin(), "tool", "run", "skillsaw@0.22.0", "lint", "--strict", tmp_path)
+    assert "Repo type: mcp-registry" in run(*linter, cwd=tmp_path, **{**outside(), "TMPDIR": str(tmp_path)})
+
+
+@pytest.mark.timeout(2 * LIMIT)
+@pytest.mark.parametrize("system", ["x86_64-manylinux_2_28", "aarch64-manylinux_2_28", "aarch64-apple-darwin"])
+@pytest.mark.parametrize("python", ["3.11", "3.14"])
+def test_every_dependency_has_a_wheel(python: str, system: str, tmp_path: Path) -> None:
+    wanted = ("--extra", "all", "--only-binary", ":all:", "--python-version", python, "--python-platform", system)
+    resolving = (find_uv_bin(), "pip", "compile", "--no-header", *wanted, ROOT / "pyproject.toml")
+    resolved = run(*resolving, cwd=tmp_path, **{**outside(), "TMPDIR": str(tmp_path)})
+    assert "\nmcp==" in resolved and "\nkubernetes==" in resolved
