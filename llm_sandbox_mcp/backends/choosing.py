@@ -1,5 +1,6 @@
 """The backend `auto`: the first engine that works here, chosen when an engine is first needed."""
 
+import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 
@@ -15,10 +16,9 @@ from .room import Room
 
 AUTO = "auto"
 
-_HELP = (
-    "run one of: apt-get install bubblewrap; systemctl start docker; systemctl start podman.socket "
-    "(`llm-sandbox-mcp doctor` shows details)"
-)
+_COMMANDS = "run one of: apt-get install bubblewrap; systemctl start docker; systemctl start podman.socket"
+_PROGRAMS = "start Docker, or Podman's machine"
+_HELP = f"{_COMMANDS if sys.platform == 'linux' else _PROGRAMS} (`llm-sandbox-mcp doctor` shows details)"
 
 
 class Chosen(Backend):

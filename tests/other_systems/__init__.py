@@ -12,8 +12,13 @@ from tests.cli.command import ARGV, LIMIT, ROOT, environment
 FOLDER = Path(__file__).parent
 
 
+def environment_on(system: str, **changes: str) -> dict[str, str]:
+    """The environment of interpreters as on another system, named as in `sys.platform`."""
+    return environment(OTHER_SYSTEM=system, PYTHONPATH=f"{FOLDER}:{ROOT}", **changes)
+
+
 def command_on(system: str, *arguments: str, cwd: Path, **changes: str) -> "subprocess.CompletedProcess[str]":
-    """Runs `llm-sandbox-mcp` as on another system, named as in `sys.platform`."""
+    """Runs `llm-sandbox-mcp` as on another system."""
     return subprocess.run(
         [*ARGV, *arguments],
         capture_output=True,
@@ -21,7 +26,7 @@ def command_on(system: str, *arguments: str, cwd: Path, **changes: str) -> "subp
         timeout=LIMIT,
         cwd=cwd,
         check=False,
-        env=environment(OTHER_SYSTEM=system, PYTHONPATH=f"{FOLDER}:{ROOT}", **changes),
+        env=environment_on(system, **changes),
     )
 
 
@@ -32,7 +37,7 @@ def hidden_on(system: str, expression: str) -> str:
         capture_output=True,
         text=True,
         timeout=LIMIT,
-        env=environment(OTHER_SYSTEM=system, PYTHONPATH=f"{FOLDER}:{ROOT}"),
+        env=environment_on(system),
         check=False,
     )
     return (done.stdout or done.stderr.splitlines()[-1]).strip()

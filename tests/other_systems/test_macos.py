@@ -7,7 +7,7 @@ import pytest
 
 from . import command_on, hidden_on
 
-NEXT_STEP = "start Docker or Podman and use --profile docker or --profile podman, or run the server on Linux"
+NEXT_STEP = "start Docker or Podman and use the profile docker or podman, or run the server on Linux"
 
 
 @pytest.fixture
@@ -28,6 +28,16 @@ def test_a_run_on_bubblewrap_is_refused_with_the_next_step(own: Path, tmp_path: 
     done = command_on("darwin", "run", "--profile", str(own), "-c", "1", cwd=tmp_path)
     said = f"llm-sandbox-mcp: bubblewrap needs Linux, and this system is macOS; {NEXT_STEP}\n"
     assert (done.returncode, done.stdout, done.stderr) == (2, "", said)
+
+
+def test_where_no_engine_works_auto_names_those_of_macos(own: Path, tmp_path: Path) -> None:
+    own.write_text(
+        own.read_text() + '[backend]\nname = "auto"\n[docker]\nhost = "unix:///none"\n[podman]\nhost = "unix:///none"\n'
+    )
+    done = command_on("darwin", "run", "--profile", str(own), "-c", "1", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "no engine works here: embedded: bubblewrap needs Linux, and this system is macOS; docker" in done.stderr
+    assert done.stderr.endswith("; start Docker, or Podman's machine (`llm-sandbox-mcp doctor` shows details)\n")
 
 
 def test_the_doctor_says_what_is_missing(own: Path, tmp_path: Path) -> None:

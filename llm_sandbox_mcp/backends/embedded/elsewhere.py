@@ -45,5 +45,5 @@ def check(name: str = "platform", system: str = sys.platform) -> Check:
         name,
         "missing",
         f"bubblewrap needs Linux, and this system is {_TITLES.get(system, system)}",
-        "start Docker or Podman and use --profile docker or --profile podman, or run the server on Linux",
+        "start Docker or Podman and use the profile docker or podman, or run the server on Linux",
     )
