@@ -1,6 +1,7 @@
 """Runs the command in its own process, as people start it."""
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -41,3 +42,12 @@ def refused(*arguments: str) -> str:
     assert done.stdout == ""
     (line,) = done.stderr.splitlines()
     return line
+
+
+def script(folder: Path, profile: Path) -> Path:
+    """Makes a `llm-sandbox-mcp` that serves with a profile, for clients that do not pass on the environment."""
+    path = folder / "llm-sandbox-mcp"
+    words = shlex.join([*ARGV, "serve", "--profile", str(profile)])
+    path.write_text(f"#!/bin/sh\nPYTHONPATH={shlex.quote(str(ROOT))} exec {words}\n")
+    path.chmod(0o755)
+    return path

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
+from .. import environments
 from ..engines import REQUIRE
-from . import environment
 
 
 @pytest.fixture
 def cut_off(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A machine that has not downloaded anything and cannot reach a package index; returns its cache."""
-    monkeypatch.setattr(environment, "CACHE", tmp_path / "tests")
+    monkeypatch.setattr(environments, "CACHE", tmp_path / "tests")
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
     monkeypatch.setenv("UV_OFFLINE", "1")
     monkeypatch.delenv(REQUIRE, raising=False)
@@ -20,7 +20,7 @@ def cut_off(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 def test_without_the_frameworks_a_test_skips_with_the_reason_and_leaves_nothing(cut_off: Path) -> None:
     with pytest.raises(pytest.skip.Exception, match=r"^integrations does not work here: .*network was disabled"):
-        environment.frameworks()
+        environments.python_with("integrations")
     assert [path.name for path in cut_off.iterdir()] == ["integrations.lock"]
 
 
@@ -30,5 +30,5 @@ def test_without_the_frameworks_a_test_fails_where_they_are_required(monkeypatch
     with pytest.raises(
         (pytest.fail.Exception, pytest.skip.Exception), match="here: "
     ) as raised:  # so that this test is not skipped itself
-        environment.frameworks()
+        environments.python_with("integrations")
     assert raised.type is pytest.fail.Exception

@@ -1,9 +1,7 @@
 """Runs each recipe of configs/integrations with its real framework, and checks what the model is shown."""
 
 import json
-import shlex
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +12,9 @@ import pytest
 
 from llm_sandbox_mcp.folders import HANDLERS
 
-from ..cli.command import environment
+from ..cli.command import ROOT, environment, script
 from ..engines import host_folder, need
-from .environment import ROOT, frameworks
+from ..environments import python_with
 
 FOLDER = ROOT / "configs" / "integrations"
 
@@ -88,10 +86,7 @@ def profile() -> Iterator[Path]:
 def commands(profile: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a `llm-sandbox-mcp` that uses the profile, because clients do not pass on the environment."""
     folder = tmp_path_factory.mktemp("bin")
-    command = shlex.join([sys.executable, "-m", "llm_sandbox_mcp", "serve", "--profile", str(profile)])
-    script = folder / "llm-sandbox-mcp"
-    script.write_text(f"#!/bin/sh\nPYTHONPATH={shlex.quote(str(ROOT))} exec {command}\n")
-    script.chmod(0o755)
+    script(folder, profile)
     return folder
 
 
@@ -99,7 +94,7 @@ def commands(profile: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def python() -> Path:
     """The interpreter with the frameworks; if they cannot be installed, this is tried only once."""
     anyio.run(need, "embedded")
-    return frameworks()
+    return python_with("integrations", ours=True)
 
 
 @pytest.fixture(scope="module", params=RECIPES)

