@@ -48,6 +48,7 @@ async def serve_http(server: Server[Any], service: Service, host: str, port: int
     import uvicorn
 
     from .connections import WAITING, bounded, prepare
+    from .once import Once
 
     section = service.profile.http
     token = await read_token(section.token_file) if section.token_file else None
@@ -55,7 +56,7 @@ async def serve_http(server: Server[Any], service: Service, host: str, port: int
     prepare(listener)
     stopping = anyio.Event()
     config = uvicorn.Config(
-        _application(server, service, stopping, token),
+        Once(_application(server, service, stopping, token)),
         log_config=None,
         access_log=False,
         server_header=False,
@@ -125,10 +126,12 @@ def _listen(host: str, port: int, *, to_others: bool) -> socket.socket:
 
 
 def _worth_logging(record: logging.LogRecord) -> bool:
-    """False if a client disconnected during its request: otherwise any client could fill the log with such records."""
+    """False if a client disconnected, or ended its session, during its request: any client could fill the log so."""
     from starlette.requests import ClientDisconnect
 
-    return not (record.exc_info and isinstance(record.exc_info[1], ClientDisconnect))
+    from .once import TOO_LATE
+
+    return not (record.exc_info and isinstance(record.exc_info[1], (ClientDisconnect, *TOO_LATE)))
 
 
 def _application(server: Server[Any], service: Service, stopping: anyio.Event, token: str | None) -> "Starlette":

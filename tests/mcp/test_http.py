@@ -284,3 +284,24 @@ async def test_an_address_that_is_not_allowed_or_not_available_is_refused_in_one
     for options, reason in refused.items():
         assert reason in said[options]
         assert said[options].count("\n") == 1
+
+
+async def test_a_notification_that_comes_when_its_session_ends_does_not_close_the_connection(server: Server) -> None:
+    note = message("notifications/cancelled", {"requestId": 7})
+    url = f"{server.url}/mcp"
+    # Whether one comes at that moment is chance.
+    async with httpx2.AsyncClient(headers=JSON) as client:
+        for _ in range(100):
+            begun = await client.post(url, content=message("initialize", CLIENT, 1))
+            names = {"mcp-session-id": begun.headers["mcp-session-id"], "mcp-protocol-version": "2025-11-25"}
+            statuses: list[int] = []
+
+            async def ask(
+                method: str, names: dict[str, str], statuses: list[int], content: bytes | None = None
+            ) -> None:
+                statuses.append((await client.request(method, url, headers=names, content=content)).status_code)
+
+            async with anyio.create_task_group() as tasks:
+                for method, content in (("POST", note), ("POST", note), ("DELETE", None), ("POST", note)):
+                    tasks.start_soon(ask, method, names, statuses, content)
+            assert {*statuses} <= {200, 202, 404}
