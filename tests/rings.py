@@ -10,7 +10,7 @@ import pytest
 from llm_sandbox_mcp.backends import BACKENDS
 
 from .effort import EFFORT
-from .turns import backend_of, by_case, by_language, has_turn, language_of, left_out
+from .turns import backend_of, by_case, by_language, client_of, has_turn, language_of, left_out
 
 OPTION = "--ring"
 ENGINE = "--engine"
@@ -88,6 +88,10 @@ ONLY_IN_ALL = (
 """Tests of load, slow tests, and tests that need daemons, packages or a network that no other test needs."""
 IN_PYTHON = ("tests/handlers/test_libraries.py", "tests/handlers/test_library_failures.py")
 """Slow tests whose cases in other languages only `ALL` runs."""
+OUTSIDE = "tests/clients/"
+"""Tests with the packages of clients, of which only `ALL` runs all."""
+QUICKEST = ("mcp_1", "stdio")
+"""The client and the way to the server that `SANDBOX` runs too."""
 PROTOCOLS_IN_TURNS = (
     "tests/mcp/test_bad_input.py",
     "tests/mcp/test_everyday.py",
@@ -118,7 +122,13 @@ PROPERTY = 120
 running: str | None = None
 """The ring whose tests this process runs; None if no ring was chosen."""
 
-LIMITS = {"tests/containers/": 600, "tests/cluster/": 600, "tests/slurm/": 600, "tests/integrations/": 900}
+LIMITS = {
+    "tests/containers/": 600,
+    "tests/cluster/": 600,
+    "tests/slurm/": 600,
+    "tests/integrations/": 900,
+    OUTSIDE: 600,
+}
 """Seconds for a test that waits for engines, nodes or packages; pyproject.toml sets the limit of all other tests."""
 
 
@@ -141,6 +151,8 @@ def ring(item: pytest.Item) -> str:
     if name.startswith(ONLY_IN_ALL):
         return ALL
     if name.startswith(IN_PYTHON) and language_of(item) != "python":
+        return ALL
+    if name.startswith(OUTSIDE) and client_of(item) != QUICKEST:
         return ALL
     if name.startswith(PROTOCOLS_IN_TURNS) and not has_turn(item):
         return ALL

@@ -62,6 +62,11 @@ def language_of(item: pytest.Item) -> str:
     return str(_arguments(item).get("language", "python"))
 
 
+def client_of(item: pytest.Item) -> tuple[object, object]:
+    """The outside client of a test case, and its way to the server."""
+    return _arguments(item).get("outside"), _arguments(item).get("way")
+
+
 def _available(backend: str) -> bool:
     """Whether the backend can be used. Only the environment decides: it is the same in all processes that run tests."""
     return backend != "kubernetes" or bool(kubeconfig()) or "kubernetes" in required()

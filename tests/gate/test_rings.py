@@ -38,9 +38,14 @@ CHANGES = item(f"{rings.ALONE[0]}::test_b")
 BATCH = item("tests/slurm/test_a.py::test_b")
 LOAD = item(f"{rings.ALONE[1]}::test_b")
 LIBRARY = item(f"{rings.IN_PYTHON[0]}::test_b[embedded-python]", backend_name="embedded", language="python")
+OUTSIDE = {
+    way: item(f"{rings.OUTSIDE}test_a.py::test_b[mcp_1-{way}]", outside="mcp_1", way=way) for way in ("stdio", "http")
+}
+OTHER = item(f"{rings.OUTSIDE}test_a.py::test_b[fastmcp-stdio]", outside="fastmcp", way="stdio")
 GEM = item(f"{rings.IN_PYTHON[0]}::test_b[embedded-ruby]", backend_name="embedded", language="ruby")
 EVERYTHING = [
     *(UNIT, TOOL, EMBEDDED, DOCKER, *EACH, RUBY, *TURNS, OWN, PODMANS, CLUSTERS, CHANGES, BATCH, LOAD, LIBRARY, GEM),
+    *(*OUTSIDE.values(), OTHER),
 ]
 
 
@@ -61,6 +66,9 @@ EVERYTHING = [
         (LOAD, ALL),
         (LIBRARY, SANDBOX),
         (GEM, ALL),
+        (OUTSIDE["stdio"], SANDBOX),
+        (OUTSIDE["http"], ALL),
+        (OTHER, ALL),
     ],
 )
 def test_folder_backend_and_language_decide(test: Any, expected: str) -> None:
@@ -71,7 +79,7 @@ def test_folder_backend_and_language_decide(test: Any, expected: str) -> None:
     ("which", "run"),
     [
         (CHECK, [UNIT]),
-        (SANDBOX, [UNIT, TOOL, EMBEDDED, TURNS[0], LIBRARY]),
+        (SANDBOX, [UNIT, TOOL, EMBEDDED, TURNS[0], LIBRARY, OUTSIDE["stdio"]]),
         (ENGINES, [EACH[0], TURNS[1], OWN, PODMANS, CLUSTERS, CHANGES]),
         (ALL, EVERYTHING),
         (None, EVERYTHING),
@@ -119,6 +127,7 @@ def test_the_tables_name_only_existing_tests() -> None:
         rings.ONLY_IN_ALL,
         rings.IN_PYTHON,
         rings.PROTOCOLS_IN_TURNS,
+        (rings.OUTSIDE,),
         rings.ALONE,
         rings.LIMITS,
     )
