@@ -7,17 +7,23 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import anyio
+import pytest
 from mcp import Client
 
 from llm_sandbox_mcp.profile import load_profile
 from llm_sandbox_mcp.server import build_server
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.wiring import open_service
+
+from ..environments import ROOT, python_with
+from ..mcp.talking import SERVE, server
+from ..mcp.wire import CLIENT, message
 
 ROUNDS = 200
 STARTS = 30
@@ -81,6 +87,55 @@ async def stateful(client: Client, language: str, code: str) -> list[float]:
     return [
         await _timed(lambda: _call(client, code=code, language=language, session_id=session_id)) for _ in range(ROUNDS)
     ]
+
+
+@asynccontextmanager
+async def without_client() -> AsyncIterator[Callable[[], Awaitable[float]]]:
+    """Measures the seconds of a run of one statement on stdio, with nothing but the lines of the protocol."""
+
+    async def run(**arguments: str) -> dict[str, Any]:
+        await talk.send(message("tools/call", {"name": "execute_code", "arguments": arguments}, 2))
+        answer: dict[str, Any] = (await talk.receive())["result"]["structuredContent"]
+        return answer
+
+    async with server() as talk:
+        await talk.send(message("initialize", CLIENT, 1))
+        await talk.receive()
+        await talk.send(message("notifications/initialized"))
+        session_id = (await run(code="x = 0"))["session_id"]
+        yield lambda: _timed(lambda: run(code="x += 1", session_id=session_id))
+
+
+@contextmanager
+def with_client(python: str | Path) -> Iterator[Callable[[], float]]:
+    """Measures the same with the client of the `mcp` package that an interpreter has, in a process of its own."""
+    argv = [python, "-m", "tests.clients.programs.timing", *SERVE]
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env) as program:
+        assert program.stdin is not None
+        assert program.stdout is not None
+        asked, answered = program.stdin, program.stdout
+
+        def measure() -> float:
+            print(file=asked, flush=True)
+            return float(answered.readline())
+
+        yield measure
+        asked.close()
+
+
+async def whole_calls() -> None:
+    """Prints what calls take with the common clients in Python, which check each result against the tool's schema."""
+    lines, second, first = [], [], []
+    async with without_client() as line:
+        with with_client(sys.executable) as version_2, with_client(python_with("client-mcp-1")) as version_1:
+            for _ in range(ROUNDS):
+                lines.append(await line())
+                second.append(version_2())
+                first.append(version_1())
+    row("stateful run on stdio, no client (floor)", lines)
+    row("the same, client of mcp 2", second, lines)
+    row("the same, client of mcp 1", first, lines)
 
 
 async def one_shot(client: Client) -> tuple[list[float], list[float]]:
@@ -147,6 +202,10 @@ async def main() -> None:
             row("bwrap python3 -c pass (floor)", floor)
             row("fresh one-shot print(1)", ours, floor, "<= 4x")
         grown, taken = await flood(service)
+    try:
+        await whole_calls()
+    except pytest.skip.Exception as reason:
+        print(reason)
     imports, answers = [], []
     for _ in range(PROCESSES):
         imports.append(import_of("mcp.server"))
