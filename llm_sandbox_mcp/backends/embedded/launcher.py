@@ -171,7 +171,11 @@ class Launcher:
         the server's user in them, such as connecting to sockets."""
         if os.geteuid() == 0:
             self._entry.own_devices = True
-            return _ROOTS_UIDS, "", uids.show(shown, views) if views else shown
+            places = shown
+            if views:
+                with contextlib.suppress(PermissionError):  # root of a container may not mount; views are copied then
+                    places = uids.show(shown, views)
+            return _ROOTS_UIDS, "", places
         shares = uids.shares()
         try:
             lent = uids.lent()
