@@ -312,5 +312,7 @@ def _machine() -> str:
     """An id shared by all servers whose locks are visible from here; it changes with each boot."""
     if sys.platform == "linux":
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    asked = subprocess.run(["sysctl", "-n", "kern.bootsessionuuid"], capture_output=True, text=True, check=False)
-    return asked.stdout.strip() or platform.node()
+    with contextlib.suppress(OSError, subprocess.CalledProcessError):
+        asked = ["/usr/sbin/sysctl", "-n", "kern.bootsessionuuid"]
+        return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+    return platform.node()
