@@ -94,7 +94,7 @@ def test_a_mistake_is_one_line_with_file_key_and_reason(tmp_path: Path, text: st
 
 
 def test_for_an_unknown_name_the_known_names_are_listed() -> None:
-    assert "available: default" in refused("profile", "check", "nope")
+    assert "available: auto, default" in refused("profile", "check", "nope")
 
 
 def test_a_valid_profile_is_reported_as_valid() -> None:

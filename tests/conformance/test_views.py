@@ -125,4 +125,6 @@ async def test_a_new_sandbox_has_the_files_of_its_time_and_what_cannot_be_read_i
     done = await opened.run("open('/data/out/new', 'w').write('n')")
     first, second = done.notes
     assert first.startswith(f"/data/out is empty, and not a copy of {opened.out}: it cannot be read: No such file")
-    assert second.startswith(f"new of /data/out was not saved: '{opened.out}/new' on this machine cannot be written")
+    # The path is cut if it is long.
+    assert second.startswith("new of /data/out was not saved: '/")
+    assert second.endswith(" on this machine cannot be written: No such file or directory")
