@@ -46,6 +46,14 @@ def inner_path(path: str) -> str:
     return normal
 
 
+def is_inner(name: str) -> bool:
+    """Whether a name from inside a sandbox is such a path, already normalized."""
+    try:
+        return inner_path(name) == name
+    except BadPath:
+        return False
+
+
 def describe(name: str, content: bytes) -> Artifact:
     """A file as an artifact, with its size in pixels if it is an image of the kind that its name suggests."""
     kind = mime_type(name)
@@ -189,8 +197,8 @@ class ArtifactStore:
     async def _collect(
         self, session_id: str, sandbox: Sandbox, report: Report, found: list[Artifact], notes: list[Note]
     ) -> None:
-        files = [name for name in report.files if _is_inner(name)]
-        figures = [name for name in report.figures if _is_inner(name)]
+        files = [name for name in report.files if is_inner(name)]
+        figures = [name for name in report.figures if is_inner(name)]
         most = self._limits.files
         omitted = report.files_omitted + max(0, len(files) + len(figures) - most)
         if omitted:
@@ -231,10 +239,3 @@ class ArtifactStore:
             some = one_line(", ".join(sorted(expected)))[:200]
             cause = f"{len(expected)} changed files could not be read: {some}"
             notes.append(Note("artifacts_unreadable", cause, number=len(expected)))
-
-
-def _is_inner(name: str) -> bool:
-    try:
-        return inner_path(name) == name
-    except BadPath:
-        return False

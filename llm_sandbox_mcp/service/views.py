@@ -12,7 +12,7 @@ from ..backends.listing import Files
 from ..errors import BadHostPath, BadPath, SandboxLost, Unavailable
 from ..escaping import one_line
 from ..files import hostfiles
-from ..files.artifacts import inner_path
+from ..files.artifacts import is_inner
 from ..files.trees import list_tree, pack
 from ..messages import Note, Step, listed
 from ..open_folders import View
@@ -76,7 +76,7 @@ class Views:
         for view, before in [*session.views.items()] if session.views else ():
             try:
                 after = await copying.list_files(sandbox, view.place)
-                changed = [name for name, stamp in after.items() if before.get(name) != stamp and _is_inner(name)]
+                changed = [name for name, stamp in after.items() if before.get(name) != stamp and is_inner(name)]
                 saved = await self._save(view, sandbox, changed, notes) if whole else ()
             except (SandboxLost, Unavailable) as error:
                 notes.append(_not_saved(view, "what the run wrote", error.cause, error.step))
@@ -131,13 +131,6 @@ async def _copy(view: View, paths: Sequence[str], sandbox: Sandbox) -> int:
 
     await copying.unpack(sandbox, view.place, archive(), writable=view.folder.writable)
     return sent
-
-
-def _is_inner(name: str) -> bool:
-    try:
-        return inner_path(name) == name
-    except BadPath:
-        return False
 
 
 def _not_shown(view: View, why: str) -> Note:

@@ -8,6 +8,7 @@ does not prevent that.
 import os
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 from ...open_folders import View
@@ -67,4 +68,6 @@ def _doors(folder: str) -> Iterator[str]:
 
 
 def _others_use(entry: os.DirEntry[str]) -> bool:
-    return bool(entry.stat(follow_symlinks=False).st_mode & _OTHERS_USE)
+    with suppress(FileNotFoundError):  # removed meanwhile
+        return bool(entry.stat(follow_symlinks=False).st_mode & _OTHERS_USE)
+    return False
