@@ -14,9 +14,11 @@ from typing import Any
 from pydantic import PrivateAttr, SerializeAsAny
 
 from .backends import BACKENDS, candidates, engine
+from .backends.layout import DATA
 from .backends.settings import Settings
 from .errors import MissingPackage, ProfileError
 from .folders import CONFIGS
+from .open_folders import View, views_of
 from .policy import Policy
 from .rules.presets import rules_of
 from .rules.section import RulesSection
@@ -106,6 +108,11 @@ class Profile(_Core):
     def policy(self) -> Policy:
         """The policy that applies to every sandbox and every run."""
         return self.limits.policy().model_copy(update={"network": self.network.granted()})
+
+    @property
+    def views(self) -> tuple[View, ...]:
+        """How code sees the folders that the operator opened."""
+        return tuple(views_of(self.files.opened, DATA))
 
     def language(self, name: str) -> LanguageSection:
         """The operator's settings for a language; empty ones if the profile has none."""

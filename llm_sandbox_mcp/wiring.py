@@ -7,7 +7,6 @@ from dataclasses import replace
 from .audit import Audit
 from .backends import create
 from .backends.base import Backend, Sandbox, Surroundings
-from .backends.layout import DATA
 from .files.artifacts import ArtifactStore
 from .folders import HostFolders, host_folders
 from .languages import load_languages
@@ -17,7 +16,6 @@ from .libraries.ruling import library_rules
 from .machine import check_limits
 from .network.proxy import make_proxy
 from .network.secrets import read_secrets
-from .open_folders import views_of
 from .pool.pool import WARM_UP, Pool
 from .profile import Profile
 from .rules.checking import open_checker
@@ -37,7 +35,7 @@ def open_backend(profile: Profile, surroundings: Surroundings) -> Backend:
         open_network=profile.network.mode == "open",
         policy=profile.policy(),
         require_limits=profile.backend.require_limits,
-        views=tuple(views_of(profile.files.opened, DATA)),
+        views=profile.views,
     )
     return create(profile.backend.name, profile.engines, surroundings)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ..backends.base import Backend, Check, Sandbox, halves
-from ..backends.layout import DATA, ENVIRONMENTS, PATH, TOOLS
+from ..backends.layout import ENVIRONMENTS, PATH, TOOLS
 from ..errors import InstallFailed, SandboxError, StartFailed
 from ..escaping import one_line
 from ..folders import HostFolders, can_be_used
@@ -16,7 +16,6 @@ from ..languages import Language
 from ..libraries import environments
 from ..libraries.cache import contents
 from ..libraries.choosing import choose
-from ..open_folders import views_of
 from ..places import Places
 from ..profile import Profile
 from ..rules.checking import Unready
@@ -117,7 +116,7 @@ async def _try_sandboxes(
 
 def _views(profile: Profile, sandbox: Sandbox) -> Iterator[Check]:
     """How code sees each of the operator's folders."""
-    for view in views_of(profile.files.opened, DATA):
+    for view in profile.views:
         how = "mounted, read-only" if view in sandbox.mounted else "copied into each session"
         saved = "; changed files are saved there when a run ends" if view.folder.writable else ""
         yield Check(view.place, "ok", f"{view.folder.path}, {how}{saved}")

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
+from ..backends.layout import DATA
 from ..errors import InvalidArgument, PolicyDenied, quoted
 from ..languages import Hint, Language
 from ..messages import Note, Step, listed
@@ -21,6 +22,11 @@ _UNREACHABLE = Hint(
     means="network",
 )
 """The errors of the C libraries of Linux, which programs of all languages print."""
+_PRIVATE = Hint(
+    stderr=f"{DATA}/.{{0,300}}[Pp]ermission denied|([Pp]ermission denied.{{0,60}}|AccessDeniedException: ){DATA}/",
+    means="private",
+)
+"""What they print about a file in a folder of the user's that code may not read."""
 
 Check = Callable[[Language, str], None]
 """Raises a request error for a library that could not be installed."""
@@ -35,7 +41,7 @@ def hint_of(languages: Sequence[Language], stderr: bytes, network: Network, chec
     known = [(language, hint) for language in languages for hint in language.handler.hints]
     found = [
         (match.start(), language, hint, match)
-        for language, hint in ((languages[0], _UNREACHABLE), *known)
+        for language, hint in ((languages[0], _UNREACHABLE), (languages[0], _PRIVATE), *known)
         for match in re.finditer(hint.stderr, text, re.MULTILINE)
     ]
     if not found:
@@ -45,6 +51,9 @@ def hint_of(languages: Sequence[Language], stderr: bytes, network: Network, chec
         return _about_network(network)
     if hint.means == "input":
         return Note("no_input", "standard input is empty", Step.GIVE_INPUT)
+    if hint.means == "private":
+        cause = f"below {DATA}, code can read only what every user of this machine can read"
+        return Note("private_file", cause, Step.COPY_FILES)
     if hint.means is None:
         return Note("hint", hint.says)
     return _about_library(language, hint.means, match.groupdict(), check)

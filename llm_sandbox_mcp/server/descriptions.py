@@ -1,9 +1,8 @@
 """What a model reads about the tools of this server: facts of its profile and languages that it needs before a call."""
 
-from ..backends.layout import DATA, WORKDIR
+from ..backends.layout import WORKDIR
 from ..languages import Languages
 from ..messages import listed
-from ..open_folders import views_of
 from ..profile import Profile
 from ..units import format_size
 
@@ -33,9 +32,8 @@ def describe_execution(profile: Profile, languages: Languages, *, host_files: bo
 
 def describe_views(profile: Profile) -> str:
     """Where code sees the folders of the user's machine that the operator opened."""
-    views = [*views_of(profile.files.opened, DATA)]
-    seen = listed((f"{view.place} ({view.folder.path})" for view in views), NAMES_SHOWN)
-    writable = listed((view.place for view in views if view.folder.writable), NAMES_SHOWN)
+    seen = listed((f"{view.place} ({view.folder.path})" for view in profile.views), NAMES_SHOWN)
+    writable = listed((view.place for view in profile.views if view.folder.writable), NAMES_SHOWN)
     saved = f"; files that it changes below {writable} are saved there when a run ends" if writable else ""
     return f"Code can read the user's folders at {seen}{saved}."
 

@@ -6,12 +6,10 @@ from anyio.abc import TaskGroup
 
 from ..audit import Audit
 from ..backends.base import Backend
-from ..backends.layout import DATA
 from ..files.artifacts import ArtifactStore
 from ..languages import Languages
 from ..libraries.installing import Installer
 from ..libraries.preparing import Preparer
-from ..open_folders import views_of
 from ..pool.pool import Pool
 from ..profile import Profile
 from ..results import OnProgress, PoolStatistics
@@ -56,7 +54,7 @@ class Service:
         self._describer = Describer(profile, pool, preparer)
         self.files = Files(profile, live, store)
         self.sessions = Sessions(profile, languages, backend, live, store, self._preparation)
-        views = Views(tuple(views_of(profile.files.opened, DATA)), profile.artifacts)
+        views = Views(profile.views, profile.artifacts)
         installing = Installing(languages, self.sessions, self._preparation, installer, audit)
         self.install = installing.install
         executing = Executing(

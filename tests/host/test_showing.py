@@ -92,6 +92,8 @@ async def test_code_sees_changes_of_a_mounted_folder_and_what_others_may_read(sh
     assert (await shown.read("late", session))[0] == "'newer'"
     (shown.data / "late").chmod(0o600)
     assert (await shown.read("late", session))[0] == "'PermissionError'"
+    done = await shown.service.execute("open('/data/data/late')", session_id=session)
+    assert [note.code for note in done.notes] == ["private_file"]
 
 
 async def test_a_folder_that_was_replaced_is_the_new_one_in_the_next_session(shown: Shown) -> None:

@@ -15,14 +15,15 @@ class Elsewhere(Backend):
     """The backend on a system other than Linux; it imports nothing that only Linux has."""
 
     name = "embedded"
-    environment = "/nonexistent"
-    """Not empty, so that this machine prepares no libraries that no sandbox will use."""
 
     async def __aenter__(self) -> "Elsewhere":
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
         pass
+
+    async def chosen(self) -> Backend:
+        raise self._unavailable  # so that no libraries are prepared which no sandbox will use
 
     async def probe(self) -> list[Check]:
         return [check()]
@@ -32,11 +33,15 @@ class Elsewhere(Backend):
 
     @asynccontextmanager
     async def sandbox(self, policy: Policy, image: str = "") -> AsyncIterator[Sandbox]:
-        raise EngineUnavailable(f"{check().detail}; {check().fix}")
+        raise self._unavailable
         yield
 
     async def sweep(self) -> int:
         return 0
+
+    @property
+    def _unavailable(self) -> EngineUnavailable:
+        return EngineUnavailable(f"{check().detail}; {check().fix}")
 
 
 def check(name: str = "platform", system: str = sys.platform) -> Check:

@@ -72,6 +72,33 @@ def test_other_errors_get_no_hint(language: str, error: str) -> None:
     assert hint(error, LANGUAGES[language]) is None
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        "PermissionError: [Errno 13] Permission denied: '/data/own/a.csv'\n",
+        "cat: /data/own/a.csv: Permission denied\n",
+        "Error: EACCES: permission denied, open '/data/own/a.csv'\n",
+        "a.rb:1:in `initialize': Permission denied @ rb_sysopen - /data/own/a.csv (Errno::EACCES)\n",
+        "cannot open file '/data/own/a.csv': Permission denied\n",
+        "open /data/own/a.csv: permission denied\n",
+        "java.nio.file.AccessDeniedException: /data/own/a.csv\n",
+    ],
+)
+def test_a_private_file_of_the_users_can_be_copied_in(error: str) -> None:
+    found = hint(error)
+    assert found is not None
+    assert found.code == "private_file"
+    assert worded(found, TOOLS) == (
+        "below /data, code can read only what every user of this machine can read; "
+        "copy_file copies single files, by host_path"
+    )
+
+
+@pytest.mark.parametrize("error", ["cat: /etc/shadow: Permission denied\n", "/data/own\nPermission denied\n"])
+def test_other_files_that_cannot_be_read_get_no_hint(error: str) -> None:
+    assert hint(error) is None
+
+
 def test_a_library_that_the_profile_denies_is_not_offered() -> None:
     def deny(language: Language, library: str) -> None:
         raise PolicyDenied(f"{library} is denied by the profile; do without it")
