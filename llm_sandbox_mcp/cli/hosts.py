@@ -10,6 +10,7 @@ from typing import Any
 
 from ..errors import InvalidArgument
 from ..folders import CONFIGS
+from ..similar import available
 
 _FOLDER = CONFIGS / "clients"
 _VARIABLE = re.compile(r"\$\{(\w+):-([^}]*)\}")
@@ -59,6 +60,6 @@ def host_names() -> list[str]:
 
 def host(name: str) -> Host:
     """The host of that name; raises `InvalidArgument` if there is none."""
-    if name not in host_names():
-        raise InvalidArgument(f"unknown client {name!r}; available: {', '.join(host_names())}")
+    if name not in (names := host_names()):
+        raise InvalidArgument(f"unknown client {name!r}; {available(name, names)}")
     return Host(**json.loads((_FOLDER / f"{name}.json").read_text(encoding="utf-8")))

@@ -59,6 +59,7 @@ def test_every_command_has_a_help_text(name: str) -> None:
         (("serve", "--transport", "http", "--port", "99999"), "port 99999: must be from 0 to 65535; choose another"),
         (("serve", "--transport", "http", "--host", "192.0.2.1"), "must be a loopback address"),
         (("languages", "--profile", "nope"), "unknown profile 'nope'"),
+        (("client-config", "claude-dektop"), "did you mean 'claude-desktop'"),
         (("client-config", "emacs"), "unknown client 'emacs'; available: claude-code, claude-desktop, codex-cli, "),
     ],
 )
