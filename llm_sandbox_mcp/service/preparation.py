@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from ..backends.base import Backend, Sandbox
-from ..errors import SandboxError
+from ..errors import EngineUnavailable, SandboxError
 from ..languages import Language, Languages
 from ..libraries.preparing import Preparer
 from ..places import Places
@@ -34,7 +34,14 @@ class Preparation:
         """The languages that the log says have no libraries."""
 
     async def places(self, language: Language, on_progress: OnProgress | None = None) -> Places:
-        """Where the language finds its things, once they are prepared; from then on, a server keeps sandboxes warm."""
+        """Where the language finds its things, once they are prepared; from then on, a server keeps sandboxes warm.
+
+        Raises `EngineUnavailable` before it prepares anything that no sandbox could use.
+        """
+        if not await self._preparer.ready(language):
+            obstacle = await (await self._backend.chosen()).obstacle()
+            if obstacle:
+                raise EngineUnavailable(obstacle)
         places = await self._preparer.places(language, on_progress)
         if self._serving:
             self._pool.keep_warm(language.name, self._policy)

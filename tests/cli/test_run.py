@@ -84,6 +84,15 @@ def test_files_are_copied_in_under_their_own_name_or_another_name(tmp_path: Path
     assert (done.returncode, done.stdout) == (0, "contentcontent")
 
 
+def test_where_no_sandbox_can_be_made_nothing_is_prepared(tmp_path: Path) -> None:
+    profile, cache = tmp_path / "without.toml", tmp_path / "cache"
+    profile.write_text(f'[embedded]\nbwrap = "no-such-bwrap"\n[server]\ncache = "{cache}"\n')
+    for language in ("python", "bash"):
+        said = refused("run", "--profile", str(profile), "--language", language, "-c", "1")
+        assert said == "llm-sandbox-mcp: no-such-bwrap is not on PATH; sudo apt-get install bubblewrap"
+    assert not [path for path in cache.rglob("*") if path.is_file()]
+
+
 def test_code_sees_only_folders_that_the_profile_opens(tmp_path: Path) -> None:
     source, out = tmp_path / "table.csv", tmp_path / "out"
     source.write_text("a,b")
