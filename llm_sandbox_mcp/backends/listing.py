@@ -1,9 +1,52 @@
 """Commands that list the files and missing programs of a sandbox from inside."""
 
+import os
+import stat
 from collections.abc import Mapping
 from contextlib import suppress
+from typing import NamedTuple
 
 from .layout import WORKDIR
+
+
+class Stamp(NamedTuple):
+    """Numbers of a file that differ after it is changed."""
+
+    inode: int
+    size: int
+    mtime: int
+    """In nanoseconds, like `ctime`."""
+    ctime: int
+
+    @classmethod
+    def of(cls, state: os.stat_result) -> "Stamp":
+        """The numbers of a file that the kernel described."""
+        return cls(state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
+
+
+class Entry(NamedTuple):
+    """What has a name below a folder."""
+
+    kind: str
+    """`f` for a regular file, `d` for a folder, another letter for anything else, as GNU find has them."""
+    mode: int
+    """Its twelve permission bits; 0 for a folder."""
+    stamp: Stamp
+    """Zeros for a folder: a folder only exists."""
+
+    @classmethod
+    def of(cls, state: os.stat_result) -> "Entry":
+        """What the kernel described."""
+        if stat.S_ISDIR(state.st_mode):
+            return FOLDER
+        kind = "f" if stat.S_ISREG(state.st_mode) else "l" if stat.S_ISLNK(state.st_mode) else "o"
+        return cls(kind, stat.S_IMODE(state.st_mode), Stamp.of(state))
+
+
+FOLDER = Entry("d", 0, Stamp(0, 0, 0, 0))
+
+Tree = Mapping[str, Entry]
+"""What is below a folder, by its path there."""
 
 Files = Mapping[str, tuple[int, ...]]
 """Regular files below a folder, each with numbers that differ after the file is changed."""
