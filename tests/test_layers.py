@@ -215,6 +215,7 @@ SHARED = {
     "backends.counters",
     "backends.images",
     "backends.layout",
+    "backends.libc",
     "backends.listening",
     "backends.listing",
     "backends.room",

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import os
 
 CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWNET = 0x20000, 0x10000000, 0x40000000
 MS_NOSUID, MS_NOEXEC, MS_BIND, MS_REC, MS_PRIVATE = 0x2, 0x8, 0x1000, 0x4000, 0x40000
+RENAME_NOREPLACE, RENAME_EXCHANGE = 0x1, 0x2
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 4, 36, 38
 
 _NS_GET_USERNS = 0xB701
 
 _libc = ctypes.CDLL(None, use_errno=True)
+_renameat2 = getattr(_libc, "renameat2", None)
 
 
 def unshare(what: int) -> None:
@@ -40,6 +43,16 @@ def own_mounts() -> None:
     """Gives this process its own mounts: only it and the processes it starts see what it mounts from now on."""
     unshare(CLONE_NEWNS)
     mount("none", "/", None, MS_REC | MS_PRIVATE)
+
+
+def renameat2(folder: int, name: str, to_folder: int, to_name: str, flags: int) -> None:
+    """Renames below open folders, as RENAME_* flags say; `ENOSYS` where the C library does not have the function."""
+    if _renameat2 is None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    names = os.fsencode(name), os.fsencode(to_name)
+    if any(b"\0" in each for each in names):  # where C would see the end
+        raise ValueError("embedded null byte")
+    _check(_renameat2(folder, names[0], to_folder, names[1], flags))
 
 
 def prctl(option: int, value: int) -> None:

@@ -13,7 +13,7 @@ import anyio.to_thread
 
 from ..errors import BadHostPath, quoted
 from ..open_folders import OpenFolder
-from .beneath import open_file, open_folder, write_file
+from .beneath import InTheWay, NotOwned, open_file, open_folder, write_file
 
 _CHUNK = 1 << 20
 
@@ -45,6 +45,14 @@ class Target:
         """Writes the whole file or nothing; `BadHostPath` if it cannot be written."""
         try:
             await anyio.to_thread.run_sync(write_file, self.folder, self.name, content)
+        except InTheWay as error:
+            raise BadHostPath(
+                f"{quoted(self.host_path)} on this machine is a link, a pipe, a device or a folder, and is not replaced"
+            ) from error
+        except NotOwned as error:
+            raise BadHostPath(
+                f"{quoted(self.host_path)} on this machine belongs to another user, and its owner cannot be kept"
+            ) from error
         except OSError as error:
             raise BadHostPath(
                 f"{quoted(self.host_path)} on this machine cannot be written: {error.strerror}"
