@@ -101,12 +101,12 @@ async def test_artifacts_are_saved_under_their_names_or_the_name_that_the_path_e
     assert files == dict.fromkeys(("plot.svg", "tables/sums.csv", "new/folder/plot.svg"), "made by code")
 
 
-async def test_saving_replaces_a_file_and_a_link_but_not_what_the_link_names(opened: Opened) -> None:
+async def test_saving_replaces_no_link_and_not_what_it_names(opened: Opened) -> None:
     (opened.data / "own.svg").write_text("own")
     (opened.out / "plot.svg").symlink_to(opened.data / "own.svg")
     (opened.out / "way").symlink_to(opened.data)
-    await opened.saved(str(opened.out), "plot.svg")
-    assert not (opened.out / "plot.svg").is_symlink()
+    assert "is not replaced" in await opened.refused(str(opened.out), "plot.svg")
+    assert (opened.out / "plot.svg").is_symlink()
     assert "outside the folders" in await opened.refused(f"{opened.out}/way", "plot.svg")
     assert {path.name: path.read_text() for path in opened.data.iterdir()} == {"own.svg": "own"}
 
