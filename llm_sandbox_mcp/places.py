@@ -17,6 +17,15 @@ _PROXY = {
     **dict.fromkeys(("no_proxy", "NO_PROXY"), "localhost,127.0.0.1,::1"),
 }
 """How programs find the proxy. Some read only the names in lower case, others only those in upper case."""
+_GIT = {
+    # It would update its index, which is in the folder.
+    "GIT_OPTIONAL_LOCKS": "0",
+    # The files of a mounted folder belong to somebody else, whose repositories git does not read unless it is told to.
+    "GIT_CONFIG_COUNT": "1",
+    "GIT_CONFIG_KEY_0": "safe.directory",
+    "GIT_CONFIG_VALUE_0": "*",
+}
+"""How git reads repositories in the operator's folders."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +45,8 @@ class Places:
     """Bytes that all processes of the sandbox can use together, for programs that would go by the machine's memory."""
     network: NetworkMode = "none"
     """What its processes can reach; with `allow`, their environment names the proxy."""
+    views: bool = False
+    """Whether code sees folders of the operator's."""
     companions: tuple["Places", ...] = ()
     """Those of the languages whose programs its code starts."""
     lacking: str = ""
@@ -90,6 +101,8 @@ class Places:
         }
         if self.network == "allow":
             common |= _PROXY
+        if self.views:
+            common |= _GIT
         for places in (*self.companions, self):
             common |= places._own_variables()
         return common

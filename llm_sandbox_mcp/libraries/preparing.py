@@ -86,6 +86,7 @@ class Preparer:
             settings=section.env,
             memory=self._profile.limits.memory,
             network=self._profile.network.mode,
+            views=bool(self._profile.views),
             companions=await self._companions(language, on_progress),
             lacking=lacking,
         )

@@ -22,8 +22,13 @@ _UNREACHABLE = Hint(
     means="network",
 )
 """The errors of the C libraries of Linux, which programs of all languages print."""
+_BELOW_DATA = rf"(?<![^\s'\"`\u2018\u201c(\[<:=]){DATA}/"
+"""The beginning of a path there, in quotes or not; not a folder of that name elsewhere."""
 _PRIVATE = Hint(
-    stderr=f"{DATA}/.{{0,300}}[Pp]ermission denied|([Pp]ermission denied.{{0,60}}|AccessDeniedException: ){DATA}/",
+    stderr=(
+        f"{_BELOW_DATA}.{{0,300}}[Pp]ermission denied"
+        f"|([Pp]ermission denied.{{0,60}}|AccessDeniedException: ){_BELOW_DATA}"
+    ),
     means="private",
 )
 """What they print about a file in a folder of the user's that code may not read."""

@@ -58,6 +58,78 @@ def test_a_folder_with_a_socket_or_pipe_for_others_is_copied(
         assert (Mountable.find(view(tmp_path)) is not None) == mounted
 
 
+SECRET = '[remote "origin"]\n\turl = https://user:pw@host.example/x\n'
+SAFE = '[remote "origin"]\n\turl = https://host.example/x\n'
+
+
+def with_config(folder: Path, name: str, text: str) -> Path:
+    """A file with settings of git in a folder that others can read."""
+    config = folder / name
+    config.parent.mkdir(parents=True)
+    folder.chmod(0o755)
+    config.write_text(text)
+    config.chmod(0o644)
+    return config
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(".git/config", ".git/config.worktree", "deep/er/.git/config", ".git/modules/a/b/config"),
+        *(".git/worktrees/a/config.worktree", ".git/modules/logs/config"),
+    ],
+)
+@pytest.mark.parametrize(("text", "mounted"), [(SAFE, True), (SECRET, False), ("[", False), ("#" * (1 << 20), True)])
+def test_a_folder_with_a_repository_is_mounted_only_if_its_configs_have_no_secrets(
+    tmp_path: Path, name: str, text: str, mounted: bool
+) -> None:
+    config = with_config(tmp_path, name, text)
+    assert (Mountable.find(view(tmp_path)) is not None) == mounted
+    config.write_text("#" * ((1 << 20) + 1))
+    assert Mountable.find(view(tmp_path)) is None
+
+
+def test_the_config_of_a_bare_repository_counts_but_not_other_files_of_that_name(tmp_path: Path) -> None:
+    config = with_config(tmp_path, "project/config", SECRET)
+    assert Mountable.find(view(tmp_path)) is not None
+    config.with_name("HEAD").write_text("ref: refs/heads/main\n")
+    assert Mountable.find(view(tmp_path)) is None
+    assert Mountable.find(view(config.parent)) is None
+
+
+def test_a_config_that_others_cannot_read_keeps_no_folder_from_being_mounted(tmp_path: Path) -> None:
+    config = with_config(tmp_path, ".git/config", SECRET)
+    config.chmod(0o640)
+    assert Mountable.find(view(tmp_path)) is not None
+    config.chmod(0o644)
+    config.parent.chmod(0o700)
+    assert Mountable.find(view(tmp_path)) is not None
+
+
+def test_configs_that_are_links_are_not_followed_and_pipes_do_not_block(tmp_path: Path) -> None:
+    outside = with_config(tmp_path / "outside", ".git/config", SECRET)
+    inside = with_config(tmp_path / "inside", ".git/config", SAFE)
+    inside.unlink()
+    inside.symlink_to(outside)
+    assert Mountable.find(view(tmp_path / "inside")) is not None
+    inside.unlink()
+    os.mkfifo(inside)
+    inside.chmod(0o600)
+    assert Mountable.find(view(tmp_path / "inside")) is not None
+    inside.chmod(0o644)
+    assert Mountable.find(view(tmp_path / "inside")) is None
+
+
+def test_configs_are_found_among_many_other_files(tmp_path: Path) -> None:
+    """More than are searched."""
+    with_config(tmp_path, ".git/modules/a/config", SECRET)
+    for name in ("first", "other", ".git/objects/ab", ".git/modules/a/refs"):
+        (tmp_path / name).mkdir(parents=True)
+        for number in range(6000):
+            os.mknod(tmp_path / name / str(number))
+    assert Mountable.find(view(tmp_path)) is None
+
+
 @dataclass(frozen=True)
 class Shown:
     """A service whose code sees a folder."""
@@ -105,3 +177,19 @@ async def test_a_folder_that_was_replaced_is_the_new_one_in_the_next_session(sho
     (shown.data / "file").write_text("new")
     assert (await shown.read("file", session))[0] == "'old'"
     assert (await shown.read("file"))[0] == "'new'"
+
+
+async def test_a_folder_with_the_password_of_a_remote_is_copied(embedded: None) -> None:
+    with host_folder() as folder, anyio.fail_after(60):
+        data = folder / "data"
+        data.mkdir()
+        with_config(data, ".git/config", SECRET)
+        profile = small_profile("embedded", folder, files={"folders": [str(data)]}, pool={"min": 0})
+        async with open_service(profile) as service:
+            shown = Shown(service, data)
+            (data / "late").write_text("here")
+            assert (await shown.read("late"))[0] == "'here'"
+            mounts = await service.execute("grep -c ' /data/data ' /proc/self/mountinfo", language="bash")
+            assert mounts.stdout.text == "0\n"
+            found, _ = await shown.read(".git/config")
+            assert found is not None and "pw" not in found

@@ -94,7 +94,15 @@ def test_a_private_file_of_the_users_can_be_copied_in(error: str) -> None:
     )
 
 
-@pytest.mark.parametrize("error", ["cat: /etc/shadow: Permission denied\n", "/data/own\nPermission denied\n"])
+@pytest.mark.parametrize(
+    "error",
+    [
+        "cat: /etc/shadow: Permission denied\n",
+        "/data/own\nPermission denied\n",
+        "cat: /sandbox/data/a.csv: Permission denied\n",
+        "PermissionError: [Errno 13] Permission denied: '/sandbox/data/a.csv'\n",
+    ],
+)
 def test_other_files_that_cannot_be_read_get_no_hint(error: str) -> None:
     assert hint(error) is None
 

@@ -1,0 +1,138 @@
+"""Git reads the repositories in the operator's folders, on bubblewrap, and writes nothing there."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+import pytest
+
+from llm_sandbox_mcp.sections import LanguageSection
+from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.wiring import open_service
+from tests.engines import host_folder, small_profile
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.skipif(shutil.which("git", path="/usr/bin") is None, reason="there is no git in /usr/bin"),
+]
+
+STATUS = " M changed\n?? new\n"
+COMMANDS = {
+    "status --porcelain": STATUS,
+    "log --format=%an:%s": "Somebody:second\nSomebody:first\n",
+    "diff": "+one\n+more\n",
+    "show --stat --oneline --format=%s HEAD": "second\n",
+    "config --get remote.origin.url": "https://host.example/project.git\n",
+}
+"""What git prints, or the lines of it that are looked at."""
+
+
+def git(folder: Path, *words: str) -> None:
+    identity = ("-c", "user.name=Somebody", "-c", "user.email=somebody@host.example")
+    environ = {"PATH": "/usr/bin:/bin", "HOME": str(folder), "GIT_CONFIG_NOSYSTEM": "1"}
+    subprocess.run(["git", "-C", folder, *identity, *words], env=environ, check=True, capture_output=True)
+
+
+def make_repository(folder: Path) -> None:
+    """Two commits, a changed file and a new one; `changed` also has another time than the index knows."""
+    git(folder, "init", "-q")
+    git(folder, "remote", "add", "origin", "https://host.example/project.git")
+    for subject, text in (("first", ""), ("second", "zero\n")):
+        (folder / "changed").write_text(text)
+        (folder / "same").write_text("same\n")
+        git(folder, "add", ".")
+        git(folder, "commit", "-q", "-m", subject)
+    (folder / "changed").write_text("zero\none\nmore\n")
+    (folder / "new").write_text("new\n")
+    # Git would update its index for this file, if it could.
+    os.utime(folder / "same", (1, 1))
+
+
+def state(folder: Path) -> dict[str, object]:
+    """All that an operation could have changed."""
+    found: dict[str, object] = {}
+    for path in (folder, *folder.rglob("*")):
+        seen = path.lstat()
+        content = path.read_bytes() if path.is_file() else b""
+        found[str(path)] = (seen.st_mode, seen.st_size, seen.st_ino, seen.st_mtime_ns, seen.st_ctime_ns, content)
+    return found
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A service whose code sees a folder with a repository."""
+
+    service: Service
+    data: Path
+
+    async def git(self, command: str, language: str, session_id: str = "") -> tuple[str, str]:
+        """What git prints on both streams when code starts it; and the session."""
+        if language == "python":
+            words = ["git", "-C", "/data/data", *command.split()]
+            code = f"import subprocess as s; print(s.run({words}, stdout=-1, stderr=-2, text=True).stdout, end='')"
+        else:
+            code = f"git -C /data/data {command} 2>&1"
+        done = await self.service.execute(code, language=language, session_id=session_id)
+        return done.stdout.text, done.session_id
+
+
+@pytest.fixture
+async def shown(embedded: None) -> AsyncIterator[Shown]:
+    with host_folder() as folder, anyio.fail_after(60):
+        data = folder / "data"
+        data.mkdir()
+        make_repository(data)
+        profile = small_profile("embedded", folder, files={"folders": [str(data)]}, pool={"min": 0})
+        async with open_service(profile) as service:
+            yield Shown(service, data)
+
+
+@pytest.mark.parametrize("language", ["python", "bash"])
+async def test_git_reads_a_mounted_repository_and_changes_nothing(shown: Shown, language: str) -> None:
+    before = state(shown.data)
+    session = ""
+    for command, expected in COMMANDS.items():
+        printed, session = await shown.git(command, language, session)
+        if command in ("diff", "show --stat --oneline --format=%s HEAD"):
+            assert {*expected.splitlines()} <= {*printed.splitlines()}, printed
+        else:
+            assert printed == expected
+    assert state(shown.data) == before
+
+
+async def test_code_cannot_change_a_mounted_repository(shown: Shown) -> None:
+    before = state(shown.data)
+    printed, session = await shown.git("add new", "bash")
+    assert "Read-only file system" in printed
+    printed, _ = await shown.git("config user.name other", "bash", session)
+    assert "Read-only file system" in printed
+    assert state(shown.data) == before
+
+
+async def test_a_copy_of_the_repository_in_the_sandbox_can_be_changed(shown: Shown) -> None:
+    commit = "git -c user.name=Code -c user.email=code@host.example commit -qm third"
+    code = (
+        f"cp -r /data/data mine && cd mine && git add new && {commit} && git log --format=%s && git status --porcelain"
+    )
+    done = await shown.service.execute(code, language="bash")
+    assert (done.stdout.text, done.exit_code) == ("third\nsecond\nfirst\n M changed\n", 0), done.stderr
+
+
+@pytest.mark.parametrize("views", [True, False])
+async def test_the_profiles_own_environment_comes_before_that_for_git(embedded: None, views: bool) -> None:
+    with host_folder() as folder, anyio.fail_after(60):
+        (folder / "data").mkdir()
+        profile = small_profile(
+            "embedded",
+            folder,
+            files={"folders": [str(folder / "data")] if views else []},
+            pool={"min": 0},
+        ).model_copy(update={"languages": {"bash": LanguageSection(env={"GIT_OPTIONAL_LOCKS": "1"})}})
+        async with open_service(profile) as service:
+            done = await service.execute("env | grep ^GIT_ | sort", language="bash")
+            ours = "GIT_CONFIG_COUNT=1\nGIT_CONFIG_KEY_0=safe.directory\nGIT_CONFIG_VALUE_0=*\n" if views else ""
+            assert done.stdout.text == f"{ours}GIT_OPTIONAL_LOCKS=1\n"
