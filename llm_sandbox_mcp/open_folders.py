@@ -1,4 +1,5 @@
-"""Folders of this machine that the operator opens to callers: `FOLDER` for reading, `FOLDER:rw` also for writing.
+"""Folders of this machine that the operator opens to callers: `FOLDER` for reading, `FOLDER:rw` also for writing,
+`FOLDER:rwd` also for deleting and moving.
 
 Code sees each of them in its sandbox, as a `View`.
 """
@@ -8,8 +9,8 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-_WRITABLE, _READABLE = ":rw", ":ro"
-_NEARLY = re.compile(r":[rwox]{1,2}", re.IGNORECASE)
+_READABLE, _WRITABLE, _DELETABLE = ":ro", ":rw", ":rwd"
+_NEARLY = re.compile(r".*:[rwoxd]{1,3}", re.IGNORECASE | re.DOTALL)
 _ODD = re.compile(r"[^\w.-]+")
 """What names in the sandbox do not contain: code would have to quote them."""
 
@@ -21,6 +22,8 @@ class OpenFolder:
     path: str
     """Absolute."""
     writable: bool = False
+    deletes: bool = False
+    """Whether code also deletes and moves files in it; only if it is `writable`."""
 
     @classmethod
     def parse(cls, text: str, *, beside: str = "") -> "OpenFolder":
@@ -28,17 +31,20 @@ class OpenFolder:
 
         `beside` is the folder that relative ones are in; without it, they are refused.
         """
-        writable = text.endswith(_WRITABLE)
-        named = os.path.expanduser(text.removesuffix(_WRITABLE if writable else _READABLE))
+        end = next((end for end in (_READABLE, _WRITABLE, _DELETABLE) if text.endswith(end)), "")
+        named = os.path.expanduser(text.removesuffix(end))
         path = os.path.join(beside, named) if named else ""
-        if _NEARLY.fullmatch(path[-3:]) or _NEARLY.fullmatch(path[-2:]):
-            raise ValueError(f"must end with :rw if it is open for writing, and with nothing for reading; got {text!r}")
+        if _NEARLY.fullmatch(path):
+            raise ValueError(
+                "must end with :rw if it is open for writing, with :rwd if also for deleting and moving, and with "
+                f"nothing for reading; got {text!r}"
+            )
         if not os.path.isabs(path):
             raise ValueError(f"must be absolute; {path!r} is not")
-        return cls(os.path.normpath(path), writable)
+        return cls(os.path.normpath(path), end in (_WRITABLE, _DELETABLE), end == _DELETABLE)
 
     def __str__(self) -> str:
-        return self.path + (_WRITABLE if self.writable else "")
+        return self.path + (_DELETABLE if self.deletes else _WRITABLE if self.writable else "")
 
 
 @dataclass(frozen=True, slots=True)

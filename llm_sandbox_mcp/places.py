@@ -17,15 +17,8 @@ _PROXY = {
     **dict.fromkeys(("no_proxy", "NO_PROXY"), "localhost,127.0.0.1,::1"),
 }
 """How programs find the proxy. Some read only the names in lower case, others only those in upper case."""
-_GIT = {
-    # It would update its index, which is in the folder.
-    "GIT_OPTIONAL_LOCKS": "0",
-    # The files of a mounted folder belong to somebody else, whose repositories git does not read unless it is told to.
-    "GIT_CONFIG_COUNT": "1",
-    "GIT_CONFIG_KEY_0": "safe.directory",
-    "GIT_CONFIG_VALUE_0": "*",
-}
-"""How git reads repositories in the operator's folders."""
+_GIT = {"GIT_OPTIONAL_LOCKS": "0"}
+"""Git would update its index, which is in the folder, when it is only asked for something."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Cuts of UTF-8 that leave its characters whole."""
+"""Cuts of UTF-8 that leave its characters whole, and names of files that are not UTF-8."""
 
 LONGEST_CHARACTER = 4
 """Bytes."""
@@ -22,3 +22,8 @@ def whole_start(data: bytes) -> bytes:
     while start < min(LONGEST_CHARACTER - 1, len(data)) and data[start] & 0xC0 == 0x80:
         start += 1
     return data[start:]
+
+
+def is_text(name: str) -> bool:
+    """Whether a name that the system decoded is UTF-8: other bytes are lone surrogates."""
+    return name.isascii() or not any("\ud800" <= character <= "\udfff" for character in name)

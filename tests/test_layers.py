@@ -214,6 +214,7 @@ SHARED = {
     "backends.base",
     "backends.choosing",
     "backends.copying",
+    "backends.folder_copies",
     "backends.counters",
     "backends.images",
     "backends.layout",

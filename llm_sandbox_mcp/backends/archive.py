@@ -9,27 +9,61 @@ BLOCK = 512
 _NAME_MAX = 4096
 _REGULAR = (b"0", b"\0")
 _LONG_NAME = b"L"
-_MODE = 0o644
-_EXECUTABLE_MODE = 0o755
+FILE_MODE, EXECUTABLE_MODE = 0o644, 0o755
 _FOLDER_MODE = 0o755
 END = b"\0" * (2 * BLOCK)
 """The end of an archive."""
 
 
-def header(path: str, size: int, *, executable: bool = False) -> bytes:
+def header(path: str, size: int, *, mode: int = FILE_MODE) -> bytes:
     """The header of one regular file, after those of its folders.
 
     The archive contains the folders so that `tar` replaces a symbolic link in the path instead of following it.
     """
-    blocks = b""
-    for folder in reversed(PurePosixPath(path).parents):
-        if folder.name:
-            info = tarfile.TarInfo(str(folder))
-            info.type, info.mode = tarfile.DIRTYPE, _FOLDER_MODE
-            blocks += info.tobuf(tarfile.GNU_FORMAT)
+    folders = (str(folder) for folder in reversed(PurePosixPath(path).parents) if folder.name)
+    return b"".join(map(folder_header, folders)) + file_header(path, size, mode=mode)
+
+
+def folder_header(path: str) -> bytes:
+    """The header of a folder."""
     info = tarfile.TarInfo(path)
-    info.size, info.mode = size, _EXECUTABLE_MODE if executable else _MODE
-    return blocks + info.tobuf(tarfile.GNU_FORMAT)
+    info.type, info.mode = tarfile.DIRTYPE, _FOLDER_MODE
+    return info.tobuf(tarfile.GNU_FORMAT)
+
+
+def file_header(path: str, size: int, *, mode: int) -> bytes:
+    """The header of one regular file alone."""
+    info = tarfile.TarInfo(path)
+    info.size, info.mode = size, mode
+    return info.tobuf(tarfile.GNU_FORMAT)
+
+
+def timed_header(path: str, size: int, *, mode: int, mtime: int) -> bytes:
+    """The same with the file's time in nanoseconds, which only the POSIX format can express.
+
+    `tarfile` takes ten times as long for it, which a folder of many files would wait for.
+    """
+    seconds, fraction = divmod(max(0, mtime), 10**9)
+    records = _record(b"mtime", b"%d.%09d" % (seconds, fraction)) + _record(b"path", path.encode())
+    if size >= 8**11:
+        records += _record(b"size", b"%d" % size)
+    extended = _block(b"x", len(records), 0o644) + records + padding(len(records))
+    return extended + _block(b"0", size % 8**11, mode)
+
+
+def _record(key: bytes, value: bytes) -> bytes:
+    """A record of the POSIX format, which begins with its own length."""
+    size = len(key) + len(value) + 3
+    length = size + len(b"%d" % size)
+    return b"%d %s=%s\n" % (size + len(b"%d" % length), key, value)
+
+
+def _block(kind: bytes, size: int, mode: int) -> bytes:
+    """A header whose name is in the records before it."""
+    fields = b"%07o\0%07o\0%07o\0%011o\0%011o\0" % (mode, 0, 0, size, 0)
+    rest = kind + bytes(100) + b"ustar\00000" + bytes(64) + b"%07o\0%07o\0" % (0, 0)
+    block = b"file".ljust(100, b"\0") + fields + b" " * 8 + rest
+    return (block[:148] + b"%06o\0 " % sum(block) + block[156:]).ljust(BLOCK, b"\0")
 
 
 def padding(size: int) -> bytes:
@@ -39,21 +73,31 @@ def padding(size: int) -> bytes:
 
 @dataclass(slots=True)
 class Member:
-    """A file in an archive, with its content unless it is over the reader's limit."""
+    """A file in an archive, or a part of one, with its content unless it is over the reader's limit."""
 
     name: str
     size: int
+    """The bytes of the whole file."""
     content: bytearray = field(default_factory=bytearray)
+    offset: int = 0
+    """Where in the file the content begins."""
+
+    @property
+    def ends(self) -> bool:
+        """Whether the file ends with this content."""
+        return self.offset + len(self.content) == self.size
 
 
 class ArchiveReader:
     """Takes a tar stream in chunks of any size and yields its regular files; everything else in it is dropped.
 
-    `limit` is the most bytes of one file that are kept; the `content` of a larger file stays empty.
+    `limit` is the most bytes of one file that are kept; the `content` of a larger file stays empty. With `part`, files
+    are yielded in parts as they come, of about so many bytes or of what is there.
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, part: int = 0) -> None:
         self._limit = limit
+        self._part = part
         self._held = bytearray()
         self._member: Member | None = None
         self._left = 0
@@ -115,9 +159,14 @@ class ArchiveReader:
             member = self._member
             taken = min(self._left, len(self._held))
             if member is not None:
+                if self._part and not self._collect_name:
+                    taken = min(taken, self._part)
                 member.content += self._held[:taken]
             del self._held[:taken]
             self._left -= taken
+            if self._left and member is not None and self._part and not self._collect_name:
+                yield member
+                self._member = Member(member.name, member.size, offset=member.offset + len(member.content))
             if self._left == 0 and member is not None:
                 self._member = None
                 if self._collect_name:

@@ -26,6 +26,8 @@ OWN_ENTRIES = 1
 
 _COMMAND_OUTPUT = 1 << 20
 """Bytes kept of the output of one of our own tools inside a sandbox; the rest is dropped."""
+LOOK_OUTPUT = 8 << 20
+"""The same for `Sandbox.look`, where the whole output counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,19 +220,34 @@ class Sandbox(ABC):
         """
         return read_list((await self.run(["sh", "-c", LIST], {"PATH": self.path})).stdout)
 
+    async def look(self, command: str, seconds: float) -> bytes:
+        """The output of one of our own shell commands, on one line; a part of it if it is not done in time.
+
+        Where starting a process is slow, the command runs without one that the engine starts. Beyond 8 MiB, the output
+        is cut, or empty.
+        """
+        with anyio.move_on_after(seconds):
+            return (await self.run(("sh", "-c", command), {"PATH": self.path}, most=LOOK_OUTPUT)).stdout
+        return b""
+
     async def lacking(self, programs: Sequence[str], env: Mapping[str, str]) -> Sequence[str]:
         """Which of these programs a process with this environment does not find in the sandbox."""
         return (await self.run(["sh", "-c", MISSING, "sh", *programs], env)).stdout.decode(errors="replace").split()
 
     async def run(
-        self, argv: Sequence[str], env: Mapping[str, str], *, stdin: AsyncIterator[bytes] | None = None
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        *,
+        stdin: AsyncIterator[bytes] | None = None,
+        most: int = _COMMAND_OUTPUT,
     ) -> Completed:
-        """Runs a command until it ends; sends its input and reads both outputs at once, and keeps 1 MiB of each."""
+        """Runs a command until it ends; sends its input and reads both outputs at once; keeps `most` bytes of each."""
         outputs = bytearray(), bytearray()
         async with await self.spawn(argv, env, fed=True) as process:
             async with open_tasks() as tasks:
-                tasks.start_soon(drain, process.stdout, outputs[0])
-                tasks.start_soon(drain, process.stderr, outputs[1])
+                tasks.start_soon(drain, process.stdout, outputs[0], most)
+                tasks.start_soon(drain, process.stderr, outputs[1], most)
                 await feed(process.stdin, stdin)
             exit_code = await process.wait()
         return Completed(exit_code, *map(bytes, outputs))
@@ -248,10 +265,10 @@ async def feed(stdin: ByteSendStream, chunks: AsyncIterator[bytes] | None) -> No
         await stdin.aclose()
 
 
-async def drain(stream: ByteReceiveStream, kept: bytearray) -> None:
-    """Reads until EOF and keeps the first MiB."""
+async def drain(stream: ByteReceiveStream, kept: bytearray, most: int = _COMMAND_OUTPUT) -> None:
+    """Reads until EOF and keeps the first bytes."""
     async for chunk in stream:
-        kept += chunk[: max(0, _COMMAND_OUTPUT - len(kept))]
+        kept += chunk[: max(0, most - len(kept))]
 
 
 class Backend(ABC):

@@ -10,10 +10,9 @@ import anyio
 from ..errors import BadPath, Unavailable, UnknownFile, quoted
 from ..tasks import open_tasks
 from ..units import format_size
-from .archive import END, ArchiveReader, Member, header, padding
+from .archive import END, EXECUTABLE_MODE, FILE_MODE, ArchiveReader, Member, header, padding
 from .base import Completed, Sandbox, drain, feed
 from .layout import PATH, WORKDIR
-from .listing import Files, list_command, read_list
 
 TakeMember = Callable[[Member], Awaitable[None]]
 
@@ -26,7 +25,7 @@ complete."""
 
 _NOT_THERE = "No such file"
 
-_FORM = ("--format=gnu", "--hard-dereference")
+PACKED = ("--format=gnu", "--hard-dereference")
 """Without the second option, the second name of a file with two names would be packed as a link."""
 
 COPY_SECONDS = 30.0
@@ -45,12 +44,10 @@ exec tar -x -f - --no-same-owner
 """Unpacks one file below a folder. `tar` alone would replace an empty folder by the file, or a file by a folder of the
 path, and so lose what was there."""
 
-_UNPACK = 'mkdir -p -- "$1" && tar -x -f - --no-same-owner -C "$1" && chmod -R "$2" -- "$1"'
-
 
 async def empty(sandbox: Sandbox, folder: str) -> None:
     """Removes everything below a folder; follows no symbolic link."""
-    with _in_time("emptying a folder"):
+    with in_time("emptying a folder"):
         await sandbox.run(("find", folder, "-mindepth", "1", "-delete"), {"PATH": PATH})
 
 
@@ -63,12 +60,12 @@ async def copy_in(
     """
 
     async def archive() -> AsyncIterator[bytes]:
-        yield header(path, size, executable=executable)
+        yield header(path, size, mode=EXECUTABLE_MODE if executable else FILE_MODE)
         async for chunk in content:
             yield chunk
         yield padding(size) + END
 
-    with _in_time():
+    with in_time():
         done = await sandbox.run(("sh", "-c", _WRITE, "sh", WORKDIR, path), {"PATH": PATH}, stdin=archive())
     try:
         await _check_written(sandbox, path, done)
@@ -78,33 +75,15 @@ async def copy_in(
         raise
 
 
-async def unpack(sandbox: Sandbox, folder: str, archive: AsyncIterator[bytes], *, writable: bool) -> None:
-    """Makes a folder with the files of a tar archive; raises `BadPath` with the reason, and leaves it empty then."""
-    try:
-        with _in_time():
-            argv = ("sh", "-c", _UNPACK, "sh", folder, "u+w" if writable else "a-w")
-            done = await sandbox.run(argv, {"PATH": PATH}, stdin=archive)
-        await _check_written(sandbox, folder, done)
-    except (BadPath, Unavailable):
-        await empty(sandbox, folder)
-        raise
-
-
-async def list_files(sandbox: Sandbox, folder: str) -> Files:
-    """The regular files below a folder, as `Sandbox.list_files` has them for the working directory."""
-    with _in_time("listing files"):
-        return read_list((await sandbox.run(("sh", "-c", list_command(folder)), {"PATH": PATH})).stdout)
-
-
 async def delete(sandbox: Sandbox, paths: Sequence[str]) -> None:
     """Deletes files below the working directory; it is no error if one does not exist."""
-    with _in_time("deleting files"):
+    with in_time("deleting files"):
         await sandbox.run(("rm", "-f", "--", *(f"{WORKDIR}/{path}" for path in paths)), {"PATH": PATH})
 
 
 async def make_folder(sandbox: Sandbox, path: str) -> None:
     """Makes a folder below the working directory with missing parents, unless it exists; raises as `copy_in` does."""
-    with _in_time():
+    with in_time():
         done = await sandbox.run(("mkdir", "-p", "--", f"{WORKDIR}/{path}"), {"PATH": PATH})
     await _check_written(sandbox, path, done)
 
@@ -113,7 +92,7 @@ async def _check_written(sandbox: Sandbox, path: str, done: Completed) -> None:
     if done.exit_code != 0:
         full = f"the disk limit of {format_size(sandbox.policy.disk)} is reached; delete files"
         reason = (
-            full if (await sandbox.fullness(thorough=True)).disk else f"{_first_line(done.stderr)}; choose another path"
+            full if (await sandbox.fullness(thorough=True)).disk else f"{first_line(done.stderr)}; choose another path"
         )
         raise BadPath(f"path {quoted(path)} cannot be written: {reason}")
 
@@ -127,8 +106,8 @@ async def pack(sandbox: Sandbox, path: str) -> bytes:
     folder, name = posixpath.split(path)
     limit = 2 * sandbox.policy.disk
     archive, errors = bytearray(), bytearray()
-    with _in_time():
-        argv = ("tar", "-c", "-f", "-", *_FORM, "-C", folder, "--", name)
+    with in_time():
+        argv = ("tar", "-c", "-f", "-", *PACKED, "-C", folder, "--", name)
         async with await sandbox.spawn(argv, {"PATH": PATH}, fed=True) as process, open_tasks() as tasks:
             tasks.start_soon(drain, process.stderr, errors)
             await feed(process.stdin, None)
@@ -139,7 +118,7 @@ async def pack(sandbox: Sandbox, path: str) -> bytes:
                     raise BadPath(f"path {quoted(path)} has more than {most}; copy its parts separately")
             exit_code = await process.wait()
     if exit_code > _CHANGED:
-        reason = _first_line(bytes(errors))
+        reason = first_line(bytes(errors))
         kind = UnknownFile if _NOT_THERE in reason else BadPath
         raise kind(f"path {quoted(path)} cannot be read: {reason}; run code to list the files")
     return bytes(archive)
@@ -152,20 +131,20 @@ async def copy_out(sandbox: Sandbox, folder: str, names: Sequence[str], limit: i
     be trusted.
     """
     left = list(names)
-    with _in_time():
+    with in_time():
         while left:
             left = await _copy_out_some(sandbox, folder, left, limit, take)
 
 
 async def _copy_out_some(sandbox: Sandbox, folder: str, names: list[str], limit: int, take: TakeMember) -> list[str]:
     """Copies up to and including the first file that is too large; returns the names that are left."""
-    argv = ("tar", "-c", "-f", "-", *_FORM, "--no-recursion", "-C", folder, "--null", "-T", "-")
+    argv = ("tar", "-c", "-f", "-", *PACKED, "--no-recursion", "-C", folder, "--null", "-T", "-")
     reader = ArchiveReader(limit)
     # All files together fit on the disk; a longer stream is the zeros of sparse files, which have no bound.
     budget = 2 * sandbox.policy.disk
     async with await sandbox.spawn(argv, {"PATH": PATH}, fed=True) as process, open_tasks() as tasks:
         tasks.start_soon(drain, process.stderr, bytearray())
-        tasks.start_soon(feed, process.stdin, _once(b"".join(os.fsencode(name) + b"\0" for name in names)))
+        tasks.start_soon(feed, process.stdin, once(b"".join(os.fsencode(name) + b"\0" for name in names)))
         async for chunk in process.stdout:
             for member in reader.feed(chunk):
                 await take(member)
@@ -181,12 +160,12 @@ async def _copy_out_some(sandbox: Sandbox, folder: str, names: list[str], limit:
     return []
 
 
-async def _once(data: bytes) -> AsyncIterator[bytes]:
+async def once(data: bytes) -> AsyncIterator[bytes]:
     yield data
 
 
 @contextmanager
-def _in_time(what: str = "copying") -> Iterator[None]:
+def in_time(what: str = "copying") -> Iterator[None]:
     """Bounds the time of our own tools: code that runs in the sandbox can stop them, or write forever in their name."""
     with anyio.move_on_after(COPY_SECONDS) as scope:
         yield
@@ -196,6 +175,6 @@ def _in_time(what: str = "copying") -> Iterator[None]:
         )
 
 
-def _first_line(text: bytes) -> str:
+def first_line(text: bytes) -> str:
     lines = [line for line in text.decode(errors="replace").splitlines() if line.strip() and _SUMMARY not in line]
     return lines[0][-200:] if lines else "no reason given"

@@ -62,6 +62,40 @@ def list_command(folder: str) -> str:
 
 LIST = list_command(WORKDIR)
 
+_TREE = r"find {0} -mindepth 1 -name '.*' -prune -o -printf '%y %m %i %s %T@ %C@ %P\0'; printf '%d end\0' $?"
+
+
+def tree_command(folder: str) -> str:
+    """A shell command that prints everything below a folder for `read_tree`, but hidden files and folders."""
+    return _TREE.format(folder)
+
+
+def read_tree(output: bytes) -> Tree | None:
+    """What is in the output of `tree_command`; None unless the command read everything and all of its output is here.
+
+    Names that are not UTF-8 have lone surrogates.
+    """
+    *records, end, rest = (b"\0\0" + output).split(b"\0")
+    if end != b"0 end" or rest:
+        return None
+    found = {}
+    for record in records[2:]:
+        try:
+            kind, mode, inode, size, mtime, ctime, name = record.split(b" ", 6)
+            stamp = Stamp(int(inode), int(size), _nanoseconds(mtime), _nanoseconds(ctime))
+            entry = FOLDER if kind == b"d" else Entry(kind.decode(), int(mode, 8), stamp)
+        except ValueError:
+            return None
+        found[os.fsdecode(name)] = entry
+    return found
+
+
+def _nanoseconds(text: bytes) -> int:
+    """Seconds with a fraction, as GNU find prints them, in nanoseconds."""
+    seconds, _, fraction = text.partition(b".")
+    return int(seconds) * 10**9 + int(fraction[:9].ljust(9, b"0"))
+
+
 MISSING = 'for program; do command -v "$program" >/dev/null || echo "$program"; done'
 """A shell command that prints which of its arguments, names of programs, it does not find."""
 

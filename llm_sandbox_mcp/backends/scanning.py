@@ -10,6 +10,7 @@ import anyio
 import anyio.to_thread
 
 from ..policy import Policy
+from ..utf8 import is_text
 from .base import OWN_ENTRIES, Fullness
 
 CLOSING = 2
@@ -155,8 +156,4 @@ def _walk(
 
 
 def _is_hidden(name: str) -> bool:
-    return name.startswith(".") or name in _SKIPPED or not _is_text(name)
-
-
-def _is_text(name: str) -> bool:
-    return name.isascii() or not any("\ud800" <= character <= "\udfff" for character in name)
+    return name.startswith(".") or name in _SKIPPED or not is_text(name)

@@ -117,9 +117,10 @@ async def _try_sandboxes(
 def _views(profile: Profile, sandbox: Sandbox) -> Iterator[Check]:
     """How code sees each of the operator's folders."""
     for view in profile.views:
-        how = "mounted, read-only" if view in sandbox.mounted else "copied into each session"
-        saved = "; changed files are saved there when a run ends" if view.folder.writable else ""
-        yield Check(view.place, "ok", f"{view.folder.path}, {how}{saved}")
+        how = "mounted, read-only" if view in sandbox.mounted else "copied into each session, and anew if it changes"
+        saved = "; what code changes is saved there when a run ends" if view.folder.writable else ""
+        gone = ", and what it deletes is deleted there" if view.folder.deletes else ""
+        yield Check(view.place, "ok", f"{view.folder.path}, {how}{saved}{gone}")
 
 
 def _missing_commands(language: Language) -> list[Check]:

@@ -107,10 +107,11 @@ def _folders(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--folder",
         dest="folders",
-        metavar="FOLDER[:rw]",
+        metavar="FOLDER[:rw|:rwd]",
         action="append",
         default=[],
-        help="open a folder of this machine to the client on stdio, for reading or also for writing; repeatable",
+        help="open a folder of this machine to the client on stdio, for reading, with :rw for writing, "
+        "with :rwd for deleting and moving, too; repeatable",
     )
 
 

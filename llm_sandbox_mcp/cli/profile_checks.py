@@ -75,7 +75,9 @@ def _folders(profile: Profile) -> Iterator[ProfileError]:
         elif not os.access(folder, os.R_OK | os.X_OK):
             yield profile.mistake(key, f"{folder} cannot be read; allow this user to read it")
         elif opened.writable and not os.access(folder, os.W_OK):
-            yield profile.mistake(key, f"{folder} cannot be written; allow this user to write it, or leave out :rw")
+            yield profile.mistake(
+                key, f"{folder} cannot be written; allow this user to write it, or open it only for reading"
+            )
     for key, folder in (("server.cache", profile.server.cache), ("server.runtime", profile.server.runtime)):
         if folder and not can_be_used(Path(folder)):
             yield profile.mistake(key, f"{folder} cannot be written; correct the path, or make it writable")

@@ -36,7 +36,7 @@ _PART = 1 << 20
 _LONGEST = 255
 """Bytes of a name."""
 _TRIES = 100
-_ACCESS = "system.posix_acl_access"
+_ACCESS, _CAPABILITY = "system.posix_acl_access", "security.capability"
 
 
 class Changed(Exception):
@@ -48,7 +48,7 @@ class InTheWay(Exception):
 
 
 class NotOwned(Exception):
-    """The owner, group or access list of a file could not be kept."""
+    """The owner, group or access list of a file could not be kept, or it runs with rights of its own."""
 
 
 @contextmanager
@@ -236,6 +236,8 @@ class Draft:
 
     def _become_like(self, old: int, state: os.stat_result) -> None:
         """Takes over owner, group, attributes and mode of another file, or raises `NotOwned`."""
+        if state.st_mode & (stat.S_ISUID | stat.S_ISGID) or _CAPABILITY in _attributes(_path_of(old)):
+            raise NotOwned  # what code wrote would run with the rights of the file
         self._like_another = True
         # Attributes can be set by those who may write, and nobody else should read what belongs to nobody yet.
         os.fchmod(self._file, 0o600)
@@ -530,3 +532,7 @@ else:
 
     def _remove_attributes(file: int) -> None:
         """See above."""
+
+    def _attributes(file: str | int) -> list[str]:
+        """See above."""
+        return []

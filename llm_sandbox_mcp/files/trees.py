@@ -2,69 +2,136 @@
 
 import os
 import stat
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from io import FileIO
 from pathlib import Path
-from typing import BinaryIO
 
 from ..backends import archive
+from ..backends.listing import FOLDER, Entry, Tree
+from ..git_config import clean
+from ..utf8 import is_text
 from .beneath import open_file, open_folder
+from .merging import parents
 
 _PART = 1 << 20
+_OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_DEPTH = 64
+GIT = ".git"
+_GIT_CONFIGS = ("config", "config.worktree")
+_LARGEST_CONFIG = 1 << 20
 
 
-def list_tree(top: str, *, files: int, size: int) -> list[str]:
-    """The relative paths of the regular files below a folder. Raises `OSError`.
+def in_git(path: str) -> bool:
+    """Whether a path below a folder belongs to a repository's own files, which code can read and never writes."""
+    return GIT in path.split("/")
 
-    Leaves out hidden files and folders, other file systems, and names that are not UTF-8. Raises `OverflowError` if
-    there are more files than `files`, or more bytes than `size`.
+
+def list_tree(top: str, *, files: int, size: int) -> Tree:
+    """What is below a folder: files, folders, and what code cannot have, such as links. Raises `OSError`.
+
+    Leaves out hidden files and folders except `.git`, other file systems, and names that are not UTF-8. Raises
+    `OverflowError` if there is more than `files`, or more bytes than `size`.
     """
-    found: list[str] = []
-    device = os.stat(top).st_dev
-    for root, folders, names, folder in os.fwalk(top):
-        below = os.path.relpath(root, top)
-        states = {name: state for name in (*folders, *names) if (state := _state(name, folder))}
-        folders[:] = [name for name in folders if name in states and states[name].st_dev == device]
-        for name in names:
-            if name in states and stat.S_ISREG(states[name].st_mode):
-                found.append(os.path.normpath(os.path.join(below, name)))
-                size -= states[name].st_size
-        if len(found) > files or size < 0:
-            raise OverflowError
+    found: dict[str, Entry] = {}
+    at = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        _list(at, "", os.fstat(at).st_dev, found, files, [size], _DEPTH)
+    finally:
+        os.close(at)
     return found
 
 
-def pack(top: str, paths: Sequence[str]) -> Iterator[bytes]:
-    """A tar archive of these files, in parts that are not empty; files that are gone or cannot be read are left out."""
-    for path in paths:
-        *below, name = path.split("/")
-        with (
-            suppress(OSError),
-            open_folder(Path(top), below) as folder,
-            os.fdopen(open_file(folder, name), "rb") as file,
-        ):
-            state = os.fstat(file.fileno())
-            if stat.S_ISREG(state.st_mode):
-                yield archive.header(path, state.st_size)
-                yield from _content(file, state.st_size)
+def _list(at: int, prefix: str, device: int, found: dict[str, Entry], most: int, left: list[int], depth: int) -> None:
+    folders: list[str] = []
+    with os.scandir(at) as entries:
+        for entry in entries:
+            name = entry.name
+            if (name[0] == "." and name != GIT) or not is_text(name):
+                continue
+            try:
+                state = entry.stat(follow_symlinks=False)
+            except OSError:
+                continue  # removed meanwhile
+            if state.st_dev != device:
+                continue
+            made = found[prefix + name] = Entry.of(state)
+            if made is FOLDER:
+                folders.append(name)
+            elif made.kind == "f":
+                left[0] -= state.st_size
+            if len(found) > most or left[0] < 0:
+                raise OverflowError
+    for name in folders if depth else ():
+        try:
+            below = os.open(name, _OPEN, dir_fd=at)
+        except OSError:
+            continue  # removed or replaced meanwhile, or closed to this user
+        try:
+            _list(below, f"{prefix}{name}/", device, found, most, left, depth - 1)
+        finally:
+            os.close(below)
+
+
+def pack(top: Path, paths: Sequence[str], packed: Callable[[str, Entry], None], *, writable: bool) -> Iterator[bytes]:
+    """A tar archive of these files and folders, in parts that are not empty.
+
+    `packed` is called with each file as it was before it was read. Files that are gone or cannot be read are left out.
+    The configuration of a repository is cleaned of what could be a secret. Files keep their permissions and times;
+    their owner can read them, and write them only if they are `writable`.
+    """
+    made: set[str] = set()
+    with ExitStack() as stack:
+        above: str | None = None
+        folder = -1
+        for path in paths:
+            below, _, name = path.rpartition("/")
+            with suppress(OSError):
+                if below != above:
+                    above = None
+                    stack.close()
+                    folder = stack.enter_context(open_folder(top, below.split("/") if below else ()))
+                    above = below
+                    for parent in [*reversed([*parents(path)])]:
+                        if parent not in made:
+                            made.add(parent)
+                            yield archive.folder_header(parent)
+                if stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+                    made.add(path)
+                    packed(path, FOLDER)
+                    yield archive.folder_header(path)
+                else:
+                    yield from _file(path, folder, name, packed, writable=writable)
     yield archive.END
 
 
-def _content(file: BinaryIO, size: int) -> Iterator[bytes]:
-    """So many bytes of a file, and their padding; zeros if it has become shorter."""
-    left = size
-    while left:
-        part = file.read(min(left, _PART)) or bytes(min(left, _PART))
-        left -= len(part)
+def _file(
+    path: str, folder: int, name: str, packed: Callable[[str, Entry], None], *, writable: bool
+) -> Iterator[bytes]:
+    with os.fdopen(open_file(folder, name), "rb", buffering=0) as file:
+        state = os.fstat(file.fileno())
+        if not stat.S_ISREG(state.st_mode):
+            return
+        packed(path, Entry.of(state))
+        git = in_git(path)
+        mode = (stat.S_IMODE(state.st_mode) | 0o400) & (0o777 if writable and not git else 0o555)
+        if git and name in _GIT_CONFIGS:
+            content = clean(file.read(_LARGEST_CONFIG + 1) or b"")
+            size, parts = len(content), iter((content,))
+        else:
+            size, parts = state.st_size, _content(file, state.st_size)
+        yield archive.timed_header(path, size, mode=mode, mtime=state.st_mtime_ns)
+        yield from parts
+        if size % archive.BLOCK:
+            yield archive.padding(size)
+
+
+def _content(file: FileIO, size: int) -> Iterator[bytes]:
+    """So many bytes of a file; zeros if it has become shorter.
+
+    Then its numbers have changed too, and it is copied again before the next run.
+    """
+    while size:
+        part = file.read(min(size, _PART)) or bytes(min(size, _PART))
+        size -= len(part)
         yield part
-    if size % archive.BLOCK:
-        yield archive.padding(size)
-
-
-def _state(name: str, folder: int) -> os.stat_result | None:
-    """What a name in a folder is; None for what is left out."""
-    if name.startswith(".") or (not name.isascii() and any("\ud800" <= character <= "\udfff" for character in name)):
-        return None
-    with suppress(OSError):
-        return os.stat(name, dir_fd=folder, follow_symlinks=False)
-    return None

@@ -1,8 +1,11 @@
 """What a model reads about the tools of this server: facts of its profile and languages that it needs before a call."""
 
+from collections.abc import Sequence
+
 from ..backends.layout import WORKDIR
 from ..languages import Languages
 from ..messages import listed
+from ..open_folders import View
 from ..profile import Profile
 from ..units import format_size
 
@@ -33,9 +36,17 @@ def describe_execution(profile: Profile, languages: Languages, *, host_files: bo
 def describe_views(profile: Profile) -> str:
     """Where code sees the folders of the user's machine that the operator opened."""
     seen = listed((f"{view.place} ({view.folder.path})" for view in profile.views), NAMES_SHOWN)
-    writable = listed((view.place for view in profile.views if view.folder.writable), NAMES_SHOWN)
-    saved = f"; files that it changes below {writable} are saved there when a run ends" if writable else ""
-    return f"Code can read the user's folders at {seen}{saved}."
+    writable = [view for view in profile.views if view.folder.writable]
+    parts = [f"Code can read the user's folders at {seen}"]
+    if writable:
+        parts.append(f"files that it changes below {_places(writable)} are saved when a run ends")
+    if kept := [view for view in writable if not view.folder.deletes]:
+        parts.append(f"deletions below {_places(kept)} are not")
+    return "; ".join(parts) + "."
+
+
+def _places(views: Sequence[View]) -> str:
+    return listed((view.place for view in views), NAMES_SHOWN)
 
 
 def describe_host_files(profile: Profile, *, host_files: bool) -> dict[str, str]:

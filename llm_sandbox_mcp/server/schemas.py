@@ -168,8 +168,9 @@ def define_tools(profile: Profile, languages: Languages, *, host_files: bool) ->
     """The tools by name, for this server's profile and languages."""
     longest = profile.limits.timeout
     places = describe_host_files(profile, host_files=host_files)
+    writes = host_files and any(folder.writable for folder in profile.files.opened)
     tools: tuple[Tool, ...] = (
-        _tool("execute_code", "Run code", ExecuteCode, Executed),
+        _tool("execute_code", "Run code", ExecuteCode, Executed, destructive=writes),
         _tool("install_libraries", "Install libraries", InstallLibraries, Installed, open_world=True),
         _tool("copy_file", "Copy a file", CopyFile, Copied, destructive=host_files, idempotent=True),
         _tool(

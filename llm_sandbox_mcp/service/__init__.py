@@ -54,7 +54,7 @@ class Service:
         self._describer = Describer(profile, pool, preparer)
         self.files = Files(profile, live, store)
         self.sessions = Sessions(profile, languages, backend, live, store, self._preparation)
-        views = Views(profile.views, profile.artifacts)
+        views = Views(profile.views)
         installing = Installing(languages, self.sessions, self._preparation, installer, audit)
         self.install = installing.install
         executing = Executing(

@@ -162,7 +162,7 @@ class Executing:
             sandbox = await self._preparation.sandbox(session, chosen, on_progress)
             if prepared.libraries:
                 await self._installing.into(session, sandbox, places, prepared.libraries, on_progress)
-            notes += await self._views.show(session, sandbox)
+            notes += await self._views.show(sandbox)
             prepared.begun = True
             ran = await session.run(places, request, policy)
             outcome = ran.outcome
@@ -176,7 +176,7 @@ class Executing:
             if ran.sandbox is not None and prepared.keep:
                 left_out += await leave_output(session, ran.sandbox, long)
             if ran.sandbox is not None:
-                left_out += await self._views.save(session, ran.sandbox, whole=status in ("ok", "error"))
+                left_out += await self._views.save(ran.sandbox, whole=status in ("ok", "error"))
         if places.lacking:
             notes.append(_note_of_lacking(chosen, places))
         if ran.loss is not None:

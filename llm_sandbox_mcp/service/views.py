@@ -1,154 +1,270 @@
-"""The operator's folders in a session: copies of those that are not mounted, and results that are saved in them."""
+"""The operator's folders in a session: before a run, what changed in them gets to the code; after it, the other way."""
 
 from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
+from weakref import WeakKeyDictionary
 
+import anyio
 import anyio.to_thread
 
-from ..backends import copying
-from ..backends.archive import Member
+from ..backends import folder_copies
 from ..backends.base import Sandbox
-from ..backends.listing import Files
-from ..errors import BadHostPath, BadPath, SandboxLost, Unavailable
+from ..backends.listing import Entry, Tree
+from ..errors import SandboxLost, Unavailable
 from ..escaping import one_line
-from ..files import hostfiles
-from ..files.artifacts import is_inner
-from ..files.trees import list_tree, pack
+from ..files.merging import Incoming, Outgoing, Pair, incoming, outgoing, parents, topmost
+from ..files.saving import Report, Saving
+from ..files.trees import in_git, list_tree, pack
 from ..messages import Note, Step, listed
 from ..open_folders import View
-from ..sections import ArtifactLimits
-from ..sessions.session import Session
 from ..units import format_size
 
 _SHARE = 2
 """The copies have at most one part in so many of the bytes and files that a folder can have: the rest is for what code
 writes there."""
-_FILES = 4000
-"""The most files of one copy: after a run, a list of them must fit into what is kept of a command's output."""
+_FILES = 20_000
+"""The most files and folders of one copy, so that a list of them can be read after each run."""
 _NAMES_SHOWN = 10
+_NAMES_KEPT = 1000
+"""How many names a note has for programs."""
+
+
+@dataclass(slots=True)
+class _Copy:
+    """The copy of one folder in one sandbox."""
+
+    base: dict[str, Pair] = field(default_factory=dict)
+    unseen: dict[str, Entry] = field(default_factory=dict)
+    """Files that could not be read."""
+    told: dict[str, Entry] = field(default_factory=dict)
+    """Special files of the code's that a note has named."""
+    listing: bytes = b""
+    """The list of the copy when no change of the code's was left to be saved; empty if some are."""
+    made: bool = False
+    """Whether its place in the sandbox exists."""
+    problem: str = ""
+    """Why it is not as the folder is now; empty if it is. A note has said so."""
 
 
 class Views:
     """The views of all sessions."""
 
-    def __init__(self, views: Sequence[View], limits: ArtifactLimits) -> None:
+    def __init__(self, views: Sequence[View]) -> None:
         self._views = views
-        self._limits = limits
+        self._copies: WeakKeyDictionary[Sandbox, dict[View, _Copy]] = WeakKeyDictionary()
 
-    async def show(self, session: Session, sandbox: Sandbox) -> list[Note]:
-        """Copies the folders that are not mounted into a sandbox that has no copies yet.
-
-        Returns a note for each folder that cannot be copied; its view is empty.
-        """
-        if session.views is not None or not self._views:
-            return []
+    async def show(self, sandbox: Sandbox) -> list[Note]:
+        """Brings the copies in a sandbox up to date with their folders; returns notes about what code does not see."""
         notes: list[Note] = []
-        shown: dict[View, Files] = {}
         left = sandbox.policy.disk // _SHARE
         most = min(_FILES, sandbox.policy.files // _SHARE)
         for view in self._views:
             if view in sandbox.mounted:
                 continue
-            paths: list[str] = []
+            copy = self._copies.setdefault(sandbox, {}).setdefault(view, _Copy())
+            problem = ""
+            tree: Tree | None = None if copy.made else {}
             try:
-                paths = await anyio.to_thread.run_sync(partial(list_tree, view.folder.path, files=most, size=left))
+                tree = await anyio.to_thread.run_sync(partial(list_tree, view.folder.path, files=most, size=left))
             except OSError as error:
-                notes.append(_not_shown(view, f"it cannot be read: {error.strerror}"))
+                problem = f"it cannot be read: {error.strerror}"
             except OverflowError:
-                bounds = f"{format_size(left)} or {most} files"
-                notes.append(_not_shown(view, f"it has more than the {bounds} that can be copied"))
-            try:
-                left = max(0, left - await _copy(view, paths, sandbox))
-            except (BadPath, Unavailable) as error:
-                notes.append(_not_shown(view, error.cause))
-            if view.folder.writable:
-                shown[view] = await copying.list_files(sandbox, view.place)
-        session.views = shown
+                problem = f"it has more than the {format_size(left)} or {most} files that can be copied"
+            if tree is not None:
+                left -= sum(entry.stamp.size for entry in tree.values())
+                try:
+                    problem = await self._refresh(sandbox, view, copy, tree, notes) or problem
+                except (SandboxLost, Unavailable) as error:
+                    problem = error.cause
+            if problem and problem != copy.problem:
+                notes.append(_not_shown(view, copy, problem))
+            copy.problem = problem
         return notes
 
-    async def save(self, session: Session, sandbox: Sandbox, *, whole: bool) -> list[Note]:
+    async def _refresh(self, sandbox: Sandbox, view: View, copy: _Copy, tree: Tree, notes: list[Note]) -> str:
+        """Brings one copy up to date; returns why that is not possible."""
+        plan = await anyio.to_thread.run_sync(incoming, copy.base, tree, None, copy.unseen, copy.told)
+        if copy.made and not plan.copied and not plan.removed:
+            return ""
+        settled = not copy.made
+        if copy.made and view.folder.writable:
+            output, inside = await folder_copies.list_tree(sandbox, view.place, b"")
+            settled = output == copy.listing
+            plan = await anyio.to_thread.run_sync(incoming, copy.base, tree, inside, copy.unseen, copy.told)
+            await _leave_open(sandbox, view, copy, plan, notes)
+        protected = "" if view.folder.writable else "all"
+        if not protected and any(map(in_git, (*plan.copied, *plan.removed))):
+            protected = "git"
+        if plan.removed:
+            await folder_copies.remove(sandbox, view.place, plan.removed, protected=protected)
+        packed: dict[str, Entry] = {}
+        archive = _archive(view, plan, packed)
+        try:
+            why = await folder_copies.unpack(sandbox, view.place, archive, protected=protected)
+            copy.made = True
+            output, inside = await folder_copies.list_tree(sandbox, view.place, b"")
+        except BaseException:
+            # A part of a file must not look as if code had written it.
+            with anyio.CancelScope(shield=True), suppress(SandboxLost, Unavailable):
+                await folder_copies.remove(sandbox, view.place, plan.copied, protected=protected)
+            for name in plan.copied:
+                copy.base.pop(name, None)
+            raise
+        bad = _take_note(copy, plan, tree, packed, inside or {}, why)
+        if bad:
+            await folder_copies.remove(sandbox, view.place, bad, protected=protected)
+        copy.listing = b"" if bad or not settled else output
+        if why and (await sandbox.fullness(thorough=True)).disk:
+            return f"the disk limit of {format_size(sandbox.policy.disk)} is reached"
+        return why
+
+    async def save(self, sandbox: Sandbox, *, whole: bool) -> list[Note]:
         """Writes what a run changed into the folders that are open for writing, each file whole or not at all.
 
         After a run that was stopped, files can be incomplete: if not `whole`, they are saved after another run. Returns
         notes about what was saved, and what was not.
         """
         notes: list[Note] = []
-        for view, before in [*session.views.items()] if session.views else ():
-            try:
-                after = await copying.list_files(sandbox, view.place)
-                changed = [name for name, stamp in after.items() if before.get(name) != stamp and is_inner(name)]
-                saved = await self._save(view, sandbox, changed, notes) if whole else ()
-            except (SandboxLost, Unavailable) as error:
-                notes.append(_not_saved(view, "what the run wrote", error.cause, error.step))
-                continue
-            if later := 0 if whole else len(changed):
-                notes.append(_held_back(view, later, "the run was stopped"))
-            # Files that are not saved count as changed until they are.
-            known = {name: stamp for name, stamp in after.items() if name in saved or before.get(name) == stamp}
-            session.views = {**(session.views or {}), view: known}
+        for view, copy in self._copies.get(sandbox, {}).items():
+            if view.folder.writable and copy.made:
+                try:
+                    await self._save(sandbox, view, copy, notes, whole=whole)
+                except (SandboxLost, Unavailable) as error:
+                    notes.append(_not_saved(view, ["what the run wrote"], error.cause, error.step))
         return notes
 
-    async def _save(self, view: View, sandbox: Sandbox, changed: Sequence[str], notes: list[Note]) -> Collection[str]:
-        """Saves changed files, as many as a run may leave; returns their names."""
-        wanted, most = set(changed[: self._limits.files]), self._limits.file_size
-        saved: list[str] = []
-
-        async def take(member: Member) -> None:
-            if member.name not in wanted:
-                return
-            wanted.discard(member.name)
-            if member.size > most:
-                why = f"it has {format_size(member.size)}; the limit is {format_size(most)}"
-                notes.append(_not_saved(view, member.name, why, "write a smaller file, or several files"))
-                return
-            path = f"{view.folder.path}/{member.name}"
-            try:
-                async with hostfiles.open_target(path, [view.folder], make=True) as target:
-                    await target.write(bytes(member.content))
-                saved.append(member.name)
-            except BadHostPath as error:
-                notes.append(_not_saved(view, member.name, error.cause, error.step))
-
-        if wanted:
-            await copying.copy_out(sandbox, view.place, changed[: self._limits.files], most, take)
-        if saved:
-            notes.append(_saved(view, sorted(saved)))
-        if later := max(0, len(changed) - self._limits.files):
-            notes.append(_held_back(view, later, f"at most {self._limits.files} are saved per run"))
-        return saved
+    async def _save(self, sandbox: Sandbox, view: View, copy: _Copy, notes: list[Note], *, whole: bool) -> None:
+        output, inside = await folder_copies.list_tree(sandbox, view.place, copy.listing)
+        if inside is None:
+            return
+        plan = await anyio.to_thread.run_sync(outgoing, copy.base, inside, copy.told)
+        if plan and not whole:
+            copy.listing = b""
+            notes.append(_held_back(view, plan))
+            return
+        if plan.special:
+            copy.told.update((name, inside[name]) for name in plan.special)
+            notes.append(_special(view, plan.special))
+        saving = Saving(view.folder, copy.base, inside, plan, sandbox.policy.largest_file)
+        try:
+            await anyio.to_thread.run_sync(saving.begin)
+            if plan.files:
+                most = 2 * sandbox.policy.disk
+                await folder_copies.send_out(sandbox, view.place, plan.files, saving.feed, most)
+            await anyio.to_thread.run_sync(saving.finish)
+        finally:
+            saving.close()
+            notes += _notes_of(view, saving.report)
+        copy.listing = output if saving.complete else b""
 
 
-async def _copy(view: View, paths: Sequence[str], sandbox: Sandbox) -> int:
-    """Copies these files of a folder of this machine into its place; returns how many bytes were sent."""
-    sent = 0
-
-    async def archive() -> AsyncIterator[bytes]:
-        nonlocal sent
-        parts = pack(view.folder.path, paths)
-        while part := await anyio.to_thread.run_sync(next, parts, None):
-            sent += len(part)
-            yield part
-
-    await copying.unpack(sandbox, view.place, archive(), writable=view.folder.writable)
-    return sent
+async def _leave_open(sandbox: Sandbox, view: View, copy: _Copy, plan: Incoming, notes: list[Note]) -> None:
+    """Takes out of a plan the files that code has open: what it writes into a replaced file would be lost."""
+    known = [name for name in (*plan.copied, *plan.removed) if name in copy.base]
+    held = {*known} & {*(await folder_copies.held_files(sandbox, view.place))} if known else ()
+    if held:
+        plan.copied[:] = [name for name in plan.copied if name not in held]
+        plan.removed[:] = [name for name in plan.removed if name not in held]
+        cause = f"code still sees the older version of files of {view.place} that it has open: {_named(sorted(held))}"
+        notes.append(Note("view_held", cause, "close them, and run again", place=view.place, names=_some(held)))
 
 
-def _not_shown(view: View, why: str) -> Note:
-    cause = f"{view.place} is empty, and not a copy of {view.folder.path}: {why}"
-    return Note("view_empty", cause, Step.COPY_FILES, place=view.place)
+def _take_note(copy: _Copy, plan: Incoming, tree: Tree, packed: dict[str, Entry], inside: Tree, why: str) -> list[str]:
+    """Takes note of what both sides have in common after a refresh; returns files that are not whole in the copy."""
+    bad: list[str] = []
+    for name in plan.removed:
+        copy.base.pop(name, None)
+    for name in plan.copied:
+        copy.base.pop(name, None)
+        copy.unseen.pop(name, None)
+        entry, now = packed.get(name), inside.get(name)
+        if entry is None:
+            copy.unseen[name] = tree[name]
+        elif in_git(name):
+            if not why:
+                copy.base[name] = Pair(entry, entry)
+        elif now is not None and _is_copy(now, entry):
+            copy.base[name] = Pair(entry, now)
+        elif now is not None and now.kind == "f":
+            bad.append(name)
+    return bad
 
 
-def _saved(view: View, names: Sequence[str]) -> Note:
-    cause = f"saved in {view.folder.path}: {one_line(listed(names, _NAMES_SHOWN))}"
-    return Note("results_saved", cause, folder=view.folder.path, names=tuple(names))
+def _is_copy(now: Entry, of: Entry) -> bool:
+    """Whether a file is as it was unpacked; some versions of tar keep whole seconds only."""
+    seconds = max(0, of.stamp.mtime) // 10**9
+    return now.kind == of.kind and now.stamp.size == of.stamp.size and now.stamp.mtime // 10**9 == seconds
 
 
-def _held_back(view: View, number: int, why: str) -> Note:
-    cause = f"changed files of {view.place} that are not saved yet: {number}; {why}"
+async def _archive(view: View, plan: Incoming, packed: dict[str, Entry]) -> AsyncIterator[bytes]:
+    parts = pack(Path(view.folder.path), plan.copied, packed.__setitem__, writable=view.folder.writable)
+    while part := await anyio.to_thread.run_sync(next, parts, None):
+        yield part
+
+
+def _notes_of(view: View, report: Report) -> list[Note]:
+    folder, notes = view.folder.path, []
+    filled = {above for name in (*report.saved, *report.moved.values(), *report.folders) for above in parents(name)}
+    saved = sorted((*report.saved, *(f"{name}/" for name in report.folders if name not in filled)))
+    for code, verb, names in (
+        ("results_saved", "saved", saved),
+        ("results_moved", "moved", [f"{old} to {new}" for old, new in sorted(report.moved.items())]),
+        ("results_deleted", "deleted", sorted(topmost(report.deleted))),
+    ):
+        if names:
+            cause = f"{verb} in {folder}: {_named(names)}"
+            notes.append(Note(code, cause, folder=folder, names=_some(names)))
+    if report.beside:
+        pairs = [f"{name} (the code's is {other})" for name, other in sorted(report.beside.items())]
+        cause = f"{folder} has its own version of these files, and both are kept: {_named(pairs)}"
+        step = "compare both, and keep what is right"
+        notes.append(Note("results_beside", cause, step, folder=folder, names=_some(report.beside.values())))
+    if kept := sorted(topmost(report.kept)):
+        cause = f"still in {folder}, although code deleted or moved them: {_named(kept)}"
+        step = "only the operator can let code delete and move files there, with :rwd instead of :rw"
+        notes.append(Note("results_kept", cause, step, folder=folder, names=_some(kept)))
+    if report.changed:
+        names = sorted(report.changed)
+        cause = f"still in {folder}, although code deleted them, since they have changed there: {_named(names)}"
+        notes.append(Note("results_kept", cause, folder=folder, names=_some(names)))
+    if report.bits:
+        cause = f"files of {view.place} whose permissions are not carried over: {_named(sorted(report.bits))}"
+        notes.append(Note("permissions_kept", cause, place=view.place, names=_some(report.bits)))
+    for why, names in report.failed.items():
+        step = "it is tried again after the next run"
+        notes.append(_not_saved(view, names, f"{folder} on this machine cannot be written: {why}", step))
+    return notes
+
+
+def _not_shown(view: View, copy: _Copy, why: str) -> Note:
+    what = "not as" if copy.base else "empty, and not a copy of"
+    cause = f"{view.place} is {what} {view.folder.path}{' is now' if copy.base else ''}: {why}"
+    return Note("view_stale" if copy.base else "view_empty", cause, Step.COPY_FILES, place=view.place)
+
+
+def _special(view: View, names: Sequence[str]) -> Note:
+    cause = f"never saved from {view.place}, since they are not regular files with names in UTF-8: {_named(names)}"
+    return Note("special_files", cause, "write plain files", place=view.place, names=_some(names))
+
+
+def _held_back(view: View, plan: Outgoing) -> Note:
+    number = len(plan.files) + len(plan.gone)
+    cause = f"changed files of {view.place} that are not saved yet: {number}; the run was stopped"
     step = "they are saved when another run of this session ends"
     return Note("results_held_back", cause, step, place=view.place, number=number)
 
 
-def _not_saved(view: View, name: str, why: str, step: str) -> Note:
-    cause = f"{one_line(name)} of {view.place} was not saved: {why}"
-    return Note("result_not_saved", cause, step, place=view.place, name=name)
+def _not_saved(view: View, names: Sequence[str], why: str, step: str) -> Note:
+    cause = f"{_named(names)} of {view.place} {'was' if len(names) == 1 else 'were'} not saved: {why}"
+    return Note("result_not_saved", cause, step, place=view.place, names=_some(names))
+
+
+def _named(names: Sequence[str]) -> str:
+    return one_line(listed(names, _NAMES_SHOWN))
+
+
+def _some(names: Collection[str]) -> tuple[str, ...]:
+    return tuple(one_line(name) for name in [*names][:_NAMES_KEPT])

@@ -1,7 +1,7 @@
 """One session: it owns a lease and live interpreters, and allows one use at a time."""
 
 import secrets
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
@@ -10,10 +10,8 @@ import anyio
 from ..backends import copying
 from ..backends.base import Fullness, Sandbox, Usage, halves
 from ..backends.layout import FIGURES
-from ..backends.listing import Files
 from ..errors import SandboxLost, UnknownSession, quoted
 from ..messages import Step
-from ..open_folders import View
 from ..places import Places
 from ..policy import Policy
 from ..pool.leases import Lease
@@ -64,9 +62,6 @@ class Session:
         """Whether a caller was told its id before the end of its first use."""
         self.outputs: dict[str, int] = {}
         """The files of its working directory with output that was too long to show, and their bytes, oldest first."""
-        self.views: Mapping[View, Files] | None = None
-        """The writable folders of the operator's in its sandbox, with the files that are the same on this machine; None
-        until the sandbox has them."""
         self._loss: str | None = None
         """Why state was lost since the last run, until the next run reports it."""
         self._pool = pool
@@ -263,7 +258,7 @@ class Session:
             self._overtime.forget(self._lease.sandbox)
             self._lease.release()
             self._loss = f"{reason}; variables and files are lost"
-        self._lease = self.views = None
+        self._lease = None
         self._interpreters = {}
 
     def _end_overtime(self) -> None:

@@ -1,8 +1,11 @@
-"""Folders that the operator opened: code reads them, and what it changes in one that is open for writing is saved."""
+"""Folders that the operator opened: code sees them as they are now, and nothing of the person's in them is ever lost."""
 
+import os
+import stat
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -17,28 +20,40 @@ pytestmark = pytest.mark.anyio
 
 @dataclass
 class Opened:
-    """A service, the folder that code can read, and the one that it can also write."""
+    """A service, and folders that code can read, write, and write with deletions."""
 
     service: Service
     data: Path
     out: Path
+    whole: Path
     session_id: str = ""
 
-    async def run(self, code: str, **arguments: float) -> Execution:
+    async def run(self, code: str, **arguments: Any) -> Execution:
         """Runs code in the same session as before."""
-        done = await self.service.execute(code, session_id=self.session_id, **arguments)  # type: ignore[arg-type]
+        done = await self.service.execute(code, session_id=self.session_id, **arguments)
         self.session_id = done.session_id
         return done
 
-    def saved(self) -> dict[str, str]:
-        """The files below the folder that is open for writing."""
-        return {str(path.relative_to(self.out)): path.read_text() for path in self.out.rglob("*") if path.is_file()}
+
+def files(folder: Path) -> dict[str, str]:
+    """The regular files below a folder, and what is in them."""
+    return {
+        str(path.relative_to(folder)): path.read_text()
+        for path in folder.rglob("*")
+        if stat.S_ISREG(path.lstat().st_mode)
+    }
+
+
+def facts(path: Path) -> tuple[int, ...]:
+    """What does not change if a file is left alone."""
+    state = path.lstat()
+    return state.st_ino, state.st_mode, state.st_uid, state.st_gid, state.st_mtime_ns, state.st_ctime_ns
 
 
 @pytest.fixture
 def changes(folder: Path) -> dict[str, Mapping[str, object]]:
     return {
-        "files": {"folders": [f"{folder}/data", f"{folder}/out:rw"]},
+        "files": {"folders": [f"{folder}/data", f"{folder}/out:rw", f"{folder}/whole:rwd"]},
         "artifacts": {"files": 3, "file_size": 1 << 10},
         "limits": {"disk": 1 << 20},
     }
@@ -46,18 +61,19 @@ def changes(folder: Path) -> dict[str, Mapping[str, object]]:
 
 @pytest.fixture
 async def opened(profile: Profile, folder: Path) -> AsyncIterator[Opened]:
-    data, out = folder / "data", folder / "out"
+    data, out, whole = folder / "data", folder / "out", folder / "whole"
     (data / "deep" / "er").mkdir(parents=True)
     (data / "deep" / "er" / "table.csv").write_text("a,b\n1,2\n")
     (data / "link.csv").symlink_to("deep/er/table.csv")
-    out.mkdir()
-    (out / "old.txt").write_text("old\n")
+    for top in (out, whole):
+        top.mkdir()
+        (top / "old.txt").write_text("old\n")
     with anyio.fail_after(60):
         async with open_service(profile) as service:
-            yield Opened(service, data, out)
+            yield Opened(service, data, out, whole)
 
 
-async def test_code_reads_the_folders_and_changes_only_the_one_that_is_open_for_writing(opened: Opened) -> None:
+async def test_code_reads_the_folders_and_changes_only_those_that_are_open_for_writing(opened: Opened) -> None:
     done = await opened.run("open('/data/data/deep/er/table.csv').read() + open('/data/out/old.txt').read()")
     assert (done.result, done.notes) == ("'a,b\\n1,2\\nold\\n'", ())
     for code in ("open('/data/data/deep/new', 'w')", "open('/data/data/deep/er/table.csv', 'a')"):
@@ -65,14 +81,194 @@ async def test_code_reads_the_folders_and_changes_only_the_one_that_is_open_for_
         assert done.status == "error"
         assert "PermissionError" in done.stderr.text or "Read-only" in done.stderr.text
     done = await opened.run(
-        "import os; os.makedirs('/data/out/a/b')\n"
+        "import os; os.makedirs('/data/out/a/b'); os.mkdir('/data/out/empty')\n"
         "for path, text in (('new', 'n'), ('a/b/c', 'c'), ('old.txt', 'changed')):\n"
         "    print(text, end='', file=open(f'/data/out/{path}', 'w'))"
     )
-    assert done.notes == (f"saved in {opened.out}: a/b/c, new, old.txt",)
-    assert opened.saved() == {"new": "n", "a/b/c": "c", "old.txt": "changed"}
+    assert done.notes == (f"saved in {opened.out}: a/b/c, empty/, new, old.txt",)
+    assert files(opened.out) == {"new": "n", "a/b/c": "c", "old.txt": "changed"}
+    assert (opened.out / "empty").is_dir()
     done = await opened.run("open('/data/out/old.txt').read()")
     assert (done.result, done.notes) == ("'changed'", ())
+
+
+async def test_what_a_person_edits_is_seen_by_the_next_run_and_never_overwritten(opened: Opened) -> None:
+    notes = opened.out / "old.txt"
+    assert (await opened.run("open('/data/out/old.txt').read()")).result == "'old\\n'"
+    notes.write_text("edited\n")
+    done = await opened.run("open('/data/out/old.txt', 'a').write('by code\\n')")
+    assert done.notes == (f"saved in {opened.out}: old.txt",)
+    assert notes.read_text() == "edited\nby code\n"
+
+    async def edit(stream: str, text: str) -> None:
+        if "written" in text:
+            notes.write_text("edited meanwhile\n")
+
+    done = await opened.run("open('/data/out/old.txt', 'a').write('again\\n'); print('written')", on_output=edit)
+    assert done.notes == (
+        f"{opened.out} has its own version of these files, and both are kept: "
+        "old.txt (the code's is old.from-code.txt); compare both, and keep what is right",
+    )
+    both = {"old.txt": "edited meanwhile\n", "old.from-code.txt": "edited\nby code\nagain\n"}
+    assert files(opened.out) == both
+    done = await opened.run("{name: open(f'/data/out/{name}').read() for name in ('old.txt', 'old.from-code.txt')}")
+    assert (eval(done.result or ""), done.notes) == (both, ())
+
+
+@pytest.mark.parametrize("name", ["data", "out"])
+async def test_what_a_person_adds_changes_and_removes_is_seen_by_the_next_run(opened: Opened, name: str) -> None:
+    top, place = getattr(opened, name), f"/data/{name}"
+    look = (
+        "import os\n"
+        f"{{os.path.relpath(f'{{top}}/{{name}}', {place!r}): open(f'{{top}}/{{name}}').read() "
+        f"for top, _, names in os.walk({place!r}) for name in names if not os.path.islink(f'{{top}}/{{name}}')}}"
+    )
+    for file in top.rglob("*"):
+        if file.is_file() and not file.is_symlink():
+            file.write_text("first\n")
+    before = files(top)
+    assert eval((await opened.run(look)).result or "") == before
+    (top / "added" / "deep").mkdir(parents=True)
+    (top / "added" / "deep" / "file").write_text("added\n")
+    (top / "becomes a folder").write_text("file\n")
+    assert eval((await opened.run(look)).result or "") == files(top)
+    (top / "added" / "deep" / "file").rename(top / "moved")
+    (top / "added" / "deep").rmdir()
+    (top / "becomes a folder").unlink()
+    (top / "becomes a folder").mkdir()
+    (top / "becomes a folder" / "file").write_text("in it\n")
+    for changed in before:
+        (top / changed).write_text("second\n")
+    done = await opened.run(look)
+    assert (eval(done.result or ""), done.notes) == (files(top), ())
+
+
+async def test_what_code_deletes_and_moves_stays_unless_the_folder_is_open_for_that(opened: Opened) -> None:
+    change = "import os; os.chdir('/data/{0}'); os.unlink('gone'); os.rename('old.txt', 'moved'); os.rename('d', 'e')"
+    for top in (opened.out, opened.whole):
+        (top / "gone").write_text("gone")
+        (top / "d").mkdir()
+        (top / "d" / "private").write_text("private")
+        (top / "d" / "private").chmod(0o600)
+    done = await opened.run(change.format("out"))
+    assert done.notes == (
+        f"saved in {opened.out}: e/private, moved",
+        f"still in {opened.out}, although code deleted or moved them: d, gone, old.txt; "
+        "only the operator can let code delete and move files there, with :rwd instead of :rw",
+    )
+    kept = {"gone": "gone", "old.txt": "old\n", "d/private": "private"}
+    assert files(opened.out) == {**kept, "moved": "old\n", "e/private": "private"}
+    assert (opened.out / "e" / "private").stat().st_mode & 0o777 == 0o600
+    # The folder is what it is: the next run sees that they are still there.
+    assert (await opened.run("sorted(os.listdir('/data/out'))")).result == "['d', 'e', 'gone', 'moved', 'old.txt']"
+    before = [(opened.whole / name).stat().st_ino for name in ("old.txt", "d/private")]
+    done = await opened.run(change.format("whole"))
+    assert done.notes == (
+        f"moved in {opened.whole}: d/private to e/private, old.txt to moved",
+        f"deleted in {opened.whole}: d/, gone",
+    )
+    assert files(opened.whole) == {"moved": "old\n", "e/private": "private"}
+    assert [(opened.whole / name).stat().st_ino for name in ("moved", "e/private")] == before
+    assert not (opened.whole / "d").exists()
+
+
+async def test_what_a_person_changed_meanwhile_is_not_deleted(opened: Opened) -> None:
+    (opened.whole / "d").mkdir()
+    (opened.whole / "d" / "file").write_text("file")
+
+    async def edit(stream: str, text: str) -> None:
+        (opened.whole / "old.txt").write_text("edited")
+        (opened.whole / "d" / "new").write_text("new")
+
+    code = "import shutil, os; os.unlink('/data/whole/old.txt'); shutil.rmtree('/data/whole/d'); print('deleted')"
+    done = await opened.run(code, on_output=edit)
+    assert done.notes == (
+        f"deleted in {opened.whole}: d/file",
+        f"still in {opened.whole}, although code deleted them, since they have changed there: d, old.txt",
+    )
+    assert files(opened.whole) == {"old.txt": "edited", "d/new": "new"}
+    done = await opened.run("open('/data/whole/old.txt').read() + open('/data/whole/d/new').read()")
+    assert done.result == "'editednew'"
+
+
+async def test_times_permissions_and_owners_are_kept_in_both_directions(opened: Opened) -> None:
+    modes = {"plain": 0o644, "run.sh": 0o755, "private": 0o600, "group": 0o664, "locked": 0o444}
+    owner = (4321, 8765) if os.geteuid() == 0 else (os.geteuid(), os.getegid())
+    os.chown(opened.out, *owner)
+    for name, mode in modes.items():
+        path = opened.out / name
+        path.write_text("#!/bin/sh\necho ran\n")
+        os.chown(path, owner[0] + (name == "group" and os.geteuid() == 0), owner[1])
+        path.chmod(mode)
+        os.utime(path, ns=(1, 1_700_000_000_123_456_789))
+    before = {name: facts(opened.out / name) for name in modes}
+    done = await opened.run(
+        "import os, subprocess\n"
+        f"states = [os.stat(f'/data/out/{{name}}') for name in {[*modes]}]\n"
+        "ran = subprocess.run('/data/out/run.sh', capture_output=True, text=True).stdout\n"
+        "([state.st_mode & 0o7777 for state in states], {state.st_mtime_ns for state in states}, ran)"
+    )
+    assert eval(done.result or "") == ([*modes.values()], {1_700_000_000_123_456_789}, "ran\n")
+    assert {name: facts(opened.out / name) for name in modes} == before
+    done = await opened.run(
+        "os.chdir('/data/out')\n"
+        f"for name in {[*modes]}:\n"
+        "    os.chmod(name, 0o666)\n"
+        "    open(name, 'a').write('more')\n"
+        "for name, mode in (('new', 0o644), ('new.sh', 0o777), ('secret', 0o600), ('set', 0o6755)):\n"
+        "    open(name, 'w'); os.chmod(name, mode)\n"
+        "os.utime('new', (5, 5))"
+    )
+    assert done.notes == (
+        f"saved in {opened.out}: group, locked, new, new.sh, plain, private, run.sh, secret, set",
+        "files of /data/out whose permissions are not carried over: group, locked, plain, private, run.sh, set",
+    )
+    for name, mode in modes.items():
+        _, is_mode, *is_owner = facts(opened.out / name)[:4]
+        assert (is_mode & 0o7777, tuple(is_owner)) == (mode, before[name][2:4])
+        assert (opened.out / name).read_text().endswith("more")
+    for name, mode in (("new", 0o644), ("new.sh", 0o755), ("secret", 0o600), ("set", 0o755)):
+        _, is_mode, *is_owner = facts(opened.out / name)[:4]
+        assert (is_mode & 0o7777, tuple(is_owner)) == (mode, owner)
+    assert (opened.out / "new").stat().st_mtime == 5
+
+
+async def test_what_has_the_name_of_a_file_but_cannot_be_seen_by_code_stays(opened: Opened) -> None:
+    (opened.out / "link").symlink_to(opened.data / "deep" / "er" / "table.csv")
+    (opened.out / "dangling.txt").symlink_to("nowhere")
+    (opened.out / "way").symlink_to(opened.data / "deep")
+    os.mkfifo(opened.out / "pipe")
+    names = ("link", "dangling.txt", "pipe", "way")
+    before = [facts(opened.out / name) for name in names]
+    done = await opened.run(
+        "import os; os.chdir('/data/out'); seen = os.listdir(); os.mkdir('way')\n"
+        "for name in ('link', 'dangling.txt', 'pipe', 'way/new'):\n"
+        "    open(name, 'w').write(name)\n"
+        "os.symlink('old.txt', 'own link'); os.mkfifo('own pipe'); open(b'\\xff', 'w')\n"
+        "seen"
+    )
+    assert done.result == "['old.txt']"
+    assert [facts(opened.out / name) for name in names] == before
+    special, both = sorted(done.notes, reverse=True, key=lambda note: note.startswith("never"))
+    assert special == (
+        "never saved from /data/out, since they are not regular files with names in UTF-8: "
+        "own link, own pipe, \\udcff; write plain files"
+    )
+    assert both == (
+        f"{opened.out} has its own version of these files, and both are kept: "
+        "dangling.txt (the code's is dangling.from-code.txt), link (the code's is link.from-code), "
+        "pipe (the code's is pipe.from-code), way/new (the code's is way.from-code/new); "
+        "compare both, and keep what is right"
+    )
+    assert files(opened.out) == {
+        "old.txt": "old\n",
+        "link.from-code": "link",
+        "dangling.from-code.txt": "dangling.txt",
+        "pipe.from-code": "pipe",
+        "way.from-code/new": "way/new",
+    }
+    assert not (opened.data / "deep" / "new").exists()
+    assert (await opened.run("1")).notes == ()
 
 
 async def test_what_a_failed_run_wrote_is_saved_and_what_a_stopped_one_wrote_only_later(opened: Opened) -> None:
@@ -82,49 +278,76 @@ async def test_what_a_failed_run_wrote_is_saved_and_what_a_stopped_one_wrote_onl
     done = await opened.run(stopped, timeout=2)
     assert done.status == "timeout"
     assert [note for note in done.notes if note.startswith("changed files of /data/out that are not saved yet: 1; ")]
-    assert opened.saved() == {"failed": "f", "old.txt": "old\n"}
+    assert files(opened.out) == {"failed": "f", "old.txt": "old\n"}
+    # Meanwhile the person makes a file of that name; code has its own open.
+    (opened.out / "half").write_text("theirs")
     done = await opened.run("file.write('lf'); file.close()")
-    assert done.notes == (f"saved in {opened.out}: half",)
-    assert opened.saved() == {"failed": "f", "half": "half", "old.txt": "old\n"}
+    assert [note.partition(":")[0] for note in done.notes] == [
+        f"{opened.out} has its own version of these files, and both are kept"
+    ]
+    assert files(opened.out) == {"failed": "f", "half": "theirs", "half.from-code": "half", "old.txt": "old\n"}
 
 
-async def test_a_file_that_is_too_large_and_files_that_are_too_many_are_named(opened: Opened) -> None:
-    done = await opened.run("print('x' * 2000, file=open('/data/out/large', 'w'))")
-    assert done.notes == (
-        "large of /data/out was not saved: it has 1.954KiB; the limit is 1KiB; write a smaller file, or several files",
+async def test_a_file_that_code_has_open_is_not_replaced_under_it(opened: Opened) -> None:
+    await opened.run("file = open('/data/out/old.txt', 'a')")
+    (opened.out / "old.txt").write_text("edited\n")
+    done = await opened.run("print('late', file=file, flush=True)")
+    held, both = done.notes
+    assert held == (
+        "code still sees the older version of files of /data/out that it has open: old.txt; close them, and run again"
     )
-    done = await opened.run("import os; os.remove('/data/out/large')\nfor n in range(5): open(f'/data/out/{n}', 'w')")
-    [saved, left] = done.notes
-    assert saved.startswith(f"saved in {opened.out}: ") and saved.count(",") == 2
-    assert left == (
-        "changed files of /data/out that are not saved yet: 2; at most 3 are saved per run; "
-        "they are saved when another run of this session ends"
+    assert "old.txt (the code's is old.from-code.txt)" in both
+    assert files(opened.out) == {"old.txt": "edited\n", "old.from-code.txt": "old\nlate\n"}
+    done = await opened.run("file.close()")
+    assert (await opened.run("open('/data/out/old.txt').read()")).result == "'edited\\n'"
+
+
+async def test_all_files_of_a_run_are_saved_whatever_the_limits_of_artifacts(opened: Opened) -> None:
+    done = await opened.run(
+        "import os; os.makedirs('/data/out/many/more')\n"
+        "for n in range(90): open(f'/data/out/many/more/{n}', 'w').write(str(n))\n"
+        "open('/data/out/large', 'w').write('x' * 300_000)"
     )
-    done = await opened.run("1")
-    assert [note.count(",") for note in done.notes] == [1]
-    assert {*opened.saved()} == {"old.txt", *"01234"}
+    assert [note.partition(":")[0] for note in done.notes] == [f"saved in {opened.out}"]
+    assert done.notes[0].endswith(" and 81 more")
+    saved = files(opened.out)
+    assert len(saved) == 92
+    assert saved["many/more/89"] == "89"
+    assert saved["large"] == "x" * 300_000
+    assert (await opened.run("1")).notes == ()
 
 
 async def test_a_folder_that_is_too_large_to_copy_is_empty_and_can_still_be_written(opened: Opened) -> None:
     (opened.out / "large").write_bytes(bytes(600 << 10))
-    done = await opened.run("import os; open('/data/out/new', 'w').write('n'); os.listdir('/data/out')")
-    assert done.result == "['new']"
-    empty, saved = done.notes
+    code = "import os; open('/data/out/new', 'w').write('n'); open('/data/out/old.txt', 'w').write('o')\nos.listdir('/data/out')"
+    done = await opened.run(code)
+    assert done.result == "['new', 'old.txt']" or done.result == "['old.txt', 'new']"
+    empty, saved, both = done.notes
     assert empty.startswith(f"/data/out is empty, and not a copy of {opened.out}: it has more than the ")
-    assert empty.endswith("KiB or 4000 files that can be copied; write() single files into the session")
+    assert empty.endswith("KiB or 20000 files that can be copied; write() single files into the session")
     assert saved == f"saved in {opened.out}: new"
+    assert "old.txt (the code's is old.from-code.txt)" in both
+    assert (opened.out / "old.txt").read_text() == "old\n"
+    # It is said once.
+    assert (await opened.run("1")).notes == ()
+    (opened.out / "large").unlink()
+    done = await opened.run("open('/data/out/old.txt').read()")
+    assert (done.result, done.notes) == ("'old\\n'", ())
 
 
-async def test_a_new_sandbox_has_the_files_of_its_time_and_what_cannot_be_read_is_named(opened: Opened) -> None:
+async def test_a_new_sandbox_has_the_files_of_its_time_and_a_folder_that_is_gone_is_named(opened: Opened) -> None:
     await opened.run("open('/data/out/old.txt', 'w').write('mine')")
     (opened.out / "old.txt").write_text("theirs")
     await opened.service.sessions.reset(opened.session_id)
     assert (await opened.run("open('/data/out/old.txt').read()")).result == "'theirs'"
     opened.out.rename(opened.out.with_name("elsewhere"))
-    await opened.service.sessions.reset(opened.session_id)
-    done = await opened.run("open('/data/out/new', 'w').write('n')")
-    first, second = done.notes
-    assert first.startswith(f"/data/out is empty, and not a copy of {opened.out}: it cannot be read: No such file")
-    # The path is cut if it is long.
-    assert second.startswith("new of /data/out was not saved: '/")
-    assert second.endswith(" on this machine cannot be written: No such file or directory")
+    for session, first in ((opened.session_id, "not as"), ("", "empty, and not a copy of")):
+        opened.session_id = session
+        done = await opened.run("open('/data/out/new', 'w').write('n')")
+        gone, lost = done.notes
+        assert gone.startswith(f"/data/out is {first} {opened.out}")
+        assert ": it cannot be read: No such file" in gone
+        why = f"{opened.out} on this machine cannot be written: No such file or directory"
+        assert lost == f"new of /data/out was not saved: {why}; it is tried again after the next run"
+    opened.out.with_name("elsewhere").rename(opened.out)
+    assert (await opened.run("1")).notes == (f"saved in {opened.out}: new",)

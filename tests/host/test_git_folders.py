@@ -122,17 +122,45 @@ async def test_a_copy_of_the_repository_in_the_sandbox_can_be_changed(shown: Sho
     assert (done.stdout.text, done.exit_code) == ("third\nsecond\nfirst\n M changed\n", 0), done.stderr
 
 
+@pytest.mark.parametrize("end", ["", ":rw"])
+async def test_git_reads_a_copied_repository_without_its_secrets_and_writes_nothing(embedded: None, end: str) -> None:
+    with host_folder() as folder, anyio.fail_after(60):
+        data = folder / "data"
+        data.mkdir()
+        make_repository(data)
+        git(data, "remote", "set-url", "origin", "https://me:s3cret@host.example/project.git")
+        profile = small_profile("embedded", folder, files={"folders": [f"{data}{end}"]}, pool={"min": 0})
+        async with open_service(profile) as service:
+            shown = Shown(service, data)
+            before = state(data)
+            session = ""
+            for command, expected in COMMANDS.items():
+                printed, session = await shown.git(command, "bash", session)
+                assert {*expected.splitlines()} <= {*printed.splitlines()}, printed
+            done = await service.execute("grep -r s3cret /data/data/.git", language="bash", session_id=session)
+            assert (done.stdout.text, done.exit_code) == ("", 1)
+            printed, session = await shown.git("add new", "bash", session)
+            assert "Permission denied" in printed
+            assert state(data) == before
+            # What the person does with git is seen by the next run, also where code has made its copy writable.
+            await service.execute(
+                "chmod -R u+w /data/data/.git; rm -r /data/data/.git/HEAD", language="bash", session_id=session
+            )
+            git(data, "add", ".")
+            git(data, "commit", "-qm", "third")
+            printed, session = await shown.git("log --format=%s", "bash", session)
+            assert "fatal" in printed or printed == "third\nsecond\nfirst\n"
+            assert not [*data.rglob("*.from-code*")]
+
+
 @pytest.mark.parametrize("views", [True, False])
 async def test_the_profiles_own_environment_comes_before_that_for_git(embedded: None, views: bool) -> None:
     with host_folder() as folder, anyio.fail_after(60):
         (folder / "data").mkdir()
-        profile = small_profile(
-            "embedded",
-            folder,
-            files={"folders": [str(folder / "data")] if views else []},
-            pool={"min": 0},
-        ).model_copy(update={"languages": {"bash": LanguageSection(env={"GIT_OPTIONAL_LOCKS": "1"})}})
-        async with open_service(profile) as service:
-            done = await service.execute("env | grep ^GIT_ | sort", language="bash")
-            ours = "GIT_CONFIG_COUNT=1\nGIT_CONFIG_KEY_0=safe.directory\nGIT_CONFIG_VALUE_0=*\n" if views else ""
-            assert done.stdout.text == f"{ours}GIT_OPTIONAL_LOCKS=1\n"
+        folders = {"folders": [str(folder / "data")] if views else []}
+        profile = small_profile("embedded", folder, files=folders, pool={"min": 0})
+        own = profile.model_copy(update={"languages": {"bash": LanguageSection(env={"GIT_OPTIONAL_LOCKS": "1"})}})
+        for made, expected in ((profile, "GIT_OPTIONAL_LOCKS=0\n" if views else ""), (own, "GIT_OPTIONAL_LOCKS=1\n")):
+            async with open_service(made) as service:
+                done = await service.execute("env | grep ^GIT_ | sort", language="bash")
+                assert done.stdout.text == expected

@@ -3,6 +3,7 @@ changed, and only regular files that are not hidden get into one that is open fo
 
 import os
 import socket
+import stat
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -80,13 +81,19 @@ async def test_nothing_but_plain_files_gets_into_a_folder_and_none_elsewhere(are
             (out / name).symlink_to(data / "folder" if name == "way" else data / "kept")
         done = await service.execute(PLANT)
         assert done.status == "ok", done
-        assert any("deep/new of /data/out was not saved: " in note for note in done.notes)
-        files = {str(path.relative_to(out)) for path in out.rglob("*") if not path.is_dir()}
-        assert files == {"theirs", "two\nlines", "-rf", "good", "second-name"}
+        assert any("way/deep/new (the code's is way.from-code/deep/new)" in note for note in done.notes), done.notes
+        assert [note for note in done.notes if note.startswith("never saved from /data/out") and "to-file" in note]
+        assert [note for note in done.notes if "permissions are not carried over: good, second-name" in note]
+        files = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file() and not path.is_symlink()}
+        own = {"theirs.from-code", "way.from-code/deep/new"}
+        assert files == {"two\nlines", "-rf", "good", "second-name", *own}
         for name in files:
             state = (out / name).lstat()
-            assert (state.st_mode, state.st_nlink) == (0o100644, 1)
+            mode = 0o755 if name in ("good", "second-name") else 0o644
+            assert (stat.S_IMODE(state.st_mode), state.st_nlink) == (mode, 1)
             assert (out / name).read_text() == "from inside"
+        assert {path.name for path in out.iterdir() if path.is_symlink()} == {"way", "theirs"}
+        assert not [*out.rglob(".*")]
         assert not [*(data / "folder").iterdir()]
         assert (data / "kept").read_text() == "kept"
 

@@ -142,7 +142,7 @@ async def test_code_sees_the_folders_and_what_it_changes_is_saved(opened: Opened
     tools = {tool.name: tool for tool in (await opened.client.list_tools()).tools}
     seen = (
         f"Code can read the user's folders at /data/data ({opened.data}), /data/out ({opened.out}); files that it changes "
-        "below /data/out are saved there when a run ends."
+        "below /data/out are saved when a run ends; deletions below /data/out are not."
     )
     assert seen in (tools["execute_code"].description or "")
     prompt = (await opened.client.get_prompt("plot", {"what": "x"})).messages[0].content

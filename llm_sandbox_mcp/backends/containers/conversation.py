@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import anyio
 
-from ..base import Usage
+from ..base import LOOK_OUTPUT, Usage
 from .container import Container, Streams
 
 ANSWER = 20.0
@@ -21,8 +21,6 @@ _LINE = 4096
 _FORGET = 16
 """How often output that was not requested is read in and dropped, a little over 1 MiB each time."""
 _READ = 1 << 16
-_OUTPUT = 8 << 20
-"""Maximum bytes of the output of a command that the agent runs."""
 
 
 class Conversation:
@@ -82,7 +80,7 @@ class Conversation:
         async with self._asking:
             with anyio.move_on_after(seconds), contextlib.suppress(anyio.EndOfStream):
                 await self.send(f"look {word} {command}")
-                while output.count(mark) < 2 and len(output) < _OUTPUT:
+                while output.count(mark) < 2 and len(output) < LOOK_OUTPUT:
                     output += await self._agent.stdout.receive(_READ)
         # Before the first mark there may be an earlier answer that came too late.
         match bytes(output).split(mark, 2):

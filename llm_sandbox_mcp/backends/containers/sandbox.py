@@ -189,6 +189,9 @@ class ContainerSandbox(Sandbox):
             return await self.outside.folders.list_files()
         return read_list(await self._agent.look(LIST, _LISTING))
 
+    async def look(self, command: str, seconds: float) -> bytes:
+        return await self._agent.look(command, seconds)
+
     async def kill(self) -> None:
         self._killed = True
         if self._joined:

@@ -19,6 +19,8 @@ _WRITTEN = {
         "nobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n"
     ),
     "group": "root:x:0:\nsandbox:x:1000:\nnogroup:x:65534:\n",
+    # The files of a mounted folder belong to somebody else, whose repositories git does not read unless it is told to.
+    "gitconfig": "[safe]\n\tdirectory = *\n",
     "hostname": "sandbox\n",
     "hosts": "127.0.0.1 localhost sandbox\n::1 localhost ip6-localhost ip6-loopback sandbox\n",
     "nsswitch.conf": "".join(

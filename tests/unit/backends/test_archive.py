@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llm_sandbox_mcp.backends.archive import END, ArchiveReader, Member, header, padding
+from llm_sandbox_mcp.backends.archive import END, ArchiveReader, Member, header, padding, timed_header
 
 NAMES = st.text(st.characters(exclude_characters="\0/", exclude_categories=["Cs"]), min_size=1, max_size=120).filter(
     lambda name: name not in (".", "..")
@@ -95,3 +95,27 @@ def test_a_written_archive_contains_the_file_and_its_folders(path: str, size: in
         assert (file.name, file.size, file.isreg()) == (path, size, True)
         assert all(folder.isdir() and path.startswith(folder.name + "/") for folder in folders)
         assert len(folders) == path.count("/")
+
+
+@given(NAMES, st.integers(0, 1 << 62), st.sampled_from([0o644, 0o755, 0o400]))
+def test_a_time_in_nanoseconds_and_any_name_survive_an_archive(path: str, mtime: int, mode: int) -> None:
+    data = timed_header(path, 2, mode=mode, mtime=mtime) + b"ok" + padding(2) + END
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        [member] = archive
+    assert (member.name, member.size, member.mode) == (path, 2, mode)
+    assert member.pax_headers["mtime"] == f"{mtime // 10**9}.{mtime % 10**9:09}"
+
+
+@given(FILES, st.lists(st.integers(0), max_size=20), st.integers(1, 2000))
+def test_a_file_in_parts_is_the_whole_file(files: dict[str, int], cuts: list[int], part: int) -> None:
+    data = b"".join(header(name, size) + b"x" * size + padding(size) for name, size in files.items()) + END
+    places = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
+    reader, found, ended = ArchiveReader(1 << 20, part), dict.fromkeys(files, 0), []
+    for start, end in itertools.pairwise(places):
+        for member in reader.feed(data[start:end]):
+            assert member.offset == found[member.name]
+            assert len(member.content) <= part
+            found[member.name] += len(member.content)
+            ended += [member.name] if member.ends else []
+    assert found == files
+    assert sorted(ended) == sorted(files)

@@ -48,7 +48,7 @@ def target(tmp_path: Path) -> Path:
 
 def test_an_empty_host_gives_only_the_generated_files(source: Path, target: Path) -> None:
     write_etc(target, source)
-    assert names(target) == {"passwd", "group", "hostname", "hosts", "nsswitch.conf", "resolv.conf"}
+    assert names(target) == {"passwd", "group", "gitconfig", "hostname", "hosts", "nsswitch.conf", "resolv.conf"}
     assert "sandbox:x:1000:1000:sandbox:/home:/bin/sh" in (target / "passwd").read_text().splitlines()
     hosts = [line.split() for line in (target / "hosts").read_text().splitlines()]
     assert {"localhost", "sandbox"} <= set(hosts[0]) & set(hosts[1])
@@ -167,8 +167,29 @@ def test_a_planted_link_is_not_written_through(source: Path, target: Path, tmp_p
 def test_no_account_and_no_key_of_the_real_host_is_copied(target: Path) -> None:
     write_etc(target)
     assert {path.name for path in target.iterdir()} <= {
-        *("passwd", "group", "hostname", "hosts", "nsswitch.conf", "resolv.conf", "ld.so.cache", "ld.so.conf", "ssl"),
-        *("ld.so.conf.d", "localtime", "timezone", "os-release", "mime.types", "protocols", "services", "pki", "R"),
+        *(
+            "passwd",
+            "group",
+            "gitconfig",
+            "hostname",
+            "hosts",
+            "nsswitch.conf",
+            "resolv.conf",
+            "ld.so.cache",
+            "ld.so.conf",
+        ),
+        *(
+            "ssl",
+            "ld.so.conf.d",
+            "localtime",
+            "timezone",
+            "os-release",
+            "mime.types",
+            "protocols",
+            "services",
+            "pki",
+            "R",
+        ),
         *("alternatives", "fonts", "chromium.d"),
         *(path.name for path in Path("/etc").glob("java-*-openjdk")),
     }

@@ -22,6 +22,7 @@ from llm_sandbox_mcp.errors import BadPath
 from llm_sandbox_mcp.files.beneath import (
     Changed,
     InTheWay,
+    NotOwned,
     move_file,
     new_file,
     open_folder,
@@ -181,7 +182,7 @@ def test_a_draft_without_a_name_is_gone_after_its_scope(folder: Path, kernel: st
     assert os.listdir(folder) == []
 
 
-@pytest.mark.parametrize("mode", [0o600, 0o444, 0o755, 0o4711, 0o2755, 0o000])
+@pytest.mark.parametrize("mode", [0o600, 0o444, 0o755, 0o1644, 0o000])
 def test_a_replaced_file_keeps_its_mode(folder: Path, kernel: str, mode: int) -> None:
     path = old_file(folder)
     path.chmod(mode)
@@ -197,11 +198,22 @@ def test_a_replaced_file_keeps_its_mode(folder: Path, kernel: str, mode: int) ->
 def test_a_replaced_file_keeps_its_owner_and_group(folder: Path, kernel: str) -> None:
     path = old_file(folder)
     os.chown(path, OTHER, OTHER + 1)
-    path.chmod(0o4755)
+    path.chmod(0o750)
     on(kernel, lambda: replace(path, seen(path)))
     on(kernel, lambda: write(path))
     state = path.stat()
-    assert (state.st_uid, state.st_gid, state.st_mode & 0o7777) == (OTHER, OTHER + 1, 0o4755)
+    assert (state.st_uid, state.st_gid, state.st_mode & 0o7777) == (OTHER, OTHER + 1, 0o750)
+
+
+@pytest.mark.parametrize("mode", [0o4755, 0o2755])
+def test_a_file_that_runs_with_rights_of_its_own_is_not_replaced(folder: Path, kernel: str, mode: int) -> None:
+    path = old_file(folder)
+    path.chmod(mode)
+    before = seen(path)
+    for change in (lambda: replace(path, before), lambda: write(path)):
+        with pytest.raises(NotOwned):
+            on(kernel, change)
+    assert (seen(path), os.listdir(folder)) == (before, ["file"])
 
 
 def test_a_replaced_file_keeps_its_access_list_and_attributes(folder: Path, kernel: str) -> None:

@@ -3,16 +3,39 @@
 import io
 import os
 import tarfile
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
+from llm_sandbox_mcp.backends.listing import FOLDER, Entry, Tree
 from llm_sandbox_mcp.files.trees import list_tree, pack
 
+CONFIG = b"""[core]
+\tbare = false
+[remote "origin"]
+\turl = https://me:s3cret@host.example/x
+[credential]
+\thelper = /home/me/helper
+"""
 
-def unpacked(top: Path, paths: list[str]) -> dict[str, bytes]:
-    with tarfile.open(fileobj=io.BytesIO(b"".join(pack(str(top), paths)))) as archive:
+
+def packed(top: Path, paths: Iterable[str], *, writable: bool = True) -> dict[str, tarfile.TarInfo]:
+    """The members of an archive."""
+    data = b"".join(pack(top, sorted(paths), lambda *_: None, writable=writable))
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        return {member.name: member for member in archive}
+
+
+def unpacked(top: Path, paths: Iterable[str]) -> dict[str, bytes]:
+    with tarfile.open(
+        fileobj=io.BytesIO(b"".join(pack(top, sorted(paths), lambda *_: None, writable=True)))
+    ) as archive:
         return {member.name: archive.extractfile(member).read() for member in archive if member.isfile()}  # type: ignore[union-attr]
+
+
+def files_of(tree: Tree) -> set[str]:
+    return {name for name, entry in tree.items() if entry.kind == "f"}
 
 
 def test_only_regular_files_that_are_not_hidden_belong_to_a_folder(tmp_path: Path) -> None:
@@ -23,16 +46,53 @@ def test_only_regular_files_that_are_not_hidden_belong_to_a_folder(tmp_path: Pat
     for name, data in content.items():
         (top / name).write_bytes(data)
     (other / "secret").write_text("secret")
-    (top / ".git").mkdir()
-    (top / ".git" / "config").write_text("hidden")
-    (top / ".env").write_text("hidden")
+    for name in (".env", "a/.git.swp"):
+        (top / name).write_text("hidden")
     (top / "link").symlink_to(other / "secret")
     (top / "way").symlink_to(other)
     os.mkfifo(top / "pipe")
     Path(os.fsdecode(os.fsencode(top) + b"/\xff")).write_text("not UTF-8")
     found = list_tree(str(top), files=10, size=10 << 20)
-    assert {*found} == {*content}
+    assert files_of(found) == {*content}
+    assert {name: entry.kind for name, entry in found.items() if entry.kind != "f"} == {
+        "a": "d",
+        "a/b": "d",
+        "link": "l",
+        "way": "l",
+        "pipe": "o",
+    }
+    assert found["a"] == FOLDER
+    assert found["x.csv"] == Entry.of((top / "x.csv").stat())
     assert unpacked(top, found) == content
+
+
+def test_files_keep_their_permissions_and_their_times_to_the_nanosecond(tmp_path: Path) -> None:
+    for name, mode in (("plain", 0o644), ("run", 0o4755), ("private", 0o600), ("locked", 0o444), ("closed", 0)):
+        (tmp_path / name).write_text(name)
+        (tmp_path / name).chmod(mode)
+        os.utime(tmp_path / name, ns=(1, 1_700_000_000_123_456_789))
+    found = list_tree(str(tmp_path), files=10, size=1000)
+    members = packed(tmp_path, found)
+    modes = {"plain": 0o644, "run": 0o755, "private": 0o600, "locked": 0o444, "closed": 0o400}
+    assert {name: member.mode for name, member in members.items()} == modes
+    assert {member.pax_headers["mtime"] for member in members.values()} == {"1700000000.123456789"}
+    assert {name: member.mode for name, member in packed(tmp_path, found, writable=False).items()} == {
+        name: mode & 0o555 for name, mode in modes.items()
+    }
+
+
+def test_a_repository_is_there_without_its_secrets_and_cannot_be_written(tmp_path: Path) -> None:
+    for name in (".git", "sub/.git/modules/x"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "config").write_bytes(CONFIG)
+        (tmp_path / name / "HEAD").write_text("ref: refs/heads/main\n")
+    (tmp_path / "config").write_bytes(CONFIG)
+    found = unpacked(tmp_path, list_tree(str(tmp_path), files=100, size=10_000))
+    assert found["config"] == CONFIG
+    for name in (".git/config", "sub/.git/modules/x/config"):
+        assert b"url = " in found[name] and b"s3cret" not in found[name] and b"helper" not in found[name]
+    modes = packed(tmp_path, list_tree(str(tmp_path), files=100, size=10_000))
+    assert {modes[name].mode for name in (".git/HEAD", ".git/config")} == {0o444}
 
 
 def test_more_files_or_bytes_than_allowed_are_an_error(tmp_path: Path) -> None:
@@ -52,7 +112,7 @@ def test_what_changes_meanwhile_leaves_a_whole_archive(tmp_path: Path) -> None:
     (top / "folder").mkdir(parents=True)
     for name in ("gone", "link", "folder/file", "kept"):
         (top / name).write_text(name)
-    found = sorted(list_tree(str(top), files=10, size=1000))
+    found = list_tree(str(top), files=10, size=1000)
     (top / "gone").unlink()
     (top / "link").unlink()
     (top / "link").symlink_to(tmp_path / "other")
@@ -64,7 +124,7 @@ def test_what_changes_meanwhile_leaves_a_whole_archive(tmp_path: Path) -> None:
 def test_a_file_that_becomes_shorter_is_filled_with_zeros(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(b"x" * (3 << 20))
-    parts = pack(str(tmp_path), ["file"])
+    parts = pack(tmp_path, ["file"], lambda *_: None, writable=True)
     archive = next(parts) + next(parts)
     os.truncate(file, 100)
     with tarfile.open(fileobj=io.BytesIO(archive + b"".join(parts))) as read:

@@ -1,0 +1,113 @@
+"""Whole folders in a sandbox that are copies of others: what is in them, and their files in both directions.
+
+All of this is done by the sandbox's own tools, which see only what its code sees, and its code can forge their output.
+"""
+
+import os
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from functools import partial
+
+import anyio.to_thread
+
+from ..errors import SandboxLost, Unavailable
+from ..tasks import open_tasks
+from .base import Sandbox, drain, feed
+from .copying import COPY_SECONDS, PACKED, first_line, in_time, once
+from .layout import PATH
+from .listing import Tree, read_tree, tree_command
+
+_LOOKS = 3
+"""How often a folder is listed if processes of the code change it meanwhile."""
+
+_PROTECTED = """\
+change() {
+  case $2 in
+    all) chmod -R "$1" -- "$3" ;;
+    git) find "$3" -type d -name .git -prune -exec chmod -R "$1" -- {} + ;;
+  esac
+}
+mkdir -p -- "$1" || exit
+change u+w "$2" "$1"
+"""
+"""Lets the next line write into a folder that is protected from the code."""
+_UNPACK = f"""\
+{_PROTECTED}tar -x -p -f - --no-same-owner -C "$1"
+code=$?
+change a-w "$2" "$1"
+exit $code
+"""
+_REMOVE = f"""\
+{_PROTECTED}(cd "$1" && exec xargs -0 rm -d -f --)
+change a-w "$2" "$1"
+"""
+"""Each name by itself, folders only if they are empty: code may have put something into them."""
+_HELD = (
+    "find /proc/[0-9]*/fd -lname '{0}/*' -printf '%l\\0'; "
+    "sed -n 's|^.* \\({0}/.*\\)$|\\1|p' /proc/[0-9]*/maps | tr '\\n' '\\0'"
+)
+"""Prints the files below a folder that processes have open, or in their memory."""
+
+
+async def list_tree(sandbox: Sandbox, folder: str, known: bytes) -> tuple[bytes, Tree | None]:
+    """Everything below a folder but hidden names, as it was printed and as it was read; not read if it is as `known`.
+
+    Raises `Unavailable` if not all of it can be listed.
+    """
+    for _ in range(_LOOKS):
+        output = await sandbox.look(tree_command(folder), COPY_SECONDS)
+        if known and output == known:
+            return output, None
+        tree = await anyio.to_thread.run_sync(read_tree, output)
+        if tree is not None:
+            return output, tree
+    raise Unavailable(
+        f"what is in {folder} cannot be listed; let code make its folders readable, delete files if there are very "
+        "many, and end processes that change them"
+    )
+
+
+async def held_files(sandbox: Sandbox, folder: str) -> Collection[str]:
+    """The paths of the files below a folder that processes in the sandbox have open, without the folder's own."""
+    found = await sandbox.look(_HELD.format(folder), COPY_SECONDS)
+    return {os.fsdecode(path).removeprefix(f"{folder}/") for path in found.split(b"\0")}
+
+
+async def unpack(sandbox: Sandbox, folder: str, archive: AsyncIterator[bytes], *, protected: str) -> str:
+    """Puts the files of a tar archive into a folder; returns why some of them could not be written.
+
+    `protected` says what code should not write by accident: `all`, only the folders `git`, or nothing.
+    """
+    with in_time():
+        done = await sandbox.run(("sh", "-c", _UNPACK, "sh", folder, protected), {"PATH": PATH}, stdin=archive)
+    return first_line(done.stderr) if done.exit_code else ""
+
+
+async def remove(sandbox: Sandbox, folder: str, names: Sequence[str], *, protected: str) -> None:
+    """Removes files below a folder, and folders that are empty then."""
+    deepest_first = sorted(names, key=lambda name: -name.count("/"))
+    listed = b"".join(os.fsencode(f"./{name}") + b"\0" for name in deepest_first)
+    with in_time("deleting files"):
+        await sandbox.run(("sh", "-c", _REMOVE, "sh", folder, protected), {"PATH": PATH}, stdin=once(listed))
+
+
+async def send_out(
+    sandbox: Sandbox, folder: str, names: Sequence[str], take: Callable[[bytes], None], most: int
+) -> None:
+    """Passes a tar archive of these files below a folder to `take`, in worker threads; it cannot be trusted.
+
+    Names that do not exist any more are left out. After `most` bytes, it is cut.
+    """
+    argv = ("tar", "-c", "-f", "-", *PACKED, "--no-recursion", "-C", folder, "--null", "-T", "-")
+    wanted = once(b"".join(os.fsencode(name) + b"\0" for name in names))
+    with in_time():
+        async with await sandbox.spawn(argv, {"PATH": PATH}, fed=True) as process, open_tasks() as tasks:
+            tasks.start_soon(drain, process.stderr, bytearray())
+            tasks.start_soon(feed, process.stdin, wanted)
+            async for chunk in process.stdout:
+                await anyio.to_thread.run_sync(partial(take, chunk))
+                most -= len(chunk)
+                if most < 0:
+                    break
+            tasks.cancel_scope.cancel()
+        if not sandbox.alive:
+            raise SandboxLost("the sandbox ended while its files were copied")

@@ -1,0 +1,147 @@
+"""Decides what goes which way between a folder of a person's and the copy of it that code works in.
+
+Two sides change independently. What both had in common when they were last alike is kept, so that it is known for each
+file who changed it. Pure functions: what they decide is done elsewhere, where each file is checked once more.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ..backends.listing import FOLDER, Entry, Stamp, Tree
+from ..utf8 import is_text
+
+_NAME_BYTES = 255
+
+NEVER = Entry("f", 0, Stamp(0, 0, 0, 0))
+"""Equals nothing that exists: the folder has something else than the copy, and gets into it at the next run."""
+
+
+class Pair(NamedTuple):
+    """One name on both sides, when they were last alike."""
+
+    host: Entry
+    inside: Entry
+    made: bool = False
+    """Whether code made the file, so that its permissions are the code's to change."""
+
+
+Base = Mapping[str, Pair]
+"""What both sides had in common, by path."""
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """What the copy gets before a run."""
+
+    copied: list[str] = field(default_factory=list)
+    """Files and folders, each after the folder that it is in."""
+    removed: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """What code changed in its copy."""
+
+    folders: list[str] = field(default_factory=list)
+    """New ones, each after the one that it is in."""
+    moved: dict[str, str] = field(default_factory=dict)
+    """New names of files, by their old ones; each new name is in `files` too, and no old one in `gone`."""
+    files: list[str] = field(default_factory=list)
+    """Changed and new ones."""
+    gone: list[str] = field(default_factory=list)
+    """Files and folders, each before the folder that it is in."""
+    special: list[str] = field(default_factory=list)
+    """What is never saved: links, pipes, sockets, devices, and names that are not UTF-8."""
+
+    def __bool__(self) -> bool:
+        return bool(self.folders or self.moved or self.files or self.gone or self.special)
+
+
+def incoming(base: Base, host: Tree, inside: Tree | None, unseen: Tree, told: Tree) -> Incoming:
+    """What has changed in the folder since both were alike, without what code changed too; that is settled later.
+
+    `inside` is what the copy has now; None if code's own changes of the copy do not count. `unseen` are files that
+    cannot be read. `told` are special files of the code's, which give way to what gets their name in the folder.
+    """
+    found = Incoming()
+    own = {name for name, entry in told.items() if inside is not None and inside.get(name) == entry}
+
+    def is_free(name: str) -> bool:
+        """Whether code has changed neither what has this name in the copy, nor the folders above it."""
+        if inside is None or _hidden(name):
+            return True
+        if name not in own and inside.get(name) != (base[name].inside if name in base else None):
+            # Two new folders are one.
+            return name not in base and inside.get(name) == host.get(name) == FOLDER
+        # A folder that comes now, in place of something else, has been looked at before what is in it.
+        return all(inside.get(above, FOLDER) == FOLDER or above in coming for above in parents(name))
+
+    coming: set[str] = set()
+    for name in sorted(host):
+        entry, pair = host[name], base.get(name)
+        if entry.kind not in "fd" or (pair is not None and pair.host == entry) or unseen.get(name) == entry:
+            continue
+        if is_free(name):
+            found.copied.append(name)
+            coming.add(name)
+            if name in own or (pair is not None and pair.inside.kind != entry.kind):
+                found.removed.append(name)
+    found.removed.extend(name for name in base if (name not in host or host[name].kind not in "fd") and is_free(name))
+    return found
+
+
+def outgoing(base: Base, inside: Tree, told: Mapping[str, Entry]) -> Outgoing:
+    """What code has changed in its copy since both were alike; without special files that were `told` before."""
+    found = Outgoing()
+    by_inode: dict[int, str] = {}
+    gone = [name for name, pair in base.items() if _is_gone(name, pair, inside)]
+    for name in gone:
+        if base[name].inside.kind == "f" and base[name].host != NEVER:
+            by_inode[base[name].inside.stamp.inode] = name
+    for name in sorted(inside):
+        entry, pair = inside[name], base.get(name)
+        if pair is not None and pair.inside == entry:
+            continue
+        if entry.kind not in "fd" or not is_text(name):
+            if told.get(name) != entry:
+                found.special.append(name)
+        elif entry == FOLDER:
+            found.folders.append(name)
+        else:
+            found.files.append(name)
+            if pair is None and (old := by_inode.pop(entry.stamp.inode, None)) is not None:
+                found.moved[old] = name
+    found.gone.extend(sorted({*gone} - {*found.moved}, reverse=True))
+    return found
+
+
+def topmost(names: Collection[str]) -> Iterator[str]:
+    """These names without those in folders that are among them too."""
+    known = {*names}
+    return (name for name in names if not any(parent in known for parent in parents(name)))
+
+
+def beside(name: str, number: int) -> str:
+    """The name under which the code's version of a file is kept where the file's own name is a person's."""
+    stem, dot, suffix = name.rpartition(".")
+    if not stem:
+        stem, dot, suffix = name, "", ""
+    end = f".from-code{f'-{number}' if number > 1 else ''}{dot}{suffix}".encode()
+    if len(end) > _NAME_BYTES // 2:  # no suffix that anybody would miss
+        stem, end = name, f".from-code{f'-{number}' if number > 1 else ''}".encode()
+    return (stem.encode()[: _NAME_BYTES - len(end)] + end).decode(errors="ignore")
+
+
+def _is_gone(name: str, pair: Pair, inside: Tree) -> bool:
+    return not _hidden(name) and (name not in inside or inside[name].kind != pair.inside.kind)
+
+
+def parents(name: str) -> Iterator[str]:
+    """The folders that a path is in, the innermost first."""
+    while name := name.rpartition("/")[0]:
+        yield name
+
+
+def _hidden(name: str) -> bool:
+    return name.startswith(".") or "/." in name

@@ -1,0 +1,312 @@
+"""Writes what code changed in its copy of a folder into the folder itself, without losing anything of the person's.
+
+Each file is written whole or not at all, and only over what the code's copy was made of. Where the person changed a
+file meanwhile, theirs stays and the code's version gets a name beside it.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..backends.archive import ArchiveReader, Member
+from ..backends.listing import FOLDER, Entry, Stamp, Tree
+from ..open_folders import OpenFolder
+from .beneath import Changed, Draft, InTheWay, NotOwned, move_file, new_file, open_folder, remove_file
+from .merging import NEVER, Outgoing, Pair, beside
+
+_PART = 1 << 20
+_WIDEST, _LEAST = 0o755, 0o600
+"""The permissions that a new file can have at most, and has at least."""
+_SET_BITS = stat.S_ISUID | stat.S_ISGID | stat.S_ISVTX
+_VERSIONS = 1000
+"""How many versions of one file are kept beside it."""
+
+
+@dataclass(slots=True)
+class Report:
+    """What became of the changes; paths below the folder."""
+
+    saved: list[str] = field(default_factory=list)
+    moved: dict[str, str] = field(default_factory=dict)
+    """The new names of files, by their old ones."""
+    folders: list[str] = field(default_factory=list)
+    """New ones."""
+    deleted: list[str] = field(default_factory=list)
+    beside: dict[str, str] = field(default_factory=dict)
+    """Where the code's version is, of each file that the person changed too, or whose name something else has."""
+    kept: list[str] = field(default_factory=list)
+    """What code deleted or moved, and may not delete here."""
+    changed: list[str] = field(default_factory=list)
+    """What code deleted and the person changed; it is still here."""
+    bits: list[str] = field(default_factory=list)
+    """Files whose permissions code changed, which stay as they were, or which got set-id or sticky bits."""
+    failed: dict[str, list[str]] = field(default_factory=dict)
+    """By the reason, what could not be saved; it is tried again after the next run."""
+
+
+class Saving:
+    """Saves one set of changes, in worker threads, in this order: `begin`, `feed` with an archive, `finish`, `close`.
+
+    Takes note in `base` of each change that is settled.
+    """
+
+    def __init__(self, folder: OpenFolder, base: dict[str, Pair], inside: Tree, plan: Outgoing, largest: int) -> None:
+        """`largest` is the most bytes that one file can have."""
+        self.report = Report()
+        self._top = Path(folder.path)
+        self._deletes = folder.deletes
+        self._base = base
+        self._inside = inside
+        self._plan = plan
+        self._gone = [*plan.gone]
+        self._wanted = {*plan.files}
+        self._detours: dict[str, str] = {}
+        """Folders whose names something else has here, with the paths of those that the code's files get into."""
+        self._reader = ArchiveReader(largest, _PART)
+        self._failed: set[str] = set()
+        self._open = ExitStack()
+        self._current: _File | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing has to be tried again."""
+        return not self.report.failed and not self._wanted
+
+    def begin(self) -> None:
+        """Moves what was moved, makes room for what became a file or a folder instead, and makes new folders."""
+        for old, new in self._plan.moved.items():
+            if not self._deletes or not self._move(old, new):
+                self._gone.append(old)
+        reused = [name for name in self._gone if self._deletes and name in self._inside]
+        for name in sorted(self._gone, reverse=True) if reused else ():
+            if any(f"{name}/".startswith(f"{one}/") for one in reused):
+                self._gone.remove(name)
+                self._drop(name)
+        for name in self._plan.folders:
+            with self._failing(name):
+                with self._place(f"{name}/"):
+                    pass
+                self._base[name] = Pair(NEVER if name in self._detours else FOLDER, FOLDER)
+                if name not in self._detours:
+                    self.report.folders.append(name)
+
+    def feed(self, data: bytes) -> None:
+        """Takes the next bytes of an archive of the changed files, and saves each that is complete."""
+        for part in self._reader.feed(data):
+            if part.offset == 0:
+                self._open_next(part)
+            if self._current is None or part.name != self._current.name:
+                continue
+            with self._failing(part.name):
+                self._current.draft.write(part.content)
+                if part.ends:
+                    self._settle(self._current)
+            if part.ends or part.name in self._failed:
+                self.close()
+
+    def finish(self) -> None:
+        """Deletes what was deleted, or takes note of it."""
+        for name in sorted(self._gone, reverse=True):
+            self._drop(name)
+
+    def close(self) -> None:
+        """Removes the file that is not complete, if there is one."""
+        self._current = None
+        self._open.close()
+
+    def _open_next(self, part: Member) -> None:
+        self.close()
+        if part.name in self._wanted:
+            self._wanted.discard(part.name)
+            with self._failing(part.name):
+                folder, last = self._open.enter_context(self._place(part.name))
+                self._current = _File(part.name, folder, last, self._open.enter_context(new_file(folder)))
+
+    def _settle(self, file: "_File") -> None:
+        entry, pair = self._inside[file.name], self._base.get(file.name)
+        if entry.mode & _SET_BITS:
+            self.report.bits.append(file.name)
+        detoured = bool(self._detours) and any(file.name.startswith(f"{name}/") for name in self._detours)
+        try:
+            if pair is None or pair.host == NEVER or detoured:
+                self._create(file, entry, detoured=detoured)
+            else:
+                self._replace(file, entry, pair)
+        except (FileExistsError, Changed, InTheWay, NotOwned):
+            if not file.draft.same_as(file.last):
+                self._keep_beside(file, entry)
+            self._base[file.name] = Pair(NEVER, entry)
+
+    def _create(self, file: "_File", entry: Entry, *, detoured: bool) -> None:
+        mode = entry.mode & _WIDEST | _LEAST
+        stamp = file.draft.create(file.last, mode=mode, mtime=entry.stamp.mtime)
+        if detoured:
+            self.report.beside[file.name] = self._detoured(file.name)
+            self._base[file.name] = Pair(NEVER, entry)
+        else:
+            self.report.saved.append(file.name)
+            self._base[file.name] = Pair(Entry("f", mode, stamp), entry, made=True)
+
+    def _replace(self, file: "_File", entry: Entry, pair: Pair) -> None:
+        stamp, mode = pair.host.stamp, pair.host.mode
+        if not file.draft.same_as(file.last):
+            stamp = file.draft.replace(file.last, stamp, mtime=entry.stamp.mtime)
+            self.report.saved.append(file.name)
+        elif _stamp(file.folder, file.last) != stamp:
+            raise Changed
+        if entry.mode != pair.inside.mode:
+            if pair.made:
+                mode = entry.mode & _WIDEST | _LEAST
+                stamp = _change_mode(file.folder, file.last, stamp, mode)
+            elif file.name not in self.report.bits:
+                self.report.bits.append(file.name)
+        self._base[file.name] = Pair(Entry("f", mode, stamp), entry, pair.made)
+
+    def _keep_beside(self, file: "_File", entry: Entry) -> None:
+        for number in range(1, _VERSIONS + 1):
+            name = beside(file.last, number)
+            try:
+                file.draft.create(name, mode=entry.mode & _WIDEST | _LEAST, mtime=entry.stamp.mtime)
+            except FileExistsError:
+                if not file.draft.same_as(name):
+                    continue
+            self.report.beside[file.name] = "/".join((*self._detoured(file.name).split("/")[:-1], name))
+            return
+        raise OSError(errno.EEXIST, f"there are {_VERSIONS} versions of it")
+
+    def _move(self, old: str, new: str) -> bool:
+        pair = self._base[old]
+        try:
+            with self._place(old, make=False) as (folder, last), self._place(new) as (to_folder, to_last):
+                stamp = move_file(folder, last, to_folder, to_last, pair.host.stamp)
+        except (OSError, Changed, InTheWay):
+            return False
+        self._base[new] = Pair(Entry("f", pair.host.mode, stamp), pair.inside, pair.made)
+        del self._base[old]
+        self.report.moved[old] = new
+        return True
+
+    def _drop(self, name: str) -> None:
+        """Deletes what code deleted, if that is allowed and it is what code knew; else it gets into the copy again."""
+        known = self._base[name].host
+        if not self._deletes:
+            self.report.kept.append(name)
+        elif known != NEVER:
+            with self._failing(name):
+                self._delete(name, known)
+            if name in self._failed:
+                return
+        del self._base[name]
+
+    def _delete(self, name: str, known: Entry) -> None:
+        try:
+            with self._place(name, make=False) as (folder, last):
+                if known == FOLDER:
+                    os.rmdir(last, dir_fd=folder)
+                else:
+                    remove_file(folder, last, known.stamp)
+            self.report.deleted.append(f"{name}/" if known == FOLDER else name)
+        except (Changed, InTheWay):
+            if self._exists(name):
+                self.report.changed.append(name)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.ELOOP):
+                raise
+            self.report.changed.append(name)  # a folder with something that code has not seen
+
+    def _exists(self, name: str) -> bool:
+        try:
+            with self._place(name, make=False) as (folder, last):
+                os.lstat(last, dir_fd=folder)
+        except OSError:
+            return False
+        return True
+
+    @contextmanager
+    def _place(self, name: str, *, make: bool = True) -> Iterator[tuple[int, str]]:
+        """The folder and the last name of a path; on a detour if something else has the name of a folder on the way."""
+        with ExitStack() as stack:
+            for _ in range(_VERSIONS):
+                *below, last = self._detoured(name).split("/")
+                try:
+                    folder = stack.enter_context(open_folder(self._top, below, make=make))
+                except OSError as error:
+                    if not make or error.errno not in (errno.ENOTDIR, errno.ELOOP) or not self._avoid(name):
+                        raise
+                else:
+                    yield folder, last
+                    return
+
+    def _avoid(self, name: str) -> bool:
+        """Chooses another folder for the first one of a path whose name something else has; false if there is none."""
+        parts = name.split("/")[:-1]
+        for count in range(1, len(parts) + 1):
+            path = "/".join(parts[:count])
+            *above, last = self._detoured(f"{path}/").rstrip("/").split("/")
+            if _is_folder(self._top, [*above, last]):
+                continue
+            for number in range(1, _VERSIONS + 1):
+                other = beside(last, number)
+                with suppress(NotADirectoryError), open_folder(self._top, [*above, other], make=True):
+                    self._detours[path] = "/".join((*above, other))
+                    return True
+            return False
+        return False
+
+    def _detoured(self, name: str) -> str:
+        for path in sorted(self._detours, key=len, reverse=True):
+            if name.startswith(f"{path}/"):
+                return self._detours[path] + name[len(path) :]
+        return name
+
+    @contextmanager
+    def _failing(self, name: str) -> Iterator[None]:
+        """Takes note of what the system refuses."""
+        try:
+            yield
+        except OSError as error:
+            self._failed.add(name)
+            self.report.failed.setdefault(error.strerror or str(error), []).append(name)
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A file that is being received."""
+
+    name: str
+    folder: int
+    last: str
+    draft: Draft
+
+
+def _is_folder(top: Path, names: list[str]) -> bool:
+    try:
+        with open_folder(top, names):
+            return True
+    except OSError:
+        return False
+
+
+def _stamp(folder: int, name: str) -> Stamp | None:
+    try:
+        return Stamp.of(os.lstat(name, dir_fd=folder))
+    except OSError:
+        return None
+
+
+def _change_mode(folder: int, name: str, expected: Stamp, mode: int) -> Stamp:
+    """Sets the permissions of a file that code made; raises `Changed` if it is not the expected one."""
+    descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        if Stamp.of(os.fstat(descriptor)) != expected:
+            raise Changed
+        os.fchmod(descriptor, mode)
+        return Stamp.of(os.fstat(descriptor))
+    finally:
+        os.close(descriptor)

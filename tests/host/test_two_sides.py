@@ -1,0 +1,245 @@
+"""A person and code change the same folder at random; no byte of either is ever lost, and every conflict is named."""
+
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from llm_sandbox_mcp.results import Execution
+from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.wiring import open_service
+from tests.effort import tries
+from tests.engines import host_folder, small_profile
+
+pytestmark = pytest.mark.anyio
+
+NAMES = ("a.txt", "b.txt", "Makefile", "d/c.txt", "d/e.sh", "d/deep/f.txt", "d2/g.txt")
+FOLDERS = ("d", "d/deep", "d2")
+ENDS = {":rw": False, ":rwd": True}
+STEPS = 800
+"""Changes by either side; `make test-all` makes ten times as many."""
+
+PLAY = """
+import os, stat
+TOP = "/data/both"
+
+def view():
+    found = {}
+    for top, folders, names in os.walk(TOP):
+        folders[:] = [name for name in folders if name != ".git"]
+        for name in names:
+            path = os.path.join(top, name)
+            if stat.S_ISREG(os.lstat(path).st_mode):
+                state = os.lstat(path)
+                with open(path) as file:
+                    found[os.path.relpath(path, TOP)] = (file.read(), state.st_mode & 0o777, state.st_mtime_ns)
+    return found
+
+def play(kind, name, other, text):
+    path, second = f"{TOP}/{name}", f"{TOP}/{other}"
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    if kind in ("edit", "append") and os.path.lexists(path) and not stat.S_ISREG(os.lstat(path).st_mode):
+        raise OSError("it would write elsewhere, or wait")
+    if kind == "write":
+        with open(path + ".new", "w") as file:
+            file.write(text)
+        os.replace(path + ".new", path)
+    elif kind == "edit":
+        with open(path, "w") as file:
+            file.write(text)
+    elif kind == "append":
+        with open(path, "a") as file:
+            file.write(text)
+    elif kind == "delete":
+        os.unlink(path)
+    elif kind == "rename":
+        os.makedirs(os.path.dirname(second), exist_ok=True)
+        os.rename(path, second)
+    elif kind == "chmod":
+        os.chmod(path, int(text))
+    elif kind == "symlink":
+        os.symlink("a.txt", path)
+    elif kind == "link":
+        os.link(path, second)
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "rmdir":
+        os.rmdir(os.path.dirname(path))
+"""
+RUN = """
+before = view()
+for change in CHANGES:
+    try:
+        play(*change)
+    except OSError:
+        pass
+print("half way", flush=True)
+for change in LATER:
+    try:
+        play(*change)
+    except OSError:
+        pass
+(before, view())
+"""
+KINDS = ("write", "edit", "append", "delete", "rename", "chmod", "symlink", "link", "pipe", "rmdir")
+WEIGHTS = (3, 4, 6, 3, 2, 2, 1, 1, 1, 1)
+
+Change = tuple[str, str, str, str]
+Seen = dict[str, tuple[str, int, int]]
+
+
+@dataclass
+class Model:
+    """What may never be lost: each text that either side wrote, until one who saw it overwrote or deleted it."""
+
+    alive: set[str] = field(default_factory=set)
+    steps: int = 0
+
+
+@dataclass
+class Game:
+    service: Service
+    top: Path
+    rng: random.Random
+    deletes: bool
+    model: Model = field(default_factory=Model)
+    session_id: str = ""
+    permitted: set[str] = field(default_factory=set)
+    """Files whose permissions code has changed."""
+
+    def changes(self, most: int) -> list[Change]:
+        made: list[Change] = []
+        for _ in range(self.rng.randint(0, most)):
+            kind = self.rng.choices(KINDS, WEIGHTS)[0]
+            name, other = self.rng.choice(NAMES), self.rng.choice(NAMES)
+            self.model.steps += 1
+            text = str(self.rng.choice((0o600, 0o644, 0o755, 0o640))) if kind == "chmod" else f"<{self.model.steps}>"
+            made.append((kind, name, other, text))
+        return made
+
+    def person(self, changes: list[Change]) -> set[str]:
+        """Plays changes on this machine; returns the names that they touched."""
+        touched = set()
+        space: dict[str, Any] = {}
+        exec(PLAY.replace('"/data/both"', repr(str(self.top))), space)
+        for change in changes:
+            before = self.host()
+            try:
+                space["play"](*change)
+            except OSError:
+                continue
+            touched |= {change[1], change[2]}
+            self.forget(before, self.host())
+            if change[0] in ("write", "edit", "append"):
+                self.model.alive.add(change[3])
+        return touched
+
+    def forget(self, before: Seen, after: Seen) -> None:
+        """What somebody saw and then overwrote or deleted may be gone."""
+        left = "".join(text for text, _, _ in after.values())
+        for text, _, _ in before.values():
+            self.model.alive -= {token for token in tokens(text) if token not in left}
+
+    def host(self) -> Seen:
+        space: dict[str, Any] = {}
+        exec(PLAY.replace('"/data/both"', repr(str(self.top))), space)
+        found: Seen = space["view"]()
+        return found
+
+    async def run(self) -> None:
+        first, later = self.changes(3), self.changes(3)
+        during = self.changes(3) if self.rng.random() < 0.6 else []
+        host = self.host()
+        hosts_own = {name: (path.lstat().st_ino, path.lstat().st_uid) for name in host for path in [self.top / name]}
+        touched: set[str] = set()
+
+        async def on_output(stream: str, text: str) -> None:
+            if during and "half way" in text:
+                touched.update(self.person(during))
+                during.clear()
+
+        code = PLAY + RUN.replace("CHANGES", repr(first)).replace("LATER", repr(later))
+        done = await self.service.execute(code, session_id=self.session_id, on_output=on_output)
+        assert done.status == "ok", done
+        self.session_id = done.session_id
+        before, after = eval(done.result or "")
+        # Code sees the folder as it was when the run began: contents, permissions, times.
+        # Permissions that code has given to a person's file are the code's own.
+        assert {name: (text, time) for name, (text, _, time) in before.items()} == {
+            name: (text, time) for name, (text, _, time) in host.items()
+        }
+        assert all(before[name][1] == mode for name, (_, mode, _) in host.items() if name not in self.permitted)
+        self.permitted |= {name for name in after if before.get(name, after[name])[1] != after[name][1]}
+        self.check(done, host, hosts_own, before, after, touched)
+
+    def check(
+        self,
+        done: Execution,
+        host: Seen,
+        hosts_own: dict[str, tuple[int, int]],
+        before: Seen,
+        after: Seen,
+        touched: set[str],
+    ) -> None:
+        written = {token for text, _, _ in after.values() for token in tokens(text)}
+        seen = {token for text, _, _ in before.values() for token in tokens(text)}
+        self.model.alive |= written - seen
+        now = self.host()
+        if self.deletes:
+            self.forget(before, after)
+        else:
+            # Code may overwrite what it saw, but not delete it.
+            kept = {name: before[name] for name in before if name not in after}
+            self.forget({name: one for name, one in before.items() if name in after}, {**after, **kept})
+        everything = "".join(text for text, _, _ in now.values())
+        lost = {token for token in self.model.alive if token not in everything}
+        assert not lost, (lost, done.notes, before, after, host, now)
+        notes = " ".join(done.notes)
+        changed = {name for name in {*before, *after} if before.get(name, ("",))[0] != after.get(name, ("",))[0]}
+        permitted = {name for name in {*before} & {*after} if before[name][1] != after[name][1]}
+        for name in {*before, *after} - changed - touched - permitted:
+            # What code did not change is the very same file as before.
+            state = (self.top / name).lstat()
+            assert now[name] == host[name], (name, done.notes)
+            assert (state.st_ino, state.st_uid) == hosts_own[name]
+        for name in changed & touched:
+            same = after.get(name, ("",))[0] == now.get(name, ("",))[0]
+            assert same or name in notes, (name, done.notes)
+        for name in {*before} - {*after}:
+            assert name not in now or any(name.startswith(word) or word in notes for word in (name, *parents(name)))
+        for name in host:
+            if name in now and name not in touched and name not in after:
+                assert now[name][1] == host[name][1], name  # permissions
+        assert not [*self.top.rglob(".*.part")]
+
+
+def parents(name: str) -> list[str]:
+    return [str(parent) for parent in Path(name).parents if parent.name]
+
+
+def tokens(text: str) -> set[str]:
+    return {f"<{part}" for part in text.split("<") if part}
+
+
+@asynccontextmanager
+async def playing(rng: random.Random, end: str) -> AsyncIterator[Game]:
+    with host_folder() as folder:
+        top = folder / "both"
+        top.mkdir()
+        profile = small_profile("embedded", folder, files={"folders": [f"{top}{end}"]}, pool={"min": 0})
+        async with open_service(profile) as service:
+            yield Game(service, top, rng, ENDS[end])
+
+
+@pytest.mark.parametrize("end", ENDS)
+async def test_no_byte_of_a_person_or_of_code_is_lost(embedded: None, end: str) -> None:
+    for seed in range(2):
+        rng = random.Random(f"{end} {seed}")
+        async with playing(rng, end) as game:
+            while game.model.steps < tries(STEPS) // 4:
+                game.person(game.changes(4))
+                await game.run()
