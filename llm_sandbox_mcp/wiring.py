@@ -8,6 +8,7 @@ from .audit import Audit
 from .backends import create
 from .backends.base import Backend, Sandbox, Surroundings
 from .files.artifacts import ArtifactStore
+from .files.watching import WatchedFolders
 from .folders import HostFolders, host_folders
 from .languages import load_languages
 from .libraries.installing import Installer
@@ -61,7 +62,7 @@ async def open_service(
     check_limits(profile)
     rules = rules_of(profile.rules)
     allowed = library_rules(profile, languages)
-    with open_runtime(folders.runtime) as runtime:
+    with open_runtime(folders.runtime) as runtime, WatchedFolders() as watched:
         surroundings = Surroundings(
             runtime=runtime.path,
             handlers={name: language.folder for name, language in languages.items()},
@@ -105,7 +106,18 @@ async def open_service(
             store = ArtifactStore(runtime.path / "artifacts", profile.artifacts)
             try:
                 yield Service(
-                    profile, languages, backend, pool, sessions, store, preparer, installer, checker, audit, timers
+                    profile,
+                    languages,
+                    backend,
+                    pool,
+                    sessions,
+                    store,
+                    preparer,
+                    installer,
+                    checker,
+                    audit,
+                    watched,
+                    timers,
                 )
             finally:
                 sessions.close_all()

@@ -14,7 +14,7 @@ from ..tasks import open_tasks
 from .base import Sandbox, drain, feed
 from .copying import COPY_SECONDS, PACKED, first_line, in_time, once
 from .layout import PATH
-from .listing import Tree, read_tree, tree_command
+from .listing import SAME, Tree, read_tree, tree_command
 
 _LOOKS = 3
 """How often a folder is listed if processes of the code change it meanwhile."""
@@ -48,18 +48,18 @@ _HELD = (
 """Prints the files below a folder that processes have open, or in their memory."""
 
 
-async def list_tree(sandbox: Sandbox, folder: str, known: bytes) -> tuple[bytes, Tree | None]:
-    """Everything below a folder but hidden names, as it was printed and as it was read; not read if it is as `known`.
+async def list_tree(sandbox: Sandbox, folder: str, since: int = 0) -> tuple[int, Tree | None]:
+    """When the list was made, and everything below a folder but hidden names; None if nothing has changed `since`.
 
     Raises `Unavailable` if not all of it can be listed.
     """
     for _ in range(_LOOKS):
-        output = await sandbox.look(tree_command(folder), COPY_SECONDS)
-        if known and output == known:
-            return output, None
-        tree = await anyio.to_thread.run_sync(read_tree, output)
-        if tree is not None:
-            return output, tree
+        output = await sandbox.look(tree_command(folder, since), COPY_SECONDS)
+        if since and output == SAME:
+            return since, None
+        found = await anyio.to_thread.run_sync(read_tree, output)
+        if found is not None:
+            return found
     raise Unavailable(
         f"what is in {folder} cannot be listed; let code make its folders readable, delete files if there are very "
         "many, and end processes that change them"

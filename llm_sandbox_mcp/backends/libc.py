@@ -55,9 +55,30 @@ def renameat2(folder: int, name: str, to_folder: int, to_name: str, flags: int) 
     _check(_renameat2(folder, names[0], to_folder, names[1], flags))
 
 
+IN_CHANGES = 0x2 | 0x4 | 0x8 | 0x40 | 0x80 | 0x100 | 0x200 | 0x400 | 0x800
+"""Everything that changes a folder or a file in it: content, attributes, a writer that closes it, names."""
+
+
+def inotify_init() -> int:
+    """A descriptor for watches, which does not block."""
+    return _checked(_libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
+
+
+def inotify_add_watch(watches: int, path: str, events: int) -> None:
+    """Watches a folder."""
+    _checked(_libc.inotify_add_watch(watches, os.fsencode(path), events))
+
+
 def prctl(option: int, value: int) -> None:
     """Sets one property of this process."""
     _check(_libc.prctl(option, value, 0, 0, 0))
+
+
+def _checked(result: int) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return result
 
 
 def _check(result: int) -> None:

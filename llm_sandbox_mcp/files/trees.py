@@ -4,6 +4,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 
@@ -27,7 +28,17 @@ def in_git(path: str) -> bool:
     return GIT in path.split("/")
 
 
-def list_tree(top: str, *, files: int, size: int) -> Tree:
+class Observer:
+    """Is told what a list is made of, so that it can notice later changes."""
+
+    def enters(self, folder: int) -> None:
+        """Called with the descriptor of each folder before it is read."""
+
+    def cannot_watch(self) -> None:
+        """Called if something could change unnoticed: a file that has another name elsewhere."""
+
+
+def list_tree(top: str, *, files: int, size: int, observer: Observer | None = None) -> Tree:
     """What is below a folder: files, folders, and what code cannot have, such as links. Raises `OSError`.
 
     Leaves out hidden files and folders except `.git`, other file systems, and names that are not UTF-8. Raises
@@ -36,41 +47,56 @@ def list_tree(top: str, *, files: int, size: int) -> Tree:
     found: dict[str, Entry] = {}
     at = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        _list(at, "", os.fstat(at).st_dev, found, files, [size], _DEPTH)
+        _Listing(found, os.fstat(at).st_dev, observer or Observer(), files, size).read(at, "", _DEPTH)
     finally:
         os.close(at)
     return found
 
 
-def _list(at: int, prefix: str, device: int, found: dict[str, Entry], most: int, left: list[int], depth: int) -> None:
-    folders: list[str] = []
-    with os.scandir(at) as entries:
-        for entry in entries:
-            name = entry.name
-            if (name[0] == "." and name != GIT) or not is_text(name):
-                continue
+@dataclass(slots=True)
+class _Listing:
+    found: dict[str, Entry]
+    device: int
+    observer: Observer
+    files: int
+    """How many more names there may be."""
+    size: int
+    """How many more bytes."""
+
+    def read(self, at: int, prefix: str, depth: int) -> None:
+        """Adds what is below an open folder, whose path is `prefix`."""
+        folders: list[str] = []
+        self.observer.enters(at)
+        with os.scandir(at) as entries:
+            for entry in entries:
+                name = entry.name
+                if (name[0] == "." and name != GIT) or not is_text(name):
+                    continue
+                try:
+                    state = entry.stat(follow_symlinks=False)
+                except OSError:
+                    continue  # removed meanwhile
+                if state.st_dev != self.device:
+                    continue
+                made = self.found[prefix + name] = Entry.of(state)
+                self.files -= 1
+                if made is FOLDER:
+                    folders.append(name)
+                elif made.kind == "f":
+                    self.size -= state.st_size
+                    if state.st_nlink > 1:
+                        self.observer.cannot_watch()
+                if self.files < 0 or self.size < 0:
+                    raise OverflowError
+        for name in folders if depth else ():
             try:
-                state = entry.stat(follow_symlinks=False)
+                below = os.open(name, _OPEN, dir_fd=at)
             except OSError:
-                continue  # removed meanwhile
-            if state.st_dev != device:
-                continue
-            made = found[prefix + name] = Entry.of(state)
-            if made is FOLDER:
-                folders.append(name)
-            elif made.kind == "f":
-                left[0] -= state.st_size
-            if len(found) > most or left[0] < 0:
-                raise OverflowError
-    for name in folders if depth else ():
-        try:
-            below = os.open(name, _OPEN, dir_fd=at)
-        except OSError:
-            continue  # removed or replaced meanwhile, or closed to this user
-        try:
-            _list(below, f"{prefix}{name}/", device, found, most, left, depth - 1)
-        finally:
-            os.close(below)
+                continue  # removed or replaced meanwhile, or closed to this user
+            try:
+                self.read(below, f"{prefix}{name}/", depth - 1)
+            finally:
+                os.close(below)
 
 
 def pack(top: Path, paths: Sequence[str], packed: Callable[[str, Entry], None], *, writable: bool) -> Iterator[bytes]:

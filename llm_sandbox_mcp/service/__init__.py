@@ -7,6 +7,7 @@ from anyio.abc import TaskGroup
 from ..audit import Audit
 from ..backends.base import Backend
 from ..files.artifacts import ArtifactStore
+from ..files.watching import WatchedFolders
 from ..languages import Languages
 from ..libraries.installing import Installer
 from ..libraries.preparing import Preparer
@@ -42,6 +43,7 @@ class Service:
         installer: Installer,
         checker: Checker,
         audit: Audit,
+        folders: WatchedFolders,
         tasks: TaskGroup,
     ) -> None:
         """Runs that go on without their caller live in `tasks`."""
@@ -54,7 +56,7 @@ class Service:
         self._describer = Describer(profile, pool, preparer)
         self.files = Files(profile, live, store)
         self.sessions = Sessions(profile, languages, backend, live, store, self._preparation)
-        views = Views(profile.views)
+        views = Views(profile.views, folders)
         installing = Installing(languages, self.sessions, self._preparation, installer, audit)
         self.install = installing.install
         executing = Executing(

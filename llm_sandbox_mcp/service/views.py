@@ -17,7 +17,8 @@ from ..errors import SandboxLost, Unavailable
 from ..escaping import one_line
 from ..files.merging import Incoming, Outgoing, Pair, incoming, outgoing, parents, topmost
 from ..files.saving import Report, Saving
-from ..files.trees import in_git, list_tree, pack
+from ..files.trees import in_git, pack
+from ..files.watching import WatchedFolders
 from ..messages import Note, Step, listed
 from ..open_folders import View
 from ..units import format_size
@@ -27,6 +28,8 @@ _SHARE = 2
 writes there."""
 _FILES = 20_000
 """The most files and folders of one copy, so that a list of them can be read after each run."""
+_CHUNK = 1 << 18
+"""Bytes that are sent into a sandbox at once."""
 _NAMES_SHOWN = 10
 _NAMES_KEPT = 1000
 """How many names a note has for programs."""
@@ -41,10 +44,14 @@ class _Copy:
     """Files that could not be read."""
     told: dict[str, Entry] = field(default_factory=dict)
     """Special files of the code's that a note has named."""
-    listing: bytes = b""
-    """The list of the copy when no change of the code's was left to be saved; empty if some are."""
+    listed: int = 0
+    """When the copy was listed and no change of the code's was left to be saved; 0 if some are. In nanoseconds."""
+    inside: Tree | None = None
+    """What was in the copy then."""
     made: bool = False
     """Whether its place in the sandbox exists."""
+    seen: Tree | None = None
+    """What was below the folder when nothing of it was left to be copied."""
     problem: str = ""
     """Why it is not as the folder is now; empty if it is. A note has said so."""
 
@@ -52,8 +59,9 @@ class _Copy:
 class Views:
     """The views of all sessions."""
 
-    def __init__(self, views: Sequence[View]) -> None:
+    def __init__(self, views: Sequence[View], folders: WatchedFolders) -> None:
         self._views = views
+        self._folders = folders
         self._copies: WeakKeyDictionary[Sandbox, dict[View, _Copy]] = WeakKeyDictionary()
 
     async def show(self, sandbox: Sandbox) -> list[Note]:
@@ -68,7 +76,9 @@ class Views:
             problem = ""
             tree: Tree | None = None if copy.made else {}
             try:
-                tree = await anyio.to_thread.run_sync(partial(list_tree, view.folder.path, files=most, size=left))
+                tree = await anyio.to_thread.run_sync(
+                    partial(self._folders.look, view.folder.path, files=most, size=left)
+                )
             except OSError as error:
                 problem = f"it cannot be read: {error.strerror}"
             except OverflowError:
@@ -86,13 +96,17 @@ class Views:
 
     async def _refresh(self, sandbox: Sandbox, view: View, copy: _Copy, tree: Tree, notes: list[Note]) -> str:
         """Brings one copy up to date; returns why that is not possible."""
+        if tree is copy.seen:
+            return ""
         plan = await anyio.to_thread.run_sync(incoming, copy.base, tree, None, copy.unseen, copy.told)
         if copy.made and not plan.copied and not plan.removed:
+            copy.seen = tree
             return ""
         settled = not copy.made
         if copy.made and view.folder.writable:
-            output, inside = await folder_copies.list_tree(sandbox, view.place, b"")
-            settled = output == copy.listing
+            _, inside = await folder_copies.list_tree(sandbox, view.place, copy.listed)
+            inside = copy.inside if inside is None else inside
+            settled = inside == copy.inside
             plan = await anyio.to_thread.run_sync(incoming, copy.base, tree, inside, copy.unseen, copy.told)
             await _leave_open(sandbox, view, copy, plan, notes)
         protected = "" if view.folder.writable else "all"
@@ -105,7 +119,7 @@ class Views:
         try:
             why = await folder_copies.unpack(sandbox, view.place, archive, protected=protected)
             copy.made = True
-            output, inside = await folder_copies.list_tree(sandbox, view.place, b"")
+            listed, inside = await folder_copies.list_tree(sandbox, view.place)
         except BaseException:
             # A part of a file must not look as if code had written it.
             with anyio.CancelScope(shield=True), suppress(SandboxLost, Unavailable):
@@ -116,7 +130,7 @@ class Views:
         bad = _take_note(copy, plan, tree, packed, inside or {}, why)
         if bad:
             await folder_copies.remove(sandbox, view.place, bad, protected=protected)
-        copy.listing = b"" if bad or not settled else output
+        copy.listed, copy.inside = (0, None) if bad or not settled else (listed, inside)
         if why and (await sandbox.fullness(thorough=True)).disk:
             return f"the disk limit of {format_size(sandbox.policy.disk)} is reached"
         return why
@@ -137,12 +151,13 @@ class Views:
         return notes
 
     async def _save(self, sandbox: Sandbox, view: View, copy: _Copy, notes: list[Note], *, whole: bool) -> None:
-        output, inside = await folder_copies.list_tree(sandbox, view.place, copy.listing)
-        if inside is None:
+        listed, inside = await folder_copies.list_tree(sandbox, view.place, copy.listed)
+        if inside is None or inside == copy.inside:
+            copy.listed = listed
             return
+        copy.listed, copy.inside, copy.seen = 0, None, None
         plan = await anyio.to_thread.run_sync(outgoing, copy.base, inside, copy.told)
         if plan and not whole:
-            copy.listing = b""
             notes.append(_held_back(view, plan))
             return
         if plan.special:
@@ -158,7 +173,8 @@ class Views:
         finally:
             saving.close()
             notes += _notes_of(view, saving.report)
-        copy.listing = output if saving.complete else b""
+        if saving.complete:
+            copy.listed, copy.inside = listed, inside
 
 
 async def _leave_open(sandbox: Sandbox, view: View, copy: _Copy, plan: Incoming, notes: list[Note]) -> None:
@@ -201,8 +217,16 @@ def _is_copy(now: Entry, of: Entry) -> bool:
 
 async def _archive(view: View, plan: Incoming, packed: dict[str, Entry]) -> AsyncIterator[bytes]:
     parts = pack(Path(view.folder.path), plan.copied, packed.__setitem__, writable=view.folder.writable)
-    while part := await anyio.to_thread.run_sync(next, parts, None):
-        yield part
+
+    def some() -> bytes:
+        """Many small parts at once: each visit to a worker thread takes longer than a small file."""
+        taken = bytearray()
+        while len(taken) < _CHUNK and (part := next(parts, None)):
+            taken += part
+        return bytes(taken)
+
+    while chunk := await anyio.to_thread.run_sync(some):
+        yield chunk
 
 
 def _notes_of(view: View, report: Report) -> list[Note]:

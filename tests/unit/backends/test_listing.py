@@ -2,17 +2,19 @@
 
 import os
 import subprocess
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llm_sandbox_mcp.backends.listing import FOLDER, Entry, Stamp, read_tree, tree_command
+from llm_sandbox_mcp.backends.listing import FOLDER, SAME, Entry, Stamp, read_tree, tree_command
 
 
-def listed(folder: Path) -> bytes:
-    return subprocess.run(["sh", "-c", tree_command(str(folder))], capture_output=True, check=True).stdout
+def listed(folder: Path, since: int = 0) -> bytes:
+    return subprocess.run(["sh", "-c", tree_command(str(folder), since)], capture_output=True, check=False).stdout
 
 
 def test_a_list_has_everything_below_a_folder_but_hidden_names(tmp_path: Path) -> None:
@@ -22,7 +24,9 @@ def test_a_list_has_everything_below_a_folder_but_hidden_names(tmp_path: Path) -
     (tmp_path / "link").symlink_to("a")
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "-rf").chmod(0o4711)
-    found = read_tree(listed(tmp_path)) or {}
+    before = time.time_ns()
+    made, found = read_tree(listed(tmp_path)) or (0, {})
+    assert before <= made <= time.time_ns()
     kinds = {
         "a": "d",
         "a/b": "d",
@@ -49,7 +53,56 @@ def test_a_list_that_is_not_whole_is_no_list(tmp_path: Path, cut: int) -> None:
     assert read_tree(whole.replace(b"0 end", b"1 end")) is None
 
 
+def forge(file: Path) -> None:
+    """Changes a file and gives it the size and time that it had."""
+    file.write_text("12346")
+    os.utime(file, ns=(1, 1))
+
+
+def changes(top: Path) -> dict[str, Callable[[], object]]:
+    return {
+        "content": lambda: (top / "d" / "file").write_text("other"),
+        "content with its old time": lambda: forge(top / "d" / "file"),
+        "permissions": lambda: (top / "d" / "file").chmod(0o600),
+        "a new file": lambda: (top / "d" / "new").touch(),
+        "a new file at the top": lambda: (top / "new").touch(),
+        "a deletion": lambda: (top / "d" / "file").unlink(),
+        "a new name": lambda: (top / "d" / "file").rename(top / "file"),
+        "a folder": lambda: (top / "d").rename(top / "e"),
+        "a link": lambda: (top / "d" / "link").symlink_to("file"),
+    }
+
+
+@pytest.mark.parametrize("change", [*changes(Path())])
+def test_any_change_since_a_list_makes_another(tmp_path: Path, change: str) -> None:
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "file").write_text("12345")
+    os.utime(tmp_path / "d" / "file", ns=(1, 1))
+    # The list is of a moment ago: its time has a margin.
+    for path in (tmp_path, tmp_path / "d", tmp_path / "d" / "file"):
+        made = path.lstat().st_ctime_ns
+    later = made + 10**8 + 1
+    while time.time_ns() < later:
+        os.sched_yield()
+    assert listed(tmp_path, later) == SAME
+    (tmp_path / ".hidden").mkdir()
+    whole = read_tree(listed(tmp_path, later))
+    assert whole is not None and {*whole[1]} == {"d", "d/file"}
+    while time.time_ns() < later + 10**8:
+        os.sched_yield()
+    changes(tmp_path)[change]()
+    assert read_tree(listed(tmp_path, later)) is not None
+
+
+def test_a_clock_that_was_set_back_makes_another_list(tmp_path: Path) -> None:
+    assert read_tree(listed(tmp_path, time.time_ns() + 10**12)) is not None
+
+
+def test_a_folder_that_cannot_be_read_is_never_taken_for_unchanged(tmp_path: Path) -> None:
+    assert listed(tmp_path / "none", time.time_ns()).endswith(b"1 end\0")
+
+
 @given(st.binary(max_size=200))
 def test_no_output_makes_reading_fail(output: bytes) -> None:
     for data in (output, output + b"\0000 end\0"):
-        assert isinstance(read_tree(data), dict | None)
+        assert isinstance(read_tree(data), tuple | None)
