@@ -9,6 +9,9 @@ BLOCK = 512
 _NAME_MAX = 4096
 _REGULAR = (b"0", b"\0")
 _LONG_NAME = b"L"
+_EXTENDED = b"x"
+_EXTENDED_MAX = 1 << 20
+_ATTRIBUTE = b"SCHILY.xattr."
 FILE_MODE, EXECUTABLE_MODE = 0o644, 0o755
 _FOLDER_MODE = 0o755
 END = b"\0" * (2 * BLOCK)
@@ -81,6 +84,8 @@ class Member:
     content: bytearray = field(default_factory=bytearray)
     offset: int = 0
     """Where in the file the content begins."""
+    attributes: bool = False
+    """Whether the file has extended attributes, if the archive says so."""
 
     @property
     def ends(self) -> bool:
@@ -102,8 +107,9 @@ class ArchiveReader:
         self._member: Member | None = None
         self._left = 0
         self._pad = 0
-        self._collect_name = False
-        self._long_name: str | None = None
+        self._collected = b""
+        """The kind of a header whose content describes the next file, while that is read."""
+        self._described = _Described()
         self.malformed = False
 
     def feed(self, data: bytes) -> Iterator[Member]:
@@ -130,17 +136,21 @@ class ArchiveReader:
         except tarfile.HeaderError:
             self.malformed = True
             return
-        size = info.size
+        self._collected = info.type if info.type in (_LONG_NAME, _EXTENDED) else b""
+        if self._collected:
+            if not 0 <= info.size <= (_NAME_MAX if self._collected == _LONG_NAME else _EXTENDED_MAX):
+                self.malformed = True
+                return
+            self._member = Member("", info.size)
+            self._left, self._pad = info.size, -info.size % BLOCK
+            return
+        known, self._described = self._described, _Described()
+        size = info.size if known.size is None else known.size
         if size < 0:
             self.malformed = True
             return
-        name, self._long_name = self._long_name or info.name, None
-        self._collect_name = info.type == _LONG_NAME
-        if self._collect_name and size > _NAME_MAX:
-            self.malformed = True
-            return
         regular = info.type in _REGULAR
-        self._member = Member(name, size) if regular or self._collect_name else None
+        self._member = Member(known.name or info.name, size, attributes=known.attributes) if regular else None
         # Links and devices have no content, whatever size they claim.
         self._left = (
             0
@@ -149,7 +159,7 @@ class ArchiveReader:
             else size
         )
         self._pad = -self._left % BLOCK
-        if regular and self._member is not None and (not size or size > self._limit):
+        if self._member is not None and (not size or size > self._limit):
             # An empty file is complete. A file that is too large is yielded now, because its content may never end.
             yield self._member
             self._member = None
@@ -159,20 +169,53 @@ class ArchiveReader:
             member = self._member
             taken = min(self._left, len(self._held))
             if member is not None:
-                if self._part and not self._collect_name:
+                if self._part and not self._collected:
                     taken = min(taken, self._part)
                 member.content += self._held[:taken]
             del self._held[:taken]
             self._left -= taken
-            if self._left and member is not None and self._part and not self._collect_name:
+            if self._left and member is not None and self._part and not self._collected:
                 yield member
-                self._member = Member(member.name, member.size, offset=member.offset + len(member.content))
+                offset = member.offset + len(member.content)
+                self._member = Member(member.name, member.size, offset=offset, attributes=member.attributes)
             if self._left == 0 and member is not None:
                 self._member = None
-                if self._collect_name:
-                    self._long_name = bytes(member.content).rstrip(b"\0").decode("utf-8", "surrogateescape")
+                if self._collected:
+                    self._describe(bytes(member.content))
                 else:
                     yield member
         skipped = min(self._pad, len(self._held)) if not self._left else 0
         del self._held[:skipped]
         self._pad -= skipped
+
+    def _describe(self, content: bytes) -> None:
+        if self._collected == _LONG_NAME:
+            self._described.name = content.rstrip(b"\0").decode("utf-8", "surrogateescape")
+            return
+        at = 0
+        while at < len(content) and not self.malformed:
+            try:
+                # Each record begins with its own length, and ends with a line end, which a value may contain too.
+                digits, _, _ = content[at : at + 8].partition(b" ")
+                record = content[at : at + int(digits)]
+                key, is_there, value = record[len(digits) + 1 : -1].partition(b"=")
+                if not is_there or not record.endswith(b"\n") or int(digits) != len(record):
+                    raise ValueError
+                if key == b"path":
+                    self._described.name = value.decode("utf-8", "surrogateescape")
+                elif key == b"size":
+                    self._described.size = int(value)
+                elif key.startswith(_ATTRIBUTE):
+                    self._described.attributes = True
+                at += len(record)
+            except ValueError:
+                self.malformed = True
+
+
+@dataclass(slots=True)
+class _Described:
+    """What headers before that of a file say about it."""
+
+    name: str = ""
+    size: int | None = None
+    attributes: bool = False

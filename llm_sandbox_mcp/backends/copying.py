@@ -25,7 +25,7 @@ complete."""
 
 _NOT_THERE = "No such file"
 
-PACKED = ("--format=gnu", "--hard-dereference")
+_FORM = ("--format=gnu", "--hard-dereference")
 """Without the second option, the second name of a file with two names would be packed as a link."""
 
 COPY_SECONDS = 30.0
@@ -107,7 +107,7 @@ async def pack(sandbox: Sandbox, path: str) -> bytes:
     limit = 2 * sandbox.policy.disk
     archive, errors = bytearray(), bytearray()
     with in_time():
-        argv = ("tar", "-c", "-f", "-", *PACKED, "-C", folder, "--", name)
+        argv = ("tar", "-c", "-f", "-", *_FORM, "-C", folder, "--", name)
         async with await sandbox.spawn(argv, {"PATH": PATH}, fed=True) as process, open_tasks() as tasks:
             tasks.start_soon(drain, process.stderr, errors)
             await feed(process.stdin, None)
@@ -138,7 +138,7 @@ async def copy_out(sandbox: Sandbox, folder: str, names: Sequence[str], limit: i
 
 async def _copy_out_some(sandbox: Sandbox, folder: str, names: list[str], limit: int, take: TakeMember) -> list[str]:
     """Copies up to and including the first file that is too large; returns the names that are left."""
-    argv = ("tar", "-c", "-f", "-", *PACKED, "--no-recursion", "-C", folder, "--null", "-T", "-")
+    argv = ("tar", "-c", "-f", "-", *_FORM, "--no-recursion", "-C", folder, "--null", "-T", "-")
     reader = ArchiveReader(limit)
     # All files together fit on the disk; a longer stream is the zeros of sparse files, which have no bound.
     budget = 2 * sandbox.policy.disk

@@ -12,7 +12,7 @@ import anyio.to_thread
 from ..errors import SandboxLost, Unavailable
 from ..tasks import open_tasks
 from .base import Sandbox, drain, feed
-from .copying import COPY_SECONDS, PACKED, first_line, in_time, once
+from .copying import COPY_SECONDS, first_line, in_time, once
 from .layout import PATH
 from .listing import SAME, Tree, read_tree, tree_command
 
@@ -41,6 +41,11 @@ _REMOVE = f"""\
 change a-w "$2" "$1"
 """
 """Each name by itself, folders only if they are empty: code may have put something into them."""
+_PACKED = (
+    *("--format=posix", "--pax-option=delete=atime,delete=ctime,delete=mtime"),
+    *("--hard-dereference", "--xattrs"),
+)
+"""The format that says which files have extended attributes."""
 _HELD = (
     "find /proc/[0-9]*/fd -lname '{0}/*' -printf '%l\\0'; "
     "sed -n 's|^.* \\({0}/.*\\)$|\\1|p' /proc/[0-9]*/maps | tr '\\n' '\\0'"
@@ -97,7 +102,7 @@ async def send_out(
 
     Names that do not exist any more are left out. After `most` bytes, it is cut.
     """
-    argv = ("tar", "-c", "-f", "-", *PACKED, "--no-recursion", "-C", folder, "--null", "-T", "-")
+    argv = ("tar", "-c", "-f", "-", *_PACKED, "--no-recursion", "-C", folder, "--null", "-T", "-")
     wanted = once(b"".join(os.fsencode(name) + b"\0" for name in names))
     with in_time():
         async with await sandbox.spawn(argv, {"PATH": PATH}, fed=True) as process, open_tasks() as tasks:

@@ -44,6 +44,8 @@ class Report:
     """What code deleted and the person changed; it is still here."""
     bits: list[str] = field(default_factory=list)
     """Files whose permissions code changed, which stay as they were, or which got set-id or sticky bits."""
+    attributes: list[str] = field(default_factory=list)
+    """Files with extended attributes of the code's."""
     failed: dict[str, list[str]] = field(default_factory=dict)
     """By the reason, what could not be saved; it is tried again after the next run."""
 
@@ -99,6 +101,8 @@ class Saving:
         for part in self._reader.feed(data):
             if part.offset == 0:
                 self._open_next(part)
+                if part.attributes and self._current is not None:
+                    self.report.attributes.append(part.name)
             if self._current is None or part.name != self._current.name:
                 continue
             with self._failing(part.name):

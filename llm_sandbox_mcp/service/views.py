@@ -257,6 +257,9 @@ def _notes_of(view: View, report: Report) -> list[Note]:
     if report.bits:
         cause = f"files of {view.place} whose permissions are not carried over: {_named(sorted(report.bits))}"
         notes.append(Note("permissions_kept", cause, place=view.place, names=_some(report.bits)))
+    if report.attributes:
+        cause = f"extended attributes of files of {view.place} are not saved: {_named(sorted(report.attributes))}"
+        notes.append(Note("attributes_left", cause, place=view.place, names=_some(report.attributes)))
     for why, names in report.failed.items():
         step = "it is tried again after the next run"
         notes.append(_not_saved(view, names, f"{folder} on this machine cannot be written: {why}", step))

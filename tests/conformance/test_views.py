@@ -351,3 +351,16 @@ async def test_a_new_sandbox_has_the_files_of_its_time_and_a_folder_that_is_gone
         assert lost == f"new of /data/out was not saved: {why}; it is tried again after the next run"
     opened.out.with_name("elsewhere").rename(opened.out)
     assert (await opened.run("1")).notes == (f"saved in {opened.out}: new",)
+
+
+async def test_extended_attributes_of_the_codes_are_named(opened: Opened) -> None:
+    done = await opened.run(
+        "import os; open('/data/out/new', 'w').write('n'); os.setxattr('/data/out/new', 'user.x', b'y = 7\\n8 z=')"
+    )
+    if done.status == "error":
+        assert "Operation not supported" in done.stderr.text, done
+        assert done.notes == (f"saved in {opened.out}: new",)
+        return
+    assert done.notes == (f"saved in {opened.out}: new", "extended attributes of files of /data/out are not saved: new")
+    assert os.listxattr(opened.out / "new") == []
+    assert (opened.out / "new").read_text() == "n"

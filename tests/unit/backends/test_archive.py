@@ -26,25 +26,32 @@ def read(data: bytes, limit: int, cuts: Iterable[int] = ()) -> tuple[list[Member
     return members, reader
 
 
-@given(FILES, st.lists(DROPPED, max_size=3), st.lists(st.integers(0), max_size=20))
+@given(
+    FILES,
+    st.lists(DROPPED, max_size=3),
+    st.lists(st.integers(0), max_size=20),
+    st.sampled_from([tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]),
+    st.sampled_from([{}, {"SCHILY.xattr.user.x": "a=b\n7 c=d\n"}]),
+)
 def test_regular_files_come_out_unchanged_and_nothing_else_does(
-    files: dict[str, int], others: list[bytes], cuts: list[int]
+    files: dict[str, int], others: list[bytes], cuts: list[int], form: int, records: dict[str, str]
 ) -> None:
     stream = io.BytesIO()
-    with tarfile.open(fileobj=stream, mode="w", format=tarfile.GNU_FORMAT) as archive:
+    with tarfile.open(fileobj=stream, mode="w", format=form) as archive:
         for kind in others:
             info = tarfile.TarInfo("other")
             info.type, info.linkname = kind, "/etc/passwd"
             archive.addfile(info)
         for name, size in files.items():
             info = tarfile.TarInfo(name)
-            info.size = size
+            info.size, info.pax_headers = size, records
             archive.addfile(info, io.BytesIO(name.encode()[:1] * size))
     members, reader = read(stream.getvalue(), 10_000, cuts)
     assert {m.name: (m.size, bytes(m.content)) for m in members} == {
         name: (size, name.encode()[:1] * size) for name, size in files.items()
     }
     assert not reader.malformed
+    assert {m.attributes for m in members} <= {bool(records) and form == tarfile.PAX_FORMAT}
 
 
 @given(st.binary(max_size=2000), st.lists(st.integers(0), max_size=20))
@@ -55,7 +62,8 @@ def test_no_input_makes_it_fail_or_keep_more_than_the_limit(data: bytes, cuts: l
 
 @given(st.data())
 def test_damaged_archives_neither_fail_nor_exceed_the_limit(data: st.DataObject) -> None:
-    whole = header("a/b", 700) + bytes(700) + padding(700) + header("x" * 150, 5) + b"hello" + padding(5) + END
+    whole = header("a/b", 700) + bytes(700) + padding(700) + header("x" * 150, 5) + b"hello" + padding(5)
+    whole += timed_header("y" * 150, 5, mode=0o644, mtime=1) + b"hello" + padding(5) + END
     damaged = bytearray(whole)
     for place, byte in data.draw(
         st.dictionaries(st.integers(0, len(whole) - 1), st.integers(0, 255), max_size=20)
