@@ -57,6 +57,19 @@ class Outgoing:
     def __bool__(self) -> bool:
         return bool(self.folders or self.moved or self.files or self.gone or self.special)
 
+    def limit(self, files: int) -> int:
+        """Leaves out files beyond so many, and then everything that is gone; returns how many were left out."""
+        later = self.files[files:]
+        if later:
+            # What is gone may be in a file that is left out.
+            del self.files[files:]
+            kept = {*self.files}
+            for old, new in [*self.moved.items()]:
+                if new not in kept:
+                    del self.moved[old]
+            self.gone.clear()
+        return len(later)
+
 
 def incoming(base: Base, host: Tree, inside: Tree | None, unseen: Tree, told: Tree) -> Incoming:
     """What has changed in the folder since both were alike, without what code changed too; that is settled later.

@@ -31,8 +31,9 @@ class WatchedFolders:
     def look(self, path: str, *, files: int, size: int) -> Tree:
         """What is below a folder, as `list_tree` has it; the same object as long as nothing changes.
 
-        A program that writes to a file only through its memory is noticed when it lets go of the file. Call it in a
-        worker thread.
+        Two changes are noticed late: those of a program that writes to a file through its memory, when it lets go of
+        the file; and those through another name of a file, elsewhere, that it got since the last look, at the next
+        change. Call it in a worker thread.
         """
         return self._folders.setdefault(path, _Folder(path)).look(files, size)
 

@@ -15,7 +15,7 @@ from ..backends.base import Sandbox
 from ..backends.listing import Entry, Tree
 from ..errors import SandboxLost, Unavailable
 from ..escaping import one_line
-from ..files.merging import Incoming, Outgoing, Pair, incoming, outgoing, parents, topmost
+from ..files.merging import Incoming, Pair, incoming, outgoing, parents, topmost
 from ..files.saving import Report, Saving
 from ..files.trees import in_git, pack
 from ..files.watching import WatchedFolders
@@ -27,7 +27,8 @@ _SHARE = 2
 """The copies have at most one part in so many of the bytes and files that a folder can have: the rest is for what code
 writes there."""
 _FILES = 20_000
-"""The most files and folders of one copy, so that a list of them can be read after each run."""
+"""The most files and folders of one copy, so that a list of them can be read after each run; and the most files that
+are saved after one run."""
 _CHUNK = 1 << 18
 """Bytes that are sent into a sandbox at once."""
 _NAMES_SHOWN = 10
@@ -127,7 +128,7 @@ class Views:
             for name in plan.copied:
                 copy.base.pop(name, None)
             raise
-        bad = _take_note(copy, plan, tree, packed, inside or {}, why)
+        bad = await anyio.to_thread.run_sync(_take_note, copy, plan, tree, packed, inside or {}, why)
         if bad:
             await folder_copies.remove(sandbox, view.place, bad, protected=protected)
         copy.listed, copy.inside = (0, None) if bad or not settled else (listed, inside)
@@ -158,8 +159,10 @@ class Views:
         copy.listed, copy.inside, copy.seen = 0, None, None
         plan = await anyio.to_thread.run_sync(outgoing, copy.base, inside, copy.told)
         if plan and not whole:
-            notes.append(_held_back(view, plan))
+            notes.append(_held_back(view, len(plan.files) + len(plan.gone), "the run was stopped"))
             return
+        if later := plan.limit(_FILES):
+            notes.append(_held_back(view, later, f"at most {_FILES} are saved per run"))
         if plan.special:
             copy.told.update((name, inside[name]) for name in plan.special)
             notes.append(_special(view, plan.special))
@@ -173,7 +176,7 @@ class Views:
         finally:
             saving.close()
             notes += _notes_of(view, saving.report)
-        if saving.complete:
+        if saving.complete and not later:
             copy.listed, copy.inside = listed, inside
 
 
@@ -277,9 +280,8 @@ def _special(view: View, names: Sequence[str]) -> Note:
     return Note("special_files", cause, "write plain files", place=view.place, names=_some(names))
 
 
-def _held_back(view: View, plan: Outgoing) -> Note:
-    number = len(plan.files) + len(plan.gone)
-    cause = f"changed files of {view.place} that are not saved yet: {number}; the run was stopped"
+def _held_back(view: View, number: int, why: str) -> Note:
+    cause = f"changed files of {view.place} that are not saved yet: {number}; {why}"
     step = "they are saved when another run of this session ends"
     return Note("results_held_back", cause, step, place=view.place, number=number)
 

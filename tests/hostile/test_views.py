@@ -56,14 +56,14 @@ with socket.socket(socket.AF_UNIX) as client:
 
 
 @asynccontextmanager
-async def opened(arena: Arena) -> AsyncIterator[tuple[Service, Path, Path]]:
+async def opened(arena: Arena, end: str = "rw") -> AsyncIterator[tuple[Service, Path, Path]]:
     """A second server, a folder that its code can read, and one that its code can also write."""
     with host_folder() as folder:
         data, out = folder / "data", folder / "out"
         (data / "folder").mkdir(parents=True)
         (data / "kept").write_text("kept")
         out.mkdir()
-        folders = [str(data), f"{out}:rw"]
+        folders = [str(data), f"{out}:{end}"]
         profile = small_profile(arena.backend, folder, files={"folders": folders}, pool={"min": 0})
         async with open_service(profile) as service:
             yield service, data, out
@@ -125,3 +125,83 @@ async def test_code_connects_to_no_socket_that_is_not_open_to_every_user(arena: 
             done = await service.execute(CONNECT)
             expected = ("connected\n",) if open_to_all else ("PermissionError\n", "FileNotFoundError\n")
             assert done.stdout.text in expected, done
+
+
+NAMES = """
+import os, subprocess
+os.chdir('/data/out')
+subprocess.run('chmod -R u+w .git', shell=True)
+os.makedirs('.git/hooks', exist_ok=True)
+for name in ('.git/hooks/pre-commit', '.envrc', 'deep/.envrc', '.git/config', '.git/new', 'sub/.git/config'):
+    os.makedirs(os.path.dirname(name) or '.', exist_ok=True)
+    open(name, 'w').write('[core]\\n\\tfsmonitor = touch /tmp/obeyed\\n')
+for name in ('x' * 255, 'A', 'a', '\\u00e9', 'e\\u0301', ' ', '*', '$(touch x)', '-C', '\\x1b[31mred', '/'.join(['n'] * 60)):
+    os.makedirs(os.path.dirname(name) or '.', exist_ok=True)
+    open(name, 'w').write(repr(name))
+os.symlink('../../../../../../root/.ssh', 'keys')
+"""
+SWAP = """
+import os, threading
+os.makedirs('/data/out/both', exist_ok=True)
+os.makedirs('/data/out/kept', exist_ok=True)
+open('/data/out/both/kept', 'w').write('from inside')
+def swap():
+    while True:
+        try:
+            os.rename('/data/out/both', '/data/out/aside')
+            os.symlink('/data/data', '/data/out/both')
+            os.unlink('/data/out/both')
+            os.rename('/data/out/aside', '/data/out/both')
+        except OSError:
+            pass
+threading.Thread(target=swap, daemon=True).start()
+"""
+
+
+async def test_no_name_of_the_codes_is_obeyed_or_mistaken_for_another(arena: Arena) -> None:
+    async with opened(arena) as (service, data, out):
+        (out / ".git").mkdir()
+        (out / ".git" / "config").write_text("[core]\n\tbare = false\n")
+        before = facts(out / ".git" / "config"), facts(out / ".git")
+        done = await service.execute(NAMES)
+        assert done.status == "ok", done
+        assert (facts(out / ".git" / "config"), facts(out / ".git")) == before
+        assert {str(path.relative_to(out)) for path in out.rglob(".*")} == {".git"}
+        saved = {
+            str(path.relative_to(out)): path for path in out.rglob("*") if path.is_file() and ".git" not in path.parts
+        }
+        long, deep = "x" * 255, "/".join(["n"] * 60)
+        assert {*saved} == {*(long, "A", "a", "\u00e9", "e\u0301", " ", "*", "$(touch x)", "-C", "\x1b[31mred", deep)}
+        assert all(path.read_text() == repr(name) for name, path in saved.items())
+        assert "\x1b" not in "".join(done.notes)
+        assert not (data / "keys").exists()
+
+
+async def test_folders_that_are_swapped_for_links_lead_nowhere(arena: Arena) -> None:
+    async with opened(arena) as (service, data, out):
+        before = facts(data / "kept"), facts(data / "folder")
+        session = ""
+        for number in range(4):
+            done = await service.execute(
+                SWAP if not session else f"open('/data/out/kept/{number}', 'w')", session_id=session
+            )
+            session = done.session_id
+            (out / "theirs").write_text(str(number))
+        assert (facts(data / "kept"), facts(data / "folder")) == before
+        for path in out.rglob("*"):
+            assert not path.is_symlink()
+            assert not path.is_file() or path.read_text() in ("from inside", "", "3")
+
+
+async def test_what_code_hides_from_a_list_is_not_taken_for_deleted(arena: Arena) -> None:
+    async with opened(arena, "rwd") as (service, _, out):
+        (out / "d").mkdir()
+        (out / "d" / "file").write_text("theirs")
+        hide = "import os; os.mkdir('/data/out/new'); open('/data/out/new/x', 'w'); os.chmod('/data/out/d', 0)"
+        done = await service.execute(hide)
+        [note] = done.notes
+        assert "what is in /data/out cannot be listed" in note
+        assert (out / "d" / "file").read_text() == "theirs"
+        shown = "os.chmod('/data/out/d', 0o755); open('/data/out/d/file').read()"
+        done = await service.execute(shown, session_id=done.session_id)
+        assert (done.result, done.notes) == ("'theirs'", (f"saved in {out}: new/x",))
