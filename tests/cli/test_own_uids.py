@@ -128,6 +128,44 @@ def test_an_open_folder_is_mounted_only_if_sandboxes_have_their_own_uids(
     assert (folder / "out" / "new").stat().st_uid == ordinary.USER
 
 
+CHANGE = """
+import os
+os.chdir("/data/out")
+for name in ("own", "other", "new"):
+    open(name, "a").write("by code")
+os.unlink("gone")
+"""
+
+
+@pytest.mark.parametrize("lent", [True, False], ids=["own uids", "shared uid"])
+def test_what_an_ordinary_user_cannot_keep_is_not_replaced(ordinary_packages: Path, folder: Path, lent: bool) -> None:
+    out = folder / "out"
+    out.mkdir()
+    os.chown(out, ordinary.USER, ordinary.USER)
+    for name, mode, owner in (("own", 0o600, ordinary.USER), ("gone", 0o640, ordinary.USER), ("other", 0o666, 0)):
+        (out / name).write_text(f"{name}\n")
+        (out / name).chmod(mode)
+        os.chown(out / name, owner, owner)
+    (out / "closed").write_text("closed\n")
+    (out / "closed").chmod(0o600)
+    before = (out / "other").stat()
+    argv = ("-m", "llm_sandbox_mcp", "run", "-c", CHANGE, "--profile")
+    done = run(ordinary_packages, folder, *argv, more=f'[files]\nfolders = ["{out}:rwd"]', lent=lent)
+    assert done.returncode == 0, done
+    assert {path.name: path.read_text() for path in out.iterdir()} == {
+        **{"own": "own\nby code", "new": "by code", "closed": "closed\n"},
+        **{"other": "other\n", "other.from-code": "other\nby code"},
+    }
+    states = {path.name: path.stat() for path in out.iterdir()}
+    assert states["other"].st_mtime_ns == before.st_mtime_ns
+    assert {name: (state.st_uid, state.st_mode & 0o777) for name, state in states.items()} == {
+        **{"own": (ordinary.USER, 0o600), "new": (ordinary.USER, 0o644), "closed": (0, 0o600)},
+        **{"other": (0, 0o666), "other.from-code": (ordinary.USER, 0o644)},
+    }
+    assert "other (the code's is other.from-code)" in done.stderr
+    assert f"deleted in {out}: gone" in done.stderr
+
+
 @pytest.mark.usefixtures("open_network")
 def test_an_open_network_works_with_the_sandboxs_own_uid(ordinary_packages: Path, folder: Path) -> None:
     argv = ("-m", "llm_sandbox_mcp", "run", "--language", "bash", "-c", "cat /proc/net/dev", "--profile")

@@ -73,6 +73,8 @@ async def test_the_tools_name_the_folders(opened: Opened) -> None:
     assert save_to.endswith(f", {opened.out} or below")
     annotations = tools["get_artifacts"].annotations
     assert annotations and annotations.destructive_hint and not annotations.read_only_hint
+    running = tools["execute_code"].annotations
+    assert running and running.destructive_hint
 
 
 async def test_files_of_both_folders_can_be_copied_in_and_only_one_can_be_written(opened: Opened) -> None:
@@ -164,6 +166,8 @@ async def test_clients_over_http_see_none_of_the_folders(era: str, tmp_path: Pat
             async with server.connect(era) as client:
                 tools = {tool.name: tool for tool in (await client.list_tools()).tools}
                 assert "/data" not in (tools["execute_code"].description or "")
+                running = tools["execute_code"].annotations
+                assert running and not running.destructive_hint
                 done = await answer(client, "execute_code", code="import os; os.path.exists('/data')")
         finally:
             stop(server)
