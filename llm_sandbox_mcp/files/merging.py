@@ -130,9 +130,9 @@ def outgoing(base: Base, inside: Tree, told: Mapping[str, Entry]) -> Outgoing:
 
 
 def topmost(names: Collection[str]) -> Iterator[str]:
-    """These names without those in folders that are among them too."""
-    known = {*names}
-    return (name for name in names if not any(parent in known for parent in parents(name)))
+    """These names without those in folders that are among them too; a folder can have a slash at its end."""
+    known = {name.rstrip("/") for name in names}
+    return (name for name in names if not any(above in known for above in parents(name.rstrip("/"))))
 
 
 def beside(name: str, number: int) -> str:

@@ -16,7 +16,7 @@ from ..backends.archive import ArchiveReader, Member
 from ..backends.listing import FOLDER, Entry, Stamp, Tree
 from ..open_folders import OpenFolder
 from .beneath import Changed, Draft, InTheWay, NotOwned, move_file, new_file, open_folder, remove_file
-from .merging import NEVER, Outgoing, Pair, beside
+from .merging import NEVER, Outgoing, Pair, beside, parents
 
 _PART = 1 << 20
 _WIDEST, _LEAST = 0o755, 0o600
@@ -83,17 +83,15 @@ class Saving:
         for old, new in self._plan.moved.items():
             if not self._deletes or not self._move(old, new):
                 self._gone.append(old)
-        reused = [name for name in self._gone if self._deletes and name in self._inside]
-        for name in sorted(self._gone, reverse=True) if reused else ():
-            if any(f"{name}/".startswith(f"{one}/") for one in reused):
-                self._gone.remove(name)
-                self._drop(name)
+        for name in self._taken(reused={name for name in self._gone if self._deletes and name in self._inside}):
+            self._drop(name)
         for name in self._plan.folders:
             with self._failing(name):
                 with self._place(f"{name}/"):
                     pass
-                self._base[name] = Pair(NEVER if name in self._detours else FOLDER, FOLDER)
-                if name not in self._detours:
+                detoured = self._is_detoured(f"{name}/")
+                self._base[name] = Pair(NEVER if detoured else FOLDER, FOLDER)
+                if not detoured:
                     self.report.folders.append(name)
 
     def feed(self, data: bytes) -> None:
@@ -113,9 +111,10 @@ class Saving:
                 self.close()
 
     def finish(self) -> None:
-        """Deletes what was deleted, or takes note of it."""
-        for name in sorted(self._gone, reverse=True):
-            self._drop(name)
+        """Deletes what was deleted, or takes note of it; not before all else is saved, which may be a copy of it."""
+        if self.complete:
+            for name in sorted(self._gone, reverse=True):
+                self._drop(name)
 
     def close(self) -> None:
         """Removes the file that is not complete, if there is one."""
@@ -134,7 +133,7 @@ class Saving:
         entry, pair = self._inside[file.name], self._base.get(file.name)
         if entry.mode & _SET_BITS:
             self.report.bits.append(file.name)
-        detoured = bool(self._detours) and any(file.name.startswith(f"{name}/") for name in self._detours)
+        detoured = self._is_detoured(file.name)
         try:
             if pair is None or pair.host == NEVER or detoured:
                 self._create(file, entry, detoured=detoured)
@@ -185,7 +184,7 @@ class Saving:
     def _move(self, old: str, new: str) -> bool:
         pair = self._base[old]
         try:
-            with self._place(old, make=False) as (folder, last), self._place(new) as (to_folder, to_last):
+            with self._place(old, make=False) as (folder, last), self._place(new, detour=False) as (to_folder, to_last):
                 stamp = move_file(folder, last, to_folder, to_last, pair.host.stamp)
         except (OSError, Changed, InTheWay):
             return False
@@ -193,6 +192,12 @@ class Saving:
         del self._base[old]
         self.report.moved[old] = new
         return True
+
+    def _taken(self, reused: set[str]) -> list[str]:
+        """Takes these names, and those in such folders, out of what is gone; the innermost first."""
+        taken = [name for name in self._gone if name in reused or any(above in reused for above in parents(name))]
+        self._gone = [*({*self._gone} - {*taken})]
+        return sorted(taken, reverse=True)
 
     def _drop(self, name: str) -> None:
         """Deletes what code deleted, if that is allowed and it is what code knew; else it gets into the copy again."""
@@ -233,7 +238,7 @@ class Saving:
         return True
 
     @contextmanager
-    def _place(self, name: str, *, make: bool = True) -> Iterator[tuple[int, str]]:
+    def _place(self, name: str, *, make: bool = True, detour: bool = True) -> Iterator[tuple[int, str]]:
         """The folder and the last name of a path; on a detour if something else has the name of a folder on the way."""
         with ExitStack() as stack:
             for _ in range(_VERSIONS):
@@ -241,7 +246,8 @@ class Saving:
                 try:
                     folder = stack.enter_context(open_folder(self._top, below, make=make))
                 except OSError as error:
-                    if not make or error.errno not in (errno.ENOTDIR, errno.ELOOP) or not self._avoid(name):
+                    blocked = make and detour and error.errno in (errno.ENOTDIR, errno.ELOOP)
+                    if not blocked or not self._avoid(name):
                         raise
                 else:
                     yield folder, last
@@ -262,6 +268,9 @@ class Saving:
                     return True
             return False
         return False
+
+    def _is_detoured(self, name: str) -> bool:
+        return self._detoured(name) != name
 
     def _detoured(self, name: str) -> str:
         for path in sorted(self._detours, key=len, reverse=True):

@@ -195,7 +195,8 @@ def _take_note(copy: _Copy, plan: Incoming, tree: Tree, packed: dict[str, Entry]
     """Takes note of what both sides have in common after a refresh; returns files that are not whole in the copy."""
     bad: list[str] = []
     for name in plan.removed:
-        copy.base.pop(name, None)
+        if name not in inside:
+            copy.base.pop(name, None)
     for name in plan.copied:
         copy.base.pop(name, None)
         copy.unseen.pop(name, None)

@@ -153,14 +153,20 @@ def test_what_an_ordinary_user_cannot_keep_is_not_replaced(ordinary_packages: Pa
     done = run(ordinary_packages, folder, *argv, more=f'[files]\nfolders = ["{out}:rwd"]', lent=lent)
     assert done.returncode == 0, done
     assert {path.name: path.read_text() for path in out.iterdir()} == {
-        **{"own": "own\nby code", "new": "by code", "closed": "closed\n"},
-        **{"other": "other\n", "other.from-code": "other\nby code"},
+        "own": "own\nby code",
+        "new": "by code",
+        "closed": "closed\n",
+        "other": "other\n",
+        "other.from-code": "other\nby code",
     }
     states = {path.name: path.stat() for path in out.iterdir()}
     assert states["other"].st_mtime_ns == before.st_mtime_ns
     assert {name: (state.st_uid, state.st_mode & 0o777) for name, state in states.items()} == {
-        **{"own": (ordinary.USER, 0o600), "new": (ordinary.USER, 0o644), "closed": (0, 0o600)},
-        **{"other": (0, 0o666), "other.from-code": (ordinary.USER, 0o644)},
+        "own": (ordinary.USER, 0o600),
+        "new": (ordinary.USER, 0o644),
+        "closed": (0, 0o600),
+        "other": (0, 0o666),
+        "other.from-code": (ordinary.USER, 0o644),
     }
     assert "other (the code's is other.from-code)" in done.stderr
     assert f"deleted in {out}: gone" in done.stderr

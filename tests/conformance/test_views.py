@@ -364,3 +364,18 @@ async def test_extended_attributes_of_the_codes_are_named(opened: Opened) -> Non
     assert done.notes == (f"saved in {opened.out}: new", "extended attributes of files of /data/out are not saved: new")
     assert os.listxattr(opened.out / "new") == []
     assert (opened.out / "new").read_text() == "n"
+
+
+async def test_a_folder_in_place_of_a_file_and_back(opened: Opened) -> None:
+    code = "import os; os.chdir('/data/whole'); os.unlink('old.txt'); os.makedirs('old.txt/d'); open('old.txt/d/x', 'w').write('x')"
+    done = await opened.run(code)
+    assert done.notes == (f"saved in {opened.whole}: old.txt/d/x", f"deleted in {opened.whole}: old.txt")
+    assert files(opened.whole) == {"old.txt/d/x": "x"}
+    done = await opened.run("import shutil; shutil.rmtree('old.txt'); open('old.txt', 'w').write('file')")
+    assert done.notes == (f"saved in {opened.whole}: old.txt", f"deleted in {opened.whole}: old.txt/")
+    assert files(opened.whole) == {"old.txt": "file"}
+    # Without the right to delete, the file stays, and the folder gets a name beside it.
+    done = await opened.run(code.replace("whole", "out"))
+    assert files(opened.out) == {"old.txt": "old\n", "old.from-code.txt/d/x": "x"}
+    assert [note.code for note in done.notes] == ["results_beside", "results_kept"]
+    assert (await opened.run("open('/data/out/old.from-code.txt/d/x').read()")).result == "'x'"

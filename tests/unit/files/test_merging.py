@@ -123,4 +123,4 @@ def test_a_name_beside_keeps_the_kind_of_the_file() -> None:
 
 
 def test_the_topmost_of_some_names() -> None:
-    assert [*topmost(["d", "d/x", "e/y", "e/y/z", "f"])] == ["d", "e/y", "f"]
+    assert [*topmost(["d/", "d/x", "e/y", "e/y/z/", "f"])] == ["d/", "e/y", "f"]
