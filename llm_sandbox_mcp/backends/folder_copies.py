@@ -14,7 +14,7 @@ from ..tasks import open_tasks
 from .base import Sandbox, drain, feed
 from .copying import COPY_SECONDS, first_line, in_time, once
 from .layout import PATH
-from .listing import SAME, Tree, read_tree, tree_command
+from .listing import SAME, Listed, read_tree, tree_command
 
 _LOOKS = 3
 """How often a folder is listed if processes of the code change it meanwhile."""
@@ -53,15 +53,15 @@ _HELD = (
 """Prints the files below a folder that processes have open, or in their memory."""
 
 
-async def list_tree(sandbox: Sandbox, folder: str, since: int = 0) -> tuple[int, Tree | None]:
-    """When the list was made, and everything below a folder but hidden names; None if nothing has changed `since`.
+async def list_tree(sandbox: Sandbox, folder: str, since: int = 0) -> Listed | None:
+    """Everything below a folder but hidden names; None if nothing has changed `since` the time of another list.
 
     Raises `Unavailable` if not all of it can be listed.
     """
     for _ in range(_LOOKS):
         output = await sandbox.look(tree_command(folder, since), COPY_SECONDS)
         if since and output == SAME:
-            return since, None
+            return None
         found = await anyio.to_thread.run_sync(read_tree, output)
         if found is not None:
             return found
@@ -100,7 +100,7 @@ async def send_out(
 ) -> None:
     """Passes a tar archive of these files below a folder to `take`, in worker threads; it cannot be trusted.
 
-    Names that do not exist any more are left out. After `most` bytes, it is cut.
+    Names that do not exist or cannot be read are left out. After `most` bytes, it is cut.
     """
     argv = ("tar", "-c", "-f", "-", *_PACKED, "--no-recursion", "-C", folder, "--null", "-T", "-")
     wanted = once(b"".join(os.fsencode(name) + b"\0" for name in names))

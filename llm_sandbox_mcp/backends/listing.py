@@ -67,15 +67,37 @@ def list_command(folder: str) -> str:
 LIST = list_command(WORKDIR)
 
 _TREE = (
-    r"date +%s.%N | tr '\n' '\0'; "
+    r"""date +%s.%N | tr '\n' '\0'; printf '%s\0' "$map"; """
     r"find {0} -mindepth 1 -name '.*' -prune -o -printf '%y %m %i %s %T@ %C@ %P\0'; printf '%d end\0' $?"
 )
-_SAME = r"""if [ "$(date +%s)" -ge {1} ] && new=$(find {0} -name '.*' -prune -o -newerct @{1}.{2:09} -printf x -quit) \
-&& [ -z "$new" ]; then printf '0 same\0'; else {3}; fi""".replace("\\\n", "")
+_MAPPED = r"map=$(sed -n 's|^[^ ]* .w.s .* {0}/||p' /proc/[0-9]*/maps); "
+_SAME = (
+    r"""if [ -z "$map" ] && [ "$(date +%s)" -ge {1} ] """
+    r"""&& new=$(find {0} -name '.*' -prune -o -newerct @{1}.{2:09} -printf x -quit) """
+    r"""&& [ -z "$new" ]; then printf '0 same\0'; else {3}; fi"""
+)
 SAME = b"0 same\0"
 """The output of `tree_command` if nothing has changed."""
 _MARGIN = 10**8
 """Nanoseconds: a kernel's times of files can be a little behind its clock."""
+_RECORD = re.compile(
+    rb"([a-zA-Z]) ([0-7]{1,4}) (\d{1,20}) (\d{1,19}) (-?\d{1,12}\.\d{1,10}) (-?\d{1,12}\.\d{1,10}) "
+    rb"([^./][^/]*(?:/[^./][^/]*)*)",
+    re.DOTALL,
+)
+"""What code may have written in the name of `find`: nothing that leads out of the folder, nothing hidden."""
+_REMEMBERED = 256
+"""Bytes of a record that is kept, so that all of them together are bounded."""
+
+
+class Listed(NamedTuple):
+    """What is below a folder in a sandbox. Code of the same user can forge it, but not lead out of the folder by it."""
+
+    time: int
+    """When the list was made, in nanoseconds."""
+    tree: Tree
+    mapped: frozenset[str]
+    """Files that processes can change through their memory, which changes none of their numbers."""
 
 
 def tree_command(folder: str, since: int = 0) -> str:
@@ -86,32 +108,40 @@ def tree_command(folder: str, since: int = 0) -> str:
     before that time, everything is printed.
     """
     command = _TREE.format(folder)
-    return _SAME.format(folder, *divmod(since - _MARGIN, 10**9), command) if since else command
+    if since:
+        command = _SAME.format(folder, *divmod(since - _MARGIN, 10**9), command)
+    return _MAPPED.format(folder) + command
 
 
-def read_tree(output: bytes) -> tuple[int, Tree] | None:
-    """When the list was made, in nanoseconds, and what is in it.
+def read_tree(output: bytes) -> Listed | None:
+    """What is in the output of `tree_command`.
 
-    None unless the command read everything and all of its output is here. Names that are not UTF-8 have lone
-    surrogates.
+    None unless the command read everything, all of its output is here, and each record has its form. Names that are not
+    UTF-8 have lone surrogates.
     """
-    time, *records, end, rest = (output if output.count(b"\0") > 1 else b"\0\0").split(b"\0")
+    time, mapped, *records, end, rest = (output if output.count(b"\0") > 2 else b"\0\0\0").split(b"\0")
     if end != b"0 end" or rest or not _TIME.fullmatch(time):
         return None
     try:
-        return _nanoseconds(time), dict(map(_read_record, records))
+        tree = dict(_known_record(one) if len(one) <= _REMEMBERED else _read_record(one) for one in records)
     except ValueError:
         return None
+    return Listed(_nanoseconds(time), tree, frozenset(os.fsdecode(mapped).splitlines()))
 
 
-# Most records of a list are those of the last one, and reading one takes ten times as long as finding it here.
-@lru_cache(1 << 16)
 def _read_record(record: bytes) -> tuple[str, Entry]:
-    kind, mode, inode, size, mtime, ctime, name = record.split(b" ", 6)
+    found = _RECORD.fullmatch(record)
+    if found is None:
+        raise ValueError
+    kind, mode, inode, size, mtime, ctime, name = found.groups()
     if kind == b"d":
         return os.fsdecode(name), FOLDER
     stamp = Stamp(int(inode), int(size), _nanoseconds(mtime), _nanoseconds(ctime))
     return os.fsdecode(name), Entry(kind.decode(), int(mode, 8), stamp)
+
+
+# Most records of a list are those of the last one, and reading one takes ten times as long as finding it here.
+_known_record = lru_cache(1 << 15)(_read_record)
 
 
 def _nanoseconds(text: bytes) -> int:

@@ -5,8 +5,10 @@ is the very file that was expected, and it keeps its owner and its mode. If one 
 """
 
 import errno
+import fcntl
 import os
 import secrets
+import signal
 import stat
 import sys
 import time
@@ -57,6 +59,8 @@ def open_folder(top: Path, below: Sequence[str] = (), *, make: bool = False) -> 
     at = os.open(top, _TOP)
     try:
         for name in below:
+            if name in ("", ".", "..") or "/" in name:
+                raise OSError(errno.EINVAL, "not the name of a folder")
             try:
                 descended = os.open(name, _FOLDER, dir_fd=at)
             except FileNotFoundError:
@@ -256,6 +260,8 @@ class Draft:
 
     def _take_name(self, name: str, old: int, state: os.stat_result, hidden: str) -> None:
         """Takes the name of the old file and removes that, or raises `Changed`."""
+        if _is_being_written(self._folder, name):
+            raise Changed
         # Exchanging changes the ctime, so that this is the last moment to see whether only that has changed.
         if Stamp.of(_regular(self._folder, name)) != Stamp.of(state):
             raise Changed
@@ -415,6 +421,28 @@ def _held(folder: int, name: str, expected: Stamp | None) -> Iterator[tuple[int,
         yield held, state
     finally:
         os.close(held)
+
+
+def _is_being_written(folder: int, name: str) -> bool:
+    """Whether a program has a file open for writing: what it writes into a file that was replaced would be lost."""
+    if sys.platform != "linux":
+        return False
+    try:
+        file = open_file(folder, name)
+    except OSError:
+        return False
+    try:
+        # A lease is refused if there is a writer. A program that opens the file right now is told to wait for the end
+        # of the lease, and this process gets a signal, which must not be the usual one: that would end it.
+        fcntl.fcntl(file, fcntl.F_SETSIG, signal.SIGURG)
+        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    except OSError as error:
+        # Other errors: a file of another user, or a file system without leases.
+        return error.errno == errno.EAGAIN
+    finally:
+        os.close(file)
+    return False
 
 
 def _same_file(folder: int, name: str, state: os.stat_result) -> bool:

@@ -11,7 +11,9 @@ from typing import NamedTuple
 from ..backends.listing import FOLDER, Entry, Stamp, Tree
 from ..utf8 import is_text
 
-_NAME_BYTES = 255
+DEPTH = 64
+"""How many folders a path can be in."""
+_NAME_BYTES, _PATH_BYTES = 255, 4000
 
 NEVER = Entry("f", 0, Stamp(0, 0, 0, 0))
 """Equals nothing that exists: the folder has something else than the copy, and gets into it at the next run."""
@@ -52,7 +54,7 @@ class Outgoing:
     gone: list[str] = field(default_factory=list)
     """Files and folders, each before the folder that it is in."""
     special: list[str] = field(default_factory=list)
-    """What is never saved: links, pipes, sockets, devices, and names that are not UTF-8."""
+    """What is never saved: links, pipes, sockets, devices, and names that are not UTF-8, too long or too deep."""
 
     def __bool__(self) -> bool:
         return bool(self.folders or self.moved or self.files or self.gone or self.special)
@@ -104,8 +106,11 @@ def incoming(base: Base, host: Tree, inside: Tree | None, unseen: Tree, told: Tr
     return found
 
 
-def outgoing(base: Base, inside: Tree, told: Mapping[str, Entry]) -> Outgoing:
-    """What code has changed in its copy since both were alike; without special files that were `told` before."""
+def outgoing(base: Base, inside: Tree, told: Tree, mapped: Collection[str] = ()) -> Outgoing:
+    """What code has changed in its copy since both were alike; without special files that were `told` before.
+
+    Files that are `mapped` may have changed without any sign of it.
+    """
     found = Outgoing()
     by_inode: dict[int, str] = {}
     gone = [name for name, pair in base.items() if _is_gone(name, pair, inside)]
@@ -114,9 +119,9 @@ def outgoing(base: Base, inside: Tree, told: Mapping[str, Entry]) -> Outgoing:
             by_inode[base[name].inside.stamp.inode] = name
     for name in sorted(inside):
         entry, pair = inside[name], base.get(name)
-        if pair is not None and pair.inside == entry:
+        if pair is not None and pair.inside == entry and not (name in mapped and entry.kind == "f"):
             continue
-        if entry.kind not in "fd" or not is_text(name):
+        if entry.kind not in "fd" or not _can_be_saved(name):
             if told.get(name) != entry:
                 found.special.append(name)
         elif entry == FOLDER:
@@ -148,6 +153,10 @@ def beside(name: str, number: int) -> str:
 
 def _is_gone(name: str, pair: Pair, inside: Tree) -> bool:
     return not _hidden(name) and (name not in inside or inside[name].kind != pair.inside.kind)
+
+
+def _can_be_saved(name: str) -> bool:
+    return is_text(name) and name.count("/") < DEPTH and len(name) <= _PATH_BYTES and len(name.encode()) <= _PATH_BYTES
 
 
 def parents(name: str) -> Iterator[str]:

@@ -17,6 +17,7 @@ from ..backends.listing import FOLDER, Entry, Stamp, Tree
 from ..open_folders import OpenFolder
 from .beneath import Changed, Draft, InTheWay, NotOwned, move_file, new_file, open_folder, remove_file
 from .merging import NEVER, Outgoing, Pair, beside, parents
+from .trees import is_repository
 
 _PART = 1 << 20
 _WIDEST, _LEAST = 0o755, 0o600
@@ -24,6 +25,13 @@ _WIDEST, _LEAST = 0o755, 0o600
 _SET_BITS = stat.S_ISUID | stat.S_ISGID | stat.S_ISVTX
 _VERSIONS = 1000
 """How many versions of one file are kept beside it."""
+
+
+_REPOSITORY = "it is in a repository's own folder"
+
+
+class _Repository(Exception):
+    """A folder on the way has a repository's own files."""
 
 
 @dataclass(slots=True)
@@ -68,6 +76,8 @@ class Saving:
         self._wanted = {*plan.files}
         self._detours: dict[str, str] = {}
         """Folders whose names something else has here, with the paths of those that the code's files get into."""
+        self._looked_at: set[str] = set()
+        """Folders that are no repositories."""
         self._reader = ArchiveReader(largest, _PART)
         self._failed: set[str] = set()
         self._open = ExitStack()
@@ -76,7 +86,7 @@ class Saving:
     @property
     def complete(self) -> bool:
         """Whether nothing has to be tried again."""
-        return not self.report.failed and not self._wanted
+        return not self.report.failed
 
     def begin(self) -> None:
         """Moves what was moved, makes room for what became a file or a folder instead, and makes new folders."""
@@ -112,6 +122,8 @@ class Saving:
 
     def finish(self) -> None:
         """Deletes what was deleted, or takes note of it; not before all else is saved, which may be a copy of it."""
+        for name in sorted(self._wanted):
+            self._fail(name, "it could not be read completely")
         if self.complete:
             for name in sorted(self._gone, reverse=True):
                 self._drop(name)
@@ -123,8 +135,7 @@ class Saving:
 
     def _open_next(self, part: Member) -> None:
         self.close()
-        if part.name in self._wanted:
-            self._wanted.discard(part.name)
+        if part.name in self._wanted and part.name not in self._failed:
             with self._failing(part.name):
                 folder, last = self._open.enter_context(self._place(part.name))
                 self._current = _File(part.name, folder, last, self._open.enter_context(new_file(folder)))
@@ -143,6 +154,7 @@ class Saving:
             if not file.draft.same_as(file.last):
                 self._keep_beside(file, entry)
             self._base[file.name] = Pair(NEVER, entry)
+        self._wanted.discard(file.name)
 
     def _create(self, file: "_File", entry: Entry, *, detoured: bool) -> None:
         mode = entry.mode & _WIDEST | _LEAST
@@ -186,7 +198,7 @@ class Saving:
         try:
             with self._place(old, make=False) as (folder, last), self._place(new, detour=False) as (to_folder, to_last):
                 stamp = move_file(folder, last, to_folder, to_last, pair.host.stamp)
-        except (OSError, Changed, InTheWay):
+        except (OSError, Changed, InTheWay, _Repository):
             return False
         self._base[new] = Pair(Entry("f", pair.host.mode, stamp), pair.inside, pair.made)
         del self._base[old]
@@ -243,6 +255,7 @@ class Saving:
         with ExitStack() as stack:
             for _ in range(_VERSIONS):
                 *below, last = self._detoured(name).split("/")
+                self._keep_out(below, last)
                 try:
                     folder = stack.enter_context(open_folder(self._top, below, make=make))
                 except OSError as error:
@@ -252,6 +265,18 @@ class Saving:
                 else:
                     yield folder, last
                     return
+
+    def _keep_out(self, below: list[str], last: str) -> None:
+        """Raises `OSError` for hidden names, and for a repository's own files: other programs obey these."""
+        if any(name.startswith(".") for name in (*below, last)):
+            raise PermissionError(errno.EPERM, "its name or a folder of it is hidden")
+        for count in range(len(below) + 1):
+            place = "/".join(below[:count])
+            if place not in self._looked_at:
+                with suppress(OSError), open_folder(self._top, below[:count]) as folder:
+                    if is_repository(folder):
+                        raise _Repository
+                    self._looked_at.add(place)
 
     def _avoid(self, name: str) -> bool:
         """Chooses another folder for the first one of a path whose name something else has; false if there is none."""
@@ -273,9 +298,9 @@ class Saving:
         return self._detoured(name) != name
 
     def _detoured(self, name: str) -> str:
-        for path in sorted(self._detours, key=len, reverse=True):
-            if name.startswith(f"{path}/"):
-                return self._detours[path] + name[len(path) :]
+        for above in parents(name) if self._detours else ():
+            if above in self._detours:
+                return self._detours[above] + name[len(above) :]
         return name
 
     @contextmanager
@@ -283,9 +308,13 @@ class Saving:
         """Takes note of what the system refuses."""
         try:
             yield
-        except OSError as error:
+        except (OSError, _Repository) as error:
+            self._fail(name, _REPOSITORY if isinstance(error, _Repository) else error.strerror or str(error))
+
+    def _fail(self, name: str, why: str) -> None:
+        if name not in self._failed:
             self._failed.add(name)
-            self.report.failed.setdefault(error.strerror or str(error), []).append(name)
+            self.report.failed.setdefault(why, []).append(name)
 
 
 @dataclass(frozen=True, slots=True)

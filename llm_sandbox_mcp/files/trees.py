@@ -13,13 +13,11 @@ from ..backends.listing import FOLDER, Entry, Tree
 from ..git_config import clean
 from ..utf8 import is_text
 from .beneath import open_file, open_folder
-from .merging import parents
+from .merging import DEPTH, parents
 
 _PART = 1 << 20
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_DEPTH = 64
 GIT = ".git"
-_GIT_CONFIGS = ("config", "config.worktree")
 _LARGEST_CONFIG = 1 << 20
 
 
@@ -38,6 +36,15 @@ class Observer:
         """Called if something could change unnoticed: a file that has another name elsewhere."""
 
 
+def is_repository(folder: int) -> bool:
+    """Whether an open folder has a repository's own files, whatever its name is."""
+    try:
+        kinds = [stat.S_IFMT(os.stat(name, dir_fd=folder).st_mode) for name in ("HEAD", "objects", "refs")]
+    except OSError:
+        return False
+    return kinds == [stat.S_IFREG, stat.S_IFDIR, stat.S_IFDIR]
+
+
 def list_tree(top: str, *, files: int, size: int, observer: Observer | None = None) -> Tree:
     """What is below a folder: files, folders, and what code cannot have, such as links. Raises `OSError`.
 
@@ -47,7 +54,7 @@ def list_tree(top: str, *, files: int, size: int, observer: Observer | None = No
     found: dict[str, Entry] = {}
     at = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        _Listing(found, os.fstat(at).st_dev, observer or Observer(), files, size).read(at, "", _DEPTH)
+        _Listing(found, os.fstat(at).st_dev, observer or Observer(), files, size).read(at, "", DEPTH)
     finally:
         os.close(at)
     return found
@@ -99,17 +106,21 @@ class _Listing:
                 os.close(below)
 
 
-def pack(top: Path, paths: Sequence[str], packed: Callable[[str, Entry], None], *, writable: bool) -> Iterator[bytes]:
+Packed = Callable[[str, Entry, int], None]
+"""Is called with the path of each file and folder, what it was before it was read, and its size in the archive."""
+
+
+def pack(top: Path, paths: Sequence[str], packed: Packed, *, writable: bool) -> Iterator[bytes]:
     """A tar archive of these files and folders, in parts that are not empty.
 
-    `packed` is called with each file as it was before it was read. Files that are gone or cannot be read are left out.
-    The configuration of a repository is cleaned of what could be a secret. Files keep their permissions and times;
-    their owner can read them, and write them only if they are `writable`.
+    Files that are gone or cannot be read are left out, and credentials in a repository, whose configuration is cleaned
+    of what could be a secret. Files keep their permissions and times; their owner can read them, and write them only if
+    they are `writable`.
     """
     made: set[str] = set()
     with ExitStack() as stack:
         above: str | None = None
-        folder = -1
+        folder, repository = -1, False
         for path in paths:
             below, _, name = path.rpartition("/")
             with suppress(OSError):
@@ -118,34 +129,34 @@ def pack(top: Path, paths: Sequence[str], packed: Callable[[str, Entry], None], 
                     stack.close()
                     folder = stack.enter_context(open_folder(top, below.split("/") if below else ()))
                     above = below
+                    repository = in_git(below) or is_repository(folder)
                     for parent in [*reversed([*parents(path)])]:
                         if parent not in made:
                             made.add(parent)
                             yield archive.folder_header(parent)
                 if stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
                     made.add(path)
-                    packed(path, FOLDER)
+                    packed(path, FOLDER, 0)
                     yield archive.folder_header(path)
                 else:
-                    yield from _file(path, folder, name, packed, writable=writable)
+                    yield from _file(path, folder, name, packed, repository=repository, writable=writable)
     yield archive.END
 
 
-def _file(
-    path: str, folder: int, name: str, packed: Callable[[str, Entry], None], *, writable: bool
-) -> Iterator[bytes]:
+def _file(path: str, folder: int, name: str, packed: Packed, *, repository: bool, writable: bool) -> Iterator[bytes]:
+    if repository and name.lower().startswith("credentials"):
+        return
     with os.fdopen(open_file(folder, name), "rb", buffering=0) as file:
         state = os.fstat(file.fileno())
         if not stat.S_ISREG(state.st_mode):
             return
-        packed(path, Entry.of(state))
-        git = in_git(path)
-        mode = (stat.S_IMODE(state.st_mode) | 0o400) & (0o777 if writable and not git else 0o555)
-        if git and name in _GIT_CONFIGS:
+        mode = (stat.S_IMODE(state.st_mode) | 0o400) & (0o777 if writable and not repository else 0o555)
+        size, parts = state.st_size, _content(file, state.st_size)
+        # Also those that git or an editor has just made, such as config.lock.
+        if repository and name.lower().startswith("config"):
             content = clean(file.read(_LARGEST_CONFIG + 1) or b"")
             size, parts = len(content), iter((content,))
-        else:
-            size, parts = state.st_size, _content(file, state.st_size)
+        packed(path, Entry.of(state), size)
         yield archive.timed_header(path, size, mode=mode, mtime=state.st_mtime_ns)
         yield from parts
         if size % archive.BLOCK:

@@ -54,7 +54,7 @@ class _Folder(Observer):
             state = os.stat(self._path)
             if self._identity != (state.st_dev, state.st_ino) or not self._is_quiet():
                 self.close()
-                if _is_local(state.st_dev):
+                if _is_local(state.st_dev, os.path.realpath(self._path)):
                     with suppress(OSError):
                         self._watch = libc.inotify_init()
                 self._tree = list_tree(self._path, files=files, size=size, observer=self)
@@ -87,11 +87,15 @@ class _Folder(Observer):
             return True
 
 
-def _is_local(device: int) -> bool:
+def _is_local(device: int, path: str) -> bool:
+    """Whether a folder is on such a file system, and nothing else is mounted below it."""
     number = f"{os.major(device)}:{os.minor(device)}"
     try:
         with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as file:
-            rows: Sequence[list[str]] = [line.split(" ") for line in file]
+            rows: Sequence[list[str]] = [line.replace(r"\040", "\0").split(" ") for line in file]
     except OSError:  # not Linux
+        return False
+    below = f"{path.rstrip('/')}/".replace(" ", "\0")
+    if any(row[4].startswith(below) and row[4] != path for row in rows):
         return False
     return any(row[2] == number and row[row.index("-") + 1] in _LOCAL for row in rows)

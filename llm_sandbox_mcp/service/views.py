@@ -15,7 +15,7 @@ from ..backends.base import Sandbox
 from ..backends.listing import Entry, Tree
 from ..errors import SandboxLost, Unavailable
 from ..escaping import one_line
-from ..files.merging import Incoming, Pair, incoming, outgoing, parents, topmost
+from ..files.merging import NEVER, Incoming, Pair, incoming, outgoing, parents, topmost
 from ..files.saving import Report, Saving
 from ..files.trees import in_git, pack
 from ..files.watching import WatchedFolders
@@ -31,6 +31,8 @@ _FILES = 20_000
 are saved after one run."""
 _CHUNK = 1 << 18
 """Bytes that are sent into a sandbox at once."""
+_HEADERS = 1 << 13
+"""Bytes of an archive for each file beside its content."""
 _NAMES_SHOWN = 10
 _NAMES_KEPT = 1000
 """How many names a note has for programs."""
@@ -49,6 +51,8 @@ class _Copy:
     """When the copy was listed and no change of the code's was left to be saved; 0 if some are. In nanoseconds."""
     inside: Tree | None = None
     """What was in the copy then."""
+    mapped: frozenset[str] = frozenset()
+    """Files that code could change through its memory when they were saved last."""
     made: bool = False
     """Whether its place in the sandbox exists."""
     seen: Tree | None = None
@@ -105,8 +109,8 @@ class Views:
             return ""
         settled = not copy.made
         if copy.made and view.folder.writable:
-            _, inside = await folder_copies.list_tree(sandbox, view.place, copy.listed)
-            inside = copy.inside if inside is None else inside
+            found = await folder_copies.list_tree(sandbox, view.place, copy.listed)
+            inside = found.tree if found else copy.inside
             settled = inside == copy.inside
             plan = await anyio.to_thread.run_sync(incoming, copy.base, tree, inside, copy.unseen, copy.told)
             await _leave_open(sandbox, view, copy, plan, notes)
@@ -115,12 +119,12 @@ class Views:
             protected = "git"
         if plan.removed:
             await folder_copies.remove(sandbox, view.place, plan.removed, protected=protected)
-        packed: dict[str, Entry] = {}
+        packed: dict[str, tuple[Entry, int]] = {}
         archive = _archive(view, plan, packed)
         try:
             why = await folder_copies.unpack(sandbox, view.place, archive, protected=protected)
             copy.made = True
-            listed, inside = await folder_copies.list_tree(sandbox, view.place)
+            found = await folder_copies.list_tree(sandbox, view.place)
         except BaseException:
             # A part of a file must not look as if code had written it.
             with anyio.CancelScope(shield=True), suppress(SandboxLost, Unavailable):
@@ -128,10 +132,11 @@ class Views:
             for name in plan.copied:
                 copy.base.pop(name, None)
             raise
-        bad = await anyio.to_thread.run_sync(_take_note, copy, plan, tree, packed, inside or {}, why)
+        inside = found.tree if found else {}
+        bad = await anyio.to_thread.run_sync(_take_note, copy, plan, tree, packed, inside, why)
         if bad:
             await folder_copies.remove(sandbox, view.place, bad, protected=protected)
-        copy.listed, copy.inside = (0, None) if bad or not settled else (listed, inside)
+        copy.listed, copy.inside = (found.time, inside) if found and settled and not bad else (0, None)
         if why and (await sandbox.fullness(thorough=True)).disk:
             return f"the disk limit of {format_size(sandbox.policy.disk)} is reached"
         return why
@@ -152,12 +157,15 @@ class Views:
         return notes
 
     async def _save(self, sandbox: Sandbox, view: View, copy: _Copy, notes: list[Note], *, whole: bool) -> None:
-        listed, inside = await folder_copies.list_tree(sandbox, view.place, copy.listed)
-        if inside is None or inside == copy.inside:
-            copy.listed = listed
+        found = await folder_copies.list_tree(sandbox, view.place, 0 if copy.mapped else copy.listed)
+        if found is None:
+            return
+        inside, mapped = found.tree, found.mapped | copy.mapped
+        if inside == copy.inside and not mapped:
+            copy.listed = found.time
             return
         copy.listed, copy.inside, copy.seen = 0, None, None
-        plan = await anyio.to_thread.run_sync(outgoing, copy.base, inside, copy.told)
+        plan = await anyio.to_thread.run_sync(outgoing, copy.base, inside, copy.told, mapped)
         if plan and not whole:
             notes.append(_held_back(view, len(plan.files) + len(plan.gone), "the run was stopped"))
             return
@@ -170,20 +178,22 @@ class Views:
         try:
             await anyio.to_thread.run_sync(saving.begin)
             if plan.files:
-                most = 2 * sandbox.policy.disk
+                most = sandbox.policy.disk + _HEADERS * len(plan.files)
                 await folder_copies.send_out(sandbox, view.place, plan.files, saving.feed, most)
             await anyio.to_thread.run_sync(saving.finish)
         finally:
             saving.close()
-            notes += _notes_of(view, saving.report)
+            with anyio.CancelScope(shield=True):
+                notes += await anyio.to_thread.run_sync(_notes_of, view, saving.report)
+        copy.mapped = found.mapped
         if saving.complete and not later:
-            copy.listed, copy.inside = listed, inside
+            copy.listed, copy.inside = found.time, inside
 
 
 async def _leave_open(sandbox: Sandbox, view: View, copy: _Copy, plan: Incoming, notes: list[Note]) -> None:
     """Takes out of a plan the files that code has open: what it writes into a replaced file would be lost."""
     known = [name for name in (*plan.copied, *plan.removed) if name in copy.base]
-    held = {*known} & {*(await folder_copies.held_files(sandbox, view.place))} if known else ()
+    held = {*known} & {*(await folder_copies.held_files(sandbox, view.place)), *copy.mapped} if known else ()
     if held:
         plan.copied[:] = [name for name in plan.copied if name not in held]
         plan.removed[:] = [name for name in plan.removed if name not in held]
@@ -191,7 +201,9 @@ async def _leave_open(sandbox: Sandbox, view: View, copy: _Copy, plan: Incoming,
         notes.append(Note("view_held", cause, "close them, and run again", place=view.place, names=_some(held)))
 
 
-def _take_note(copy: _Copy, plan: Incoming, tree: Tree, packed: dict[str, Entry], inside: Tree, why: str) -> list[str]:
+def _take_note(
+    copy: _Copy, plan: Incoming, tree: Tree, packed: dict[str, tuple[Entry, int]], inside: Tree, why: str
+) -> list[str]:
     """Takes note of what both sides have in common after a refresh; returns files that are not whole in the copy."""
     bad: list[str] = []
     for name in plan.removed:
@@ -200,27 +212,36 @@ def _take_note(copy: _Copy, plan: Incoming, tree: Tree, packed: dict[str, Entry]
     for name in plan.copied:
         copy.base.pop(name, None)
         copy.unseen.pop(name, None)
-        entry, now = packed.get(name), inside.get(name)
-        if entry is None:
+        now = inside.get(name)
+        if name not in packed:
             copy.unseen[name] = tree[name]
-        elif in_git(name):
+            continue
+        entry, size = packed[name]
+        if in_git(name):
             if not why:
                 copy.base[name] = Pair(entry, entry)
-        elif now is not None and _is_copy(now, entry):
+        elif now is not None and _is_copy(now, entry, size):
             copy.base[name] = Pair(entry, now)
+        elif not why:
+            copy.base[name] = Pair(entry, NEVER)  # a process has changed it since: that counts as the code's change
         elif now is not None and now.kind == "f":
             bad.append(name)
     return bad
 
 
-def _is_copy(now: Entry, of: Entry) -> bool:
+def _is_copy(now: Entry, of: Entry, size: int) -> bool:
     """Whether a file is as it was unpacked; some versions of tar keep whole seconds only."""
     seconds = max(0, of.stamp.mtime) // 10**9
-    return now.kind == of.kind and now.stamp.size == of.stamp.size and now.stamp.mtime // 10**9 == seconds
+    return now.kind == of.kind == "d" or (
+        now.kind == of.kind and now.stamp.size == size and now.stamp.mtime // 10**9 == seconds
+    )
 
 
-async def _archive(view: View, plan: Incoming, packed: dict[str, Entry]) -> AsyncIterator[bytes]:
-    parts = pack(Path(view.folder.path), plan.copied, packed.__setitem__, writable=view.folder.writable)
+async def _archive(view: View, plan: Incoming, packed: dict[str, tuple[Entry, int]]) -> AsyncIterator[bytes]:
+    def note(path: str, entry: Entry, size: int) -> None:
+        packed[path] = entry, size
+
+    parts = pack(Path(view.folder.path), plan.copied, note, writable=view.folder.writable)
 
     def some() -> bytes:
         """Many small parts at once: each visit to a worker thread takes longer than a small file."""

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llm_sandbox_mcp.backends.listing import FOLDER, SAME, Entry, Stamp, read_tree, tree_command
+from llm_sandbox_mcp.backends.listing import FOLDER, SAME, Entry, Listed, Stamp, read_tree, tree_command
 
 
 def listed(folder: Path, since: int = 0) -> bytes:
@@ -25,7 +25,8 @@ def test_a_list_has_everything_below_a_folder_but_hidden_names(tmp_path: Path) -
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "-rf").chmod(0o4711)
     before = time.time_ns()
-    made, found = read_tree(listed(tmp_path)) or (0, {})
+    made, found, mapped = read_tree(listed(tmp_path)) or Listed(0, {}, frozenset())
+    assert not mapped
     assert before <= made <= time.time_ns()
     kinds = {
         "a": "d",
