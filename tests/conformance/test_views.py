@@ -379,3 +379,38 @@ async def test_a_folder_in_place_of_a_file_and_back(opened: Opened) -> None:
     assert files(opened.out) == {"old.txt": "old\n", "old.from-code.txt/d/x": "x"}
     assert [note.code for note in done.notes] == ["results_beside", "results_kept"]
     assert (await opened.run("open('/data/out/old.from-code.txt/d/x').read()")).result == "'x'"
+
+
+async def test_changes_through_memory_are_saved(opened: Opened) -> None:
+    code = (
+        "import mmap; file = open('/data/out/old.txt', 'r+b'); memory = mmap.mmap(file.fileno(), 4); file.close(); "
+        "memory[0:1] = b'1'"
+    )
+    for number, change in enumerate((code, "memory[0:1] = b'2'", "memory[0:1] = b'3'; memory.close()"), 1):
+        done = await opened.run(change)
+        assert done.notes == (f"saved in {opened.out}: old.txt",)
+        assert (opened.out / "old.txt").read_text() == f"{number}ld\n"
+    assert (await opened.run("1")).notes == ()
+
+
+async def test_what_cannot_be_read_completely_is_named(opened: Opened) -> None:
+    done = await opened.run(
+        "import os; os.chdir('/data/out'); open('closed', 'w').write('x'); os.chmod('closed', 0)\n"
+        "for n in range(70):\n    os.mkdir('n'); os.chdir('n')\n"
+        "open('deep', 'w').write('d')"
+    )
+    codes = [note.code for note in done.notes]
+    assert codes == ["special_files", "results_saved", "result_not_saved"]
+    assert done.notes[2].startswith("closed of /data/out was not saved: ")
+    assert "it could not be read completely" in done.notes[2]
+    done = await opened.run("os.chmod('/data/out/closed', 0o644)")
+    assert done.notes == (f"saved in {opened.out}: closed",)
+
+
+async def test_what_a_program_on_this_machine_writes_to_is_not_replaced(opened: Opened) -> None:
+    await opened.run("1")
+    with (opened.out / "old.txt").open("a") as log:
+        done = await opened.run("open('/data/out/old.txt', 'a').write('by code')")
+        assert [note.code for note in done.notes] == ["results_beside"]
+        log.write("theirs\n")
+    assert files(opened.out) == {"old.txt": "old\ntheirs\n", "old.from-code.txt": "old\nby code"}

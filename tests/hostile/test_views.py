@@ -127,6 +127,41 @@ async def test_code_connects_to_no_socket_that_is_not_open_to_every_user(arena: 
             assert done.stdout.text in expected, done
 
 
+FORGE = """
+import os, signal, tarfile, io, time
+os.makedirs('/data/out/many', exist_ok=True)
+for number in range(1500):
+    open(f'/data/out/many/{number}', 'w').write('x')
+NAMES = ['../escaped', '.envrc', '.git/hooks/pre-commit', 'project.git/hooks/update', 'many/../../escaped']
+records = [b'f 755 %d 5 1.0000000000 1.0000000000 %s\\0' % (number + 100, name.encode()) for number, name in enumerate(NAMES)]
+made = io.BytesIO()
+with tarfile.open(fileobj=made, mode='w', format=tarfile.GNU_FORMAT) as archive:
+    for name in NAMES:
+        member = tarfile.TarInfo(name)
+        member.size = 5
+        archive.addfile(member, io.BytesIO(b'evil!'))
+members = made.getvalue()[:1024 * len(NAMES)]
+if os.fork() == 0:
+    os.setsid()
+    done = {os.getpid()}
+    while True:
+        for pid in map(int, filter(str.isdigit, os.listdir('/proc'))):
+            try:
+                command = b'' if pid in done else open(f'/proc/{pid}/cmdline', 'rb').read()
+                forged = b''.join(records) if command.startswith(b'find\\0/data/out\\0-mindepth') else b''
+                if command.startswith(b'tar\\0-c\\0') and b'\\0-C\\0/data/out\\0' in command:
+                    forged = members
+                if forged:
+                    done.add(pid)
+                    os.kill(pid, signal.SIGSTOP)
+                    with open(f'/proc/{pid}/fd/1', 'wb', buffering=0) as output:
+                        output.write(forged)
+                    os.kill(pid, signal.SIGCONT)
+                    open('/sandbox/forged', 'a').write('x')
+            except OSError:
+                pass
+time.sleep(0.2)
+"""
 NAMES = """
 import os, subprocess
 os.chdir('/data/out')
@@ -205,3 +240,22 @@ async def test_what_code_hides_from_a_list_is_not_taken_for_deleted(arena: Arena
         shown = "os.chmod('/data/out/d', 0o755); open('/data/out/d/file').read()"
         done = await service.execute(shown, session_id=done.session_id)
         assert (done.result, done.notes) == ("'theirs'", (f"saved in {out}: new/x",))
+
+
+async def test_a_forged_list_and_a_forged_archive_lead_nowhere(arena: Arena) -> None:
+    async with opened(arena, "rwd") as (service, data, out):
+        for name in (".git/hooks", "project.git/hooks", "project.git/objects", "project.git/refs"):
+            (out / name).mkdir(parents=True)
+        for name in (".git/hooks/pre-commit", "project.git/hooks/update", "project.git/HEAD"):
+            (out / name).write_text("theirs")
+            (out / name).chmod(0o755)
+        before = {path: facts(path) for path in (*out.rglob("*"), out.parent, data)}
+        session = (await service.execute(FORGE, timeout=20)).session_id
+        for number in range(3):
+            await service.execute(f"open('/data/out/{number}', 'w')", session_id=session)
+        done = await service.execute("open('/sandbox/forged').read()", session_id=session)
+        assert "x" in (done.result or ""), "nothing was forged"
+        assert {path: facts(path) for path in before} == before
+        assert not (out.parent / "escaped").exists()
+        assert {path.name for path in out.iterdir()} <= {"many", ".git", "project.git", "0", "1", "2"}
+        assert not [path for path in out.rglob("*") if path.is_file() and path.read_text() == "evil!"]

@@ -1,5 +1,6 @@
 """Lists of what is in a sandbox, as its own tools print them."""
 
+import mmap
 import os
 import subprocess
 import time
@@ -103,7 +104,42 @@ def test_a_folder_that_cannot_be_read_is_never_taken_for_unchanged(tmp_path: Pat
     assert listed(tmp_path / "none", time.time_ns()).endswith(b"1 end\0")
 
 
+RECORD = b"f 644 1 5 1.0000000000 1.0000000000 "
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        *(RECORD + name for name in (b"../x", b"a/../x", b"/x", b".x", b"a/.git/x", b"a//b", b"a/", b"", b".", b"..")),
+        *(b"f 644 1 5 %s 1.0 x" % time for time in (b"1", b"-" + b"9" * 60 + b".0", b"1e9", b"nan", b"")),
+        *(b"f 644 %s 5 1.0 1.0 x" % number for number in (b"-1", b"9" * 30, b"x", b"")),
+        b"f 99999 1 5 1.0 1.0 x",
+        b"f 644 1 5 1.0 1.0",
+        b"",
+    ],
+)
+def test_a_list_with_a_forged_record_is_no_list(record: bytes) -> None:
+    assert read_tree(b"1.000000000\0\0" + RECORD + b"x\0" + b"0 end\0") is not None
+    assert read_tree(b"1.000000000\0\0" + RECORD + b"x\0" + record + b"\0" + b"0 end\0") is None
+
+
+def test_files_that_a_process_can_change_through_its_memory_are_listed(tmp_path: Path) -> None:
+    for name in ("shared", "private", "read"):
+        (tmp_path / name).write_text("12345")
+    shared, private = mmap.MAP_SHARED, mmap.MAP_PRIVATE
+    with (
+        (tmp_path / "shared").open("r+b") as one,
+        (tmp_path / "private").open("r+b") as two,
+        (tmp_path / "read").open("rb") as three,
+        mmap.mmap(one.fileno(), 5, flags=shared),
+        mmap.mmap(two.fileno(), 5, flags=private),
+        mmap.mmap(three.fileno(), 5, flags=shared, prot=mmap.PROT_READ),
+    ):
+        found = read_tree(listed(tmp_path, time.time_ns() + 10**8))
+        assert found is not None and found.mapped == {"shared"}
+
+
 @given(st.binary(max_size=200))
 def test_no_output_makes_reading_fail(output: bytes) -> None:
-    for data in (output, output + b"\0000 end\0"):
+    for data in (output, b"1.000000000\0\0" + output + b"\0000 end\0"):
         assert isinstance(read_tree(data), tuple | None)
