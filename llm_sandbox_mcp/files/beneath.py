@@ -7,6 +7,7 @@ is the very file that was expected, and it keeps its owner and its mode. If one 
 import errno
 import fcntl
 import os
+import re
 import secrets
 import signal
 import stat
@@ -34,6 +35,7 @@ _NO_FLAGS = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS)
 _REFUSED = (errno.EPERM, errno.EACCES, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS)
 
+_TEMPORARY = re.compile(r"\.[0-9a-f]{16}\.part")
 _PART = 1 << 20
 _LONGEST = 255
 """Bytes of a name."""
@@ -321,6 +323,11 @@ def move_file(folder: int, name: str, to_folder: int, to_name: str, expected: St
                 _put_back(to_folder, to_name, folder, name)
             raise Changed
         return Stamp.of(os.fstat(old))
+
+
+def is_temporary(name: str) -> bool:
+    """Whether only an unfinished change has such a name; one that stays is of a server that was killed."""
+    return _TEMPORARY.fullmatch(name) is not None
 
 
 def _hidden_name() -> str:

@@ -12,7 +12,7 @@ from ..backends import archive
 from ..backends.listing import FOLDER, Entry, Tree
 from ..git_config import clean
 from ..utf8 import is_text
-from .beneath import open_file, open_folder
+from .beneath import is_temporary, open_file, open_folder
 from .merging import DEPTH, parents
 
 _PART = 1 << 20
@@ -31,6 +31,9 @@ class Observer:
 
     def enters(self, folder: int) -> None:
         """Called with the descriptor of each folder before it is read."""
+
+    def finds_temporary(self, path: str) -> None:
+        """Called for each file with a name that only unfinished changes have."""
 
     def cannot_watch(self) -> None:
         """Called if something could change unnoticed: a file that has another name elsewhere."""
@@ -78,6 +81,8 @@ class _Listing:
             for entry in entries:
                 name = entry.name
                 if (name[0] == "." and name != GIT) or not is_text(name):
+                    if is_temporary(name):
+                        self.observer.finds_temporary(prefix + name)
                     continue
                 try:
                     state = entry.stat(follow_symlinks=False)

@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Self
@@ -13,6 +14,8 @@ from .trees import Observer, list_tree
 _LOCAL = frozenset(("bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "tmpfs", "xfs", "zfs"))
 """File systems that only this machine changes, so that its kernel sees every change."""
 _EVENTS = 1 << 16
+_UNFINISHED = 60.0
+"""Seconds after which a change that is not finished never will be."""
 
 
 class WatchedFolders:
@@ -37,6 +40,10 @@ class WatchedFolders:
         """
         return self._folders.setdefault(path, _Folder(path)).look(files, size)
 
+    def left_over(self, path: str) -> Sequence[str]:
+        """The files below a folder that servers left behind that were killed, when it was read last."""
+        return self._folders[path].left_over if path in self._folders else ()
+
 
 class _Folder(Observer):
     """One folder, with a watch on each folder below it while the kernel allows that."""
@@ -47,6 +54,7 @@ class _Folder(Observer):
         self._watch = -1
         self._identity = (0, 0)
         self._tree: Tree = {}
+        self.left_over: list[str] = []
         self._size = 0
 
     def look(self, files: int, size: int) -> Tree:
@@ -57,6 +65,7 @@ class _Folder(Observer):
                 if _is_local(state.st_dev, os.path.realpath(self._path)):
                     with suppress(OSError):
                         self._watch = libc.inotify_init()
+                self.left_over = []
                 self._tree = list_tree(self._path, files=files, size=size, observer=self)
                 self._size = sum(entry.stamp.size for entry in self._tree.values())
                 self._identity = state.st_dev, state.st_ino
@@ -70,6 +79,11 @@ class _Folder(Observer):
                 libc.inotify_add_watch(self._watch, f"/proc/self/fd/{folder}", libc.IN_CHANGES)
             except OSError:  # there are more folders than may be watched
                 self.close()
+
+    def finds_temporary(self, path: str) -> None:
+        with suppress(OSError):  # it was not left over
+            if os.lstat(f"{self._path}/{path}").st_mtime < time.time() - _UNFINISHED:
+                self.left_over.append(path)
 
     def cannot_watch(self) -> None:
         self.close()

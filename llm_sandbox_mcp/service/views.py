@@ -88,6 +88,9 @@ class Views:
                 problem = f"it cannot be read: {error.strerror}"
             except OverflowError:
                 problem = f"it has more than the {format_size(left)} or {most} files that can be copied"
+            left_over = self._folders.left_over(view.folder.path) if view.folder.writable else ()
+            if left_over and not copy.made:
+                notes.append(_left_over(view, left_over))
             if tree is not None:
                 left -= sum(entry.stamp.size for entry in tree.values())
                 try:
@@ -107,11 +110,9 @@ class Views:
         if copy.made and not plan.copied and not plan.removed:
             copy.seen = tree
             return ""
-        settled = not copy.made
         if copy.made and view.folder.writable:
             found = await folder_copies.list_tree(sandbox, view.place, copy.listed)
             inside = found.tree if found else copy.inside
-            settled = inside == copy.inside
             plan = await anyio.to_thread.run_sync(incoming, copy.base, tree, inside, copy.unseen, copy.told)
             await _leave_open(sandbox, view, copy, plan, notes)
         protected = "" if view.folder.writable else "all"
@@ -136,7 +137,9 @@ class Views:
         bad = await anyio.to_thread.run_sync(_take_note, copy, plan, tree, packed, inside, why)
         if bad:
             await folder_copies.remove(sandbox, view.place, bad, protected=protected)
-        copy.listed, copy.inside = (found.time, inside) if found and settled and not bad else (0, None)
+        # Processes of the code may have changed something meanwhile.
+        settled = not bad and not await anyio.to_thread.run_sync(outgoing, copy.base, inside, copy.told)
+        copy.listed, copy.inside = (found.time, inside) if found and settled else (0, None)
         if why and (await sandbox.fullness(thorough=True)).disk:
             return f"the disk limit of {format_size(sandbox.policy.disk)} is reached"
         return why
@@ -295,6 +298,12 @@ def _not_shown(view: View, copy: _Copy, why: str) -> Note:
     what = "not as" if copy.base else "empty, and not a copy of"
     cause = f"{view.place} is {what} {view.folder.path}{' is now' if copy.base else ''}: {why}"
     return Note("view_stale" if copy.base else "view_empty", cause, Step.COPY_FILES, place=view.place)
+
+
+def _left_over(view: View, names: Sequence[str]) -> Note:
+    cause = f"left in {view.folder.path} by a server that was ended while it saved files: {_named(names)}"
+    step = "each is another version of a file there; compare them, and delete these"
+    return Note("files_left_over", cause, step, folder=view.folder.path, names=_some(names))
 
 
 def _special(view: View, names: Sequence[str]) -> Note:

@@ -414,3 +414,35 @@ async def test_what_a_program_on_this_machine_writes_to_is_not_replaced(opened: 
         assert [note.code for note in done.notes] == ["results_beside"]
         log.write("theirs\n")
     assert files(opened.out) == {"old.txt": "old\ntheirs\n", "old.from-code.txt": "old\nby code"}
+
+
+async def test_what_a_killed_server_left_is_named_once_in_a_session(opened: Opened) -> None:
+    left = opened.out / ".0123456789abcdef.part"
+    left.write_text("older")
+    os.utime(left, (1, 1))
+    done = await opened.run("1")
+    assert done.notes == (
+        f"left in {opened.out} by a server that was ended while it saved files: .0123456789abcdef.part; "
+        "each is another version of a file there; compare them, and delete these",
+    )
+    assert (await opened.run("1")).notes == ()
+    assert left.read_text() == "older"
+
+
+async def test_a_change_by_a_process_while_the_copy_is_brought_up_to_date_is_saved(opened: Opened) -> None:
+    await opened.run(
+        "import threading, time\n"
+        "def write():\n"
+        "    number = 0\n"
+        "    while not stop.is_set():\n"
+        "        number += 1\n"
+        "        open('/data/out/background', 'w').write(str(number))\n"
+        "        time.sleep(0.001)\n"
+        "stop = threading.Event(); thread = threading.Thread(target=write); thread.start()"
+    )
+    for number in range(5):
+        (opened.out / f"new-{number}").write_text("theirs")
+        await opened.run("1")
+    await opened.run("stop.set(); thread.join()")
+    done = await opened.run("open('/data/out/background').read()")
+    assert (opened.out / "background").read_text() == eval(done.result or "")

@@ -88,6 +88,17 @@ def test_limits_count_each_time(watched: WatchedFolders, top: Path) -> None:
     assert len(watched.look(str(top), files=4, size=2)) == 4
 
 
+def test_what_a_killed_server_left_is_found_but_not_what_another_is_doing(watched: WatchedFolders, top: Path) -> None:
+    for name in (".0123456789abcdef.part", "d/.fedcba9876543210.part", ".env", ".0123.part"):
+        (top / name).touch()
+    watched.look(str(top), files=10, size=10)
+    assert watched.left_over(str(top)) == []
+    os.utime(top / "d" / ".fedcba9876543210.part", (1, 1))
+    watched.look(str(top), files=10, size=10)
+    assert watched.left_over(str(top)) == ["d/.fedcba9876543210.part"]
+    assert watched.left_over("/none") == ()
+
+
 def test_nothing_stays_open(top: Path) -> None:
     before = os.listdir("/proc/self/fd")
     with WatchedFolders() as folders:
