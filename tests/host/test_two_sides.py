@@ -20,7 +20,7 @@ pytestmark = pytest.mark.anyio
 NAMES = ("a.txt", "b.txt", "Makefile", "d/c.txt", "d/e.sh", "d/deep/f.txt", "d2/g.txt")
 FOLDERS = ("d", "d/deep", "d2")
 ENDS = {":rw": False, ":rwd": True}
-STEPS = 800
+STEPS = 1000
 """Changes by either side; `make test-all` makes ten times as many."""
 
 PLAY = """
