@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from ..errors import BadPath
-from ..files.beneath import InTheWay, NotOwned, open_folder, write_file
+from ..files.beneath import InTheWay, open_folder
+from ..files.drafts import NotOwned, write_file
 
 
 def save(folder: Path, name: str, content: bytes) -> None:

@@ -13,7 +13,8 @@ import anyio.to_thread
 
 from ..errors import BadHostPath, quoted
 from ..open_folders import OpenFolder
-from .beneath import InTheWay, NotOwned, open_file, open_folder, write_file
+from .beneath import InTheWay, open_file, open_folder
+from .drafts import NotOwned, write_file
 
 _CHUNK = 1 << 20
 

@@ -8,30 +8,22 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..backends.archive import ArchiveReader, Member
 from ..backends.listing import FOLDER, Entry, Stamp, Tree
 from ..open_folders import OpenFolder
-from .beneath import Changed, Draft, InTheWay, NotOwned, move_file, new_file, open_folder, remove_file
+from .beneath import Changed, InTheWay, move_file, remove_file
+from .drafts import Draft, NotOwned, new_file
 from .merging import NEVER, Outgoing, Pair, beside, parents
-from .trees import is_repository
+from .places import VERSIONS, Places
 
 _PART = 1 << 20
 _WIDEST, _LEAST = 0o755, 0o600
 """The permissions that a new file can have at most, and has at least."""
 _SET_BITS = stat.S_ISUID | stat.S_ISGID | stat.S_ISVTX
-_VERSIONS = 1000
-"""How many versions of one file are kept beside it."""
-
-
-_REPOSITORY = "it is in a repository's own folder"
-
-
-class _Repository(Exception):
-    """A folder on the way has a repository's own files."""
 
 
 @dataclass(slots=True)
@@ -67,17 +59,13 @@ class Saving:
     def __init__(self, folder: OpenFolder, base: dict[str, Pair], inside: Tree, plan: Outgoing, largest: int) -> None:
         """`largest` is the most bytes that one file can have."""
         self.report = Report()
-        self._top = Path(folder.path)
+        self._places = Places(Path(folder.path))
         self._deletes = folder.deletes
         self._base = base
         self._inside = inside
         self._plan = plan
         self._gone = [*plan.gone]
         self._wanted = {*plan.files}
-        self._detours: dict[str, str] = {}
-        """Folders whose names something else has here, with the paths of those that the code's files get into."""
-        self._looked_at: set[str] = set()
-        """Folders that are no repositories."""
         self._reader = ArchiveReader(largest, _PART)
         self._failed: set[str] = set()
         self._open = ExitStack()
@@ -97,9 +85,9 @@ class Saving:
             self._drop(name)
         for name in self._plan.folders:
             with self._failing(name):
-                with self._place(f"{name}/"):
+                with self._places.open(f"{name}/"):
                     pass
-                detoured = self._is_detoured(f"{name}/")
+                detoured = self._places.is_detour(f"{name}/")
                 self._base[name] = Pair(NEVER if detoured else FOLDER, FOLDER)
                 if not detoured:
                     self.report.folders.append(name)
@@ -137,14 +125,14 @@ class Saving:
         self.close()
         if part.name in self._wanted and part.name not in self._failed:
             with self._failing(part.name):
-                folder, last = self._open.enter_context(self._place(part.name))
+                folder, last = self._open.enter_context(self._places.open(part.name))
                 self._current = _File(part.name, folder, last, self._open.enter_context(new_file(folder)))
 
     def _settle(self, file: "_File") -> None:
         entry, pair = self._inside[file.name], self._base.get(file.name)
         if entry.mode & _SET_BITS:
             self.report.bits.append(file.name)
-        detoured = self._is_detoured(file.name)
+        detoured = self._places.is_detour(file.name)
         try:
             if pair is None or pair.host == NEVER or detoured:
                 self._create(file, entry, detoured=detoured)
@@ -160,7 +148,7 @@ class Saving:
         mode = entry.mode & _WIDEST | _LEAST
         stamp = file.draft.create(file.last, mode=mode, mtime=entry.stamp.mtime)
         if detoured:
-            self.report.beside[file.name] = self._detoured(file.name)
+            self.report.beside[file.name] = self._places.path(file.name)
             self._base[file.name] = Pair(NEVER, entry)
         else:
             self.report.saved.append(file.name)
@@ -182,23 +170,23 @@ class Saving:
         self._base[file.name] = Pair(Entry("f", mode, stamp), entry, pair.made)
 
     def _keep_beside(self, file: "_File", entry: Entry) -> None:
-        for number in range(1, _VERSIONS + 1):
+        for number in range(1, VERSIONS + 1):
             name = beside(file.last, number)
             try:
                 file.draft.create(name, mode=entry.mode & _WIDEST | _LEAST, mtime=entry.stamp.mtime)
             except FileExistsError:
                 if not file.draft.same_as(name):
                     continue
-            self.report.beside[file.name] = "/".join((*self._detoured(file.name).split("/")[:-1], name))
+            self.report.beside[file.name] = "/".join((*self._places.path(file.name).split("/")[:-1], name))
             return
-        raise OSError(errno.EEXIST, f"there are {_VERSIONS} versions of it")
+        raise OSError(errno.EEXIST, f"there are {VERSIONS} versions of it")
 
     def _move(self, old: str, new: str) -> bool:
         pair = self._base[old]
         try:
-            with self._place(old, make=False) as (folder, last), self._place(new, detour=False) as (to_folder, to_last):
-                stamp = move_file(folder, last, to_folder, to_last, pair.host.stamp)
-        except (OSError, Changed, InTheWay, _Repository):
+            with self._places.open(old, make=False) as source, self._places.open(new, detour=False) as target:
+                stamp = move_file(*source, *target, pair.host.stamp)
+        except (OSError, Changed, InTheWay):
             return False
         self._base[new] = Pair(Entry("f", pair.host.mode, stamp), pair.inside, pair.made)
         del self._base[old]
@@ -225,7 +213,7 @@ class Saving:
 
     def _delete(self, name: str, known: Entry) -> None:
         try:
-            with self._place(name, make=False) as (folder, last):
+            with self._places.open(name, make=False) as (folder, last):
                 if known == FOLDER:
                     os.rmdir(last, dir_fd=folder)
                 else:
@@ -243,73 +231,19 @@ class Saving:
 
     def _exists(self, name: str) -> bool:
         try:
-            with self._place(name, make=False) as (folder, last):
+            with self._places.open(name, make=False) as (folder, last):
                 os.lstat(last, dir_fd=folder)
         except OSError:
             return False
         return True
 
     @contextmanager
-    def _place(self, name: str, *, make: bool = True, detour: bool = True) -> Iterator[tuple[int, str]]:
-        """The folder and the last name of a path; on a detour if something else has the name of a folder on the way."""
-        with ExitStack() as stack:
-            for _ in range(_VERSIONS):
-                *below, last = self._detoured(name).split("/")
-                self._keep_out(below, last)
-                try:
-                    folder = stack.enter_context(open_folder(self._top, below, make=make))
-                except OSError as error:
-                    blocked = make and detour and error.errno in (errno.ENOTDIR, errno.ELOOP)
-                    if not blocked or not self._avoid(name):
-                        raise
-                else:
-                    yield folder, last
-                    return
-
-    def _keep_out(self, below: list[str], last: str) -> None:
-        """Raises `OSError` for hidden names, and for a repository's own files: other programs obey these."""
-        if any(name.startswith(".") for name in (*below, last)):
-            raise PermissionError(errno.EPERM, "its name or a folder of it is hidden")
-        for count in range(len(below) + 1):
-            place = "/".join(below[:count])
-            if place not in self._looked_at:
-                with suppress(OSError), open_folder(self._top, below[:count]) as folder:
-                    if is_repository(folder):
-                        raise _Repository
-                    self._looked_at.add(place)
-
-    def _avoid(self, name: str) -> bool:
-        """Chooses another folder for the first one of a path whose name something else has; false if there is none."""
-        parts = name.split("/")[:-1]
-        for count in range(1, len(parts) + 1):
-            path = "/".join(parts[:count])
-            *above, last = self._detoured(f"{path}/").rstrip("/").split("/")
-            if _is_folder(self._top, [*above, last]):
-                continue
-            for number in range(1, _VERSIONS + 1):
-                other = beside(last, number)
-                with suppress(NotADirectoryError), open_folder(self._top, [*above, other], make=True):
-                    self._detours[path] = "/".join((*above, other))
-                    return True
-            return False
-        return False
-
-    def _is_detoured(self, name: str) -> bool:
-        return self._detoured(name) != name
-
-    def _detoured(self, name: str) -> str:
-        for above in parents(name) if self._detours else ():
-            if above in self._detours:
-                return self._detours[above] + name[len(above) :]
-        return name
-
-    @contextmanager
     def _failing(self, name: str) -> Iterator[None]:
         """Takes note of what the system refuses."""
         try:
             yield
-        except (OSError, _Repository) as error:
-            self._fail(name, _REPOSITORY if isinstance(error, _Repository) else error.strerror or str(error))
+        except OSError as error:
+            self._fail(name, error.strerror or str(error))
 
     def _fail(self, name: str, why: str) -> None:
         if name not in self._failed:
@@ -325,14 +259,6 @@ class _File:
     folder: int
     last: str
     draft: Draft
-
-
-def _is_folder(top: Path, names: list[str]) -> bool:
-    try:
-        with open_folder(top, names):
-            return True
-    except OSError:
-        return False
 
 
 def _stamp(folder: int, name: str) -> Stamp | None:

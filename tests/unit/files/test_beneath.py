@@ -19,16 +19,8 @@ from llm_sandbox_mcp.backends import libc
 from llm_sandbox_mcp.backends.listing import Stamp
 from llm_sandbox_mcp.cli.saving import save
 from llm_sandbox_mcp.errors import BadPath
-from llm_sandbox_mcp.files.beneath import (
-    Changed,
-    InTheWay,
-    NotOwned,
-    move_file,
-    new_file,
-    open_folder,
-    remove_file,
-    write_file,
-)
+from llm_sandbox_mcp.files.beneath import Changed, InTheWay, move_file, open_folder, remove_file
+from llm_sandbox_mcp.files.drafts import NotOwned, new_file, write_file
 from tests.disks import fill, small_disk
 from tests.effort import tries
 
@@ -299,13 +291,13 @@ def test_a_folder_that_somebody_makes_first_is_used(folder: Path) -> None:
 
 ORDINARY = """
 import os, sys
-from llm_sandbox_mcp.files import beneath
+from llm_sandbox_mcp.files import beneath, drafts
 from llm_sandbox_mcp.backends.listing import Stamp
 with beneath.open_folder(sys.argv[1]) as folder:
     os.setgroups([]), os.setresgid(*[int(sys.argv[2])] * 3), os.setresuid(*[int(sys.argv[2])] * 3)
     for name in sys.argv[3:]:
         try:
-            beneath.write_file(folder, name, b"new")
+            drafts.write_file(folder, name, b"new")
         except Exception as error:
             print(name, type(error).__name__)
 """

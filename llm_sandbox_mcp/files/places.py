@@ -1,0 +1,90 @@
+"""Where the code's files are in a folder of a person's: under their own paths, unless something else is in the way."""
+
+import errno
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from .beneath import open_folder
+from .merging import beside, parents
+from .trees import is_repository
+
+VERSIONS = 1000
+"""How many names beside a file or a folder are tried."""
+
+
+class Places:
+    """The places below one folder."""
+
+    def __init__(self, top: Path) -> None:
+        self._top = top
+        self._detours: dict[str, str] = {}
+        """Folders whose names something else has here, with the paths of those that the code's files get into."""
+        self._looked_at: set[str] = set()
+        """Folders that are no repositories."""
+
+    @contextmanager
+    def open(self, name: str, *, make: bool = True, detour: bool = True) -> Iterator[tuple[int, str]]:
+        """The folder and the last name of a path; on a detour if something else has the name of a folder on the way."""
+        with ExitStack() as stack:
+            for _ in range(VERSIONS):
+                *below, last = self.path(name).split("/")
+                self._keep_out(below, last)
+                try:
+                    folder = stack.enter_context(open_folder(self._top, below, make=make))
+                except OSError as error:
+                    blocked = make and detour and error.errno in (errno.ENOTDIR, errno.ELOOP)
+                    if not blocked or not self._avoid(name):
+                        raise
+                else:
+                    yield folder, last
+                    return
+            raise OSError(errno.EEXIST, f"there are {VERSIONS} folders beside it")
+
+    def path(self, name: str) -> str:
+        """The path that a path of the code's has here."""
+        for above in parents(name) if self._detours else ():
+            if above in self._detours:
+                return self._detours[above] + name[len(above) :]
+        return name
+
+    def is_detour(self, name: str) -> bool:
+        """Whether it has another path here than in the copy."""
+        return self.path(name) != name
+
+    def _keep_out(self, below: list[str], last: str) -> None:
+        """Raises `OSError` for hidden names, and for a repository's own files: other programs obey these."""
+        if any(name.startswith(".") for name in (*below, last)):
+            raise PermissionError(errno.EPERM, "its name or a folder of it is hidden")
+        for count in range(len(below) + 1):
+            place = "/".join(below[:count])
+            if place in self._looked_at:
+                continue
+            with suppress(FileNotFoundError, NotADirectoryError), open_folder(self._top, below[:count]) as folder:
+                if is_repository(folder):
+                    raise PermissionError(errno.EPERM, "it is in a repository's own folder")
+                self._looked_at.add(place)
+
+    def _avoid(self, name: str) -> bool:
+        """Chooses another folder for the first one of a path whose name something else has; false if there is none."""
+        parts = name.split("/")[:-1]
+        for count in range(1, len(parts) + 1):
+            path = "/".join(parts[:count])
+            *above, last = self.path(f"{path}/").rstrip("/").split("/")
+            if _is_folder(self._top, [*above, last]):
+                continue
+            for number in range(1, VERSIONS + 1):
+                other = beside(last, number)
+                with suppress(NotADirectoryError), open_folder(self._top, [*above, other], make=True):
+                    self._detours[path] = "/".join((*above, other))
+                    return True
+            return False
+        return False
+
+
+def _is_folder(top: Path, names: list[str]) -> bool:
+    try:
+        with open_folder(top, names):
+            return True
+    except OSError:
+        return False
