@@ -46,8 +46,8 @@ def timed_header(path: str, size: int, *, mode: int, mtime: int) -> bytes:
 
     `tarfile` takes ten times as long for it, which a folder of many files would wait for.
     """
-    seconds, fraction = divmod(max(0, mtime), 10**9)
-    records = _record(b"mtime", b"%d.%09d" % (seconds, fraction)) + _record(b"path", path.encode())
+    time = b"%s%d.%09d" % (b"-" if mtime < 0 else b"", *divmod(abs(mtime), 10**9))
+    records = _record(b"mtime", time) + _record(b"path", path.encode())
     if size >= 8**11:
         records += _record(b"size", b"%d" % size)
     extended = _block(b"x", len(records), 0o644) + records + padding(len(records))

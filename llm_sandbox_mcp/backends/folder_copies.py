@@ -48,7 +48,7 @@ _PACKED = (
 """The format that says which files have extended attributes."""
 _HELD = (
     "find /proc/[0-9]*/fd -lname '{0}/*' -printf '%l\\0'; "
-    "sed -n 's|^.* \\({0}/.*\\)$|\\1|p' /proc/[0-9]*/maps | tr '\\n' '\\0'"
+    "sed -n 's|^.* \\({0}/.*\\)$|\\1|p' /proc/[0-9]*/maps | tr '\\n' '\\0'; printf 'end\\0'"
 )
 """Prints the files below a folder that processes have open, or in their memory."""
 
@@ -72,9 +72,15 @@ async def list_tree(sandbox: Sandbox, folder: str, since: int = 0) -> Listed | N
 
 
 async def held_files(sandbox: Sandbox, folder: str) -> Collection[str]:
-    """The paths of the files below a folder that processes in the sandbox have open, without the folder's own."""
+    """The paths of the files below a folder that processes in the sandbox have open, without the folder's own.
+
+    Raises `Unavailable` if that cannot be found out.
+    """
     found = await sandbox.look(_HELD.format(folder), COPY_SECONDS)
-    return {os.fsdecode(path).removeprefix(f"{folder}/") for path in found.split(b"\0")}
+    *paths, end, rest = found.split(b"\0") if b"\0" in found else (b"", b"")
+    if end != b"end" or rest:
+        raise Unavailable(f"which files of {folder} code has open is not known; end processes that have very many")
+    return {os.fsdecode(path).removeprefix(f"{folder}/") for path in paths}
 
 
 async def unpack(sandbox: Sandbox, folder: str, archive: AsyncIterator[bytes], *, protected: str) -> str:

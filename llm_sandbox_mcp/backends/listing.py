@@ -8,6 +8,7 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import NamedTuple
 
+from ..utf8 import is_text
 from .layout import WORKDIR
 
 _TIME = re.compile(rb"\d{1,12}\.\d{9}")
@@ -52,23 +53,19 @@ FOLDER = Entry("d", 0, Stamp(0, 0, 0, 0))
 Tree = Mapping[str, Entry]
 """What is below a folder, by its path there."""
 
-Files = Mapping[str, tuple[int, ...]]
-"""Regular files below a folder, each with numbers that differ after the file is changed."""
+Files = Mapping[str, Stamp]
+"""Regular files below a folder."""
 
-
-def list_command(folder: str) -> str:
-    """A shell command that prints the files below a folder for `read_list`."""
-    return (
-        rf"find {folder} -mindepth 1 \( -name '.*' -o -name node_modules -o -name __pycache__ \) -prune -o "
-        r"-type f -printf '%C@ %T@ %s %i %P\0' | head -z -n 10000"
-    )
-
-
-LIST = list_command(WORKDIR)
+_FORM = r"%y %m %i %s %T@ %C@ %P\0"
+LIST = (
+    rf"find {WORKDIR} -mindepth 1 \( -name '.*' -o -name node_modules -o -name __pycache__ \) -prune -o "
+    rf"-type f -printf '{_FORM}' | head -z -n 10000"
+)
+"""A shell command that prints the files of the working directory for `read_list`."""
 
 _TREE = (
     r"""date +%s.%N | tr '\n' '\0'; printf '%s\0' "$map"; """
-    r"find {0} -mindepth 1 -name '.*' -prune -o -printf '%y %m %i %s %T@ %C@ %P\0'; printf '%d end\0' $?"
+    rf"find {{0}} -mindepth 1 -name '.*' -prune -o -printf '{_FORM}'; printf '%d end\0' $?"
 )
 _MAPPED = r"map=$(sed -n 's|^[^ ]* .w.s .* {0}/||p' /proc/[0-9]*/maps); "
 _SAME = (
@@ -158,7 +155,8 @@ def read_list(output: bytes) -> Files:
     """The files in the output of `LIST`; ignores malformed records and names that are not UTF-8."""
     files = {}
     for record in output.split(b"\0")[:-1]:
-        *stamp, name = record.split(b" ", 4)
         with suppress(ValueError):
-            files[name.decode()] = tuple(int(part.replace(b".", b"")) for part in stamp)
+            name, entry = _read_record(record)
+            if is_text(name):
+                files[name] = entry.stamp
     return files

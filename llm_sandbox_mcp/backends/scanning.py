@@ -12,6 +12,7 @@ import anyio.to_thread
 from ..policy import Policy
 from ..utf8 import is_text
 from .base import OWN_ENTRIES, Fullness
+from .listing import Stamp
 
 CLOSING = 2
 """How many threads of one backend close folders at once; others wait."""
@@ -20,7 +21,6 @@ _DEPTH = 32
 _SKIPPED = frozenset(("node_modules", "__pycache__"))
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
-Stamp = tuple[int, ...]
 T = TypeVar("T")
 
 
@@ -108,9 +108,7 @@ def _list_files(folders: Sequence[int], budget: Iterator[int], refused: list[str
 def _have_file_of(folders: Sequence[int], size: int) -> bool:
     """Whether one of the folders contains a file, hidden or not, of at least `size` bytes."""
     return any(
-        length >= size
-        for folder in folders
-        for _, (_, _, length, _) in _walk(folder, iter(range(_ENTRIES)), [], hidden=True)
+        stamp.size >= size for folder in folders for _, stamp in _walk(folder, iter(range(_ENTRIES)), [], hidden=True)
     )
 
 
@@ -123,7 +121,7 @@ def _walk(
     prefix: str = "",
     depth: int = _DEPTH,
     hidden: bool = False,
-) -> Iterator[tuple[str, tuple[int, int, int, int]]]:
+) -> Iterator[tuple[str, Stamp]]:
     """The files below a folder, within a budget of entries; adds folders that may not be read to `refused`."""
     try:
         opened = os.open(name, _OPEN, dir_fd=parent)
@@ -143,8 +141,7 @@ def _walk(
                 if entry.is_dir(follow_symlinks=False):
                     folders.append(entry.name)
                 elif entry.is_file(follow_symlinks=False):
-                    state = entry.stat(follow_symlinks=False)
-                    yield prefix + entry.name, (state.st_ctime_ns, state.st_mtime_ns, state.st_size, state.st_ino)
+                    yield prefix + entry.name, Stamp.of(entry.stat(follow_symlinks=False))
         if depth:
             for folder in folders:
                 below = f"{prefix}{folder}/"

@@ -234,9 +234,8 @@ def _take_note(
 
 def _is_copy(now: Entry, of: Entry, size: int) -> bool:
     """Whether a file is as it was unpacked; some versions of tar keep whole seconds only."""
-    seconds = max(0, of.stamp.mtime) // 10**9
     return now.kind == of.kind == "d" or (
-        now.kind == of.kind and now.stamp.size == size and now.stamp.mtime // 10**9 == seconds
+        now.kind == of.kind and now.stamp.size == size and now.stamp.mtime // 10**9 == of.stamp.mtime // 10**9
     )
 
 
@@ -307,7 +306,10 @@ def _left_over(view: View, names: Sequence[str]) -> Note:
 
 
 def _special(view: View, names: Sequence[str]) -> Note:
-    cause = f"never saved from {view.place}, since they are not regular files with names in UTF-8: {_named(names)}"
+    cause = (
+        f"never saved from {view.place}, since they are not regular files, or have names that are not UTF-8, too long "
+        f"or too deep: {_named(names)}"
+    )
     return Note("special_files", cause, "write plain files", place=view.place, names=_some(names))
 
 

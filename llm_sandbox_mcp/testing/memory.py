@@ -18,7 +18,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from ..backends.base import Backend, Check, Fullness, Process, Sandbox, Usage
 from ..backends.layout import WORKDIR
 from ..backends.listening import Listener
-from ..backends.listing import Files
+from ..backends.listing import Files, Stamp
 from ..errors import ListeningFailed, SandboxError, SandboxLost, StartFailed
 from ..policy import Policy
 from ..profile import Profile
@@ -124,7 +124,7 @@ class MemorySandbox(Sandbox):
     def __init__(self, number: str, policy: Policy, programs: Mapping[str, Program], tasks: TaskGroup) -> None:
         self.id = number
         self.policy = policy
-        self.files: dict[str, tuple[int, ...]] = {}
+        self.files: dict[str, Stamp] = {}
         self.used = Usage(cpu=0.0)
         self.full = Fullness()
         self.answers = True

@@ -251,7 +251,7 @@ async def test_what_has_the_name_of_a_file_but_cannot_be_seen_by_code_stays(open
     assert [facts(opened.out / name) for name in names] == before
     special, both = sorted(done.notes, reverse=True, key=lambda note: note.startswith("never"))
     assert special == (
-        "never saved from /data/out, since they are not regular files with names in UTF-8: "
+        "never saved from /data/out, since they are not regular files, or have names that are not UTF-8, too long or too deep: "
         "own link, own pipe, \\udcff; write plain files"
     )
     assert both == (

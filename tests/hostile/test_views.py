@@ -128,7 +128,7 @@ async def test_code_connects_to_no_socket_that_is_not_open_to_every_user(arena: 
 
 
 FORGE = """
-import os, signal, tarfile, io, time
+import os, signal, tarfile, io
 os.makedirs('/data/out/many', exist_ok=True)
 for number in range(1500):
     open(f'/data/out/many/{number}', 'w').write('x')
@@ -141,9 +141,11 @@ with tarfile.open(fileobj=made, mode='w', format=tarfile.GNU_FORMAT) as archive:
         member.size = 5
         archive.addfile(member, io.BytesIO(b'evil!'))
 members = made.getvalue()[:1024 * len(NAMES)]
+started = os.pipe()
 if os.fork() == 0:
     os.setsid()
     done = {os.getpid()}
+    os.write(started[1], b'x')
     while True:
         for pid in map(int, filter(str.isdigit, os.listdir('/proc'))):
             try:
@@ -160,7 +162,7 @@ if os.fork() == 0:
                     open('/sandbox/forged', 'a').write('x')
             except OSError:
                 pass
-time.sleep(0.2)
+os.read(started[0], 1)
 """
 NAMES = """
 import os, subprocess

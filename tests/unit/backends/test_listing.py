@@ -4,6 +4,7 @@ import mmap
 import os
 import subprocess
 import time
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llm_sandbox_mcp.backends.listing import FOLDER, SAME, Entry, Listed, Stamp, read_tree, tree_command
+from llm_sandbox_mcp.backends.listing import FOLDER, SAME, Entry, Listed, Stamp, read_list, read_tree, tree_command
 
 
 def listed(folder: Path, since: int = 0) -> bytes:
@@ -121,6 +122,27 @@ RECORD = b"f 644 1 5 1.0000000000 1.0000000000 "
 def test_a_list_with_a_forged_record_is_no_list(record: bytes) -> None:
     assert read_tree(b"1.000000000\0\0" + RECORD + b"x\0" + b"0 end\0") is not None
     assert read_tree(b"1.000000000\0\0" + RECORD + b"x\0" + record + b"\0" + b"0 end\0") is None
+
+
+def test_malformed_records_of_the_working_directory_are_ignored() -> None:
+    records = (RECORD + b"../x", RECORD + b"x", b"", RECORD + b"\xff", b"f x", RECORD + b"cut at the e")
+    assert read_list(b"\0".join(records)) == {"x": Stamp(1, 5, 10**9, 10**9)}
+
+
+def test_what_stays_in_memory_of_lists_that_code_made_long_is_bounded() -> None:
+    def read(number: int) -> None:
+        names = (b"%d/%d" % (number, count) + b"/x" * 1900 for count in range(2000))
+        output = b"1.000000000\0\0" + b"".join(RECORD + name + b"\0" for name in names) + b"0 end\0"
+        assert read_tree(output) is not None
+
+    read(0)
+    tracemalloc.start()
+    try:
+        for number in range(1, 4):  # 8 MB each
+            read(number)
+        assert tracemalloc.get_traced_memory()[0] < 1 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_files_that_a_process_can_change_through_its_memory_are_listed(tmp_path: Path) -> None:

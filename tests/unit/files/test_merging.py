@@ -122,5 +122,13 @@ def test_a_name_beside_keeps_the_kind_of_the_file() -> None:
     assert NEVER.kind == "f"
 
 
+def test_names_that_no_folder_should_get_are_never_saved() -> None:
+    deep, long, odd = "a/" * 64 + "x", "/".join(["é" * 100] * 20), "\udcff"
+    entry = Entry("f", 0o644, Stamp(1, 1, 1, 1))
+    found = outgoing({}, dict.fromkeys((deep, deep[2:], long, long[101:], odd, "x"), entry), {})
+    assert {*found.special} == {deep, long, odd}
+    assert {*found.files} == {deep[2:], long[101:], "x"}
+
+
 def test_the_topmost_of_some_names() -> None:
     assert [*topmost(["d/", "d/x", "e/y", "e/y/z/", "f"])] == ["d/", "e/y", "f"]

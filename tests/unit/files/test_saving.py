@@ -90,6 +90,19 @@ def test_a_repositorys_own_files_are_not_written_whatever_its_name(top: Path) ->
     assert not (bare / "hooks" / "update").exists()
 
 
+def test_nothing_is_written_into_an_opened_folder_that_is_a_repositorys_own(top: Path) -> None:
+    for name in ("hooks", "objects", "refs"):
+        (top / name).mkdir()
+    (top / "HEAD").write_text("theirs")
+    base = {"HEAD": known(top / "HEAD", 1)}
+    report = save(
+        top, base, {"hooks/update": inside(2), "description": inside(3)}, packed("hooks/update", "description")
+    )
+    assert {*report.failed} == {"it is in a repository's own folder"}
+    assert sorted(os.listdir(top)) == ["HEAD", "hooks", "objects", "refs"]
+    assert not os.listdir(top / "hooks")
+
+
 @pytest.mark.parametrize("cut", [0, 300, 515, 1030, 1540])
 def test_what_an_archive_leaves_out_is_named_and_nothing_is_deleted_for_it(top: Path, cut: int) -> None:
     (top / "old").write_text("old")

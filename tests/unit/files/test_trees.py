@@ -10,6 +10,7 @@ import pytest
 
 from llm_sandbox_mcp.backends.listing import FOLDER, Entry, Tree
 from llm_sandbox_mcp.files.trees import list_tree, pack
+from tests.disks import small_disk
 
 CONFIG = b"""[core]
 \tbare = false
@@ -95,6 +96,37 @@ def test_a_repository_is_there_without_its_secrets_and_cannot_be_written(tmp_pat
         assert b"url = " in found[name] and b"s3cret" not in found[name] and b"helper" not in found[name]
     modes = packed(tmp_path, list_tree(str(tmp_path), files=100, size=10_000))
     assert {modes[name].mode for name in (".git/HEAD", ".git/config")} == {0o444}
+
+
+@pytest.mark.parametrize("place", ["", "project.git", "deep/mirror"])
+def test_no_config_of_a_bare_repository_has_its_secrets(tmp_path: Path, place: str) -> None:
+    top = tmp_path / place
+    for name in ("objects", "refs", "hooks"):
+        (top / name).mkdir(parents=True)
+    (top / "HEAD").write_text("ref: refs/heads/main\n")
+    for name in ("config", "config.lock", "config.worktree", "Config~", "credentials"):
+        (top / name).write_bytes(CONFIG)
+    found = unpacked(tmp_path, list_tree(str(tmp_path), files=100, size=10_000))
+    shown = {name.rpartition("/")[2]: content for name, content in found.items()}
+    assert {*shown} == {"HEAD", "config", "config.lock", "config.worktree", "Config~"}
+    assert b"url = https://host.example/x" in shown["config"]
+    assert not [name for name, content in shown.items() if b"s3cret" in content or b"helper" in content]
+
+
+def test_other_file_systems_below_a_folder_do_not_belong_to_it(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "other", "1m") as disk:
+        (disk / "file").touch()
+        (tmp_path / "own").touch()
+        assert {*list_tree(str(tmp_path), files=10, size=10)} == {"own"}
+
+
+def test_times_before_1970_are_kept(tmp_path: Path) -> None:
+    (tmp_path / "old").touch()
+    os.utime(tmp_path / "old", ns=(1, -1_500_000_000))
+    if (tmp_path / "old").stat().st_mtime_ns != -1_500_000_000:
+        pytest.skip("this file system has no such times")
+    [member] = packed(tmp_path, ["old"]).values()
+    assert member.pax_headers["mtime"] == "-1.500000000"
 
 
 def test_more_files_or_bytes_than_allowed_are_an_error(tmp_path: Path) -> None:

@@ -2,12 +2,14 @@
 
 import mmap
 import os
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from llm_sandbox_mcp.files.watching import WatchedFolders
+from tests.disks import small_disk
 
 
 @pytest.fixture
@@ -78,6 +80,18 @@ def test_a_file_with_another_name_elsewhere_is_looked_at_each_time(watched: Watc
     first = watched.look(str(top), files=10, size=10)
     (top.parent / "elsewhere").write_text("2")
     assert watched.look(str(top), files=10, size=10) != first
+
+
+def test_a_folder_with_another_mounted_in_it_is_looked_at_each_time(watched: WatchedFolders, top: Path) -> None:
+    with small_disk(top.parent / "disk", "1m") as disk:
+        (disk / "top" / "d").mkdir(parents=True)
+        (disk / "elsewhere").mkdir()
+        subprocess.run(["mount", "--bind", disk / "elsewhere", disk / "top" / "d"], check=True)
+        assert {*watched.look(str(disk / "top"), files=10, size=10)} == {"d"}
+        (disk / "elsewhere" / "file").touch()
+        assert {*watched.look(str(disk / "top"), files=10, size=10)} == {"d", "d/file"}
+        (disk / "elsewhere" / "file").write_text("1")
+        assert watched.look(str(disk / "top"), files=10, size=10)["d/file"].stamp.size == 1
 
 
 def test_limits_count_each_time(watched: WatchedFolders, top: Path) -> None:
