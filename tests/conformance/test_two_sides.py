@@ -1,27 +1,27 @@
 """A person and code change the same folder at random; no byte of either is ever lost, and every conflict is named."""
 
 import random
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from llm_sandbox_mcp.profile import Profile
 from llm_sandbox_mcp.results import Execution
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.wiring import open_service
-from tests.effort import tries
-from tests.engines import host_folder, small_profile
+from tests.effort import EFFORT, tries
 
 pytestmark = pytest.mark.anyio
 
 NAMES = ("a.txt", "b.txt", "Makefile", "d/c.txt", "d/e.sh", "d/deep/f.txt", "d2/g.txt")
 FOLDERS = ("d", "d/deep", "d2")
 ENDS = {":rw": False, ":rwd": True}
-STEPS = 1000
-"""Changes by either side; `make test-all` makes ten times as many."""
+STEPS = {"embedded": 250}
+FEWER = 25
+"""Changes by either side in each case, and on engines; `make test-all` makes ten times as many."""
 
 PLAY = """
 import os, stat
@@ -225,21 +225,25 @@ def tokens(text: str) -> set[str]:
     return {f"<{part}" for part in text.split("<") if part}
 
 
-@asynccontextmanager
-async def playing(rng: random.Random, end: str) -> AsyncIterator[Game]:
-    with host_folder() as folder:
-        top = folder / "both"
-        top.mkdir()
-        profile = small_profile("embedded", folder, files={"folders": [f"{top}{end}"]}, pool={"min": 0})
-        async with open_service(profile) as service:
-            yield Game(service, top, rng, ENDS[end])
+@pytest.fixture(params=ENDS)
+def end(request: pytest.FixtureRequest) -> str:
+    chosen: str = request.param
+    return chosen
 
 
-@pytest.mark.parametrize("end", ENDS)
-async def test_no_byte_of_a_person_or_of_code_is_lost(embedded: None, end: str) -> None:
-    for seed in range(2):
-        rng = random.Random(f"{end} {seed}")
-        async with playing(rng, end) as game:
-            while game.model.steps < tries(STEPS) // 4:
-                game.person(game.changes(4))
-                await game.run()
+@pytest.fixture
+def changes(folder: Path, end: str) -> dict[str, Mapping[str, object]]:
+    (folder / "both").mkdir()
+    return {"files": {"folders": [f"{folder}/both{end}"]}}
+
+
+@pytest.mark.timeout(120 * EFFORT)
+@pytest.mark.parametrize("seed", range(2))
+async def test_no_byte_of_a_person_or_of_code_is_lost(
+    profile: Profile, backend_name: str, folder: Path, end: str, seed: int
+) -> None:
+    async with open_service(profile) as service:
+        game = Game(service, folder / "both", random.Random(f"{end} {seed}"), ENDS[end])
+        while game.model.steps < tries(STEPS.get(backend_name, FEWER)):
+            game.person(game.changes(4))
+            await game.run()
