@@ -165,14 +165,17 @@ async def once(data: bytes) -> AsyncIterator[bytes]:
 
 
 @contextmanager
-def in_time(what: str = "copying") -> Iterator[None]:
+def in_time(
+    what: str = "copying",
+    *,
+    seconds: float = COPY_SECONDS,
+    step: str = "stop the code that runs in the session, or reset the session",
+) -> Iterator[None]:
     """Bounds the time of our own tools: code that runs in the sandbox can stop them, or write forever in their name."""
-    with anyio.move_on_after(COPY_SECONDS) as scope:
+    with anyio.move_on_after(seconds) as scope:
         yield
     if scope.cancelled_caught:
-        raise Unavailable(
-            f"{what} took longer than {COPY_SECONDS:g} s; stop the code that runs in the session, or reset the session"
-        )
+        raise Unavailable(f"{what} took longer than {seconds:g} s; {step}")
 
 
 def first_line(text: bytes) -> str:

@@ -16,6 +16,8 @@ from .copying import COPY_SECONDS, first_line, in_time, once
 from .layout import PATH
 from .listing import SAME, Listed, read_tree, tree_command
 
+_SLOWEST = 100
+"""Files per second."""
 _LOOKS = 3
 """How often a folder is listed if processes of the code change it meanwhile."""
 
@@ -83,12 +85,19 @@ async def held_files(sandbox: Sandbox, folder: str) -> Collection[str]:
     return {os.fsdecode(path).removeprefix(f"{folder}/") for path in paths}
 
 
-async def unpack(sandbox: Sandbox, folder: str, archive: AsyncIterator[bytes], *, protected: str) -> str:
+def seconds_for(files: int) -> float:
+    """How long copying so many files may take, which is at least ten times as long as usual."""
+    return COPY_SECONDS + files / _SLOWEST
+
+
+async def unpack(
+    sandbox: Sandbox, folder: str, archive: AsyncIterator[bytes], *, protected: str, seconds: float
+) -> str:
     """Puts the files of a tar archive into a folder; returns why some of them could not be written.
 
     `protected` says what code should not write by accident: `all`, only the folders `git`, or nothing.
     """
-    with in_time():
+    with in_time(seconds=seconds):
         done = await sandbox.run(("sh", "-c", _UNPACK, "sh", folder, protected), {"PATH": PATH}, stdin=archive)
     return first_line(done.stderr) if done.exit_code else ""
 
@@ -110,7 +119,7 @@ async def send_out(
     """
     argv = ("tar", "-c", "-f", "-", *_PACKED, "--no-recursion", "-C", folder, "--null", "-T", "-")
     wanted = once(b"".join(os.fsencode(name) + b"\0" for name in names))
-    with in_time():
+    with in_time(seconds=seconds_for(len(names)), step="run again: then they are saved"):
         async with await sandbox.spawn(argv, {"PATH": PATH}, fed=True) as process, open_tasks() as tasks:
             tasks.start_soon(drain, process.stderr, bytearray())
             tasks.start_soon(feed, process.stdin, wanted)

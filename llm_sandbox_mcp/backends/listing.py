@@ -65,7 +65,7 @@ LIST = (
 
 _TREE = (
     r"""date +%s.%N | tr '\n' '\0'; printf '%s\0' "$map"; """
-    rf"find {{0}} -mindepth 1 -name '.*' -prune -o -printf '{_FORM}'; printf '%d end\0' $?"
+    rf"find {{0}} -mindepth 1 -name '.*' -printf '%i %P\0' -prune -o -printf '{_FORM}'; printf '%d end\0' $?"
 )
 _MAPPED = r"map=$(sed -n 's|^[^ ]* .w.s .* {0}/||p' /proc/[0-9]*/maps); "
 _SAME = (
@@ -78,11 +78,13 @@ SAME = b"0 same\0"
 _MARGIN = 10**8
 """Nanoseconds: a kernel's times of files can be a little behind its clock."""
 _RECORD = re.compile(
-    rb"([a-zA-Z]) ([0-7]{1,4}) (\d{1,20}) (\d{1,19}) (-?\d{1,12}\.\d{1,10}) (-?\d{1,12}\.\d{1,10}) "
+    rb"([a-zA-Z]) ([0-7]{1,4}) (\d{1,20}) (\d{1,19}) (-?\d{1,20}\.\d{1,10}) (-?\d{1,20}\.\d{1,10}) "
     rb"([^./][^/]*(?:/[^./][^/]*)*)",
     re.DOTALL,
 )
 """What code may have written in the name of `find`: nothing that leads out of the folder, nothing hidden."""
+_HIDDEN = re.compile(rb"(\d{1,20}) ((?:[^./][^/]*/)*(?!\.\.\Z)\.[^/]+)", re.DOTALL)
+"""The record of a hidden file or folder."""
 _REMEMBERED = 256
 """Bytes of a record that is kept, so that all of them together are bounded."""
 
@@ -95,10 +97,14 @@ class Listed(NamedTuple):
     tree: Tree
     mapped: frozenset[str]
     """Files that processes can change through their memory, which changes none of their numbers."""
+    folders: Mapping[str, int]
+    """The inode of each folder."""
+    hidden: Mapping[str, int]
+    """The inode of each hidden file, and of each hidden folder without what is in it."""
 
 
 def tree_command(folder: str, since: int = 0) -> str:
-    """A shell command that prints everything below a folder for `read_tree`, but hidden files and folders.
+    """A shell command that prints everything below a folder for `read_tree`, and only the names of hidden things.
 
     If nothing has changed `since` the time of an earlier list, it prints only that: this takes half the time. What is
     removed or moved changes its folder. Code cannot set the times that count (ctime); if the clock was set back to
@@ -119,22 +125,33 @@ def read_tree(output: bytes) -> Listed | None:
     time, mapped, *records, end, rest = (output if output.count(b"\0") > 2 else b"\0\0\0").split(b"\0")
     if end != b"0 end" or rest or not _TIME.fullmatch(time):
         return None
-    try:
-        tree = dict(_known_record(one) if len(one) <= _REMEMBERED else _read_record(one) for one in records)
-    except ValueError:
-        return None
-    return Listed(_nanoseconds(time), tree, frozenset(os.fsdecode(mapped).splitlines()))
+    tree: dict[str, Entry] = {}
+    folders: dict[str, int] = {}
+    hidden: dict[str, int] = {}
+    for record in records:
+        try:
+            name, entry, inode = _known_record(record) if len(record) <= _REMEMBERED else _read_record(record)
+        except ValueError:
+            if not (found := _HIDDEN.fullmatch(record)):
+                return None
+            hidden[os.fsdecode(found[2])] = int(found[1])
+            continue
+        tree[name] = entry
+        if entry is FOLDER:
+            folders[name] = inode
+    return Listed(_nanoseconds(time), tree, frozenset(os.fsdecode(mapped).splitlines()), folders, hidden)
 
 
-def _read_record(record: bytes) -> tuple[str, Entry]:
+def _read_record(record: bytes) -> tuple[str, Entry, int]:
+    """The name, what has it, and its inode."""
     found = _RECORD.fullmatch(record)
     if found is None:
         raise ValueError
     kind, mode, inode, size, mtime, ctime, name = found.groups()
     if kind == b"d":
-        return os.fsdecode(name), FOLDER
+        return os.fsdecode(name), FOLDER, int(inode)
     stamp = Stamp(int(inode), int(size), _nanoseconds(mtime), _nanoseconds(ctime))
-    return os.fsdecode(name), Entry(kind.decode(), int(mode, 8), stamp)
+    return os.fsdecode(name), Entry(kind.decode(), int(mode, 8), stamp), stamp.inode
 
 
 # Most records of a list are those of the last one, and reading one takes ten times as long as finding it here.
@@ -156,7 +173,7 @@ def read_list(output: bytes) -> Files:
     files = {}
     for record in output.split(b"\0")[:-1]:
         with suppress(ValueError):
-            name, entry = _read_record(record)
+            name, entry, _ = _read_record(record)
             if is_text(name):
                 files[name] = entry.stamp
     return files

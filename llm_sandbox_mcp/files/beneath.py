@@ -5,10 +5,13 @@ is the very file that was expected, and it keeps its owner and its mode. If one 
 """
 
 import errno
+import fcntl
 import os
 import re
 import secrets
+import signal
 import stat
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count
@@ -185,12 +188,39 @@ def same_file(folder: int, name: str, state: os.stat_result) -> bool:
         return False
 
 
+def is_being_written(folder: int, name: str) -> bool:
+    """Whether a program has a file open for writing: what it writes into a file that was replaced would be lost."""
+    if sys.platform != "linux":
+        return False
+    try:
+        file = open_file(folder, name)
+    except BlockingIOError:
+        return True  # it has a lease for writing
+    except OSError:
+        return False
+    try:
+        # A lease is refused if there is a writer. A program that opens the file right now is told to wait for the end
+        # of the lease, and this process gets a signal, which must not be the usual one: that would end it.
+        fcntl.fcntl(file, fcntl.F_SETSIG, signal.SIGURG)
+        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    except OSError as error:
+        # Other errors: a file of another user, or a file system without leases.
+        return error.errno == errno.EAGAIN
+    finally:
+        os.close(file)
+    return False
+
+
 def is_still(folder: int, name: str, held: int, state: os.stat_result) -> bool:
-    """Whether a held file has that name and the content that it had, however it got the name."""
+    """Whether a held file has that name and is as it was but for its ctime, however it got the name."""
     # Its number is asked for again: in layers of file systems, a file can get another when it is renamed.
     now = os.fstat(held)
-    unchanged = (now.st_size, now.st_mtime_ns) == (state.st_size, state.st_mtime_ns)
-    return unchanged and same_file(folder, name, now)
+    return _facts(now) == _facts(state) and same_file(folder, name, now)
+
+
+def _facts(state: os.stat_result) -> tuple[int, ...]:
+    return state.st_size, state.st_mtime_ns, state.st_mode, state.st_uid, state.st_gid
 
 
 def _remove(folder: int, name: str, held: int, state: os.stat_result) -> None:
@@ -201,7 +231,8 @@ def _remove(folder: int, name: str, held: int, state: os.stat_result) -> None:
     except FileNotFoundError as error:
         raise Changed from error
     try:
-        if not is_still(folder, hidden, held, state):
+        # Under this name, no program opens it any more.
+        if is_being_written(folder, hidden) or not is_still(folder, hidden, held, state):
             raise Changed
         os.unlink(hidden, dir_fd=folder)
     except BaseException:

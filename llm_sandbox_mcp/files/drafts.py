@@ -4,9 +4,7 @@ One that replaces a file of a person's takes over its owner, its mode and its at
 """
 
 import errno
-import fcntl
 import os
-import signal
 import stat
 import sys
 import time
@@ -23,6 +21,7 @@ from .beneath import (
     give_to_owner_of,
     held,
     hidden_name,
+    is_being_written,
     is_still,
     open_file,
     put_back,
@@ -224,7 +223,7 @@ class Draft:
 
     def _take_name(self, name: str, old: int, state: os.stat_result, hidden: str) -> None:
         """Takes the name of the old file and removes that, or raises `Changed`."""
-        if _is_being_written(self._folder, name):
+        if is_being_written(self._folder, name):
             raise Changed
         # Exchanging changes the ctime, so that this is the last moment to see whether only that has changed.
         if Stamp.of(regular_state(self._folder, name)) != Stamp.of(state):
@@ -243,7 +242,8 @@ class Draft:
         # From here on, the temporary name is that of a person's file.
         self._hidden = None
         try:
-            if not is_still(self._folder, hidden, old, state):
+            # Asked once more: only now does no program open it any more by its name.
+            if is_being_written(self._folder, hidden) or not is_still(self._folder, hidden, old, state):
                 raise Changed
             os.unlink(hidden, dir_fd=self._folder)
         except BaseException:
@@ -282,28 +282,6 @@ def _open_draft(folder: int) -> tuple[int, str | None]:
             os.close(file)
     hidden = hidden_name()
     return os.open(hidden, _NEW, 0o600, dir_fd=folder), hidden
-
-
-def _is_being_written(folder: int, name: str) -> bool:
-    """Whether a program has a file open for writing: what it writes into a file that was replaced would be lost."""
-    if sys.platform != "linux":
-        return False
-    try:
-        file = open_file(folder, name)
-    except OSError:
-        return False
-    try:
-        # A lease is refused if there is a writer. A program that opens the file right now is told to wait for the end
-        # of the lease, and this process gets a signal, which must not be the usual one: that would end it.
-        fcntl.fcntl(file, fcntl.F_SETSIG, signal.SIGURG)
-        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)
-        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_UNLCK)
-    except OSError as error:
-        # Other errors: a file of another user, or a file system without leases.
-        return error.errno == errno.EAGAIN
-    finally:
-        os.close(file)
-    return False
 
 
 if sys.platform == "linux":

@@ -6,6 +6,7 @@ file who changed it. Pure functions: what they decide is done elsewhere, where e
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple
 
 from ..backends.listing import FOLDER, Entry, Stamp, Tree
@@ -27,6 +28,10 @@ class Pair(NamedTuple):
     made: bool = False
     """Whether code made the file, so that its permissions are the code's to change."""
 
+
+DATABASE_ENDS = ("-journal", "-wal", "-shm")
+"""What SQLite adds to the name of a database for files that it has beside it while it is open. While one of the first
+two has content, the database is not complete without it, and an older one would undo what is in a newer database."""
 
 Base = Mapping[str, Pair]
 """What both sides had in common, by path."""
@@ -51,13 +56,19 @@ class Outgoing:
     """New names of files, by their old ones; each new name is in `files` too, and no old one in `gone`."""
     files: list[str] = field(default_factory=list)
     """Changed and new ones."""
+    sources: dict[str, list[str]] = field(default_factory=dict)
+    """New names of what was in a file that is changed too: one that could not be saved there must not be replaced."""
     gone: list[str] = field(default_factory=list)
     """Files and folders, each before the folder that it is in."""
+    kept: list[str] = field(default_factory=list)
+    """Those whose content code has only under names that are never saved, so that they are not deleted."""
     special: list[str] = field(default_factory=list)
     """What is never saved: links, pipes, sockets, devices, and names that are not UTF-8, too long or too deep."""
+    databases: list[str] = field(default_factory=list)
+    """Changed databases that code has not closed. They are saved when they are, and the files beside them never are."""
 
     def __bool__(self) -> bool:
-        return bool(self.folders or self.moved or self.files or self.gone or self.special)
+        return any((self.folders, self.moved, self.files, self.gone, self.kept, self.special, self.databases))
 
     def limit(self, files: int) -> int:
         """Leaves out files beyond so many, and then everything that is gone; returns how many were left out."""
@@ -82,7 +93,9 @@ def incoming(base: Base, host: Tree, inside: Tree | None, unseen: Tree, told: Tr
     found = Incoming()
     own = {name for name, entry in told.items() if inside is not None and inside.get(name) == entry}
 
-    def is_free(name: str) -> bool:
+    databases = {_database(name) for names in (base, host, inside or ()) for name in names if _is_of_database(name)}
+
+    def is_unchanged(name: str) -> bool:
         """Whether code has changed neither what has this name in the copy, nor the folders above it."""
         if inside is None or _hidden(name):
             return True
@@ -91,6 +104,12 @@ def incoming(base: Base, host: Tree, inside: Tree | None, unseen: Tree, told: Tr
             return name not in base and inside.get(name) == host.get(name) == FOLDER
         # A folder that comes now, in place of something else, has been looked at before what is in it.
         return all(inside.get(above, FOLDER) == FOLDER or above in coming for above in parents(name))
+
+    def is_free(name: str) -> bool:
+        """The same for what belongs together."""
+        main = _database(name)
+        others = (main, *(main + end for end in DATABASE_ENDS)) if main in databases else (name,)
+        return all(map(is_unchanged, others))
 
     coming: set[str] = set()
     for name in sorted(host):
@@ -106,14 +125,32 @@ def incoming(base: Base, host: Tree, inside: Tree | None, unseen: Tree, told: Tr
     return found
 
 
-def outgoing(base: Base, inside: Tree, told: Tree, mapped: Collection[str] = ()) -> Outgoing:
-    """What code has changed in its copy since both were alike; without special files that were `told` before.
+def outgoing(
+    base: Base,
+    inside: Tree,
+    told: Tree,
+    *,
+    mapped: Collection[str] = (),
+    folders: Mapping[str, int] = MappingProxyType({}),
+    hidden: Collection[int] = (),
+) -> Outgoing:
+    """What code has changed in its copy since both were alike; without what was `told` before to be never saved.
 
-    Files that are `mapped` may have changed without any sign of it.
+    Files that are `mapped` may have changed without any sign of it. `folders` are the inodes that the copy's folders
+    had then, `hidden` those of what is hidden in it now.
     """
     found = Outgoing()
     by_inode: dict[int, str] = {}
+    overwritten = {
+        pair.inside.stamp.inode: name
+        for name, pair in base.items()
+        if pair.inside.kind == "f" and pair.host != NEVER and name in inside
+        if inside[name].stamp.inode != pair.inside.stamp.inode
+    }
+    never = {*hidden}
     gone = [name for name, pair in base.items() if _is_gone(name, pair, inside)]
+    # What SQLite removed when it closed a database is not removed from another version of the database.
+    gone = [name for name in gone if not (_is_of_database(name) and _database(name) in inside)]
     for name in gone:
         if base[name].inside.kind == "f" and base[name].host != NEVER:
             by_inode[base[name].inside.stamp.inode] = name
@@ -121,17 +158,39 @@ def outgoing(base: Base, inside: Tree, told: Tree, mapped: Collection[str] = ())
         entry, pair = inside[name], base.get(name)
         if pair is not None and pair.inside == entry and not (name in mapped and entry.kind == "f"):
             continue
+        if told.get(name) == entry:
+            never.add(entry.stamp.inode)
+            continue
         if entry.kind not in "fd" or not _can_be_saved(name):
-            if told.get(name) != entry:
-                found.special.append(name)
+            found.special.append(name)
+            never.add(entry.stamp.inode)
+        elif _is_of_database(name) and (main := _database(name)) in inside:
+            if _is_open(main, inside) and main not in found.databases:
+                found.databases.append(main)
+        elif entry.kind == "f" and _is_open(name, inside):
+            found.databases.append(name)
         elif entry == FOLDER:
             found.folders.append(name)
         else:
             found.files.append(name)
+            if entry.stamp.inode in overwritten:
+                found.sources.setdefault(overwritten[entry.stamp.inode], []).append(name)
             if pair is None and (old := by_inode.pop(entry.stamp.inode, None)) is not None:
                 found.moved[old] = name
-    found.gone.extend(sorted({*gone} - {*found.moved}, reverse=True))
+    never.discard(0)  # of folders
+    for name in gone:
+        if base[name].inside.stamp.inode in never or any(folders.get(one) in never for one in (name, *parents(name))):
+            found.kept.append(name)
+    found.gone.extend(sorted({*gone} - {*found.moved} - {*found.kept}, reverse=True))
+    # New names first: what was in a file is saved before the file is replaced.
+    found.files.sort(key=lambda name: (name in base, name))
     return found
+
+
+def moved_folders(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, str]:
+    """The new names of folders that code moved, by their old ones, the outermost first; from their inodes."""
+    new = {inode: name for name, inode in after.items() if name not in before}
+    return {name: new[before[name]] for name in sorted(before) if name not in after and before[name] in new}
 
 
 def topmost(names: Collection[str]) -> Iterator[str]:
@@ -149,6 +208,20 @@ def beside(name: str, number: int) -> str:
     if len(end) > _NAME_BYTES // 2:  # no suffix that anybody would miss
         stem, end = name, f".from-code{f'-{number}' if number > 1 else ''}".encode()
     return (stem.encode()[: _NAME_BYTES - len(end)] + end).decode(errors="ignore")
+
+
+def _is_of_database(name: str) -> bool:
+    return name.endswith(DATABASE_ENDS)
+
+
+def _database(name: str) -> str:
+    """The database that a file would belong to; any other name as it is."""
+    return name.removesuffix(next((end for end in DATABASE_ENDS if name.endswith(end)), ""))
+
+
+def _is_open(database: str, inside: Tree) -> bool:
+    others = (inside.get(database + end) for end in DATABASE_ENDS[:2])
+    return any(other is not None and other.kind == "f" and other.stamp.size for other in others)
 
 
 def _is_gone(name: str, pair: Pair, inside: Tree) -> bool:

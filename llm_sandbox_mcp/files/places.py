@@ -7,10 +7,14 @@ from pathlib import Path
 
 from .beneath import open_folder
 from .merging import beside, parents
-from .trees import is_repository
+from .trees import HEAD, is_repository
 
 VERSIONS = 1000
 """How many names beside a file or a folder are tried."""
+
+
+class KeptOut(PermissionError):
+    """Nothing is ever written there, since other programs obey what they find there; `strerror` says why."""
 
 
 class Places:
@@ -53,16 +57,17 @@ class Places:
         return self.path(name) != name
 
     def _keep_out(self, below: list[str], last: str) -> None:
-        """Raises `OSError` for hidden names, and for a repository's own files: other programs obey these."""
         if any(name.startswith(".") for name in (*below, last)):
-            raise PermissionError(errno.EPERM, "its name or a folder of it is hidden")
+            raise KeptOut(errno.EPERM, "its name or a folder of it is hidden")
+        if last.upper() == HEAD:  # in any case: not all file systems tell one from the other
+            raise KeptOut(errno.EPERM, "with a file of that name, its folder could become a repository")
         for count in range(len(below) + 1):
             place = "/".join(below[:count])
             if place in self._looked_at:
                 continue
             with suppress(FileNotFoundError, NotADirectoryError), open_folder(self._top, below[:count]) as folder:
                 if is_repository(folder):
-                    raise PermissionError(errno.EPERM, "it is in a repository's own folder")
+                    raise KeptOut(errno.EPERM, "it is in a repository's own folder")
                 self._looked_at.add(place)
 
     def _avoid(self, name: str) -> bool:

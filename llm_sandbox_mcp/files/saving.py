@@ -7,18 +7,18 @@ file meanwhile, theirs stays and the code's version gets a name beside it.
 import errno
 import os
 import stat
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..backends.archive import ArchiveReader, Member
 from ..backends.listing import FOLDER, Entry, Stamp, Tree
 from ..open_folders import OpenFolder
-from .beneath import Changed, InTheWay, move_file, remove_file
+from .beneath import Changed, InTheWay, move_file, regular_state, remove_file, rename_new
 from .drafts import Draft, NotOwned, new_file
-from .merging import NEVER, Outgoing, Pair, beside, parents
-from .places import VERSIONS, Places
+from .merging import DATABASE_ENDS, NEVER, Outgoing, Pair, beside, parents
+from .places import VERSIONS, KeptOut, Places
 
 _PART = 1 << 20
 _WIDEST, _LEAST = 0o755, 0o600
@@ -38,16 +38,24 @@ class Report:
     deleted: list[str] = field(default_factory=list)
     beside: dict[str, str] = field(default_factory=dict)
     """Where the code's version is, of each file that the person changed too, or whose name something else has."""
+    missing: list[str] = field(default_factory=list)
+    """Those of them that the person deleted or moved."""
     kept: list[str] = field(default_factory=list)
     """What code deleted or moved, and may not delete here."""
     changed: list[str] = field(default_factory=list)
     """What code deleted and the person changed; it is still here."""
+    filled: list[str] = field(default_factory=list)
+    """Folders that code deleted and that are not empty: they have something that code has not seen."""
+    waiting: list[str] = field(default_factory=list)
+    """What code deleted, and what is still here until everything else can be saved."""
     bits: list[str] = field(default_factory=list)
     """Files whose permissions code changed, which stay as they were, or which got set-id or sticky bits."""
     attributes: list[str] = field(default_factory=list)
     """Files with extended attributes of the code's."""
     failed: dict[str, list[str]] = field(default_factory=dict)
     """By the reason, what could not be saved; it is tried again after the next run."""
+    refused: dict[str, list[str]] = field(default_factory=dict)
+    """By the reason, what is never saved."""
 
 
 class Saving:
@@ -56,9 +64,23 @@ class Saving:
     Takes note in `base` of each change that is settled.
     """
 
-    def __init__(self, folder: OpenFolder, base: dict[str, Pair], inside: Tree, plan: Outgoing, largest: int) -> None:
-        """`largest` is the most bytes that one file can have."""
+    def __init__(
+        self,
+        folder: OpenFolder,
+        base: dict[str, Pair],
+        inside: Tree,
+        plan: Outgoing,
+        largest: int,
+        *,
+        whole: bool = True,
+    ) -> None:
+        """`largest` is the most bytes that one file can have.
+
+        If not `whole`, code was stopped, and what it was writing may be incomplete: it replaces no file of the
+        person's, and what seems to be deleted may only be about to be written anew.
+        """
         self.report = Report()
+        self._whole = whole
         self._places = Places(Path(folder.path))
         self._deletes = folder.deletes
         self._base = base
@@ -68,20 +90,22 @@ class Saving:
         self._wanted = {*plan.files}
         self._reader = ArchiveReader(largest, _PART)
         self._failed: set[str] = set()
+        self._bits: set[str] = set()
         self._open = ExitStack()
         self._current: _File | None = None
 
     @property
     def complete(self) -> bool:
         """Whether nothing has to be tried again."""
-        return not self.report.failed
+        return not self.report.failed and not self.report.waiting
 
     def begin(self) -> None:
         """Moves what was moved, makes room for what became a file or a folder instead, and makes new folders."""
         for old, new in self._plan.moved.items():
-            if not self._deletes or not self._move(old, new):
+            if not self._deletes or not self._whole or not self._move(old, new):
                 self._gone.append(old)
-        for name in self._taken(reused={name for name in self._gone if self._deletes and name in self._inside}):
+        becoming = {name for name in self._gone if name in self._inside and self._inside[name].kind in "fd"}
+        for name in self._taken(becoming if self._deletes and self._whole else set()):
             self._drop(name)
         for name in self._plan.folders:
             with self._failing(name):
@@ -102,6 +126,8 @@ class Saving:
             if self._current is None or part.name != self._current.name:
                 continue
             with self._failing(part.name):
+                if part.size != self._inside[part.name].stamp.size:
+                    raise OSError(errno.EBUSY, "code is still writing it")
                 self._current.draft.write(part.content)
                 if part.ends:
                     self._settle(self._current)
@@ -111,13 +137,22 @@ class Saving:
     def finish(self) -> None:
         """Deletes what was deleted, or takes note of it; not before all else is saved, which may be a copy of it."""
         for name in sorted(self._wanted):
-            self._fail(name, "it could not be read completely")
-        if self.complete:
+            self._fail(name, "it could not be read completely", self.report.failed)
+        if self.report.refused:  # which may be a copy of what is gone
+            self._plan.kept.extend(self._gone)
+            self._gone.clear()
+        for name in self._plan.kept:
+            self.report.kept.append(name)
+            del self._base[name]
+        if not self.report.failed and self._whole:
             for name in sorted(self._gone, reverse=True):
                 self._drop(name)
+        else:
+            self.report.waiting += self._gone
 
     def close(self) -> None:
         """Removes the file that is not complete, if there is one."""
+        self.report.bits = sorted(self._bits)
         self._current = None
         self._open.close()
 
@@ -131,7 +166,7 @@ class Saving:
     def _settle(self, file: "_File") -> None:
         entry, pair = self._inside[file.name], self._base.get(file.name)
         if entry.mode & _SET_BITS:
-            self.report.bits.append(file.name)
+            self._bits.add(file.name)
         detoured = self._places.is_detour(file.name)
         try:
             if pair is None or pair.host == NEVER or detoured:
@@ -141,7 +176,13 @@ class Saving:
         except (FileExistsError, Changed, InTheWay, NotOwned):
             if not file.draft.same_as(file.last):
                 self._keep_beside(file, entry)
+                if pair is not None and not self._exists(file.name):
+                    self.report.missing.append(file.name)
             self._base[file.name] = Pair(NEVER, entry)
+        # The files of its own that SQLite removed from the copy are copied again with the folder's version.
+        for end in DATABASE_ENDS:
+            if file.name + end not in self._inside:
+                self._base.pop(file.name + end, None)
         self._wanted.discard(file.name)
 
     def _create(self, file: "_File", entry: Entry, *, detoured: bool) -> None:
@@ -155,8 +196,12 @@ class Saving:
             self._base[file.name] = Pair(Entry("f", mode, stamp), entry, made=True)
 
     def _replace(self, file: "_File", entry: Entry, pair: Pair) -> None:
+        if lost := {*self._plan.sources.get(file.name, ())} & (self._wanted | self._failed):
+            raise OSError(errno.EBUSY, f"its older content could not be saved as {min(lost)}")
         stamp, mode = pair.host.stamp, pair.host.mode
         if not file.draft.same_as(file.last):
+            if not (self._whole or pair.made) or _is_open_database(file.folder, file.last):
+                raise Changed
             stamp = file.draft.replace(file.last, stamp, mtime=entry.stamp.mtime)
             self.report.saved.append(file.name)
         elif _stamp(file.folder, file.last) != stamp:
@@ -165,15 +210,16 @@ class Saving:
             if pair.made:
                 mode = entry.mode & _WIDEST | _LEAST
                 stamp = _change_mode(file.folder, file.last, stamp, mode)
-            elif file.name not in self.report.bits:
-                self.report.bits.append(file.name)
+            else:
+                self._bits.add(file.name)
         self._base[file.name] = Pair(Entry("f", mode, stamp), entry, pair.made)
 
     def _keep_beside(self, file: "_File", entry: Entry) -> None:
+        mode = entry.mode & _WIDEST & _mode(file.folder, file.last) | _LEAST
         for number in range(1, VERSIONS + 1):
             name = beside(file.last, number)
             try:
-                file.draft.create(name, mode=entry.mode & _WIDEST | _LEAST, mtime=entry.stamp.mtime)
+                file.draft.create(name, mode=mode, mtime=entry.stamp.mtime)
             except FileExistsError:
                 if not file.draft.same_as(name):
                     continue
@@ -185,6 +231,8 @@ class Saving:
         pair = self._base[old]
         try:
             with self._places.open(old, make=False) as source, self._places.open(new, detour=False) as target:
+                if _is_open_database(*source):
+                    return False
                 stamp = move_file(*source, *target, pair.host.stamp)
         except (OSError, Changed, InTheWay):
             return False
@@ -207,7 +255,7 @@ class Saving:
         elif known != NEVER:
             with self._failing(name):
                 self._delete(name, known)
-            if name in self._failed:
+            if name in self._failed and not any(name in names for names in self.report.refused.values()):
                 return
         del self._base[name]
 
@@ -216,6 +264,8 @@ class Saving:
             with self._places.open(name, make=False) as (folder, last):
                 if known == FOLDER:
                     os.rmdir(last, dir_fd=folder)
+                elif _is_open_database(folder, last):
+                    raise Changed
                 else:
                     remove_file(folder, last, known.stamp)
             self.report.deleted.append(f"{name}/" if known == FOLDER else name)
@@ -227,7 +277,7 @@ class Saving:
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.ELOOP):
                 raise
-            self.report.changed.append(name)  # a folder with something that code has not seen
+            self.report.filled.append(name)
 
     def _exists(self, name: str) -> bool:
         try:
@@ -242,13 +292,15 @@ class Saving:
         """Takes note of what the system refuses."""
         try:
             yield
+        except KeptOut as error:
+            self._fail(name, error.strerror or str(error), self.report.refused)
         except OSError as error:
-            self._fail(name, error.strerror or str(error))
+            self._fail(name, error.strerror or str(error), self.report.failed)
 
-    def _fail(self, name: str, why: str) -> None:
+    def _fail(self, name: str, why: str, reasons: dict[str, list[str]]) -> None:
         if name not in self._failed:
             self._failed.add(name)
-            self.report.failed.setdefault(why, []).append(name)
+            reasons.setdefault(why, []).append(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +318,45 @@ def _stamp(folder: int, name: str) -> Stamp | None:
         return Stamp.of(os.lstat(name, dir_fd=folder))
     except OSError:
         return None
+
+
+def move_folders(folder: OpenFolder, base: dict[str, Pair], moves: Mapping[str, str]) -> dict[str, str]:
+    """Renames folders as code did, with everything in them, also what code does not see; returns those renamed.
+
+    Leaves the others to be moved file by file, such as those whose new names something else has.
+    """
+    places, done = Places(Path(folder.path)), dict[str, str]()
+    for old, new in moves.items():
+        if old not in base or base[old].host != FOLDER or any(above in done for above in parents(old)):
+            continue
+        with suppress(OSError):
+            with places.open(old, make=False) as (at, last), places.open(new, detour=False) as target:
+                if not stat.S_ISDIR(os.lstat(last, dir_fd=at).st_mode):
+                    continue
+                rename_new(at, last, *target)
+            done[old] = new
+    for name in [*base] if done else ():
+        for above in (name, *parents(name)):
+            if above in done:
+                base[done[above] + name[len(above) :]] = base.pop(name)
+                break
+    return done
+
+
+def _mode(folder: int, name: str) -> int:
+    """The permissions of the regular file of that name; all of them if there is none."""
+    with suppress(Changed, InTheWay, OSError):
+        return regular_state(folder, name).st_mode & 0o777
+    return 0o777
+
+
+def _is_open_database(folder: int, name: str) -> bool:
+    """Whether a program of the person's has a database open, or left it so."""
+    for end in DATABASE_ENDS[:2]:
+        with suppress(Changed, InTheWay, OSError):
+            if regular_state(folder, name + end).st_size:
+                return True
+    return False
 
 
 def _change_mode(folder: int, name: str, expected: Stamp, mode: int) -> Stamp:

@@ -2,9 +2,9 @@
 
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import FileIO
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from .merging import DEPTH, parents
 
 _PART = 1 << 20
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-GIT = ".git"
+GIT, HEAD = ".git", "HEAD"
 _LARGEST_CONFIG = 1 << 20
 
 
@@ -40,12 +40,12 @@ class Observer:
 
 
 def is_repository(folder: int) -> bool:
-    """Whether an open folder has a repository's own files, whatever its name is."""
+    """Whether an open folder can be a repository's own, whatever its name is: each such folder has a `HEAD`."""
     try:
-        kinds = [stat.S_IFMT(os.stat(name, dir_fd=folder).st_mode) for name in ("HEAD", "objects", "refs")]
+        kind = stat.S_IFMT(os.stat(HEAD, dir_fd=folder, follow_symlinks=False).st_mode)
     except OSError:
         return False
-    return kinds == [stat.S_IFREG, stat.S_IFDIR, stat.S_IFDIR]
+    return kind in (stat.S_IFREG, stat.S_IFLNK)
 
 
 def list_tree(top: str, *, files: int, size: int, observer: Observer | None = None) -> Tree:
@@ -111,45 +111,68 @@ class _Listing:
                 os.close(below)
 
 
-Packed = Callable[[str, Entry, int], None]
-"""Is called with the path of each file and folder, what it was before it was read, and its size in the archive."""
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """What an archive has so far."""
+
+    files: dict[str, tuple[Entry, int]] = field(default_factory=dict)
+    """What each file and folder was before it was read, and its size in the archive."""
+    closed: set[str] = field(default_factory=set)
+    """Files that may not be read."""
 
 
 def pack(top: Path, paths: Sequence[str], packed: Packed, *, writable: bool) -> Iterator[bytes]:
-    """A tar archive of these files and folders, in parts that are not empty.
+    """A tar archive of these files and folders, in parts that are not empty; takes note of them in `packed`.
 
     Files that are gone or cannot be read are left out, and credentials in a repository, whose configuration is cleaned
     of what could be a secret. Files keep their permissions and times; their owner can read them, and write them only if
     they are `writable`.
     """
     made: set[str] = set()
+    repositories: dict[str, bool] = {}
     with ExitStack() as stack:
         above: str | None = None
         folder, repository = -1, False
         for path in paths:
             below, _, name = path.rpartition("/")
-            with suppress(OSError):
+            try:
                 if below != above:
                     above = None
                     stack.close()
                     folder = stack.enter_context(open_folder(top, below.split("/") if below else ()))
                     above = below
-                    repository = in_git(below) or is_repository(folder)
+                    repository = in_git(below) or _is_in_repository(top, below, repositories)
                     for parent in [*reversed([*parents(path)])]:
                         if parent not in made:
                             made.add(parent)
                             yield archive.folder_header(parent)
                 if stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
                     made.add(path)
-                    packed(path, FOLDER, 0)
+                    packed.files[path] = FOLDER, 0
                     yield archive.folder_header(path)
                 else:
                     yield from _file(path, folder, name, packed, repository=repository, writable=writable)
+            except PermissionError:
+                packed.closed.add(path)
+            except OSError:
+                pass  # removed or replaced meanwhile, or kept from others for a moment: there is a next time
     yield archive.END
+
+
+def _is_in_repository(top: Path, below: str, known: dict[str, bool]) -> bool:
+    """Whether a folder or one above it is a repository's own, such as `worktrees` in one; remembers what it finds."""
+    found = False
+    for place in ("", *reversed([*parents(below)]), below):
+        if place not in known:
+            with suppress(OSError), open_folder(top, place.split("/") if place else ()) as folder:
+                known[place] = is_repository(folder)
+        found = found or known.get(place, False)
+    return found
 
 
 def _file(path: str, folder: int, name: str, packed: Packed, *, repository: bool, writable: bool) -> Iterator[bytes]:
     if repository and name.lower().startswith("credentials"):
+        packed.closed.add(path)
         return
     with os.fdopen(open_file(folder, name), "rb", buffering=0) as file:
         state = os.fstat(file.fileno())
@@ -161,7 +184,7 @@ def _file(path: str, folder: int, name: str, packed: Packed, *, repository: bool
         if repository and name.lower().startswith("config"):
             content = clean(file.read(_LARGEST_CONFIG + 1) or b"")
             size, parts = len(content), iter((content,))
-        packed(path, Entry.of(state), size)
+        packed.files[path] = Entry.of(state), size
         yield archive.timed_header(path, size, mode=mode, mtime=state.st_mtime_ns)
         yield from parts
         if size % archive.BLOCK:

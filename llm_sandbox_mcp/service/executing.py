@@ -175,8 +175,7 @@ class Executing:
             artifacts, left_out = await self._store.collect(session.id, ran.sandbox, outcome, long)
             if ran.sandbox is not None and prepared.keep:
                 left_out += await leave_output(session, ran.sandbox, long)
-            if ran.sandbox is not None:
-                left_out += await self._views.save(ran.sandbox, whole=status in ("ok", "error"))
+            left_out += await self._views.save(ran.sandbox, whole=status in ("ok", "error"), last=not prepared.keep)
         if places.lacking:
             notes.append(_note_of_lacking(chosen, places))
         if ran.loss is not None:

@@ -1,6 +1,6 @@
 """The operator's folders in a session: before a run, what changed in them gets to the code; after it, the other way."""
 
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,12 +12,12 @@ import anyio.to_thread
 
 from ..backends import folder_copies
 from ..backends.base import Sandbox
-from ..backends.listing import Entry, Tree
+from ..backends.listing import FOLDER, Entry, Tree
 from ..errors import SandboxLost, Unavailable
 from ..escaping import one_line
-from ..files.merging import NEVER, Incoming, Pair, incoming, outgoing, parents, topmost
-from ..files.saving import Report, Saving
-from ..files.trees import in_git, pack
+from ..files.merging import NEVER, Incoming, Pair, incoming, moved_folders, outgoing, parents, topmost
+from ..files.saving import Report, Saving, move_folders
+from ..files.trees import Packed, in_git, pack
 from ..files.watching import WatchedFolders
 from ..messages import Note, Step, listed
 from ..open_folders import View
@@ -33,6 +33,7 @@ _CHUNK = 1 << 18
 """Bytes that are sent into a sandbox at once."""
 _HEADERS = 1 << 13
 """Bytes of an archive for each file beside its content."""
+_DELETABLE = "only the operator can let code delete and move files there, with :rwd instead of :rw"
 _NAMES_SHOWN = 10
 _NAMES_KEPT = 1000
 """How many names a note has for programs."""
@@ -46,7 +47,11 @@ class _Copy:
     unseen: dict[str, Entry] = field(default_factory=dict)
     """Files that could not be read."""
     told: dict[str, Entry] = field(default_factory=dict)
-    """Special files of the code's that a note has named."""
+    """What code made and what is never saved, as a note has said."""
+    hidden: Collection[str] = ()
+    """The same for hidden files and folders."""
+    folders: Mapping[str, int] = field(default_factory=dict)
+    """The inodes of its folders when it was last as the folder was."""
     listed: int = 0
     """When the copy was listed and no change of the code's was left to be saved; 0 if some are. In nanoseconds."""
     inside: Tree | None = None
@@ -120,10 +125,12 @@ class Views:
             protected = "git"
         if plan.removed:
             await folder_copies.remove(sandbox, view.place, plan.removed, protected=protected)
-        packed: dict[str, tuple[Entry, int]] = {}
+        _leave_out_large(sandbox, view, copy, plan, tree, notes)
+        packed = Packed()
         archive = _archive(view, plan, packed)
+        seconds = folder_copies.seconds_for(len(plan.copied))
         try:
-            why = await folder_copies.unpack(sandbox, view.place, archive, protected=protected)
+            why = await folder_copies.unpack(sandbox, view.place, archive, protected=protected, seconds=seconds)
             copy.made = True
             found = await folder_copies.list_tree(sandbox, view.place)
         except BaseException:
@@ -133,6 +140,9 @@ class Views:
             for name in plan.copied:
                 copy.base.pop(name, None)
             raise
+        if closed := packed.closed - {*filter(in_git, packed.closed)}:
+            why_not = "the server may not read them"
+            notes.append(_not_seen(view, sorted(closed), why_not, "give the server's user the right to read them"))
         inside = found.tree if found else {}
         bad = await anyio.to_thread.run_sync(_take_note, copy, plan, tree, packed, inside, why)
         if bad:
@@ -140,44 +150,66 @@ class Views:
         # Processes of the code may have changed something meanwhile.
         settled = not bad and not await anyio.to_thread.run_sync(outgoing, copy.base, inside, copy.told)
         copy.listed, copy.inside = (found.time, inside) if found and settled else (0, None)
+        if found:
+            known = {name: inode for name, inode in copy.folders.items() if name in copy.base}
+            copy.folders = {**known, **found.folders}
         if why and (await sandbox.fullness(thorough=True)).disk:
             return f"the disk limit of {format_size(sandbox.policy.disk)} is reached"
         return why
 
-    async def save(self, sandbox: Sandbox, *, whole: bool) -> list[Note]:
+    async def save(self, sandbox: Sandbox | None, *, whole: bool, last: bool) -> list[Note]:
         """Writes what a run changed into the folders that are open for writing, each file whole or not at all.
 
-        After a run that was stopped, files can be incomplete: if not `whole`, they are saved after another run. Returns
-        notes about what was saved, and what was not.
+        After a run that was stopped, files can be incomplete: if not `whole`, they replace none of the person's, and
+        nothing is deleted. `last` says that no other run follows that could save what is not saved now. Returns notes
+        about what was saved, and what was not.
         """
         notes: list[Note] = []
+        if sandbox is None:
+            writable = [view for view in self._views if view.folder.writable]
+            return [_lost(writable)] if writable else []
         for view, copy in self._copies.get(sandbox, {}).items():
             if view.folder.writable and copy.made:
                 try:
-                    await self._save(sandbox, view, copy, notes, whole=whole)
+                    await self._save(sandbox, view, copy, notes, whole=whole, last=last)
                 except (SandboxLost, Unavailable) as error:
-                    notes.append(_not_saved(view, ["what the run wrote"], error.cause, error.step))
+                    notes.append(_not_saved(view, ["what the run wrote"], error.cause, "" if last else error.step))
         return notes
 
-    async def _save(self, sandbox: Sandbox, view: View, copy: _Copy, notes: list[Note], *, whole: bool) -> None:
+    async def _save(
+        self, sandbox: Sandbox, view: View, copy: _Copy, notes: list[Note], *, whole: bool, last: bool
+    ) -> None:
         found = await folder_copies.list_tree(sandbox, view.place, 0 if copy.mapped else copy.listed)
         if found is None:
             return
         inside, mapped = found.tree, found.mapped | copy.mapped
+        if hidden := sorted(name for name in found.hidden if name not in copy.base and name not in copy.hidden):
+            notes.append(_hidden(view, hidden))
+        copy.hidden = found.hidden
         if inside == copy.inside and not mapped:
             copy.listed = found.time
             return
         copy.listed, copy.inside, copy.seen = 0, None, None
-        plan = await anyio.to_thread.run_sync(outgoing, copy.base, inside, copy.told, mapped)
-        if plan and not whole:
-            notes.append(_held_back(view, len(plan.files) + len(plan.gone), "the run was stopped"))
-            return
-        if later := plan.limit(_FILES):
-            notes.append(_held_back(view, later, f"at most {_FILES} are saved per run"))
+        moved: Mapping[str, str] = {}
+        if whole and view.folder.deletes and (moves := moved_folders(copy.folders, found.folders)):
+            moved = await anyio.to_thread.run_sync(move_folders, view.folder, copy.base, moves)
+        plan = await anyio.to_thread.run_sync(
+            partial(
+                outgoing,
+                copy.base,
+                inside,
+                copy.told,
+                mapped=mapped,
+                folders=copy.folders,
+                hidden={*found.hidden.values()},
+            )
+        )
+        later = plan.limit(_FILES)
         if plan.special:
             copy.told.update((name, inside[name]) for name in plan.special)
             notes.append(_special(view, plan.special))
-        saving = Saving(view.folder, copy.base, inside, plan, sandbox.policy.largest_file)
+        saving = Saving(view.folder, copy.base, inside, plan, sandbox.policy.largest_file, whole=whole)
+        saving.report.moved.update((f"{old}/", f"{new}/") for old, new in moved.items())
         try:
             await anyio.to_thread.run_sync(saving.begin)
             if plan.files:
@@ -186,11 +218,36 @@ class Views:
             await anyio.to_thread.run_sync(saving.finish)
         finally:
             saving.close()
+            for names in saving.report.refused.values():
+                copy.told.update((name, inside[name]) for name in names if name in inside)
             with anyio.CancelScope(shield=True):
-                notes += await anyio.to_thread.run_sync(_notes_of, view, saving.report)
+                notes += await anyio.to_thread.run_sync(partial(_notes_of, view, saving.report, whole=whole, last=last))
+        if later:
+            notes.append(_held_back(view, later, last=last))
+        if plan.databases:
+            notes.append(_open_databases(view, plan.databases, last=last))
         copy.mapped = found.mapped
-        if saving.complete and not later:
-            copy.listed, copy.inside = found.time, inside
+        if saving.complete and not later and not plan.databases:
+            copy.listed, copy.inside, copy.folders = found.time, inside, found.folders
+            await self._look_again(sandbox, view, copy, saving.report, notes)
+
+    async def _look_again(self, sandbox: Sandbox, view: View, copy: _Copy, report: Report, notes: list[Note]) -> None:
+        """Finds files that processes of the code were still writing while they were saved."""
+        if not report.saved or (now := await folder_copies.list_tree(sandbox, view.place, copy.listed)) is None:
+            return
+        if torn := [name for name in report.saved if now.tree.get(name) != (copy.inside or {}).get(name)]:
+            notes.append(_incomplete(view, torn, "code was still writing them while they were saved"))
+            copy.listed, copy.inside = 0, None
+
+
+def _leave_out_large(sandbox: Sandbox, view: View, copy: _Copy, plan: Incoming, tree: Tree, notes: list[Note]) -> None:
+    """Takes out of a plan the files that no process in the sandbox may write."""
+    largest = sandbox.policy.largest_file
+    if large := {name for name in plan.copied if tree[name].stamp.size > largest}:
+        plan.copied[:] = [name for name in plan.copied if name not in large]
+        copy.unseen.update((name, tree[name]) for name in large)
+        why = f"they are larger than {format_size(largest)}"
+        notes.append(_not_seen(view, sorted(large), why, "only the operator can raise limits.file_size"))
 
 
 async def _leave_open(sandbox: Sandbox, view: View, copy: _Copy, plan: Incoming, notes: list[Note]) -> None:
@@ -204,22 +261,24 @@ async def _leave_open(sandbox: Sandbox, view: View, copy: _Copy, plan: Incoming,
         notes.append(Note("view_held", cause, "close them, and run again", place=view.place, names=_some(held)))
 
 
-def _take_note(
-    copy: _Copy, plan: Incoming, tree: Tree, packed: dict[str, tuple[Entry, int]], inside: Tree, why: str
-) -> list[str]:
-    """Takes note of what both sides have in common after a refresh; returns files that are not whole in the copy."""
+def _take_note(copy: _Copy, plan: Incoming, tree: Tree, packed: Packed, inside: Tree, why: str) -> list[str]:
+    """Takes note of what both sides have in common after a refresh; returns files that are not whole in the copy.
+
+    What was not copied stays as it is known, and is tried again before the next run, unless it may not be read.
+    """
     bad: list[str] = []
     for name in plan.removed:
         if name not in inside:
             copy.base.pop(name, None)
     for name in plan.copied:
-        copy.base.pop(name, None)
         copy.unseen.pop(name, None)
-        now = inside.get(name)
-        if name not in packed:
+        now, before = inside.get(name), copy.base.get(name)
+        if name in packed.closed:
             copy.unseen[name] = tree[name]
+        if name not in packed.files or (before is not None and now == before.inside != FOLDER):
             continue
-        entry, size = packed[name]
+        entry, size = packed.files[name]
+        copy.base.pop(name, None)
         if in_git(name):
             if not why:
                 copy.base[name] = Pair(entry, entry)
@@ -234,16 +293,14 @@ def _take_note(
 
 def _is_copy(now: Entry, of: Entry, size: int) -> bool:
     """Whether a file is as it was unpacked; some versions of tar keep whole seconds only."""
-    return now.kind == of.kind == "d" or (
-        now.kind == of.kind and now.stamp.size == size and now.stamp.mtime // 10**9 == of.stamp.mtime // 10**9
-    )
+    if now.kind != of.kind or now.kind != "f":
+        return now.kind == of.kind == "d"
+    seconds = of.stamp.mtime // 10**9 * 10**9
+    return now.stamp.size == size and now.stamp.mtime in (of.stamp.mtime, seconds)
 
 
-async def _archive(view: View, plan: Incoming, packed: dict[str, tuple[Entry, int]]) -> AsyncIterator[bytes]:
-    def note(path: str, entry: Entry, size: int) -> None:
-        packed[path] = entry, size
-
-    parts = pack(Path(view.folder.path), plan.copied, note, writable=view.folder.writable)
+async def _archive(view: View, plan: Incoming, packed: Packed) -> AsyncIterator[bytes]:
+    parts = pack(Path(view.folder.path), plan.copied, packed, writable=view.folder.writable)
 
     def some() -> bytes:
         """Many small parts at once: each visit to a worker thread takes longer than a small file."""
@@ -256,40 +313,76 @@ async def _archive(view: View, plan: Incoming, packed: dict[str, tuple[Entry, in
         yield chunk
 
 
-def _notes_of(view: View, report: Report) -> list[Note]:
+def _notes_of(view: View, report: Report, *, whole: bool, last: bool) -> list[Note]:
     folder, notes = view.folder.path, []
     filled = {above for name in (*report.saved, *report.moved.values(), *report.folders) for above in parents(name)}
     saved = sorted((*report.saved, *(f"{name}/" for name in report.folders if name not in filled)))
-    for code, verb, names in (
-        ("results_saved", "saved", saved),
-        ("results_moved", "moved", [f"{old} to {new}" for old, new in sorted(report.moved.items())]),
-        ("results_deleted", "deleted", sorted(topmost(report.deleted))),
+    kept = sorted(topmost(report.kept))
+    beside = {name: other for name, other in sorted(report.beside.items()) if name not in report.missing}
+    missing = {name: report.beside[name] for name in sorted(report.missing)}
+    for code, cause, names, step in (
+        ("results_saved", f"saved in {folder}", saved, ""),
+        ("results_moved", f"moved in {folder}", [f"{old} to {new}" for old, new in sorted(report.moved.items())], ""),
+        ("results_deleted", f"deleted in {folder}", sorted(topmost(report.deleted)), ""),
+        (
+            "results_beside",
+            f"{folder} has its own version of these files, and both are kept",
+            [f"{name} (the code's is {other})" for name, other in beside.items()],
+            "compare both, and keep what is right",
+        ),
+        (
+            "results_beside",
+            f"{folder} does not have these files any more, and the code's version is kept beside their names",
+            [f"{name} (as {other})" for name, other in missing.items()],
+            "delete it, or give it its name again",
+        ),
+        (
+            "results_kept",
+            f"still in {folder}, although code deleted or moved them",
+            kept,
+            "" if view.folder.deletes else _DELETABLE,
+        ),
+        (
+            "results_kept",
+            f"still in {folder}, although code deleted them, since they have changed there or are in use",
+            sorted(report.changed),
+            "",
+        ),
+        (
+            "results_kept",
+            f"still in {folder}, although code deleted them, since they have something that code did not see",
+            sorted(report.filled),
+            "",
+        ),
+        (
+            "results_kept",
+            f"still in {folder}, although code deleted or moved them, "
+            + ("since not all else could be saved" if whole else "since the run was stopped"),
+            sorted(topmost(report.waiting)) if view.folder.deletes else [],
+            "" if last else "that is done after another run of this session",
+        ),
+        (
+            "permissions_kept",
+            f"files of {view.place} whose permissions are not carried over",
+            report.bits,
+            f"if they should have these, set them in {folder}",
+        ),
+        (
+            "attributes_left",
+            f"extended attributes of files of {view.place} are not saved",
+            sorted(report.attributes),
+            "",
+        ),
     ):
         if names:
-            cause = f"{verb} in {folder}: {_named(names)}"
-            notes.append(Note(code, cause, folder=folder, names=_some(names)))
-    if report.beside:
-        pairs = [f"{name} (the code's is {other})" for name, other in sorted(report.beside.items())]
-        cause = f"{folder} has its own version of these files, and both are kept: {_named(pairs)}"
-        step = "compare both, and keep what is right"
-        notes.append(Note("results_beside", cause, step, folder=folder, names=_some(report.beside.values())))
-    if kept := sorted(topmost(report.kept)):
-        cause = f"still in {folder}, although code deleted or moved them: {_named(kept)}"
-        step = "only the operator can let code delete and move files there, with :rwd instead of :rw"
-        notes.append(Note("results_kept", cause, step, folder=folder, names=_some(kept)))
-    if report.changed:
-        names = sorted(report.changed)
-        cause = f"still in {folder}, although code deleted them, since they have changed there: {_named(names)}"
-        notes.append(Note("results_kept", cause, folder=folder, names=_some(names)))
-    if report.bits:
-        cause = f"files of {view.place} whose permissions are not carried over: {_named(sorted(report.bits))}"
-        notes.append(Note("permissions_kept", cause, place=view.place, names=_some(report.bits)))
-    if report.attributes:
-        cause = f"extended attributes of files of {view.place} are not saved: {_named(sorted(report.attributes))}"
-        notes.append(Note("attributes_left", cause, place=view.place, names=_some(report.attributes)))
+            notes.append(Note(code, f"{cause}: {_named(names)}", step, folder=folder, names=_some(names)))
+    if report.saved and not whole:
+        notes.append(_incomplete(view, sorted(report.saved), "the run was stopped, and may have been writing them"))
     for why, names in report.failed.items():
-        step = "it is tried again after the next run"
+        step = "the session has ended, and they are lost" if last else "it is tried again after the next run"
         notes.append(_not_saved(view, names, f"{folder} on this machine cannot be written: {why}", step))
+    for why, names in report.refused.items():
+        notes.append(_not_saved(view, names, f"{why}, where nothing is ever written", "use another name or folder"))
     return notes
 
 
@@ -313,10 +406,39 @@ def _special(view: View, names: Sequence[str]) -> Note:
     return Note("special_files", cause, "write plain files", place=view.place, names=_some(names))
 
 
-def _held_back(view: View, number: int, why: str) -> Note:
-    cause = f"changed files of {view.place} that are not saved yet: {number}; {why}"
-    step = "they are saved when another run of this session ends"
+def _hidden(view: View, names: Sequence[str]) -> Note:
+    cause = f"never saved from {view.place}, since their names begin with a dot: {_named(names)}"
+    return Note("hidden_files", cause, "give them other names", place=view.place, names=_some(names))
+
+
+def _not_seen(view: View, names: Sequence[str], why: str, step: str) -> Note:
+    cause = f"files of {view.folder.path} that are not as there in {view.place}, since {why}: {_named(names)}"
+    return Note("files_not_shown", cause, step, place=view.place, names=_some(names))
+
+
+def _incomplete(view: View, names: Sequence[str], why: str) -> Note:
+    cause = f"files in {view.folder.path} may be incomplete, since {why}: {_named(names)}"
+    return Note("results_incomplete", cause, "check them", folder=view.folder.path, names=_some(names))
+
+
+def _open_databases(view: View, names: Sequence[str], *, last: bool) -> Note:
+    cause = f"databases of {view.place} are not saved, since code has not closed them in SQLite: {_named(names)}"
+    step = "close them with close() before the run ends" if last else "close them with close() in another run"
+    return Note("databases_open", cause, step, place=view.place, names=_some(names))
+
+
+def _held_back(view: View, number: int, *, last: bool) -> Note:
+    cause = f"changed files of {view.place} that are not saved: {number}; at most {_FILES} are saved per run"
+    step = (
+        "the session has ended, and they are lost" if last else "they are saved when another run of this session ends"
+    )
     return Note("results_held_back", cause, step, place=view.place, number=number)
+
+
+def _lost(views: Sequence[View]) -> Note:
+    places = _named([view.place for view in views])
+    cause = f"what the run changed in {places} is lost; the folders on this machine are as they were"
+    return Note("results_lost", cause, "run it again", places=tuple(view.place for view in views))
 
 
 def _not_saved(view: View, names: Sequence[str], why: str, step: str) -> Note:

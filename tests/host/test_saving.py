@@ -13,7 +13,7 @@ import pytest
 from llm_sandbox_mcp.wiring import open_service
 from tests.cli.command import ROOT
 from tests.disks import fill, small_disk
-from tests.effort import tries
+from tests.effort import EFFORT, tries
 from tests.engines import host_folder, small_profile
 
 pytestmark = pytest.mark.anyio
@@ -44,6 +44,7 @@ for number in range(100):
 """
 
 
+@pytest.mark.timeout(120 * EFFORT)
 def test_a_killed_server_leaves_each_file_whole(embedded: None) -> None:
     for _ in range(tries(2)):
         with host_folder() as folder:

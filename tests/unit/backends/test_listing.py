@@ -23,12 +23,15 @@ def test_a_list_has_everything_below_a_folder_but_hidden_names(tmp_path: Path) -
     (tmp_path / "a" / "b").mkdir(parents=True)
     for name in ("a/b/x y", "a/two\nlines", "-rf", ".hidden", os.fsdecode(b"\xff")):
         (tmp_path / name).write_text("12345")
+    (tmp_path / "a" / ".git" / "deep").mkdir(parents=True)
     (tmp_path / "link").symlink_to("a")
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "-rf").chmod(0o4711)
     before = time.time_ns()
-    made, found, mapped = read_tree(listed(tmp_path)) or Listed(0, {}, frozenset())
+    made, found, mapped, folders, hidden = read_tree(listed(tmp_path)) or Listed(0, {}, frozenset(), {}, {})
     assert not mapped
+    assert folders == {name: (tmp_path / name).stat().st_ino for name in ("a", "a/b")}
+    assert hidden == {name: (tmp_path / name).stat().st_ino for name in (".hidden", "a/.git")}
     assert before <= made <= time.time_ns()
     kinds = {
         "a": "d",
@@ -111,6 +114,7 @@ RECORD = b"f 644 1 5 1.0000000000 1.0000000000 "
 @pytest.mark.parametrize(
     "record",
     [
+        *(b".x", b"1", b"x .x", *(b"1 " + name for name in (b".", b"..", b"../x", b"/.x", b".x/y", b"x", b"a/../.x"))),
         *(RECORD + name for name in (b"../x", b"a/../x", b"/x", b".x", b"a/.git/x", b"a//b", b"a/", b"", b".", b"..")),
         *(b"f 644 1 5 %s 1.0 x" % time for time in (b"1", b"-" + b"9" * 60 + b".0", b"1e9", b"nan", b"")),
         *(b"f 644 %s 5 1.0 1.0 x" % number for number in (b"-1", b"9" * 30, b"x", b"")),

@@ -1,8 +1,10 @@
 """Files of a person in folders that they opened: none is lost, replaced by accident, or changes owner or mode."""
 
 import errno
+import fcntl
 import os
 import re
+import signal
 import socket
 import struct
 import subprocess
@@ -10,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -550,6 +552,45 @@ def test_a_file_that_is_saved_just_before_it_is_moved_stays(folder: Path) -> Non
     with pytest.raises(Changed):
         before("exchange", [save_again(path)], lambda: move(path, folder / "moved", seen(path)))
     assert contents(folder) == {"file": b"saved"}
+
+
+def test_a_file_that_a_program_opens_for_writing_in_the_last_moment_is_not_replaced(folder: Path) -> None:
+    path = old_file(folder)
+    with ExitStack() as opened, pytest.raises(Changed):
+        before("exchange", [lambda: opened.enter_context(path.open("ab"))], lambda: replace(path, seen(path)))
+    assert contents(folder) == {"file": b"old"}
+
+
+def test_a_file_that_a_program_writes_to_is_not_removed(folder: Path) -> None:
+    path = old_file(folder)
+    with path.open("ab") as log:
+        with pytest.raises(Changed):
+            remove(path, seen(path))
+        log.write(b" and more")
+    assert contents(folder) == {"file": b"old and more"}
+    with path.open("rb"):
+        remove(path, seen(path))
+    assert contents(folder) == {}
+
+
+def test_a_file_with_a_lease_for_writing_is_not_replaced(folder: Path) -> None:
+    path = old_file(folder)
+    with path.open("r+b") as file:
+        fcntl.fcntl(file, fcntl.F_SETSIG, signal.SIGURG)
+        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        for act in (replace, remove):
+            with pytest.raises(Changed):
+                act(path, seen(path))
+    assert contents(folder) == {"file": b"old"}
+
+
+def test_permissions_that_are_taken_away_in_the_last_moment_are_not_given_back(folder: Path) -> None:
+    path = old_file(folder)
+    path.chmod(0o644)
+    with pytest.raises(Changed):
+        before("exchange", [lambda: path.chmod(0o600)], lambda: replace(path, seen(path)))
+    assert contents(folder) == {"file": b"old"}
+    assert path.stat().st_mode & 0o777 == 0o600
 
 
 def test_a_file_that_is_saved_while_it_is_written_is_replaced_whole(folder: Path) -> None:

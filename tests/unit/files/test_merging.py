@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llm_sandbox_mcp.backends.listing import FOLDER, Entry, Stamp, Tree
-from llm_sandbox_mcp.files.merging import NEVER, Pair, beside, incoming, outgoing, topmost
+from llm_sandbox_mcp.files.merging import NEVER, Pair, beside, incoming, moved_folders, outgoing, topmost
 
 NAMES = ("a", "b", "d", "d/x", "d/y", "d/e", "d/e/z")
 
@@ -62,13 +62,63 @@ def test_what_code_changed_goes_out() -> None:
         "e": FOLDER,
     }
     plan = outgoing(base, inside, {})
-    assert plan.files == ["edited", "moved", "new"]
+    assert plan.files == ["moved", "new", "edited"]
     assert plan.moved == {"old": "moved"}
     assert plan.gone == ["gone", "d"]
     assert plan.folders == ["e"]
     assert plan.special == ["link", "\udcff"]
     assert outgoing(base, inside, {"link": file(7, "l"), "\udcff": file(8)}).special == []
     assert not outgoing(both(same=1), {"same": file(1)}, {})
+
+
+def test_a_database_that_code_has_not_closed_waits_and_its_other_files_never_go_out() -> None:
+    base = both(**{"a.db": 1, "b.db": 2, "b.db-wal": 3, "c.db": 4, "c.db-journal": 5})
+    inside = {
+        "a.db": file(6),
+        "a.db-journal": file(7),
+        "a.db-shm": file(8),
+        "b.db": file(9),
+        "c.db": file(4),
+        "c.db-journal": file(10),
+        "d-wal": file(11),
+        "e.db": file(12),
+        "e.db-wal": Entry("f", 0o644, Stamp(13, 0, 1, 1)),
+    }
+    plan = outgoing(base, inside, {})
+    assert plan.databases == ["a.db", "c.db"]
+    assert plan.files == ["d-wal", "e.db", "b.db"]
+    # The folder's own is not removed from its version of the database, but with the database.
+    assert not plan.gone
+    assert outgoing(base, {}, {}).gone == ["c.db-journal", "c.db", "b.db-wal", "b.db", "a.db"]
+
+
+def test_a_database_and_its_other_files_come_together_or_not_at_all() -> None:
+    base = both(**{"a.db": 1, "a.db-wal": 2})
+    host = {"a.db": file(3), "a.db-wal": file(4)}
+    assert came(base, host, {"a.db": file(1), "a.db-wal": file(2)}) == (["a.db", "a.db-wal"], [])
+    for inside in ({"a.db": file(5), "a.db-wal": file(2)}, {"a.db": file(1), "a.db-wal": file(6)}, {"a.db": file(1)}):
+        assert came(base, host, inside) == ([], [])
+
+
+def test_what_code_has_only_under_names_that_are_never_saved_is_kept() -> None:
+    base = {**both(**{"a": 1, "b": 2, "d/x": 3, "c": 4}), "d": Pair(FOLDER, FOLDER)}
+    inside = {"\udcff": file(9, inode=2)}
+    plan = outgoing(base, inside, {}, folders={"d": 30}, hidden={1, 30})
+    assert (sorted(plan.kept), plan.gone) == (["a", "b", "d", "d/x"], ["c"])
+    told = {"\udcff": file(9, inode=2)}
+    assert outgoing(base, inside, told, folders={"d": 30}, hidden={1, 30}).kept == plan.kept
+
+
+def test_it_is_known_where_the_older_content_of_a_file_went() -> None:
+    plan = outgoing(both(a=1, b=2), {"a": file(3), "old/a": file(4, inode=1), "b": file(2)}, {})
+    assert plan.sources == {"a": ["old/a"]}
+    assert plan.files == ["old/a", "a"]
+
+
+def test_folders_that_code_moved_are_known_by_their_inodes() -> None:
+    before = {"a": 1, "a/b": 2, "c": 3, "same": 4}
+    assert moved_folders(before, {"x": 1, "x/b": 2, "new": 5, "same": 4}) == {"a": "x", "a/b": "x/b"}
+    assert moved_folders(before, before) == {}
 
 
 def test_what_does_not_fit_waits_and_so_do_deletions() -> None:

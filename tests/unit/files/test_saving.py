@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from llm_sandbox_mcp.backends.archive import END, header, padding
-from llm_sandbox_mcp.backends.listing import Entry, Stamp
+from llm_sandbox_mcp.backends.listing import FOLDER, Entry, Stamp
 from llm_sandbox_mcp.files.merging import Outgoing, Pair, outgoing
-from llm_sandbox_mcp.files.saving import Report, Saving
+from llm_sandbox_mcp.files.saving import Report, Saving, move_folders
 from llm_sandbox_mcp.open_folders import OpenFolder
 
 DATA = b"from code"
@@ -39,10 +39,17 @@ def packed(*names: str, data: bytes = DATA) -> bytes:
 
 
 def save(
-    top: Path, base: dict[str, Pair], tree: dict[str, Entry], archive: bytes, *, plan: Outgoing | None = None
+    top: Path,
+    base: dict[str, Pair],
+    tree: dict[str, Entry],
+    archive: bytes,
+    *,
+    plan: Outgoing | None = None,
+    whole: bool = True,
 ) -> Report:
     """Saves what a list says is in the copy, from an archive."""
-    saving = Saving(OpenFolder(str(top), True, True), base, tree, plan or outgoing(base, tree, {}), 1 << 20)
+    folder = OpenFolder(str(top), True, True)
+    saving = Saving(folder, base, tree, plan or outgoing(base, tree, {}), 1 << 20, whole=whole)
     try:
         saving.begin()
         saving.feed(archive)
@@ -63,7 +70,7 @@ def test_a_forged_name_is_refused(top: Path, name: str) -> None:
         base[name] = known(top / name, 1)
     tree = {name: inside(2), "good": inside(3)}
     report = save(top, base, tree, packed(name, "good"))
-    assert [*report.failed.values()] == [[name]]
+    assert [*report.failed.values(), *report.refused.values()] == [[name]]
     assert report.saved == ["good"]
     assert (top / ".git" / "hooks" / "pre-commit").read_text() == "theirs"
     assert {path.name for path in top.iterdir()} <= {".git", "good", "a"}
@@ -83,8 +90,10 @@ def test_a_repositorys_own_files_are_not_written_whatever_its_name(top: Path) ->
     base = {"project.git/config": known(bare / "config", 1), "project.git/HEAD": known(bare / "HEAD", 2)}
     tree = {"project.git/config": inside(3), "project.git/hooks/update": inside(4)}
     report = save(top, base, tree, packed("project.git/config", "project.git/hooks/update"))
-    [names] = report.failed.values()
-    assert {*names} == {"project.git/config", "project.git/hooks/update"}
+    assert {name for names in report.refused.values() for name in names} == {
+        "project.git/config",
+        "project.git/hooks/update",
+    }
     assert (bare / "config").read_text() == "theirs"
     assert (bare / "HEAD").exists()
     assert not (bare / "hooks" / "update").exists()
@@ -98,9 +107,108 @@ def test_nothing_is_written_into_an_opened_folder_that_is_a_repositorys_own(top:
     report = save(
         top, base, {"hooks/update": inside(2), "description": inside(3)}, packed("hooks/update", "description")
     )
-    assert {*report.failed} == {"it is in a repository's own folder"}
+    assert {name for names in report.refused.values() for name in names} == {"hooks/update", "description"}
     assert sorted(os.listdir(top)) == ["HEAD", "hooks", "objects", "refs"]
     assert not os.listdir(top / "hooks")
+
+
+@pytest.mark.parametrize("head", ["HEAD", "head"])
+def test_no_folder_becomes_a_repository(top: Path, head: str) -> None:
+    names = [f"docs/{name}" for name in (head, "config", "objects/x", "refs/x")]
+    (top / "theirs").touch()
+    base = {"theirs": known(top / "theirs", 8)}
+    tree = {name: inside(number) for number, name in enumerate([*names, "moved"], 1)}
+    report = save(top, base, tree, packed(*names))
+    assert report.refused == {"with a file of that name, its folder could become a repository": [f"docs/{head}"]}
+    assert not (top / "docs" / head).exists()
+    base = {"theirs": known(top / "theirs", 8)}
+    save(top, base, tree, packed(), plan=Outgoing(moved={"theirs": f"docs/{head}"}, files=[f"docs/{head}"]))
+    assert (top / "theirs").exists()
+    assert not (top / "docs" / head).exists()
+
+
+def test_a_file_that_is_written_while_it_is_read_is_not_saved(top: Path) -> None:
+    (top / "file").write_text("theirs")
+    report = save(
+        top, {"file": known(top / "file", 1)}, {"file": inside(2), "new": inside(3)}, packed("file", data=b"half")
+    )
+    assert report.failed == {"code is still writing it": ["file"], "it could not be read completely": ["new"]}
+    assert os.listdir(top) == ["file"]
+    assert (top / "file").read_text() == "theirs"
+
+
+def test_a_file_is_not_replaced_before_what_was_in_it_is_saved_elsewhere(top: Path) -> None:
+    (top / "data").write_text("theirs")
+    base = {"data": known(top / "data", 1)}
+    tree = {"data": inside(2), "old/data": inside(1)}
+    report = save(top, base, tree, packed("data"))
+    assert report.failed == {
+        "its older content could not be saved as old/data": ["data"],
+        "it could not be read completely": ["old/data"],
+    }
+    assert (top / "data").read_text() == "theirs"
+    assert save(top, base, tree, packed("old/data", "data")).saved == ["old/data", "data"]
+
+
+def test_what_a_stopped_run_wrote_replaces_nothing_and_deletes_nothing(top: Path) -> None:
+    for name in ("edited", "gone", "moved"):
+        (top / name).write_text("theirs")
+    base = {name: known(top / name, number) for number, name in enumerate(("edited", "gone", "moved"), 1)}
+    tree = {"edited": inside(4), "new": inside(5), "elsewhere": inside(3)}
+    report = save(top, base, tree, packed("new", "elsewhere", "edited"), whole=False)
+    assert report.saved == ["new", "elsewhere"]
+    assert report.beside == {"edited": "edited.from-code"}
+    assert sorted(report.waiting) == ["gone", "moved"]
+    assert {name: (top / name).read_text() for name in ("edited", "gone", "moved")} == dict.fromkeys(
+        ("edited", "gone", "moved"), "theirs"
+    )
+    # What code has made itself is the code's.
+    tree["new"] = inside(6)
+    assert save(top, base, tree, packed("new", data=b"from CODE"), whole=False).saved == ["new"]
+
+
+def test_a_version_beside_is_not_readable_by_more_users_than_the_file(top: Path) -> None:
+    (top / "private").write_text("theirs")
+    base = {"private": known(top / "private", 1)}
+    (top / "private").write_text("changed")
+    (top / "private").chmod(0o600)
+    assert save(top, base, {"private": inside(2, 0o755)}, packed("private")).beside == {"private": "private.from-code"}
+    assert (top / "private.from-code").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("end", ["-wal", "-journal"])
+def test_a_database_that_a_program_has_open_is_not_replaced_moved_or_deleted(top: Path, end: str) -> None:
+    for name in ("a.db", "b.db", "c.db"):
+        (top / name).write_text("theirs")
+        (top / f"{name}{end}").write_text("more")
+    base = {name: known(top / name, number) for number, name in enumerate(("a.db", "b.db", "c.db"), 1)}
+    report = save(top, base, {"a.db": inside(4), "d.db": inside(2)}, packed("a.db", "d.db"))
+    assert report.beside == {"a.db": "a.from-code.db"}
+    assert sorted(report.changed) == ["b.db", "c.db"]
+    assert (report.saved, report.moved, report.deleted) == (["d.db"], {}, [])
+    assert all((top / name).read_text() == "theirs" for name in ("a.db", "b.db", "c.db"))
+
+
+def test_a_folder_that_code_moved_keeps_what_code_does_not_see(top: Path) -> None:
+    (top / "project").mkdir(mode=0o700)
+    (top / "project" / ".env").write_text("secret")
+    (top / "project" / "file").write_text("theirs")
+    (top / "taken").mkdir()
+    base = {
+        "project": Pair(FOLDER, FOLDER),
+        "project/file": known(top / "project" / "file", 1),
+        "taken": Pair(FOLDER, FOLDER),
+    }
+    state = (top / "project").stat()
+    folder = OpenFolder(str(top), True, True)
+    assert move_folders(folder, base, {"project": "taken", "none": "other"}) == {}
+    for new in ("../outside", ".hidden", "taken/.hidden"):
+        assert move_folders(folder, base, {"project": new}) == {}
+    assert move_folders(folder, base, {"project": "new/renamed"}) == {"project": "new/renamed"}
+    assert {*base} == {"taken", "new/renamed", "new/renamed/file"}
+    moved = (top / "new" / "renamed").stat()
+    assert (moved.st_ino, moved.st_mode) == (state.st_ino, state.st_mode)
+    assert (top / "new" / "renamed" / ".env").read_text() == "secret"
 
 
 @pytest.mark.parametrize("cut", [0, 300, 515, 1030, 1540])

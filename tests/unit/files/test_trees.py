@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from llm_sandbox_mcp.backends.listing import FOLDER, Entry, Tree
-from llm_sandbox_mcp.files.trees import list_tree, pack
+from llm_sandbox_mcp.files.trees import Packed, list_tree, pack
 from tests.disks import small_disk
 
 CONFIG = b"""[core]
@@ -23,15 +23,13 @@ CONFIG = b"""[core]
 
 def packed(top: Path, paths: Iterable[str], *, writable: bool = True) -> dict[str, tarfile.TarInfo]:
     """The members of an archive."""
-    data = b"".join(pack(top, sorted(paths), lambda *_: None, writable=writable))
+    data = b"".join(pack(top, sorted(paths), Packed(), writable=writable))
     with tarfile.open(fileobj=io.BytesIO(data)) as archive:
         return {member.name: member for member in archive}
 
 
 def unpacked(top: Path, paths: Iterable[str]) -> dict[str, bytes]:
-    with tarfile.open(
-        fileobj=io.BytesIO(b"".join(pack(top, sorted(paths), lambda *_: None, writable=True)))
-    ) as archive:
+    with tarfile.open(fileobj=io.BytesIO(b"".join(pack(top, sorted(paths), Packed(), writable=True)))) as archive:
         return {member.name: archive.extractfile(member).read() for member in archive if member.isfile()}  # type: ignore[union-attr]
 
 
@@ -113,6 +111,18 @@ def test_no_config_of_a_bare_repository_has_its_secrets(tmp_path: Path, place: s
     assert not [name for name, content in shown.items() if b"s3cret" in content or b"helper" in content]
 
 
+@pytest.mark.parametrize("place", ["", "project.git"])
+def test_nothing_in_a_bare_repository_shows_a_config_with_its_secrets(tmp_path: Path, place: str) -> None:
+    top = tmp_path / place
+    (top / "worktrees" / "w").mkdir(parents=True)
+    (top / "HEAD").symlink_to("refs/heads/none")
+    (top / "worktrees" / "w" / "config.worktree").write_bytes(CONFIG)
+    (top / "config").write_bytes(CONFIG)
+    found = unpacked(tmp_path, list_tree(str(tmp_path), files=100, size=10_000))
+    assert len(found) == 2
+    assert not [name for name, content in found.items() if b"s3cret" in content]
+
+
 def test_other_file_systems_below_a_folder_do_not_belong_to_it(tmp_path: Path) -> None:
     with small_disk(tmp_path / "other", "1m") as disk:
         (disk / "file").touch()
@@ -158,7 +168,7 @@ def test_what_changes_meanwhile_leaves_a_whole_archive(tmp_path: Path) -> None:
 def test_a_file_that_becomes_shorter_is_filled_with_zeros(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(b"x" * (3 << 20))
-    parts = pack(tmp_path, ["file"], lambda *_: None, writable=True)
+    parts = pack(tmp_path, ["file"], Packed(), writable=True)
     archive = next(parts) + next(parts)
     os.truncate(file, 100)
     with tarfile.open(fileobj=io.BytesIO(archive + b"".join(parts))) as read:
