@@ -14,8 +14,8 @@ import pytest
 
 from llm_sandbox_mcp.backends.listing import Stamp
 from llm_sandbox_mcp.errors import BadHostPath
-from llm_sandbox_mcp.files import hostfiles
-from llm_sandbox_mcp.files.drafts import NotOwned
+from llm_sandbox_mcp.files.beneath import InTheWay
+from llm_sandbox_mcp.files.drafts import Draft, NotOwned
 from llm_sandbox_mcp.files.hostfiles import Call, Memory, open_source, open_target
 from llm_sandbox_mcp.open_folders import OpenFolder
 from llm_sandbox_mcp.results import HostFile
@@ -295,10 +295,10 @@ async def test_a_file_that_cannot_be_replaced_stays(
         if refusal is None:
             path.unlink()
             path.mkdir()  # somebody makes a folder right now
-            raise hostfiles.InTheWay
+            raise InTheWay
         raise refusal
 
-    monkeypatch.setattr(hostfiles.Draft, "replace", refuse)
+    monkeypatch.setattr(Draft, "replace", refuse)
     written = await write(str(path), root, content=b"2", call=memory.begin())
     assert written == HostFile(f"{root}/new.from-code", beside=str(path))
     assert path.is_dir() if refusal is None else path.read_bytes() == b"1"
@@ -372,7 +372,7 @@ async def test_a_full_disk_is_told_and_nothing_is_left(root: Path, monkeypatch: 
     def fail(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(hostfiles.Draft, "write", fail)
+    monkeypatch.setattr(Draft, "write", fail)
     with pytest.raises(BadHostPath, match="on this machine cannot be written: No space left on device"):
         await write(f"{root}/folder/file", root)
     assert [(path.name, path.read_text()) for path in (root / "folder").iterdir()] == [("file", "content")]
