@@ -51,6 +51,24 @@ class Artifact:
 
 
 @dataclass(frozen=True, slots=True)
+class HostFile:
+    """A file that a call wrote on this machine."""
+
+    path: str
+    beside: str = ""
+    """What has the wanted name, and stays as it is because this server did not write it; empty if there is nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """What became of artifacts that were to be saved on this machine."""
+
+    files: tuple[HostFile, ...]
+    failed: Mapping[str, str]
+    """Why the others were not saved, by their names."""
+
+
+@dataclass(frozen=True, slots=True)
 class Output:
     """One stream of a run: the head and tail of the text, and how much between them was left out."""
 

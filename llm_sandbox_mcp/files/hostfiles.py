@@ -1,28 +1,92 @@
-"""Files on this machine that callers can name: only below folders that the operator opened, and no link leads out."""
+"""Files on this machine that callers can name: only below folders that the operator opened, and no link leads out.
 
+Nothing of a person's is replaced: what has the wanted name stays, unless this server wrote it, and the new file gets a
+name beside it.
+"""
+
+import errno
 import os
 import stat
 from collections.abc import AsyncIterator, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from threading import Lock
 
 import anyio
 import anyio.to_thread
 
+from ..backends.listing import Stamp
 from ..errors import BadHostPath, quoted
 from ..open_folders import OpenFolder
-from .beneath import InTheWay, open_file, open_folder
-from .drafts import NotOwned, write_file
+from ..results import HostFile
+from .beneath import Changed, InTheWay, open_file, open_folder, regular_state
+from .drafts import Draft, NotOwned, new_file
+from .merging import beside
+from .places import VERSIONS
+from .trees import is_repository
 
 _CHUNK = 1 << 20
+_REMEMBERED = 10_000
+_TRIES = 100
+_SECRET = ("config", "credentials")
+"""How the names of a repository's files begin that can have passwords in them; in lower case, as some systems find a
+file by any case."""
+_MODE, _LEAST = 0o644, 0o600
+
+
+class Memory:
+    """Which files the calls of one server wrote, and what each was then. Forgets the oldest beyond `most`."""
+
+    def __init__(self, most: int = _REMEMBERED) -> None:
+        self._most = most
+        self._lock = Lock()
+        self._written: dict[str, tuple[int, Stamp]] = {}
+        """By real path, the oldest first: how many were written by then, and its stamp."""
+        self._count = 0
+
+    def begin(self) -> "Call":
+        """A call that writes files from now on."""
+        return Call(self, self._count)
+
+    def note(self, path: str, stamp: Stamp) -> None:
+        """Takes note of a file that was just written."""
+        with self._lock:
+            self._written.pop(path, None)
+            self._count += 1
+            self._written[path] = (self._count, stamp)
+            if len(self._written) > self._most:
+                del self._written[next(iter(self._written))]
+
+    def find(self, path: str, until: int) -> Stamp | None:
+        """What the file was when it was written, unless that is unknown, or later than so many others."""
+        with self._lock:
+            number, stamp = self._written.get(path, (0, None))
+            return stamp if number <= until else None
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call replaces what earlier ones wrote, not what others write at the same time: nobody has seen that yet."""
+
+    memory: Memory
+    began: int
+
+    def expected(self, path: str) -> Stamp | None:
+        """What the file of that path must be, to be replaced; None if it stays."""
+        return self.memory.find(path, self.began)
 
 
 @asynccontextmanager
-async def open_source(host_path: str, folders: Sequence[OpenFolder]) -> AsyncIterator[tuple[int, AsyncIterator[bytes]]]:
-    """A file's size, and its content in chunks; raises `BadHostPath` for all but regular files below the folders."""
-    descriptor, size = await anyio.to_thread.run_sync(_open_source, host_path, folders)
+async def open_source(
+    host_path: str, folders: Sequence[OpenFolder], *, hidden: bool
+) -> AsyncIterator[tuple[int, AsyncIterator[bytes]]]:
+    """A file's size, and its content in chunks; raises `BadHostPath` for all but regular files below the folders.
+
+    Unless `hidden`, also for hidden files and for settings of a repository: there are often passwords in these.
+    """
+    descriptor, size = await anyio.to_thread.run_sync(partial(_open_source, host_path, folders, hidden=hidden))
     async with anyio.wrap_file(os.fdopen(descriptor, "rb")) as file:
 
         async def content() -> AsyncIterator[bytes]:
@@ -40,40 +104,54 @@ class Target:
 
     host_path: str
     folder: int
-    name: str
+    path: str
+    """Without links."""
+    call: Call
 
-    async def write(self, content: bytes) -> None:
-        """Writes the whole file or nothing; `BadHostPath` if it cannot be written."""
+    async def write(self, content: bytes) -> HostFile:
+        """Writes the whole file or nothing, beside what is not this server's; `BadHostPath` if it cannot be written."""
         try:
-            await anyio.to_thread.run_sync(write_file, self.folder, self.name, content)
-        except InTheWay as error:
-            raise BadHostPath(
-                f"{quoted(self.host_path)} on this machine is a link, a pipe, a device or a folder, and is not replaced"
-            ) from error
-        except NotOwned as error:
-            raise BadHostPath(
-                f"{quoted(self.host_path)} on this machine belongs to another user, and its owner cannot be kept"
-            ) from error
+            return await anyio.to_thread.run_sync(self._write, content)
         except OSError as error:
             raise BadHostPath(
                 f"{quoted(self.host_path)} on this machine cannot be written: {error.strerror}"
             ) from error
 
+    def _write(self, content: bytes) -> HostFile:
+        above, wanted = os.path.split(self.path)
+        name, stamp = _write_or_keep(self.folder, wanted, content, self.call.expected(self.path))
+        path = os.path.join(above, name)
+        if stamp is not None:
+            self.call.memory.note(path, stamp)
+        return HostFile(path, self.path if name != wanted else "")
+
 
 @asynccontextmanager
-async def open_target(host_path: str, folders: Sequence[OpenFolder], *, make: bool = False) -> AsyncIterator[Target]:
+async def open_target(
+    host_path: str, folders: Sequence[OpenFolder], call: Call, *, make: bool = False
+) -> AsyncIterator[Target]:
     """A new or existing file in a folder that is open for writing; raises `BadHostPath` for one elsewhere, or hidden.
 
     Its folder must exist, unless `make` creates it. Other programs may obey hidden files and folders, such as
-    `.git/hooks`.
+    `.git/hooks`, and a repository's own folder, whatever its name is.
     """
     with ExitStack() as stack:
-        yield await anyio.to_thread.run_sync(partial(_open_target, host_path, folders, stack, make=make))
+        yield await anyio.to_thread.run_sync(partial(_open_target, host_path, folders, call, stack, make=make))
 
 
-def _open_source(host_path: str, folders: Sequence[OpenFolder]) -> tuple[int, int]:
+def _open_source(host_path: str, folders: Sequence[OpenFolder], *, hidden: bool) -> tuple[int, int]:
     place = _Place.find(host_path, folders, "reading")
+    if place.hidden and not hidden:
+        raise BadHostPath(
+            f"{quoted(host_path)} on this machine is hidden, and code gets no hidden files, as there are often "
+            "passwords in them; ask the user to put what code needs into a file whose name does not begin with a dot"
+        )
     try:
+        if not hidden and place.name.lower().startswith(_SECRET) and place.is_in_repository():
+            raise BadHostPath(
+                f"{quoted(host_path)} on this machine is a setting of a repository, and code gets none of these, as "
+                "there are often passwords in them; ask the user to put what code needs into a file in another folder"
+            )
         with open_folder(place.root, place.folders) as folder:
             descriptor = open_file(folder, place.name)
     except OSError as error:
@@ -85,17 +163,64 @@ def _open_source(host_path: str, folders: Sequence[OpenFolder]) -> tuple[int, in
     return descriptor, state.st_size
 
 
-def _open_target(host_path: str, folders: Sequence[OpenFolder], stack: ExitStack, *, make: bool) -> Target:
+def _open_target(host_path: str, folders: Sequence[OpenFolder], call: Call, stack: ExitStack, *, make: bool) -> Target:
     place = _Place.find(host_path, [folder for folder in folders if folder.writable], "writing")
-    if any(name.startswith(".") for name in (*place.folders, place.name)):
+    if place.hidden:
         raise BadHostPath(
             f"{quoted(host_path)} on this machine is hidden; use a file and folders whose names do not begin with a dot"
         )
+    if place.name.lower() == "head":
+        raise BadHostPath(
+            f"{quoted(host_path)} on this machine would make its folder a repository, whose settings other programs "
+            "obey; use another name"
+        )
     try:
+        if place.is_in_repository():
+            raise BadHostPath(
+                f"{quoted(host_path)} on this machine is in a repository's own folder, which other programs obey; "
+                "use another folder"
+            )
         folder = stack.enter_context(open_folder(place.root, place.folders, make=make))
     except OSError as error:
         raise BadHostPath(f"{quoted(host_path)} on this machine cannot be written: {error.strerror}") from error
-    return Target(host_path, folder, place.name)
+    return Target(host_path, folder, str(place.root.joinpath(*place.folders, place.name)), call)
+
+
+def _write_or_keep(folder: int, name: str, content: bytes, expected: Stamp | None) -> tuple[str, Stamp | None]:
+    """Writes a whole file into an open folder: under its name, in place of the expected file, or beside what is there.
+
+    Returns the name that it got, and its stamp; None if there is a file with that content already.
+    """
+    for _ in range(_TRIES):
+        # A new draft each time: one that got a name and lost it to somebody else cannot get another.
+        with new_file(folder) as draft:
+            draft.write(content)
+            with suppress(FileExistsError):
+                return name, draft.create(name, mode=_MODE)
+            if draft.same_as(name):
+                return name, None
+            if expected is not None:
+                with suppress(Changed, InTheWay, NotOwned):
+                    return name, draft.replace(name, expected)
+                expected = None
+                continue
+            with suppress(Changed):  # it is gone, so that the name is free again
+                return _write_beside(folder, name, draft)
+    raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+
+
+def _write_beside(folder: int, name: str, draft: Draft) -> tuple[str, Stamp | None]:
+    mode = _MODE
+    with suppress(InTheWay):
+        # Who must not read a person's file must not read what may be made from it.
+        mode = mode & regular_state(folder, name).st_mode | _LEAST
+    for number in range(1, VERSIONS + 1):
+        other = beside(name, number)
+        with suppress(FileExistsError):
+            return other, draft.create(other, mode=mode)
+        if draft.same_as(other):
+            return other, None
+    raise OSError(errno.EEXIST, f"there are {VERSIONS} versions of it")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +246,27 @@ class _Place:
             tops = [Path(os.path.realpath(top.path)) for top in opened]
         except (OSError, ValueError) as error:  # a link that is removed meanwhile; a name that cannot be encoded
             raise BadHostPath(f"{quoted(host_path)} on this machine cannot be resolved") from error
-        for top in tops:
+        # The innermost one: an operator can open a hidden folder of an open one.
+        for top in sorted(tops, key=lambda top: len(top.parts), reverse=True):
             if name not in ("", ".", "..") and folder.is_relative_to(top):
                 return cls(top, folder.relative_to(top).parts, name)
         raise BadHostPath(
             f"{quoted(host_path)} on this machine is outside the folders that are open for {what_for}: "
             f"{', '.join(top.path for top in opened)}"
         )
+
+    @property
+    def hidden(self) -> bool:
+        """Whether its name begins with a dot, or that of a folder that it is in."""
+        return any(name.startswith(".") for name in (*self.folders, self.name))
+
+    def is_in_repository(self) -> bool:
+        """Whether one of the folders that it is in is a repository's own. Raises `OSError`."""
+        for count in range(len(self.folders) + 1):
+            with (
+                suppress(FileNotFoundError, NotADirectoryError),
+                open_folder(self.root, self.folders[:count]) as folder,
+            ):
+                if is_repository(folder):
+                    return True
+        return False

@@ -1,5 +1,6 @@
 """Turns results into what a model reads and sees."""
 
+import os
 from base64 import b64encode
 from collections.abc import Iterable, Sequence
 
@@ -18,7 +19,7 @@ from mcp.types import (
 from ..errors import UnknownArtifact
 from ..escaping import one_line
 from ..files.pictures import can_be_shown
-from ..results import Artifact, Execution
+from ..results import Artifact, Execution, HostFile
 from ..service import Service
 from ..service.background import BackgroundRun
 from ..units import format_size
@@ -162,6 +163,16 @@ def describe_artifacts(artifacts: Sequence[ArtifactItem]) -> list[str]:
     if len(artifacts) > _LINKS_SHOWN:
         lines.append(f"and {len(artifacts) - _LINKS_SHOWN} more; call get_artifacts to list all")
     return lines
+
+
+def describe_kept(files: Iterable[HostFile]) -> list[str]:
+    """One line for each file that was written beside something of the user's."""
+    return [
+        f"note: {one_line(file.beside)} is the user's and stays as it is; the new file is beside it, as "
+        f"{one_line(os.path.basename(file.path))}; compare both, and keep what is right"
+        for file in files
+        if file.beside
+    ]
 
 
 def _kind(artifact: ArtifactItem) -> str:

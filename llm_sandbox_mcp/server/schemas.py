@@ -142,7 +142,7 @@ class Copied(Answer):
 class Artifacts(Answer):
     session_id: str
     artifacts: list[ArtifactItem]
-    text: str = Field(description="With offset or length: what was read")
+    text: str = Field(description="What was read; or notes on saving")
     next_offset: int = Field(description="0: it was read to its end")
     saved: list[str]
 

@@ -2,18 +2,18 @@
 
 import os
 import posixpath
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
 from ..backends import copying
 from ..backends.archive import Member
 from ..backends.layout import WORKDIR
-from ..errors import BadPath, quoted
+from ..errors import BadPath, RequestError, quoted
 from ..files import hostfiles
 from ..files.artifacts import ArtifactStore, describe, inner_path
 from ..files.media import mime_type
 from ..open_folders import OpenFolder
 from ..profile import Profile
-from ..results import Artifact, StoreStatistics
+from ..results import Artifact, HostFile, Saved, StoreStatistics
 from ..sessions.live import LiveSessions
 from ..units import format_size
 
@@ -27,6 +27,7 @@ class Files:
         self._largest = profile.artifacts.file_size
         self._sessions = sessions
         self._store = store
+        self._written = hostfiles.Memory()
 
     async def copy_in(self, session_id: str, path: str, data: bytes, *, executable: bool = False) -> Artifact:
         """Writes a file below the working directory of a session."""
@@ -44,10 +45,13 @@ class Files:
             await copying.make_folder(await session.sandbox(), name)
 
     async def copy_in_from_host(
-        self, session_id: str, path: str, host_path: str, folders: Sequence[OpenFolder]
+        self, session_id: str, path: str, host_path: str, folders: Sequence[OpenFolder], *, hidden: bool = True
     ) -> Artifact:
-        """Copies a file of this machine into a session, from one of these folders or from below it."""
-        async with hostfiles.open_source(host_path, folders) as (size, content):
+        """Copies a file of this machine into a session, from one of these folders or from below it.
+
+        `hidden`: also a hidden file, or a setting of a repository. A model must not name these, a person can.
+        """
+        async with hostfiles.open_source(host_path, folders, hidden=hidden) as (size, content):
             return await self._write(session_id, path, size, content)
 
     async def copy_out(self, session_id: str, path: str) -> Artifact:
@@ -55,12 +59,14 @@ class Files:
         name, content = await self._read(session_id, path)
         return await self._store.put(session_id, name, content)
 
-    async def copy_out_to_host(self, session_id: str, path: str, host_path: str) -> Artifact:
-        """Copies a file of a session to this machine, into a folder that is open for writing."""
-        async with hostfiles.open_target(host_path, self.folders) as target:
+    async def copy_out_to_host(self, session_id: str, path: str, host_path: str) -> tuple[Artifact, HostFile]:
+        """Copies a file of a session to this machine, into a folder that is open for writing.
+
+        What has that name there is replaced only if this server wrote it; else the file gets a name beside it.
+        """
+        async with hostfiles.open_target(host_path, self.folders, self._written.begin()) as target:
             name, content = await self._read(session_id, path)
-            await target.write(content)
-        return describe(name, content)
+            return describe(name, content), await target.write(content)
 
     async def read(self, session_id: str, path: str) -> bytes:
         """The content of a file of a session; it is not stored."""
@@ -92,16 +98,23 @@ class Files:
         self.artifacts(session_id)
         return await self._store.read(session_id, name, offset, length)
 
-    async def save_artifact(self, session_id: str, name: str, host_folder: str) -> str:
-        """Writes an artifact below a folder of this machine that is open for writing; returns the file's path there.
+    async def save_artifacts(self, session_id: str, names: Iterable[str], host_folder: str) -> Saved:
+        """Writes artifacts below a folder of this machine that is open for writing.
 
-        Missing folders are made; a file of that name is replaced.
+        Missing folders are made. What has one of the names there is replaced only if this server wrote it; else the
+        artifact gets a name beside it.
         """
-        _, content = await self.read_artifact(session_id, name)
-        host_path = os.path.join(host_folder, name)
-        async with hostfiles.open_target(host_path, self.folders, make=True) as target:
-            await target.write(content)
-        return host_path
+        call, files, failed = self._written.begin(), list[HostFile](), dict[str, str]()
+        for name in names:
+            # A caller may give the whole path of the file that is to be written.
+            host_path = os.path.join(host_folder.removesuffix(f"/{name}"), name)
+            try:
+                _, content = await self.read_artifact(session_id, name)
+                async with hostfiles.open_target(host_path, self.folders, call, make=True) as target:
+                    files.append(await target.write(content))
+            except RequestError as error:
+                failed[name] = str(error)
+        return Saved(tuple(files), failed)
 
     def statistics(self) -> StoreStatistics:
         """How much the runs of all sessions left behind."""

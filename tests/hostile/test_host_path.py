@@ -67,18 +67,17 @@ async def test_with_a_root_only_paths_below_it_are_allowed(arena: Arena, monkeyp
         ]
         for path in bad:
             with pytest.raises(BadHostPath, match="on this machine"):
-                await arena.service.files.copy_in_from_host(session, "x", path, opened)
-        await arena.service.files.copy_in_from_host(session, "in", f"{root}/good", opened)
+                await arena.service.files.copy_in_from_host(session, "x", path, opened, hidden=False)
+        await arena.service.files.copy_in_from_host(session, "in", f"{root}/good", opened, hidden=False)
         assert await arena.check("print(open('in').read())", session) == "fine\n"
         for path in (*bad[:3], f"{root}/folder/new", f"{root}", f"{root}/..", f"{root}/no/folder", "/etc/new", "new"):
             with pytest.raises(BadHostPath, match="on this machine"):
                 await arena.service.files.copy_out_to_host(session, "out", path)
-        for name in ("new", "good"):
-            await arena.service.files.copy_out_to_host(session, "out", f"{root}/{name}")
-            assert (root / name).read_text() == "from inside"
-        for name in ("link", "dangling"):
-            with pytest.raises(BadHostPath, match="is not replaced"):
-                await arena.service.files.copy_out_to_host(session, "out", f"{root}/{name}")
-            assert (root / name).is_symlink()
+        for name in ("new", "good", "link", "dangling", "fifo"):
+            _, written = await arena.service.files.copy_out_to_host(session, "out", f"{root}/{name}")
+            assert written.path == f"{root}/{name}{'' if name == 'new' else '.from-code'}"
+            assert Path(written.path).read_text() == "from inside"
+        assert (root / "good").read_text() == "fine"
+        assert (root / "link").is_symlink() and (root / "dangling").is_symlink() and (root / "fifo").is_fifo()
         assert not (root.parent / "not-there").exists()
         assert not Path("/etc/new").exists()

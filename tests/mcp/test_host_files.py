@@ -14,7 +14,7 @@ from llm_sandbox_mcp.server import build_server
 from llm_sandbox_mcp.wiring import open_service
 
 from ..engines import host_folder
-from .results import answer, refusal
+from .results import answer, call, refusal, text
 from .serving import SERVE, launch, stop
 
 pytestmark = pytest.mark.anyio
@@ -107,10 +107,100 @@ async def test_saving_replaces_no_link_and_not_what_it_names(opened: Opened) -> 
     (opened.data / "own.svg").write_text("own")
     (opened.out / "plot.svg").symlink_to(opened.data / "own.svg")
     (opened.out / "way").symlink_to(opened.data)
-    assert "is not replaced" in await opened.refused(str(opened.out), "plot.svg")
+    assert await opened.saved(str(opened.out), "plot.svg") == [f"{opened.out}/plot.from-code.svg"]
     assert (opened.out / "plot.svg").is_symlink()
     assert "outside the folders" in await opened.refused(f"{opened.out}/way", "plot.svg")
     assert {path.name: path.read_text() for path in opened.data.iterdir()} == {"own.svg": "own"}
+
+
+async def test_saving_replaces_no_file_of_the_users_and_says_where_the_new_ones_are(opened: Opened) -> None:
+    out, again = opened.out, "with open('plot.svg', 'w') as file: file.write('made again')"
+    (out / "tables").mkdir()
+    (out / "tables/sums.csv").write_text("own")
+    given = {"session_id": opened.session_id, "names": ["plot.svg", "tables/sums.csv"], "save_to": str(out)}
+    for content in ("made by code", "made again"):
+        result = await call(opened.client, "get_artifacts", **given)
+        found = result.structured_content
+        assert found and found["saved"] == [f"{out}/plot.svg", f"{out}/tables/sums.from-code.csv"]
+        note = (
+            f"note: {out}/tables/sums.csv is the user's and stays as it is; the new file is beside it, as "
+            "sums.from-code.csv; compare both, and keep what is right"
+        )
+        assert found["text"] == note
+        assert text(result).splitlines()[-3:] == [*(f"saved: {path}" for path in found["saved"]), note]
+        # What this server has written is replaced.
+        assert (out / "plot.svg").read_text() == content
+        await answer(opened.client, "execute_code", session_id=opened.session_id, code=again)
+    files = {path.name: path.read_text() for path in (out / "tables").iterdir()}
+    assert files == {"sums.csv": "own", "sums.from-code.csv": "made by code"}
+    (out / "plot.svg").write_text("changed by the user")
+    assert await opened.saved(str(out), "plot.svg") == [f"{out}/plot.from-code.svg"]
+    assert (out / "plot.svg").read_text() == "changed by the user"
+
+
+async def test_what_was_saved_is_told_also_if_something_was_not(opened: Opened) -> None:
+    out = opened.out
+    (out / "tables").write_text("own")
+    given = {"session_id": opened.session_id, "names": ["tables/sums.csv", "plot.svg"], "save_to": str(out)}
+    result = await call(opened.client, "get_artifacts", **given)
+    why = "cannot be written: Not a directory"
+    failed = f"not saved: tables/sums.csv: {str(out / 'tables/sums.csv')[:60]!r}"
+    assert not result.is_error
+    assert text(result).splitlines()[-2] == f"saved: {out}/plot.svg"
+    assert text(result).splitlines()[-1].startswith(failed[:40]) and text(result).endswith(why)
+    assert result.structured_content and result.structured_content["saved"] == [f"{out}/plot.svg"]
+    assert result.structured_content["text"] == text(result).splitlines()[-1]
+    said = await opened.refused(str(out), "tables/sums.csv")
+    assert said.startswith("save_to: ") and said.endswith(why)
+    assert {path.name: path.read_text() for path in out.iterdir()} == {"tables": "own", "plot.svg": "made by code"}
+
+
+async def test_copying_out_replaces_no_file_of_the_users_and_says_where_the_new_one_is(opened: Opened) -> None:
+    own = opened.out / "b.csv"
+    own.write_text("own")
+    given = {"session_id": opened.session_id, "path": "plot.svg", "direction": "out", "host_path": str(own)}
+    result = await call(opened.client, "copy_file", **given)
+    new = opened.out / "b.from-code.csv"
+    assert text(result).splitlines() == [
+        f"copied out: plot.svg (12B) to {new}",
+        f"note: {own} is the user's and stays as it is; the new file is beside it, as b.from-code.csv; "
+        "compare both, and keep what is right",
+    ]
+    assert result.structured_content and result.structured_content["host_path"] == str(new)
+    assert (own.read_text(), new.read_text()) == ("own", "made by code")
+
+
+async def test_secrets_are_not_copied_in_and_nothing_is_copied_into_repositories(opened: Opened) -> None:
+    bare = opened.out / "own.git"
+    for folder in (opened.out / ".git", bare, bare / "objects", bare / "refs"):
+        folder.mkdir()
+    for path in (opened.out / ".env", opened.out / ".git/config", bare / "config", bare / "HEAD"):
+        path.write_text("password")
+    there = {"session_id": opened.session_id, "path": "plot.svg"}
+    for name, reason in (
+        (".env", "is hidden, and code gets no hidden files, as there are often passwords in them; ask the user"),
+        (".git/config", "is hidden, and code gets no hidden files"),
+        ("own.git/config", "is a setting of a repository, and code gets none of these"),
+    ):
+        said = await refusal(opened.client, "copy_file", host_path=f"{opened.out}/{name}", **there)
+        assert said.startswith("host_path: ") and reason in said
+    for name, reason in (
+        ("own.git/new", "is in a repository's own folder, which other programs obey; use another folder"),
+        ("HEAD", "would make its folder a repository, whose settings other programs obey; use another name"),
+    ):
+        said = await refusal(opened.client, "copy_file", host_path=f"{opened.out}/{name}", direction="out", **there)
+        assert said.startswith("host_path: ") and said.endswith(reason)
+    assert "repository's own folder" in await opened.refused(str(bare), "plot.svg")
+    assert sorted(path.name for path in opened.out.rglob("*")) == [
+        ".env",
+        ".git",
+        "HEAD",
+        "config",
+        "config",
+        "objects",
+        "own.git",
+        "refs",
+    ]
 
 
 @pytest.mark.parametrize(

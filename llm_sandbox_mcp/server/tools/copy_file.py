@@ -9,10 +9,11 @@ from mcp.types import CallToolResult, InputRequiredResult
 from ...errors import InvalidArgument, PolicyDenied
 from ...escaping import one_line
 from ...open_folders import OpenFolder
+from ...results import HostFile
 from ...service import Service
 from ...units import format_size
 from ..audience import Context
-from ..content import LONGEST_TEXT, as_text, link, success
+from ..content import LONGEST_TEXT, as_text, describe_kept, link, success
 from ..roots import Roots
 from ..schemas import Copied, CopyFile
 from ..uris import artifact_uri
@@ -44,7 +45,7 @@ async def copy_file(
 async def _copy_in(service: Service, arguments: CopyFile, folders: Sequence[OpenFolder]) -> CallToolResult:
     session_id, path = arguments.session_id, arguments.path
     if arguments.host_path:
-        artifact = await service.files.copy_in_from_host(session_id, path, arguments.host_path, folders)
+        artifact = await service.files.copy_in_from_host(session_id, path, arguments.host_path, folders, hidden=False)
     else:
         artifact = await service.files.copy_in(session_id, path, _decode(arguments))
     answer = Copied(
@@ -61,9 +62,10 @@ async def _copy_in(service: Service, arguments: CopyFile, folders: Sequence[Open
 
 
 async def _copy_out(service: Service, arguments: CopyFile) -> CallToolResult:
-    session_id, path, host_path = arguments.session_id, arguments.path, arguments.host_path
-    if host_path:
-        artifact = await service.files.copy_out_to_host(session_id, path, host_path)
+    session_id, path = arguments.session_id, arguments.path
+    written: HostFile | None = None
+    if arguments.host_path:
+        artifact, written = await service.files.copy_out_to_host(session_id, path, arguments.host_path)
         content = uri = ""
     else:
         artifact = await service.files.copy_out(session_id, path)
@@ -77,11 +79,12 @@ async def _copy_out(service: Service, arguments: CopyFile) -> CallToolResult:
         content=content,
         encoding=arguments.encoding,
         uri=uri,
-        host_path=host_path,
+        host_path=written.path if written else "",
     )
     done = f"copied out: {one_line(artifact.name)} ({format_size(artifact.size)})"
-    if host_path:
-        return success(f"{done} to {host_path}", answer)
+    if written:
+        lines = (f"{done} to {one_line(written.path)}", *describe_kept([written]))
+        return success("\n".join(lines), answer)
     if content or not artifact.size:
         return success(f"{done}\n{content}", answer)
     why = "read it at the link" if arguments.encoding == "base64" else 'read it at the link, or with encoding "base64"'

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 from mcp.types import CallToolResult, ResourceLink
 
-from ...errors import BadHostPath, InvalidArgument, PolicyDenied, UnknownArtifact, quoted
+from ...errors import InvalidArgument, PolicyDenied, UnknownArtifact, quoted
 from ...escaping import one_line
 from ...results import Artifact
 from ...service import Service
 from ...utf8 import LONGEST_CHARACTER, whole_end
 from ..audience import Context
-from ..content import LONGEST_TEXT, attach, describe_artifacts, item, success
+from ..content import LONGEST_TEXT, attach, describe_artifacts, describe_kept, item, success
 from ..schemas import Artifacts, GetArtifacts
 
 _NAMES_SHOWN = 5
@@ -30,16 +30,17 @@ async def get_artifacts(service: Service, host_files: bool, ctx: Context, argume
     ctx.lifespan_context.note_use(ctx, session_id)
     if in_part:
         return await _get_part(service, arguments, wanted[0])
-    saved = await _save(service, session_id, wanted, arguments.save_to) if arguments.save_to else []
+    saved, notes = await _save(service, session_id, wanted, arguments.save_to) if arguments.save_to else ([], [])
     answer = Artifacts(
         session_id=session_id,
         artifacts=[item(session_id, artifact) for artifact in wanted],
-        text="",
+        text="\n".join(notes),
         next_offset=0,
         saved=saved,
     )
     lines = describe_artifacts(answer.artifacts) or ["no artifacts"]
     lines += [f"saved: {one_line(path)}" for path in saved]
+    lines += notes
     if saved or not arguments.names:
         return success("\n".join(lines), answer)
     attached = await attach(service, session_id, wanted, embed=True)
@@ -48,15 +49,17 @@ async def get_artifacts(service: Service, host_files: bool, ctx: Context, argume
     return success("\n".join(lines), answer, attached)
 
 
-async def _save(service: Service, session_id: str, wanted: Sequence[Artifact], folder: str) -> list[str]:
-    try:
-        return [
-            # A model may give the whole path of the file that is to be written.
-            await service.files.save_artifact(session_id, artifact.name, folder.removesuffix(f"/{artifact.name}"))
-            for artifact in wanted
-        ]
-    except BadHostPath as error:
-        raise InvalidArgument(f"save_to: {error}") from error
+async def _save(
+    service: Service, session_id: str, wanted: Sequence[Artifact], folder: str
+) -> tuple[list[str], list[str]]:
+    """Where the artifacts are now, and what else there is to say; raises `InvalidArgument` if none could be saved."""
+    saved = await service.files.save_artifacts(session_id, [artifact.name for artifact in wanted], folder)
+    if saved.failed and not saved.files:
+        reasons = [*dict.fromkeys(saved.failed.values())]
+        more = f"; and {len(reasons) - _NAMES_SHOWN} more" if len(reasons) > _NAMES_SHOWN else ""
+        raise InvalidArgument(f"save_to: {'; '.join(reasons[:_NAMES_SHOWN])}{more}")
+    failed = [f"not saved: {one_line(name)}: {one_line(why)}" for name, why in saved.failed.items()]
+    return [file.path for file in saved.files], [*describe_kept(saved.files), *failed]
 
 
 def _find(artifacts: Sequence[Artifact], names: Sequence[str]) -> list[Artifact]:
