@@ -1,8 +1,10 @@
 """Folders that the operator opened: code sees them as they are now, and nothing of the person's in them is ever lost."""
 
 import os
+import sqlite3
 import stat
 from collections.abc import AsyncIterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,6 +44,15 @@ def files(folder: Path) -> dict[str, str]:
         for path in folder.rglob("*")
         if stat.S_ISREG(path.lstat().st_mode)
     }
+
+
+def files_of(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def rows(path: Path) -> list[int]:
+    with closing(sqlite3.connect(path)) as database:
+        return [row for (row,) in database.execute("select * from t")]
 
 
 def facts(path: Path) -> tuple[int, ...]:
@@ -162,11 +173,16 @@ async def test_what_code_deletes_and_moves_stays_unless_the_folder_is_open_for_t
     # The folder is what it is: the next run sees that they are still there.
     assert (await opened.run("sorted(os.listdir('/data/out'))")).result == "['d', 'e', 'gone', 'moved', 'old.txt']"
     before = [(opened.whole / name).stat().st_ino for name in ("old.txt", "d/private")]
+    # Code does not see these, but they move with their folder.
+    (opened.whole / "d").chmod(0o700)
+    (opened.whole / "d" / ".env").write_text("hidden")
+    (opened.whole / "d" / "link").symlink_to("private")
     done = await opened.run(change.format("whole"))
-    assert done.notes == (
-        f"moved in {opened.whole}: d/private to e/private, old.txt to moved",
-        f"deleted in {opened.whole}: d/, gone",
-    )
+    assert done.notes == (f"moved in {opened.whole}: d/ to e/, old.txt to moved", f"deleted in {opened.whole}: gone")
+    assert (opened.whole / "e").stat().st_mode & 0o777 == 0o700
+    assert (opened.whole / "e" / "link").is_symlink()
+    (opened.whole / "e" / ".env").unlink()
+    (opened.whole / "e" / "link").unlink()
     assert files(opened.whole) == {"moved": "old\n", "e/private": "private"}
     assert [(opened.whole / name).stat().st_ino for name in ("moved", "e/private")] == before
     assert not (opened.whole / "d").exists()
@@ -184,7 +200,8 @@ async def test_what_a_person_changed_meanwhile_is_not_deleted(opened: Opened) ->
     done = await opened.run(code, on_output=edit)
     assert done.notes == (
         f"deleted in {opened.whole}: d/file",
-        f"still in {opened.whole}, although code deleted them, since they have changed there: d, old.txt",
+        f"still in {opened.whole}, although code deleted them, since they have changed there or are in use: old.txt",
+        f"still in {opened.whole}, although code deleted them, since they have something that code did not see: d",
     )
     assert files(opened.whole) == {"old.txt": "edited", "d/new": "new"}
     done = await opened.run("open('/data/whole/old.txt').read() + open('/data/whole/d/new').read()")
@@ -221,7 +238,8 @@ async def test_times_permissions_and_owners_are_kept_in_both_directions(opened: 
     )
     assert done.notes == (
         f"saved in {opened.out}: group, locked, new, new.sh, plain, private, run.sh, secret, set",
-        "files of /data/out whose permissions are not carried over: group, locked, plain, private, run.sh, set",
+        "files of /data/out whose permissions are not carried over: group, locked, plain, private, run.sh, set; "
+        f"if they should have these, set them in {opened.out}",
     )
     for name, mode in modes.items():
         _, is_mode, *is_owner = facts(opened.out / name)[:4]
@@ -271,21 +289,143 @@ async def test_what_has_the_name_of_a_file_but_cannot_be_seen_by_code_stays(open
     assert (await opened.run("1")).notes == ()
 
 
-async def test_what_a_failed_run_wrote_is_saved_and_what_a_stopped_one_wrote_only_later(opened: Opened) -> None:
+async def test_what_a_stopped_run_wrote_replaces_nothing_of_the_persons(opened: Opened) -> None:
     done = await opened.run("print('f', end='', file=open('/data/out/failed', 'w')); 1 / 0")
     assert (done.status, done.notes) == ("error", (f"saved in {opened.out}: failed",))
-    stopped = "file = open('/data/out/half', 'w'); file.write('ha'); file.flush()\nwhile True: pass"
+    stopped = (
+        "import os; os.chdir('/data/out'); print('half', end='', file=open('old.txt', 'w'), flush=True)\n"
+        "file = open('half', 'w'); file.write('ha'); file.flush(); os.unlink('failed')\nwhile True: pass"
+    )
     done = await opened.run(stopped, timeout=2)
     assert done.status == "timeout"
-    assert [note for note in done.notes if note.startswith("changed files of /data/out that are not saved yet: 1; ")]
-    assert files(opened.out) == {"failed": "f", "old.txt": "old\n"}
-    # Meanwhile the person makes a file of that name; code has its own open.
-    (opened.out / "half").write_text("theirs")
-    done = await opened.run("file.write('lf'); file.close()")
-    assert [note.partition(":")[0] for note in done.notes] == [
-        f"{opened.out} has its own version of these files, and both are kept"
+    assert [note for note in done.notes if str(opened.out) in note] == [
+        f"saved in {opened.out}: half",
+        f"{opened.out} has its own version of these files, and both are kept: old.txt (the code's is old.from-code.txt); "
+        "compare both, and keep what is right",
+        f"files in {opened.out} may be incomplete, since the run was stopped, and may have been writing them: half; "
+        "check them",
     ]
-    assert files(opened.out) == {"failed": "f", "half": "theirs", "half.from-code": "half", "old.txt": "old\n"}
+    kept = {"failed": "f", "old.txt": "old\n", "old.from-code.txt": "half"}
+    assert files(opened.out) == {**kept, "half": "ha"}
+    # What code made itself is the code's to go on with, unless the person has changed it.
+    done = await opened.run("file.write('lf'); file.flush()")
+    assert files(opened.out) == {**kept, "half": "half"}
+    (opened.out / "half").write_text("theirs")
+    done = await opened.run("file.write('more'); file.close()")
+    assert files(opened.out) == {**kept, "half": "theirs", "half.from-code": "halfmore"}
+
+
+async def test_a_run_whose_sandbox_is_lost_says_what_is_lost_with_it(opened: Opened) -> None:
+    await opened.run("1")
+    done = await opened.run(
+        "import signal; signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())\n"
+        "open('/data/out/new', 'w').write('new')\nwhile True: pass",
+        timeout=1,
+    )
+    assert done.status == "timeout"
+    lost = "what the run changed in /data/out, /data/whole is lost; the folders on this machine are as they were; run it again"
+    assert lost in done.notes
+    assert files(opened.out) == {"old.txt": "old\n"}
+
+
+async def test_a_run_without_another_after_it_saves_what_it_can(opened: Opened) -> None:
+    code = "open('/data/out/new', 'w').write('new')\nwhile True: pass"
+    done = await opened.service.execute(code, timeout=1, keep_session=False)
+    assert done.status == "timeout"
+    assert f"saved in {opened.out}: new" in done.notes
+    assert not [note for note in done.notes if "another run" in note]
+    assert files(opened.out) == {"new": "new", "old.txt": "old\n"}
+
+
+async def test_hidden_files_that_code_makes_are_named_once(opened: Opened) -> None:
+    hide = "import os; os.chdir('/data/out'); os.makedirs('.github/workflows'); open('.github/workflows/x', 'w')"
+    done = await opened.run(f"{hide}; open('.gitignore', 'w'); os.mkdir('d'); open('d/.env', 'w')")
+    assert done.notes == (
+        "never saved from /data/out, since their names begin with a dot: .github, .gitignore, d/.env; "
+        "give them other names",
+        f"saved in {opened.out}: d/",
+    )
+    assert (await opened.run("open('/data/out/d/new', 'w')")).notes == (f"saved in {opened.out}: d/new",)
+    # Nothing is deleted whose content code has only there.
+    (opened.whole / "d").mkdir()
+    (opened.whole / "d" / "x").write_text("x")
+    done = await opened.run("os.chdir('/data/whole'); os.rename('old.txt', '.old'); os.rename('d', '.d')")
+    assert f"still in {opened.whole}, although code deleted or moved them: d, old.txt" in done.notes
+    assert files(opened.whole) == {"old.txt": "old\n", "d/x": "x"}
+
+
+async def test_no_folder_becomes_a_repository_whose_settings_git_would_obey(opened: Opened) -> None:
+    plant = (
+        "import os; os.chdir('/data/out'); os.makedirs('docs/objects'); os.makedirs('docs/refs')\n"
+        "for name, text in (('HEAD', 'ref: refs/heads/main'), ('config', '[core]\\n\\tfsmonitor = touch /tmp/obeyed\\n')):\n"
+        "    open(f'docs/{name}', 'w').write(text)"
+    )
+    done = await opened.run(plant)
+    refused = "docs/HEAD of /data/out was not saved: with a file of that name, its folder could become a repository"
+    assert [note for note in done.notes if note.startswith(refused)]
+    assert not (opened.out / "docs" / "HEAD").exists()
+    # It is said once.
+    assert (await opened.run("open('docs/more', 'w')")).notes == (f"saved in {opened.out}: docs/more",)
+
+
+ROWS = "[row for row, in database.execute('select * from t')]"
+
+
+async def test_a_database_is_saved_when_it_is_whole_and_never_mixed_with_the_persons(opened: Opened) -> None:
+    path = opened.out / "u.db"
+    with closing(sqlite3.connect(path)) as mine, mine:
+        mine.execute("create table t(a)")
+        mine.execute("insert into t values(1)")
+    done = await opened.run(
+        "import sqlite3; database = sqlite3.connect('/data/out/u.db'); database.execute('pragma journal_mode=wal')\n"
+        f"database.execute('insert into t values(2)'); database.commit(); {ROWS}"
+    )
+    assert done.result == "[1, 2]"
+    assert done.notes == (
+        "databases of /data/out are not saved, since code has not closed them in SQLite: u.db; "
+        "close them with close() in another run",
+    )
+    assert files_of(opened.out) == {"old.txt", "u.db"}
+    with closing(sqlite3.connect(path)) as mine, mine:
+        mine.execute("insert into t values(1000)")
+    done = await opened.run("database.close()")
+    assert "u.db (the code's is u.from-code.db)" in done.notes[0]
+    assert (rows(path), rows(opened.out / "u.from-code.db")) == ([1, 1000], [1, 2])
+    # The person's program has it open, with changes that are not in its own file yet.
+    with closing(sqlite3.connect(path)) as mine:
+        mine.execute("pragma journal_mode=wal")
+        with mine:
+            mine.execute("insert into t values(1001)")
+        done = await opened.run(
+            f"database = sqlite3.connect('/data/out/u.db'); seen = {ROWS}\n"
+            "database.execute('insert into t values(3)'); database.commit(); database.close(); seen"
+        )
+        assert done.result == "[1, 1000, 1001]"
+        assert "u.db (the code's is u.from-code-2.db)" in done.notes[0]
+    assert rows(path) == [1, 1000, 1001]
+    assert rows(opened.out / "u.from-code-2.db") == [1, 1000, 1001, 3]
+    # In the usual case, it is simply saved.
+    done = await opened.run(
+        "database = sqlite3.connect('/data/out/u.db'); database.execute('insert into t values(4)'); database.commit()\n"
+        "database.close()"
+    )
+    assert done.notes == (f"saved in {opened.out}: u.db",)
+    assert rows(path) == [1, 1000, 1001, 4]
+    assert not [name for name in files_of(opened.out) if name.endswith(("-wal", "-journal", "-shm"))]
+
+
+async def test_a_journal_that_sqlite_removes_later_undoes_nothing(opened: Opened) -> None:
+    open_it = "import sqlite3; database = sqlite3.connect('/data/out/big.db'); database.execute('pragma cache_size=10')"
+    fill = "database.execute('create table t(a, b)'); database.commit()\n"
+    many = "database.executemany('insert into t values(?, ?)', [(n, 'z' * 500) for n in range(500)])"
+    done = await opened.run(f"{open_it}\n{fill}{many}")
+    assert [note.partition(":")[0] for note in done.notes] == [
+        "databases of /data/out are not saved, since code has not closed them in SQLite"
+    ]
+    done = await opened.run("database.commit()")
+    assert done.notes == (f"saved in {opened.out}: big.db",)
+    with closing(sqlite3.connect(opened.out / "big.db")) as mine:
+        assert mine.execute("select count(*) from t").fetchall() == [(500,)]
 
 
 async def test_a_file_that_code_has_open_is_not_replaced_under_it(opened: Opened) -> None:
