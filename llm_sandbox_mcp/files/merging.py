@@ -4,7 +4,7 @@ Two sides change independently. What both had in common when they were last alik
 file who changed it. Pure functions: what they decide is done elsewhere, where each file is checked once more.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
@@ -182,9 +182,24 @@ def outgoing(
         if base[name].inside.stamp.inode in never or any(folders.get(one) in never for one in (name, *parents(name))):
             found.kept.append(name)
     found.gone.extend(sorted({*gone} - {*found.moved} - {*found.kept}, reverse=True))
-    # New names first: what was in a file is saved before the file is replaced.
-    found.files.sort(key=lambda name: (name in base, name))
+    found.files[:] = _in_order(found.files, found.sources)
     return found
+
+
+def _in_order(files: Sequence[str], sources: dict[str, list[str]]) -> list[str]:
+    """Puts each file behind its `sources`, where that is possible; takes those out that changed places in a circle."""
+    target = {name: replaced for replaced, names in sources.items() for name in names}
+    missing = {replaced: len(names) for replaced, names in sources.items()}
+    order = [name for name in files if name not in missing]
+    for name in order:  # grows
+        if name in target:
+            missing[target[name]] -= 1
+            if not missing[target[name]]:
+                order.append(target[name])
+    circles = [name for name in files if missing.get(name)]
+    for name in circles:
+        del sources[name]
+    return [*order, *circles]
 
 
 def moved_folders(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, str]:

@@ -62,7 +62,7 @@ def test_what_code_changed_goes_out() -> None:
         "e": FOLDER,
     }
     plan = outgoing(base, inside, {})
-    assert plan.files == ["moved", "new", "edited"]
+    assert plan.files == ["edited", "moved", "new"]
     assert plan.moved == {"old": "moved"}
     assert plan.gone == ["gone", "d"]
     assert plan.folders == ["e"]
@@ -86,7 +86,7 @@ def test_a_database_that_code_has_not_closed_waits_and_its_other_files_never_go_
     }
     plan = outgoing(base, inside, {})
     assert plan.databases == ["a.db", "c.db"]
-    assert plan.files == ["d-wal", "e.db", "b.db"]
+    assert plan.files == ["b.db", "d-wal", "e.db"]
     # The folder's own is not removed from its version of the database, but with the database.
     assert not plan.gone
     assert outgoing(base, {}, {}).gone == ["c.db-journal", "c.db", "b.db-wal", "b.db", "a.db"]
@@ -113,6 +113,13 @@ def test_it_is_known_where_the_older_content_of_a_file_went() -> None:
     plan = outgoing(both(a=1, b=2), {"a": file(3), "old/a": file(4, inode=1), "b": file(2)}, {})
     assert plan.sources == {"a": ["old/a"]}
     assert plan.files == ["old/a", "a"]
+    # A chain is saved from its end, and a circle in any order: nothing of it is under a new name.
+    moved = {"a": file(9), "b": file(5, inode=1), "c": file(6, inode=2), "d": file(7, inode=3)}
+    plan = outgoing(both(a=1, b=2, c=3), moved, {})
+    assert (plan.files, plan.sources) == (["d", "c", "b", "a"], {"a": ["b"], "b": ["c"], "c": ["d"]})
+    moved = {"a": file(5, inode=2), "b": file(6, inode=3), "c": file(7, inode=1), "d": file(8)}
+    plan = outgoing(both(a=1, b=2, c=3), moved, {})
+    assert (plan.files, plan.sources) == (["d", "a", "b", "c"], {})
 
 
 def test_folders_that_code_moved_are_known_by_their_inodes() -> None:
