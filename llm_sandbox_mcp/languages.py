@@ -130,9 +130,9 @@ class Hint(Section):
     For a library, its group `module` is the module that is missing; the group `library` instead, if a library usually
     has the name of its module. For an attempt to install one, the group `library` is its name, if it was given.
     """
-    means: Literal["library", "install", "network", "input", "private"] | None = None
-    """A missing library, an attempt to install one with a package manager, a network that cannot be reached, that code
-    reads from an empty standard input, or that it opens a file which is private to the user of the machine.
+    means: Literal["library", "install", "network", "input"] | None = None
+    """A missing library, an attempt to install one with a package manager, a network that cannot be reached, or that
+    code reads from an empty standard input.
     """
     says: str = ""
     """The hint itself, if it means something else: the cause, a semicolon, the next step."""

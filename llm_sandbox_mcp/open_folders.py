@@ -1,5 +1,5 @@
-"""Folders of this machine that the operator opens to callers: `FOLDER` for reading, `FOLDER:rw` also for writing,
-`FOLDER:rwd` also for deleting and moving.
+"""Folders of this machine that the operator opens to callers: `FOLDER` or `FOLDER:ro` for reading, `FOLDER:rw`
+also for writing, `FOLDER:rwd` also for deleting and moving.
 
 Code sees each of them in its sandbox, as a `View`.
 """
@@ -36,12 +36,25 @@ class OpenFolder:
         path = os.path.join(beside, named) if named else ""
         if _NEARLY.fullmatch(path):
             raise ValueError(
-                "must end with :rw if it is open for writing, with :rwd if also for deleting and moving, and with "
-                f"nothing for reading; got {text!r}"
+                "must end with :ro or nothing if it is open for reading, with :rw if also for writing, with :rwd if "
+                f"also for deleting and moving; got {text!r}"
             )
         if not os.path.isabs(path):
             raise ValueError(f"must be absolute; {path!r} is not")
         return cls(os.path.normpath(path), end in (_WRITABLE, _DELETABLE), end == _DELETABLE)
+
+    @property
+    def problem(self) -> tuple[str, str] | None:
+        """Why the user of this process cannot use the folder as it is open, and what to do; None if they can."""
+        if not os.path.isdir(self.path):
+            return f"{self.path} is not a folder", "make it, or correct the path"
+        if not os.access(self.path, os.R_OK | os.X_OK):
+            return f"{self.path} cannot be read", "allow this user to read it"
+        if not self.writable or os.access(self.path, os.W_OK):
+            return None
+        if os.statvfs(self.path).f_flag & os.ST_RDONLY:
+            return f"{self.path} is on a read-only file system", "mount that for writing, or open it only for reading"
+        return f"{self.path} cannot be written", "allow this user to write it, or open it only for reading"
 
     def __str__(self) -> str:
         return self.path + (_DELETABLE if self.deletes else _WRITABLE if self.writable else "")

@@ -115,8 +115,11 @@ async def _try_sandboxes(
 
 
 def _views(profile: Profile, sandbox: Sandbox) -> Iterator[Check]:
-    """How code sees each of the operator's folders."""
+    """How code sees each of the operator's folders, or why it cannot use it as it is open."""
     for view in profile.views:
+        if problem := view.folder.problem:
+            yield Check(view.place, "degraded", *problem)
+            continue
         how = "mounted, read-only" if view in sandbox.mounted else "copied into each session, and anew if it changes"
         saved = "; what code changes is saved there when a run ends" if view.folder.writable else ""
         gone = ", and what it deletes is deleted there" if view.folder.deletes else ""

@@ -13,6 +13,7 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
         "llm-sandbox-mcp run -c 'print(6 * 7)'",
         "llm-sandbox-mcp run --language bash --timeout 10 -c 'seq 3'",
         "llm-sandbox-mcp run --file data.csv --artifacts out analysis.py",
+        "llm-sandbox-mcp run --folder data --folder out:rw --language bash -c 'ls /data/data > /data/out/names.txt'",
         "llm-sandbox-mcp run --library humanize -c 'import humanize; humanize.intword(12345678)'",
     ),
     "doctor": ("llm-sandbox-mcp doctor", "llm-sandbox-mcp doctor --profile docker"),

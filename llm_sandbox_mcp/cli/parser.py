@@ -82,7 +82,7 @@ def _clients(commands: Any) -> None:
         "--write", action="store_true", help="write it, show what changed, and keep the older file as NAME.bak"
     )
     parser.add_argument("--file", metavar="PATH", help="write into this file instead of the host's usual one")
-    _folders(parser)
+    _folders(parser, "the client on stdio")
 
 
 def _serve(commands: Any) -> None:
@@ -99,19 +99,19 @@ def _serve(commands: Any) -> None:
         help="address to listen on; an address that other machines reach needs http.token_file (%(default)s)",
     )
     parser.add_argument("--port", type=int, default=8000, help="port to listen on, 0 for a free one (%(default)s)")
-    _folders(parser)
+    _folders(parser, "the client on stdio")
     _offline(parser)
 
 
-def _folders(parser: argparse.ArgumentParser) -> None:
+def _folders(parser: argparse.ArgumentParser, user: str) -> None:
     parser.add_argument(
         "--folder",
         dest="folders",
         metavar="FOLDER[:rw|:rwd]",
         action="append",
         default=[],
-        help="open a folder of this machine to the client on stdio, for reading, with :rw for writing, "
-        "with :rwd for deleting and moving, too; repeatable",
+        help=f"open a folder of this machine to {user}, for reading, with :rw for writing, with :rwd for deleting and "
+        "moving, too; repeatable",
     )
 
 
@@ -132,6 +132,7 @@ def _run(commands: Any) -> None:
         default=[],
         help="copy a file into the working directory; without :SANDBOX it keeps its name",
     )
+    _folders(parser, "the program, below /data")
     parser.add_argument("--stdin", metavar="FILE", help="what the program reads; - for this command's standard input")
     parser.add_argument("--artifacts", metavar="DIR", help="save files that the code made in this folder")
     parser.add_argument("--timeout", metavar="S", type=float, help="seconds; default: the profile's limit")

@@ -69,15 +69,8 @@ async def _indexes(profile: Profile, languages: Languages, environ: Mapping[str,
 
 def _folders(profile: Profile) -> Iterator[ProfileError]:
     for number, opened in enumerate(profile.files.opened):
-        key, folder = f"files.folders.{number}", opened.path
-        if not os.path.isdir(folder):
-            yield profile.mistake(key, f"{folder} is not a folder; make it, or correct the path")
-        elif not os.access(folder, os.R_OK | os.X_OK):
-            yield profile.mistake(key, f"{folder} cannot be read; allow this user to read it")
-        elif opened.writable and not os.access(folder, os.W_OK):
-            yield profile.mistake(
-                key, f"{folder} cannot be written; allow this user to write it, or open it only for reading"
-            )
+        if problem := opened.problem:
+            yield profile.mistake(f"files.folders.{number}", "; ".join(problem))
     for key, folder in (("server.cache", profile.server.cache), ("server.runtime", profile.server.runtime)):
         if folder and not can_be_used(Path(folder)):
             yield profile.mistake(key, f"{folder} cannot be written; correct the path, or make it writable")

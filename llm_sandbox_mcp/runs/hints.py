@@ -5,13 +5,14 @@ but the name of a module, as far as the handler's pattern allows.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal
 
 from ..backends.layout import DATA
 from ..errors import InvalidArgument, PolicyDenied, quoted
 from ..languages import Hint, Language
 from ..messages import Note, Step, listed
+from ..open_folders import View
 from ..policy import Network
 
 _SEARCHED = 4096
@@ -24,44 +25,82 @@ _UNREACHABLE = Hint(
 """The errors of the C libraries of Linux, which programs of all languages print."""
 _BELOW_DATA = rf"(?<![^\s'\"`\u2018\u201c(\[<:=]){DATA}/"
 """The beginning of a path there, in quotes or not; not a folder of that name elsewhere."""
-_PRIVATE = Hint(
-    stderr=(
-        f"{_BELOW_DATA}.{{0,300}}[Pp]ermission denied"
-        f"|([Pp]ermission denied.{{0,60}}|AccessDeniedException: ){_BELOW_DATA}"
-    ),
-    means="private",
+_PATH = rf"(?P<place>{_BELOW_DATA}[\w.-]+)(?P<git>[^\s'\"`\u2019\u201d]{{0,300}}/\.git(?![\w.-]))?"
+"""A path in a folder of the operator's, or the part of it that leads to the files of a repository."""
+_DENIED, _READ_ONLY = "[Pp]ermission denied", "[Rr]ead-only file system"
+_REFUSED = re.compile(
+    f"{_BELOW_DATA}.{{0,300}}({_DENIED}|{_READ_ONLY})"
+    f"|(({_DENIED}|{_READ_ONLY}).{{0,60}}|AccessDeniedException: ){_PATH}"
 )
-"""What they print about a file in a folder of the user's that code may not read."""
+"""What they print if code may not read or write a path there."""
 
 Check = Callable[[Language, str], None]
 """Raises a request error for a library that could not be installed."""
 
 
-def hint_of(languages: Sequence[Language], stderr: bytes, network: Network, check: Check) -> Note | None:
+def hint_of(
+    languages: Sequence[Language], stderr: bytes, network: Network, check: Check, views: Mapping[View, bool]
+) -> Note | None:
     """The hint about the last error of which a handler knows the meaning; None if there is none.
 
-    `languages` are those of the programs that may have printed it, `network` is what the sandbox can reach.
+    `languages` are those of the programs that may have printed it, `network` is what the sandbox can reach, `views` are
+    the operator's folders: each is mounted, or else a copy.
     """
     text = stderr[-_SEARCHED:].decode(errors="replace")
     known = [(language, hint) for language in languages for hint in language.handler.hints]
     found = [
         (match.start(), language, hint, match)
-        for language, hint in ((languages[0], _UNREACHABLE), (languages[0], _PRIVATE), *known)
+        for language, hint in ((languages[0], _UNREACHABLE), *known)
         for match in re.finditer(hint.stderr, text, re.MULTILINE)
     ]
+    *_, (refused_at, refused) = (-1, None), *_refusals(text, views)
     if not found:
-        return None
-    _, language, hint, match = max(found, key=lambda one: one[0])
+        return refused
+    at, language, hint, match = max(found, key=lambda one: one[0])
+    if refused_at > at:
+        return refused
     if hint.means == "network":
         return _about_network(network)
     if hint.means == "input":
         return Note("no_input", "standard input is empty", Step.GIVE_INPUT)
-    if hint.means == "private":
-        cause = f"below {DATA}, code can read only what every user of this machine can read"
-        return Note("private_file", cause, Step.COPY_FILES)
     if hint.means is None:
         return Note("hint", hint.says)
     return _about_library(language, hint.means, match.groupdict(), check)
+
+
+def _refusals(text: str, views: Mapping[View, bool]) -> Iterator[tuple[int, Note]]:
+    """Where code was refused a path in a folder of the operator's, and why."""
+    places = {view.place: view for view in views}
+    for match in _REFUSED.finditer(text):
+        read_only = re.search(_READ_ONLY, match[0]) is not None
+        for path in re.finditer(_PATH, match[0]):
+            view = places.get(path["place"])
+            if view is None:
+                continue
+            note = _about_view(view, mounted=views[view], read_only=read_only, git=path["git"] is not None)
+            if note is not None:
+                yield match.start(), note
+                break
+
+
+def _about_view(view: View, *, mounted: bool, read_only: bool, git: bool) -> Note | None:
+    """Why a path in a folder was refused; None if the folder is not the reason.
+
+    A mount says that it is read-only to all who write, but to those who append to a file that they could not write
+    anyway: it refuses them, and those who read, for the permissions of the file. Code can read all files of a copy, so
+    it can only have been writing.
+    """
+    if mounted and not read_only:
+        cause = f"in {view.place}, code can read only what every user of this machine can read, and write nothing"
+        return Note("private_file", cause, Step.COPY_FILES, place=view.place)
+    if git:
+        cause = f"code can read repositories in {view.place}, and write nothing in their .git"
+        step = "commit in a copy in the working directory (cp -r, then chmod -R u+w), or outside of the sandbox"
+        return Note("read_only_repository", cause, step, place=view.place)
+    if not view.folder.writable:
+        step = "write to the working directory, or ask the operator to open the folder for writing, with :rw"
+        return Note("read_only_folder", f"{view.place} is open for reading only", step, place=view.place)
+    return None
 
 
 def _about_network(network: Network) -> Note | None:

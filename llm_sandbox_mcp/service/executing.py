@@ -76,6 +76,7 @@ class Executing:
     ) -> None:
         self._limits = profile.limits
         self._policy = profile.policy()
+        self._opened = profile.views
         self._languages = languages
         self._sessions = sessions
         self._preparation = preparation
@@ -185,7 +186,8 @@ class Executing:
         if status == "error":
             companions = [self._languages[name] for name in chosen.handler.companions]
             check = self._installing.check_hint
-            hint = hint_of([chosen, *companions], outcome.stderr, policy.network, check)
+            seen = {view: view in sandbox.mounted for view in self._opened}
+            hint = hint_of([chosen, *companions], outcome.stderr, policy.network, check, seen)
             explanations += [hint] if hint is not None else []
         return Execution(
             status=status,

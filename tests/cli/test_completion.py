@@ -19,6 +19,8 @@ LINES = {
     "run --language javas": "javascript",
     "run --file no": "notes.txt",
     "run --artifacts fol": "folder/",
+    "run --folder fol": "folder/",
+    "serve --folder fol": "folder/",
     "run analy": "analysis.py",
 }
 """What a person has typed when they press Tab, and the only word that can follow."""

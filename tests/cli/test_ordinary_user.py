@@ -1,6 +1,7 @@
 """The command run by an ordinary user, whose sandboxes have no control groups: limits then apply to each process."""
 
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -58,3 +59,33 @@ def test_doctor_reports_that_limits_apply_to_each_process(ordinary_packages: Pat
     (row,) = [line for line in done.stdout.splitlines() if line.startswith("limits ")]
     assert "degraded" in row
     assert "limits hold for single processes only" in row
+
+
+def test_doctor_tells_which_folders_cannot_be_used_as_they_are_open(ordinary_packages: Path, folder: Path) -> None:
+    """Those that are gone, and one of another user's."""
+    for name in ("own", "closed", "private"):
+        (folder / name).mkdir()
+    os.chown(folder / "own", ordinary.USER, ordinary.USER)
+    (folder / "private").chmod(0o700)
+    opened = [f"{folder}/{name}" for name in ("own:rw", "closed:rw", "private", "gone", "gone-2:rwd")]
+    with (folder / "profile.toml").open("a") as profile:
+        profile.write(f"[files]\nfolders = {opened}\n")
+    done = command(ordinary_packages, folder, "doctor")
+    assert re.findall(r"^/data/(\S+) +(\S+) +(.*)$", done.stdout, re.MULTILINE) == [
+        (
+            *("own", "ok"),
+            f"{folder}/own, copied into each session, and anew if it changes; "
+            "what code changes is saved there when a run ends",
+        ),
+        ("closed", "degraded", f"{folder}/closed cannot be written"),
+        ("private", "degraded", f"{folder}/private cannot be read"),
+        ("gone", "degraded", f"{folder}/gone is not a folder"),
+        ("gone-2", "degraded", f"{folder}/gone-2 is not a folder"),
+    ]
+    assert re.findall(r"^  /data/(\S+): (.*)$", done.stdout, re.MULTILINE) == [
+        ("closed", "allow this user to write it, or open it only for reading"),
+        ("private", "allow this user to read it"),
+        ("gone", "make it, or correct the path"),
+        ("gone-2", "make it, or correct the path"),
+    ]
+    assert done.stdout.endswith("Code can run here.\n") and done.returncode == 0

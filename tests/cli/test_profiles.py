@@ -80,7 +80,7 @@ def test_the_environment_names_a_profile_and_the_argument_takes_precedence() -> 
         ('[languages.ruby]\nlibraries = ["rake"]\n', "languages.ruby.libraries: libraries cannot be prepared for ruby"),
         ("[files]\nfolders = ['data']\n", "files.folders.0: must be absolute"),
         ("[files]\nfolders = ['']\n", "files.folders.0: must be absolute"),
-        ("[files]\nfolders = ['/data:wr']\n", "files.folders.0: must end with :rw if it is open for writing"),
+        ("[files]\nfolders = ['/data:wr']\n", "files.folders.0: must end with :ro or nothing if it is open for"),
         ("[limits\n", "not valid TOML"),
     ],
 )

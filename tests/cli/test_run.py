@@ -105,6 +105,41 @@ def test_code_sees_only_folders_that_the_profile_opens(tmp_path: Path) -> None:
     assert (out / "table.csv").read_text() == "a,b"
 
 
+def test_code_reads_and_writes_the_folders_of_the_command_line_and_of_the_profile(tmp_path: Path) -> None:
+    for name in ("in", "out", "kept"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "in" / "a.txt").write_text("read\n")
+    (tmp_path / "kept" / "old").write_text("")
+    (tmp_path / "p.toml").write_text(f'[files]\nfolders = ["{tmp_path}/kept:rwd"]\n')
+    code = "tr a-z A-Z < /data/in/a.txt > /data/out/b.txt; mv /data/kept/old /data/kept/new; ls /data"
+    opened = ("--folder", "in:ro", "--folder", f"{tmp_path}/out:rw", "--profile", "p.toml")
+    done = command("run", "--language", "bash", *opened, "-c", code, cwd=tmp_path)
+    assert (done.returncode, sorted(done.stdout.split())) == (0, ["in", "kept", "out"])
+    assert done.stderr.splitlines() == [
+        f"note: moved in {tmp_path}/kept: old to new",
+        f"note: saved in {tmp_path}/out: b.txt",
+    ]
+    assert (tmp_path / "out" / "b.txt").read_text() == "READ\n"
+
+
+def test_a_folder_that_is_misspelt_or_gone_is_refused(tmp_path: Path) -> None:
+    said = refused("run", "--folder", f"{tmp_path}:rwx", "-c", "1")
+    assert said.startswith(
+        "llm-sandbox-mcp: --folder: must end with :ro or nothing if it is open for reading, with :rw "
+    )
+    said = refused("run", "--folder", f"{tmp_path}/gone:rw", "-c", "1")
+    assert said == f"llm-sandbox-mcp: --folder: {tmp_path}/gone is no folder; make it, or name another one"
+
+
+def test_a_missing_folder_of_the_profile_is_named_and_the_code_runs(tmp_path: Path) -> None:
+    (tmp_path / "p.toml").write_text(f'[files]\nfolders = ["{tmp_path}/gone:rw"]\n')
+    done = bash("ls -A /data/gone", "--profile", str(tmp_path / "p.toml"))
+    assert (done.returncode, done.stdout) == (0, "")
+    assert (
+        f"note: /data/gone is empty, and not a copy of {tmp_path}/gone: it cannot be read: No such file" in done.stderr
+    )
+
+
 def test_files_that_the_code_made_are_saved_in_the_folder(tmp_path: Path) -> None:
     done = bash("mkdir sub; echo 1 > a.txt; echo 2 > sub/b.txt", "--artifacts", str(tmp_path / "new" / "out"))
     assert done.returncode == 0

@@ -168,6 +168,29 @@ async def test_code_sees_changes_of_a_mounted_folder_and_what_others_may_read(sh
     assert [note.code for note in done.notes] == ["private_file"]
 
 
+async def test_code_that_writes_where_it_can_only_read_is_told_why(embedded: None) -> None:
+    with host_folder() as folder, anyio.fail_after(60):
+        for name in ("data", "own", "out"):
+            with_config(folder / name, ".git/config", SAFE)
+        (folder / "own").chmod(0o700)
+        opened = [str(folder / "data"), str(folder / "own"), f"{folder}/out:rw"]
+        async with open_service(
+            small_profile("embedded", folder, files={"folders": opened}, pool={"min": 0})
+        ) as service:
+            for path, told in {
+                "data/new": ["read_only_folder"],
+                "own/new": ["read_only_folder"],
+                "data/.git/new": ["read_only_repository"],
+                "own/.git/new": ["read_only_repository"],
+                "out/.git/new": ["read_only_repository"],
+                "out/new": ["results_saved"],
+            }.items():
+                for language, code in (("bash", f"touch /data/{path}"), ("python", f"open('/data/{path}', 'w')")):
+                    done = await service.execute(code, language=language)
+                    assert [note.code for note in done.notes] == told, (path, language, done)
+                    (folder / "out" / "new").unlink(missing_ok=True)
+
+
 async def test_a_folder_that_was_replaced_is_the_new_one_in_the_next_session(shown: Shown) -> None:
     (shown.data / "file").write_text("old")
     found, session = await shown.read("file")

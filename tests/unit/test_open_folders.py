@@ -1,4 +1,7 @@
-"""How operators write down the folders that they open."""
+"""How operators write down the folders that they open, and what keeps a folder from being used so."""
+
+import os
+from pathlib import Path
 
 import pytest
 
@@ -27,9 +30,9 @@ def test_a_folder_is_open_for_reading_or_also_for_writing(text: str, folder: Ope
     assert OpenFolder.parse(str(folder)) == folder
 
 
-@pytest.mark.parametrize("text", ["/data:r", "/data:w", "/data:wr", "/data:RW", "~/out:rx", "/data:rw:r"])
+@pytest.mark.parametrize("text", ["/data:r", "/data:w", "/data:wr", "/data:RW", "~/out:rx", "/data:rw:r", "/data:rwx"])
 def test_an_end_that_is_nearly_right_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="must end with :rw if it is open for writing"):
+    with pytest.raises(ValueError, match=r"must end with :ro or nothing .*, with :rw .*, with :rwd .*; got '"):
         OpenFolder.parse(text)
 
 
@@ -51,3 +54,35 @@ def test_each_folder_has_a_place_of_its_own_under_a_name_that_needs_no_quotes() 
         *("data", "data-2", "data-2-2", "my-files-old", "folder", "data-3", "über"),
     ]
     assert [view.folder.path for view in views] == [*dict.fromkeys(paths)]
+
+
+def test_a_folder_that_is_missing_or_closed_to_this_user_has_a_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, gone = str(tmp_path), f"{tmp_path}/gone"
+    assert OpenFolder(path).problem is OpenFolder(path, True).problem is OpenFolder(path, True, True).problem is None
+    for folder in (OpenFolder(gone), OpenFolder(gone, writable=True)):
+        assert folder.problem == (f"{gone} is not a folder", "make it, or correct the path")
+    allowed = os.R_OK | os.X_OK
+    monkeypatch.setattr(os, "access", lambda path, mode: not mode & ~allowed)
+    assert OpenFolder(path).problem is None
+    assert OpenFolder(path, writable=True).problem == (
+        f"{path} cannot be written",
+        "allow this user to write it, or open it only for reading",
+    )
+    allowed = os.X_OK
+    for folder in (OpenFolder(path), OpenFolder(path, writable=True)):
+        assert folder.problem == (f"{path} cannot be read", "allow this user to read it")
+
+
+def test_a_folder_on_a_read_only_file_system_is_told_from_one_that_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = os.statvfs(tmp_path)
+    monkeypatch.setattr(os, "access", lambda path, mode: not mode & os.W_OK)
+    monkeypatch.setattr(os, "statvfs", lambda path: os.statvfs_result([*found[:8], os.ST_RDONLY, found[9]]))
+    assert OpenFolder(str(tmp_path)).problem is None
+    assert OpenFolder(str(tmp_path), writable=True).problem == (
+        f"{tmp_path} is on a read-only file system",
+        "mount that for writing, or open it only for reading",
+    )

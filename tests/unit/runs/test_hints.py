@@ -1,4 +1,5 @@
-"""Hints about errors: which library to install, that there is no network, what notebooks have and a sandbox has not."""
+"""Hints about errors: which library to install, that there is no network, why a file of a folder was refused, what
+notebooks have and a sandbox has not."""
 
 import re
 
@@ -10,6 +11,7 @@ from llm_sandbox_mcp.destinations import Destination
 from llm_sandbox_mcp.errors import InvalidArgument, PolicyDenied
 from llm_sandbox_mcp.languages import Language, included_languages
 from llm_sandbox_mcp.messages import Note, worded
+from llm_sandbox_mcp.open_folders import OpenFolder, View
 from llm_sandbox_mcp.policy import Network
 from llm_sandbox_mcp.runs.hints import hint_of
 from llm_sandbox_mcp.runs.requests import without_notebook_lines
@@ -18,6 +20,12 @@ from llm_sandbox_mcp.server.words import TOOLS
 LANGUAGES = included_languages()
 PYTHON = LANGUAGES["python"]
 NOTHING = Network()
+VIEWS = {
+    View("/data/shown", OpenFolder("/home/me/shown")): True,
+    View("/data/own", OpenFolder("/home/me/own")): False,
+    View("/data/out", OpenFolder("/home/me/out", writable=True)): False,
+}
+"""Folders as code sees them: mounted, and two copies."""
 UNREACHABLE = "socket.gaierror: [Errno -3] Temporary failure in name resolution\n"
 
 
@@ -26,7 +34,7 @@ def allow(language: Language, library: str) -> None:
 
 
 def hint(text: str, language: Language = PYTHON, network: Network = NOTHING) -> Note | None:
-    return hint_of([language], text.encode(), network, allow)
+    return hint_of([language], text.encode(), network, allow, VIEWS)
 
 
 @pytest.mark.parametrize(
@@ -72,46 +80,130 @@ def test_other_errors_get_no_hint(language: str, error: str) -> None:
     assert hint(error, LANGUAGES[language]) is None
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        "PermissionError: [Errno 13] Permission denied: '/data/own/a.csv'\n",
-        "cat: /data/own/a.csv: Permission denied\n",
-        "Error: EACCES: permission denied, open '/data/own/a.csv'\n",
-        "a.rb:1:in `initialize': Permission denied @ rb_sysopen - /data/own/a.csv (Errno::EACCES)\n",
-        "cannot open file '/data/own/a.csv': Permission denied\n",
-        "open /data/own/a.csv: permission denied\n",
-        "java.nio.file.AccessDeniedException: /data/own/a.csv\n",
-    ],
-)
-def test_a_private_file_of_the_users_can_be_copied_in(error: str) -> None:
-    found = hint(error)
+REFUSALS = [
+    "PermissionError: [Errno 13] Permission denied: '{}/a.csv'\n",
+    "PermissionError: [Errno 13] Permission denied: '{}/a.csv' -> '/sandbox/b.csv'\n",
+    "PermissionError: [Errno 13] Permission denied: 'a.csv' -> '{}/b.csv'\n",
+    "cat: {}/a.csv: Permission denied\n",
+    "/dev/fd/249: line 2: {}/a.csv: Permission denied\n",
+    "mkdir: cannot create directory \u2018{}/m\u2019: Permission denied\n",
+    "rm: cannot remove '{}': Permission denied\n",
+    "tar: {}/a.tar: Cannot open: Permission denied\n",
+    "Error: EACCES: permission denied, open '{}/a.csv'\n",
+    "a.rb:1:in `initialize': Permission denied @ rb_sysopen - {}/a.csv (Errno::EACCES)\n",
+    "Permission denied @ rb_file_s_rename - ({}/a.csv, {}/b.csv) (Errno::EACCES)\n",
+    "cannot open file '{}/a.csv': Permission denied\n",
+    "cannot remove file '{}/a.csv', reason 'Permission denied'\n",
+    "open {}/a.csv: permission denied\n",
+    "java.nio.file.AccessDeniedException: {}/a.csv\n",
+    "java.io.FileNotFoundException: {}/a.csv (Permission denied)\n",
+    "  what():  filesystem error: cannot remove: Permission denied [{}/a.csv]\n",
+]
+"""What languages print about a file in a folder that code may not read or write; also about a read-only file system."""
+
+
+def read_only(error: str) -> str:
+    for letter in "Pp":
+        error = error.replace(f"{letter}ermission denied", f"{chr(ord(letter) + 2)}ead-only file system")
+    return error.replace("EACCES", "EROFS").replace(
+        "AccessDeniedException: {}/a.csv", "FileSystemException: {}/a.csv: Read-only file system"
+    )
+
+
+WRITES = "write to the working directory, or ask the operator to open the folder for writing, with :rw"
+COMMITS = "commit in a copy in the working directory (cp -r, then chmod -R u+w), or outside of the sandbox"
+
+
+@pytest.mark.parametrize("error", REFUSALS)
+def test_a_file_of_a_mount_may_be_private_and_can_be_copied_in(error: str) -> None:
+    """Whether it was to be read or to be extended is unknown."""
+    found = hint(error.replace("{}", "/data/shown"))
     assert found is not None
-    assert found.code == "private_file"
+    assert (found.code, found.facts) == ("private_file", {"place": "/data/shown"})
     assert worded(found, TOOLS) == (
-        "below /data, code can read only what every user of this machine can read; "
+        "in /data/shown, code can read only what every user of this machine can read, and write nothing; "
         "copy_file copies single files, by host_path"
     )
+
+
+@pytest.mark.parametrize(
+    "error", [*((text, "own") for text in REFUSALS), *((read_only(text), "shown") for text in REFUSALS)]
+)
+def test_code_that_writes_is_told_that_a_folder_is_open_for_reading_only(error: tuple[str, str]) -> None:
+    text, name = error
+    found = hint(text.replace("{}", f"/data/{name}"))
+    assert found is not None
+    assert (found.code, found.facts) == ("read_only_folder", {"place": f"/data/{name}"})
+    assert found == f"/data/{name} is open for reading only; {WRITES}"
+
+
+@pytest.mark.parametrize(
+    ("error", "name"),
+    [
+        ("fatal: Unable to create '/data/out/.git/index.lock': Permission denied\n", "out"),
+        (
+            "fatal: cannot lock ref 'refs/heads/z': Unable to create '/data/out/a/.git/z.lock': Permission denied\n",
+            "out",
+        ),
+        ("fatal: Unable to create '/data/own/deep/er/.git/index.lock': Permission denied\n", "own"),
+        ("fatal: Unable to create '/data/shown/.git/index.lock': Read-only file system\n", "shown"),
+        ("rm: cannot remove '/data/out/.git': Permission denied\n", "out"),
+        ("mv: cannot move '/data/out/a' to '/data/out/.git/a': Permission denied\n", "out"),
+    ],
+)
+def test_code_that_commits_is_told_that_a_repository_is_read_only(error: str, name: str) -> None:
+    found = hint(error)
+    assert found is not None
+    assert (found.code, found.facts) == ("read_only_repository", {"place": f"/data/{name}"})
+    assert found == f"code can read repositories in /data/{name}, and write nothing in their .git; {COMMITS}"
+
+
+def test_a_private_file_of_a_mounted_repository_was_to_be_read() -> None:
+    found = hint("error: open('/data/shown/.git/config'): Permission denied\n")
+    assert found is not None and found.code == "private_file"
+
+
+def test_of_two_paths_the_one_that_can_be_the_reason_decides() -> None:
+    found = hint("PermissionError: [Errno 13] Permission denied: '/data/out/a' -> '/data/own/a'\n")
+    assert found is not None and found.facts == {"place": "/data/own"}
 
 
 @pytest.mark.parametrize(
     "error",
     [
         "cat: /etc/shadow: Permission denied\n",
+        "touch: cannot touch '/usr/x': Read-only file system\n",
         "/data/own\nPermission denied\n",
-        "cat: /sandbox/data/a.csv: Permission denied\n",
-        "PermissionError: [Errno 13] Permission denied: '/sandbox/data/a.csv'\n",
+        "cat: /sandbox/data/own/a.csv: Permission denied\n",
+        "PermissionError: [Errno 13] Permission denied: '/sandbox/data/own/a.csv'\n",
+        "cat: /data/other/a.csv: Permission denied\n",
+        "cat: /data/own-2/a.csv: Permission denied\n",
+        "cat: /data/out/a.csv: Permission denied\n",
+        "cat: /data/out/.gitignore: Permission denied\n",
+        "cat: /data/out/.git-x/a: Permission denied\n",
+        "cat: /data/out/x.git/a: Permission denied\n",
     ],
 )
-def test_other_files_that_cannot_be_read_get_no_hint(error: str) -> None:
+def test_other_files_that_are_refused_get_no_hint(error: str) -> None:
+    """Such as those that code has closed itself, in a folder that is open for writing."""
     assert hint(error) is None
+
+
+@pytest.mark.parametrize(
+    "part", ["/data/own/", "/data/own:", "Permission denied", "Permission denied: '/data/own/a", "'/data/own/.git/"]
+)
+def test_paths_that_attack_the_pattern_are_searched_in_time(part: str) -> None:
+    """Only the end of what was printed is searched, and of that only so much for each path."""
+    for end in ("", "Read-only file system", "/.git", "/.gitx: Permission denied"):
+        for _ in range(20):
+            hint(part * (100_000 // len(part)) + end)
 
 
 def test_a_library_that_the_profile_denies_is_not_offered() -> None:
     def deny(language: Language, library: str) -> None:
         raise PolicyDenied(f"{library} is denied by the profile; do without it")
 
-    found = hint_of([PYTHON], b"ModuleNotFoundError: No module named 'yaml'\n", Network(), deny)
+    found = hint_of([PYTHON], b"ModuleNotFoundError: No module named 'yaml'\n", Network(), deny, {})
     assert found == "'yaml' is not installed; pyyaml is denied by the profile; do without it"
 
 
@@ -119,7 +211,7 @@ def test_a_name_that_cannot_be_a_library_gets_no_hint() -> None:
     def refuse(language: Language, library: str) -> None:
         raise InvalidArgument("not a plain name")
 
-    assert hint_of([PYTHON], b"ModuleNotFoundError: No module named '_x'\n", Network(), refuse) is None
+    assert hint_of([PYTHON], b"ModuleNotFoundError: No module named '_x'\n", Network(), refuse, {}) is None
 
 
 @pytest.mark.parametrize(
@@ -169,7 +261,13 @@ def test_commands_of_notebooks_are_answered_with_what_to_do(line: str, told: str
 
 def test_the_last_error_decides() -> None:
     missing = "ModuleNotFoundError: No module named 'cv2'\n"
-    for text, code in ((missing + UNREACHABLE, "no_network"), (UNREACHABLE + missing, "missing_library")):
+    private = "cat: /data/shown/a: Permission denied\n"
+    for text, code in (
+        (missing + UNREACHABLE, "no_network"),
+        (private + UNREACHABLE + missing, "missing_library"),
+        (missing + private, "private_file"),
+        (private + read_only(private), "read_only_folder"),
+    ):
         found = hint(text)
         assert found is not None and found.code == code
     assert hint(missing + "x" * 5000) is None
