@@ -14,7 +14,7 @@ from ..tasks import open_tasks
 from .base import Sandbox, drain, feed
 from .copying import COPY_SECONDS, first_line, in_time, once
 from .layout import PATH
-from .listing import SAME, Listed, read_tree, tree_command
+from .listing import SAME, Listed, mapped_names, read_tree, tree_command
 
 _SLOWEST = 100
 """Files per second."""
@@ -82,7 +82,7 @@ async def held_files(sandbox: Sandbox, folder: str) -> Collection[str]:
     *paths, end, rest = found.split(b"\0") if b"\0" in found else (b"", b"")
     if end != b"end" or rest:
         raise Unavailable(f"which files of {folder} code has open is not known; end processes that have very many")
-    return {os.fsdecode(path).removeprefix(f"{folder}/") for path in paths}
+    return {path.removeprefix(f"{folder}/") for path in mapped_names(paths)}
 
 
 def seconds_for(files: int) -> float:

@@ -3,7 +3,7 @@
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from typing import NamedTuple
@@ -139,7 +139,14 @@ def read_tree(output: bytes) -> Listed | None:
         tree[name] = entry
         if entry is FOLDER:
             folders[name] = inode
-    return Listed(_nanoseconds(time), tree, frozenset(os.fsdecode(mapped).splitlines()), folders, hidden)
+    return Listed(_nanoseconds(time), tree, frozenset(mapped_names(mapped.split(b"\n"))), folders, hidden)
+
+
+def mapped_names(lines: Iterable[bytes]) -> Iterator[str]:
+    """The names of files in lines of the kernel's `maps`, where a line end in a name has another form."""
+    for line in filter(None, lines):
+        yield os.fsdecode(line.removesuffix(b" (deleted)"))
+        yield os.fsdecode(line.replace(b"\\012", b"\n"))
 
 
 def _read_record(record: bytes) -> tuple[str, Entry, int]:

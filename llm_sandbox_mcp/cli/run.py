@@ -47,7 +47,7 @@ async def _run(
     language = options.language or _guess(service, options.source)
     session_id = service.sessions.open(language) if files else ""
     for host_path, path in files:
-        await service.files.copy_in_from_host(session_id, path, host_path, _EVERYWHERE)
+        await service.files.copy_in_from_host(session_id, path, host_path, _EVERYWHERE, hidden=True)
     execution = await service.execute(
         code,
         language=language,

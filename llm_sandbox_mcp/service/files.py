@@ -45,7 +45,7 @@ class Files:
             await copying.make_folder(await session.sandbox(), name)
 
     async def copy_in_from_host(
-        self, session_id: str, path: str, host_path: str, folders: Sequence[OpenFolder], *, hidden: bool = True
+        self, session_id: str, path: str, host_path: str, folders: Sequence[OpenFolder], *, hidden: bool = False
     ) -> Artifact:
         """Copies a file of this machine into a session, from one of these folders or from below it.
 

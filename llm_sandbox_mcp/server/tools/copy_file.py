@@ -45,7 +45,7 @@ async def copy_file(
 async def _copy_in(service: Service, arguments: CopyFile, folders: Sequence[OpenFolder]) -> CallToolResult:
     session_id, path = arguments.session_id, arguments.path
     if arguments.host_path:
-        artifact = await service.files.copy_in_from_host(session_id, path, arguments.host_path, folders, hidden=False)
+        artifact = await service.files.copy_in_from_host(session_id, path, arguments.host_path, folders)
     else:
         artifact = await service.files.copy_in(session_id, path, _decode(arguments))
     answer = Copied(

@@ -150,19 +150,22 @@ def test_what_stays_in_memory_of_lists_that_code_made_long_is_bounded() -> None:
 
 
 def test_files_that_a_process_can_change_through_its_memory_are_listed(tmp_path: Path) -> None:
-    for name in ("shared", "private", "read"):
+    for name in ("shared", "two\nlines", "private", "read"):
         (tmp_path / name).write_text("12345")
     shared, private = mmap.MAP_SHARED, mmap.MAP_PRIVATE
     with (
         (tmp_path / "shared").open("r+b") as one,
+        (tmp_path / "two\nlines").open("r+b") as four,
         (tmp_path / "private").open("r+b") as two,
         (tmp_path / "read").open("rb") as three,
         mmap.mmap(one.fileno(), 5, flags=shared),
+        mmap.mmap(four.fileno(), 5, flags=shared),
         mmap.mmap(two.fileno(), 5, flags=private),
         mmap.mmap(three.fileno(), 5, flags=shared, prot=mmap.PROT_READ),
     ):
         found = read_tree(listed(tmp_path, time.time_ns() + 10**8))
-        assert found is not None and found.mapped == {"shared"}
+        assert found is not None and found.mapped >= {"shared", "two\nlines"}
+        assert not {"private", "read"} & found.mapped
 
 
 @given(st.binary(max_size=200))
