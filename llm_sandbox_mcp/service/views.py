@@ -60,6 +60,8 @@ class _Copy:
     """Files that code could change through its memory when they were saved last."""
     made: bool = False
     """Whether its place in the sandbox exists."""
+    running: bool = False
+    """Whether a run began of which nothing has been saved."""
     seen: Tree | None = None
     """What was below the folder when nothing of it was left to be copied."""
     problem: str = ""
@@ -77,6 +79,8 @@ class Views:
     async def show(self, sandbox: Sandbox) -> list[Note]:
         """Brings the copies in a sandbox up to date with their folders; returns notes about what code does not see."""
         notes: list[Note] = []
+        if any(copy.running for copy in self._copies.get(sandbox, {}).values()):  # that run was cancelled
+            notes += await self.save(sandbox, whole=False, last=False)
         left = sandbox.policy.disk // _SHARE
         most = min(_FILES, sandbox.policy.files // _SHARE)
         for view in self._views:
@@ -105,6 +109,7 @@ class Views:
             if problem and problem != copy.problem:
                 notes.append(_not_shown(view, copy, problem))
             copy.problem = problem
+            copy.running = copy.made
         return notes
 
     async def _refresh(self, sandbox: Sandbox, view: View, copy: _Copy, tree: Tree, notes: list[Note]) -> str:
@@ -174,6 +179,7 @@ class Views:
                     await self._save(sandbox, view, copy, notes, whole=whole, last=last)
                 except (SandboxLost, Unavailable) as error:
                     notes.append(_not_saved(view, ["what the run wrote"], error.cause, "" if last else error.step))
+                copy.running = False
         return notes
 
     async def _save(

@@ -315,6 +315,21 @@ async def test_what_a_stopped_run_wrote_replaces_nothing_of_the_persons(opened: 
     assert files(opened.out) == {**kept, "half": "theirs", "half.from-code": "halfmore"}
 
 
+async def test_what_a_cancelled_run_wrote_replaces_nothing_of_the_persons_either(opened: Opened) -> None:
+    await opened.run("1")
+    with anyio.CancelScope() as scope:
+
+        async def cancel(stream: str, text: str) -> None:
+            scope.cancel()
+
+        half = "print('half', end='', file=open('/data/out/old.txt', 'w'), flush=True); print('written', flush=True)"
+        await opened.run(f"{half}\nwhile True: pass", on_output=cancel)
+    done = await opened.run("2")
+    assert f"{opened.out} has its own version of these files" in done.notes[0]
+    assert files(opened.out) == {"old.txt": "old\n", "old.from-code.txt": "half"}
+    assert (await opened.run("open('/data/out/old.txt').read()")).result == "'old\\n'"
+
+
 async def test_a_run_whose_sandbox_is_lost_says_what_is_lost_with_it(opened: Opened) -> None:
     await opened.run("1")
     done = await opened.run(
