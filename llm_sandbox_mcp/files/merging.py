@@ -188,6 +188,8 @@ def outgoing(
 
 def _in_order(files: Sequence[str], sources: dict[str, list[str]]) -> list[str]:
     """Puts each file behind its `sources`, where that is possible; takes those out that changed places in a circle."""
+    for replaced in {*sources} - {*files}:  # by something that is not saved now
+        del sources[replaced]
     target = {name: replaced for replaced, names in sources.items() for name in names}
     missing = {replaced: len(names) for replaced, names in sources.items()}
     order = [name for name in files if name not in missing]

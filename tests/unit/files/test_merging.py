@@ -113,6 +113,8 @@ def test_it_is_known_where_the_older_content_of_a_file_went() -> None:
     plan = outgoing(both(a=1, b=2), {"a": file(3), "old/a": file(4, inode=1), "b": file(2)}, {})
     assert plan.sources == {"a": ["old/a"]}
     assert plan.files == ["old/a", "a"]
+    plan = outgoing(both(a=1), {"a": file(3, "p"), "b": file(4, inode=1)}, {})
+    assert (plan.files, plan.sources, plan.special) == (["b"], {}, ["a"])
     # A chain is saved from its end, and a circle in any order: nothing of it is under a new name.
     moved = {"a": file(9), "b": file(5, inode=1), "c": file(6, inode=2), "d": file(7, inode=3)}
     plan = outgoing(both(a=1, b=2, c=3), moved, {})
