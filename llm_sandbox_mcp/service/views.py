@@ -109,7 +109,7 @@ class Views:
             if problem and problem != copy.problem:
                 notes.append(_not_shown(view, copy, problem))
             copy.problem = problem
-            copy.running = copy.made
+            copy.running = copy.made and view.folder.writable
         return notes
 
     async def _refresh(self, sandbox: Sandbox, view: View, copy: _Copy, tree: Tree, notes: list[Note]) -> str:
