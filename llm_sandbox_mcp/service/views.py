@@ -14,14 +14,14 @@ from ..backends import folder_copies
 from ..backends.base import Sandbox
 from ..backends.listing import FOLDER, Entry, Tree
 from ..errors import SandboxLost, Unavailable
-from ..escaping import one_line
-from ..files.merging import NEVER, Incoming, Pair, incoming, moved_folders, outgoing, parents, topmost
+from ..files.merging import NEVER, Incoming, Pair, incoming, moved_folders, outgoing
 from ..files.saving import Report, Saving, move_folders
 from ..files.trees import Packed, in_git, pack
 from ..files.watching import WatchedFolders
-from ..messages import Note, Step, listed
+from ..messages import Note
 from ..open_folders import View
 from ..units import format_size
+from . import view_notes
 
 _SHARE = 2
 """The copies have at most one part in so many of the bytes and files that a folder can have: the rest is for what code
@@ -33,10 +33,6 @@ _CHUNK = 1 << 18
 """Bytes that are sent into a sandbox at once."""
 _HEADERS = 1 << 13
 """Bytes of an archive for each file beside its content."""
-_DELETABLE = "only the operator can let code delete and move files there, with :rwd instead of :rw"
-_NAMES_SHOWN = 10
-_NAMES_KEPT = 1000
-"""How many names a note has for programs."""
 
 
 @dataclass(slots=True)
@@ -99,7 +95,7 @@ class Views:
                 problem = f"it has more than the {format_size(left)} or {most} files that can be copied"
             left_over = self._folders.left_over(view.folder.path) if view.folder.writable else ()
             if left_over and not copy.made:
-                notes.append(_left_over(view, left_over))
+                notes.append(view_notes.left_over(view, left_over))
             if tree is not None:
                 left -= sum(entry.stamp.size for entry in tree.values())
                 try:
@@ -107,7 +103,7 @@ class Views:
                 except (SandboxLost, Unavailable) as error:
                     problem = error.cause
             if problem and problem != copy.problem:
-                notes.append(_not_shown(view, copy, problem))
+                notes.append(view_notes.not_shown(view, problem, empty=not copy.base))
             copy.problem = problem
             copy.running = copy.made and view.folder.writable
         return notes
@@ -146,8 +142,8 @@ class Views:
                 copy.base.pop(name, None)
             raise
         if closed := packed.closed - {*filter(in_git, packed.closed)}:
-            why_not = "the server may not read them"
-            notes.append(_not_seen(view, sorted(closed), why_not, "give the server's user the right to read them"))
+            step = "give the server's user the right to read them"
+            notes.append(view_notes.not_seen(view, sorted(closed), "the server may not read them", step))
         inside = found.tree if found else {}
         bad = await anyio.to_thread.run_sync(_take_note, copy, plan, tree, packed, inside, why)
         if bad:
@@ -172,13 +168,14 @@ class Views:
         notes: list[Note] = []
         if sandbox is None:
             writable = [view for view in self._views if view.folder.writable]
-            return [_lost(writable)] if writable else []
+            return [view_notes.lost(writable)] if writable else []
         for view, copy in self._copies.get(sandbox, {}).items():
             if view.folder.writable and copy.made:
                 try:
                     await self._save(sandbox, view, copy, notes, whole=whole, last=last)
                 except (SandboxLost, Unavailable) as error:
-                    notes.append(_not_saved(view, ["what the run wrote"], error.cause, "" if last else error.step))
+                    step = "" if last else error.step
+                    notes.append(view_notes.not_saved(view, ["what the run wrote"], error.cause, step))
                 copy.running = False
         return notes
 
@@ -190,7 +187,7 @@ class Views:
             return
         inside, mapped = found.tree, found.mapped | copy.mapped
         if hidden := sorted(name for name in found.hidden if name not in copy.base and name not in copy.hidden):
-            notes.append(_hidden(view, hidden))
+            notes.append(view_notes.hidden(view, hidden))
         copy.hidden = found.hidden
         if inside == copy.inside and not mapped:
             copy.listed = found.time
@@ -213,7 +210,7 @@ class Views:
         later = plan.limit(_FILES)
         if plan.special:
             copy.told.update((name, inside[name]) for name in plan.special)
-            notes.append(_special(view, plan.special))
+            notes.append(view_notes.special(view, plan.special))
         saving = Saving(view.folder, copy.base, inside, plan, sandbox.policy.largest_file, whole=whole)
         saving.report.moved.update((f"{old}/", f"{new}/") for old, new in moved.items())
         try:
@@ -227,11 +224,12 @@ class Views:
             for names in saving.report.refused.values():
                 copy.told.update((name, inside[name]) for name in names if name in inside)
             with anyio.CancelScope(shield=True):
-                notes += await anyio.to_thread.run_sync(partial(_notes_of, view, saving.report, whole=whole, last=last))
+                made = partial(view_notes.notes_of, view, saving.report, whole=whole, last=last)
+                notes += await anyio.to_thread.run_sync(made)
         if later:
-            notes.append(_held_back(view, later, last=last))
+            notes.append(view_notes.held_back(view, later, _FILES, last=last))
         if plan.databases:
-            notes.append(_open_databases(view, plan.databases, last=last))
+            notes.append(view_notes.open_databases(view, plan.databases, last=last))
         copy.mapped = found.mapped
         if saving.complete and not later and not plan.databases:
             copy.listed, copy.inside, copy.folders = found.time, inside, found.folders
@@ -242,7 +240,7 @@ class Views:
         if not report.saved or (now := await folder_copies.list_tree(sandbox, view.place, copy.listed)) is None:
             return
         if torn := [name for name in report.saved if now.tree.get(name) != (copy.inside or {}).get(name)]:
-            notes.append(_incomplete(view, torn, "code was still writing them while they were saved"))
+            notes.append(view_notes.incomplete(view, torn, "code was still writing them while they were saved"))
             copy.listed, copy.inside = 0, None
 
 
@@ -253,7 +251,7 @@ def _leave_out_large(sandbox: Sandbox, view: View, copy: _Copy, plan: Incoming, 
         plan.copied[:] = [name for name in plan.copied if name not in large]
         copy.unseen.update((name, tree[name]) for name in large)
         why = f"they are larger than {format_size(largest)}"
-        notes.append(_not_seen(view, sorted(large), why, "only the operator can raise limits.file_size"))
+        notes.append(view_notes.not_seen(view, sorted(large), why, "only the operator can raise limits.file_size"))
 
 
 async def _leave_open(sandbox: Sandbox, view: View, copy: _Copy, plan: Incoming, notes: list[Note]) -> None:
@@ -263,8 +261,7 @@ async def _leave_open(sandbox: Sandbox, view: View, copy: _Copy, plan: Incoming,
     if held:
         plan.copied[:] = [name for name in plan.copied if name not in held]
         plan.removed[:] = [name for name in plan.removed if name not in held]
-        cause = f"code still sees the older version of files of {view.place} that it has open: {_named(sorted(held))}"
-        notes.append(Note("view_held", cause, "close them, and run again", place=view.place, names=_some(held)))
+        notes.append(view_notes.held(view, sorted(held)))
 
 
 def _take_note(copy: _Copy, plan: Incoming, tree: Tree, packed: Packed, inside: Tree, why: str) -> list[str]:
@@ -317,144 +314,3 @@ async def _archive(view: View, plan: Incoming, packed: Packed) -> AsyncIterator[
 
     while chunk := await anyio.to_thread.run_sync(some):
         yield chunk
-
-
-def _notes_of(view: View, report: Report, *, whole: bool, last: bool) -> list[Note]:
-    folder, notes = view.folder.path, []
-    filled = {above for name in (*report.saved, *report.moved.values(), *report.folders) for above in parents(name)}
-    saved = sorted((*report.saved, *(f"{name}/" for name in report.folders if name not in filled)))
-    kept = sorted(topmost(report.kept))
-    beside = {name: other for name, other in sorted(report.beside.items()) if name not in report.missing}
-    missing = {name: report.beside[name] for name in sorted(report.missing)}
-    for code, cause, names, step in (
-        ("results_saved", f"saved in {folder}", saved, ""),
-        ("results_moved", f"moved in {folder}", [f"{old} to {new}" for old, new in sorted(report.moved.items())], ""),
-        ("results_deleted", f"deleted in {folder}", sorted(topmost(report.deleted)), ""),
-        (
-            "results_beside",
-            f"{folder} has its own version of these files, and both are kept",
-            [f"{name} (the code's is {other})" for name, other in beside.items()],
-            "compare both, and keep what is right",
-        ),
-        (
-            "results_beside",
-            f"{folder} does not have these files any more, and the code's version is kept beside their names",
-            [f"{name} (as {other})" for name, other in missing.items()],
-            "delete it, or give it its name again",
-        ),
-        (
-            "results_kept",
-            f"still in {folder}, although code deleted or moved them",
-            kept,
-            "" if view.folder.deletes else _DELETABLE,
-        ),
-        (
-            "results_kept",
-            f"still in {folder}, although code deleted them, since they have changed there or are in use",
-            sorted(report.changed),
-            "",
-        ),
-        (
-            "results_kept",
-            f"still in {folder}, although code deleted them, since they have something that code did not see",
-            sorted(report.filled),
-            "",
-        ),
-        (
-            "results_kept",
-            f"still in {folder}, although code deleted or moved them, "
-            + ("since not all else could be saved" if whole else "since the run was stopped"),
-            sorted(topmost(report.waiting)) if view.folder.deletes else [],
-            "" if last else "that is done after another run of this session",
-        ),
-        (
-            "permissions_kept",
-            f"files of {view.place} whose permissions are not carried over",
-            report.bits,
-            f"if they should have these, set them in {folder}",
-        ),
-        (
-            "attributes_left",
-            f"extended attributes of files of {view.place} are not saved",
-            sorted(report.attributes),
-            "",
-        ),
-    ):
-        if names:
-            notes.append(Note(code, f"{cause}: {_named(names)}", step, folder=folder, names=_some(names)))
-    if report.saved and not whole:
-        notes.append(_incomplete(view, sorted(report.saved), "the run was stopped, and may have been writing them"))
-    for why, names in report.failed.items():
-        step = "the session has ended, and they are lost" if last else "it is tried again after the next run"
-        notes.append(_not_saved(view, names, f"{folder} on this machine cannot be written: {why}", step))
-    for why, names in report.refused.items():
-        notes.append(_not_saved(view, names, f"{why}, where nothing is ever written", "use another name or folder"))
-    return notes
-
-
-def _not_shown(view: View, copy: _Copy, why: str) -> Note:
-    what = "not as" if copy.base else "empty, and not a copy of"
-    cause = f"{view.place} is {what} {view.folder.path}{' is now' if copy.base else ''}: {why}"
-    return Note("view_stale" if copy.base else "view_empty", cause, Step.COPY_FILES, place=view.place)
-
-
-def _left_over(view: View, names: Sequence[str]) -> Note:
-    cause = f"left in {view.folder.path} by a server that was ended while it saved files: {_named(names)}"
-    step = "each is another version of a file there; compare them, and delete these"
-    return Note("files_left_over", cause, step, folder=view.folder.path, names=_some(names))
-
-
-def _special(view: View, names: Sequence[str]) -> Note:
-    cause = (
-        f"never saved from {view.place}, since they are not regular files, or have names that are not UTF-8, too long "
-        f"or too deep: {_named(names)}"
-    )
-    return Note("special_files", cause, "write plain files", place=view.place, names=_some(names))
-
-
-def _hidden(view: View, names: Sequence[str]) -> Note:
-    cause = f"never saved from {view.place}, since their names begin with a dot: {_named(names)}"
-    return Note("hidden_files", cause, "give them other names", place=view.place, names=_some(names))
-
-
-def _not_seen(view: View, names: Sequence[str], why: str, step: str) -> Note:
-    cause = f"files of {view.folder.path} that are not as there in {view.place}, since {why}: {_named(names)}"
-    return Note("files_not_shown", cause, step, place=view.place, names=_some(names))
-
-
-def _incomplete(view: View, names: Sequence[str], why: str) -> Note:
-    cause = f"files in {view.folder.path} may be incomplete, since {why}: {_named(names)}"
-    return Note("results_incomplete", cause, "check them", folder=view.folder.path, names=_some(names))
-
-
-def _open_databases(view: View, names: Sequence[str], *, last: bool) -> Note:
-    cause = f"databases of {view.place} are not saved, since code has not closed them in SQLite: {_named(names)}"
-    step = "close them with close() before the run ends" if last else "close them with close() in another run"
-    return Note("databases_open", cause, step, place=view.place, names=_some(names))
-
-
-def _held_back(view: View, number: int, *, last: bool) -> Note:
-    cause = f"changed files of {view.place} that are not saved: {number}; at most {_FILES} are saved per run"
-    step = (
-        "the session has ended, and they are lost" if last else "they are saved when another run of this session ends"
-    )
-    return Note("results_held_back", cause, step, place=view.place, number=number)
-
-
-def _lost(views: Sequence[View]) -> Note:
-    places = _named([view.place for view in views])
-    cause = f"what the run changed in {places} is lost; the folders on this machine are as they were"
-    return Note("results_lost", cause, "run it again", places=tuple(view.place for view in views))
-
-
-def _not_saved(view: View, names: Sequence[str], why: str, step: str) -> Note:
-    cause = f"{_named(names)} of {view.place} {'was' if len(names) == 1 else 'were'} not saved: {why}"
-    return Note("result_not_saved", cause, step, place=view.place, names=_some(names))
-
-
-def _named(names: Sequence[str]) -> str:
-    return one_line(listed(names, _NAMES_SHOWN))
-
-
-def _some(names: Collection[str]) -> tuple[str, ...]:
-    return tuple(one_line(name) for name in [*names][:_NAMES_KEPT])
