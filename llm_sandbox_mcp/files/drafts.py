@@ -29,6 +29,7 @@ from .beneath import (
     rename_new,
     same_file,
 )
+from .merging import VERSIONS, beside
 
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _UNNAMED = getattr(os, "O_TMPFILE", 0)
@@ -130,6 +131,21 @@ class Draft:
         else:
             self._name(name, self._hidden)
         return self._stamp()
+
+    def create_beside(self, name: str, *, mode: int = 0o644, mtime: int | None = None) -> tuple[str, Stamp | None]:
+        """Gives the file a name beside that of another, and not more permissions than that has.
+
+        Returns the name, and None instead of a stamp if what has it has the same content already.
+        """
+        with suppress(Changed, InTheWay):
+            mode &= regular_state(self._folder, name).st_mode | 0o600
+        for number in range(1, VERSIONS + 1):
+            other = beside(name, number)
+            with suppress(FileExistsError):
+                return other, self.create(other, mode=mode, mtime=mtime)
+            if self.same_as(other):
+                return other, None
+        raise OSError(errno.EEXIST, f"there are {VERSIONS} versions of it")
 
     def replace(self, name: str, expected: Stamp | None, *, mtime: int | None = None) -> Stamp:
         """Gives the file the name of another, which is removed; None expects any regular file.

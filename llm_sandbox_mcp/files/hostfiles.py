@@ -21,11 +21,10 @@ from ..backends.listing import Stamp
 from ..errors import BadHostPath, quoted
 from ..open_folders import OpenFolder
 from ..results import HostFile
-from .beneath import Changed, InTheWay, open_file, open_folder, regular_state
-from .drafts import Draft, NotOwned, new_file
-from .merging import beside
-from .places import VERSIONS
-from .trees import is_repository
+from .beneath import Changed, InTheWay, open_file, open_folder
+from .drafts import NotOwned, new_file
+from .places import KeptOut, Places
+from .trees import is_in_repository
 
 _CHUNK = 1 << 20
 _REMEMBERED = 10_000
@@ -33,7 +32,7 @@ _TRIES = 100
 _SECRET = ("config", "credentials")
 """How the names of a repository's files begin that can have passwords in them; in lower case, as some systems find a
 file by any case."""
-_MODE, _LEAST = 0o644, 0o600
+_MODE = 0o644
 
 
 class Memory:
@@ -147,7 +146,7 @@ def _open_source(host_path: str, folders: Sequence[OpenFolder], *, hidden: bool)
             "passwords in them; ask the user to put what code needs into a file whose name does not begin with a dot"
         )
     try:
-        if not hidden and place.name.lower().startswith(_SECRET) and place.is_in_repository():
+        if not hidden and place.name.lower().startswith(_SECRET) and is_in_repository(place.root, place.folders, {}):
             raise BadHostPath(
                 f"{quoted(host_path)} on this machine is a setting of a repository, and code gets none of these, as "
                 "there are often passwords in them; ask the user to put what code needs into a file in another folder"
@@ -165,25 +164,15 @@ def _open_source(host_path: str, folders: Sequence[OpenFolder], *, hidden: bool)
 
 def _open_target(host_path: str, folders: Sequence[OpenFolder], call: Call, stack: ExitStack, *, make: bool) -> Target:
     place = _Place.find(host_path, [folder for folder in folders if folder.writable], "writing")
-    if place.hidden:
-        raise BadHostPath(
-            f"{quoted(host_path)} on this machine is hidden; use a file and folders whose names do not begin with a dot"
-        )
-    if place.name.lower() == "head":
-        raise BadHostPath(
-            f"{quoted(host_path)} on this machine would make its folder a repository, whose settings other programs "
-            "obey; use another name"
-        )
     try:
-        if place.is_in_repository():
-            raise BadHostPath(
-                f"{quoted(host_path)} on this machine is in a repository's own folder, which other programs obey; "
-                "use another folder"
-            )
-        folder = stack.enter_context(open_folder(place.root, place.folders, make=make))
+        folder, _ = stack.enter_context(Places(place.root).open(place.path, make=make, detour=False))
+    except KeptOut as error:
+        raise BadHostPath(
+            f"{quoted(host_path)} on this machine is never written: {error.strerror}; use another name or folder"
+        ) from error
     except OSError as error:
         raise BadHostPath(f"{quoted(host_path)} on this machine cannot be written: {error.strerror}") from error
-    return Target(host_path, folder, str(place.root.joinpath(*place.folders, place.name)), call)
+    return Target(host_path, folder, str(place.root / place.path), call)
 
 
 def _write_or_keep(folder: int, name: str, content: bytes, expected: Stamp | None) -> tuple[str, Stamp | None]:
@@ -204,23 +193,8 @@ def _write_or_keep(folder: int, name: str, content: bytes, expected: Stamp | Non
                     return name, draft.replace(name, expected)
                 expected = None
                 continue
-            with suppress(Changed):  # it is gone, so that the name is free again
-                return _write_beside(folder, name, draft)
+            return draft.create_beside(name, mode=_MODE)
     raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
-
-
-def _write_beside(folder: int, name: str, draft: Draft) -> tuple[str, Stamp | None]:
-    mode = _MODE
-    with suppress(InTheWay):
-        # Who must not read a person's file must not read what may be made from it.
-        mode = mode & regular_state(folder, name).st_mode | _LEAST
-    for number in range(1, VERSIONS + 1):
-        other = beside(name, number)
-        with suppress(FileExistsError):
-            return other, draft.create(other, mode=mode)
-        if draft.same_as(other):
-            return other, None
-    raise OSError(errno.EEXIST, f"there are {VERSIONS} versions of it")
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,13 +234,7 @@ class _Place:
         """Whether its name begins with a dot, or that of a folder that it is in."""
         return any(name.startswith(".") for name in (*self.folders, self.name))
 
-    def is_in_repository(self) -> bool:
-        """Whether one of the folders that it is in is a repository's own. Raises `OSError`."""
-        for count in range(len(self.folders) + 1):
-            with (
-                suppress(FileNotFoundError, NotADirectoryError),
-                open_folder(self.root, self.folders[:count]) as folder,
-            ):
-                if is_repository(folder):
-                    return True
-        return False
+    @property
+    def path(self) -> str:
+        """Its path below the folder."""
+        return "/".join((*self.folders, self.name))

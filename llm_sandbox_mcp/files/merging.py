@@ -14,6 +14,8 @@ from ..utf8 import is_text
 
 DEPTH = 64
 """How many folders a path can be in."""
+VERSIONS = 1000
+"""How many names beside a file or a folder are tried."""
 _NAME_BYTES, _PATH_BYTES = 255, 4000
 
 NEVER = Entry("f", 0, Stamp(0, 0, 0, 0))

@@ -6,11 +6,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from .beneath import open_folder
-from .merging import beside, parents
-from .trees import HEAD, is_repository
-
-VERSIONS = 1000
-"""How many names beside a file or a folder are tried."""
+from .merging import VERSIONS, beside, parents
+from .trees import HEAD, is_in_repository
 
 
 class KeptOut(PermissionError):
@@ -24,8 +21,7 @@ class Places:
         self._top = top
         self._detours: dict[str, str] = {}
         """Folders whose names something else has here, with the paths of those that the code's files get into."""
-        self._looked_at: set[str] = set()
-        """Folders that are no repositories."""
+        self._repositories: dict[tuple[str, ...], bool] = {}
 
     @contextmanager
     def open(self, name: str, *, make: bool = True, detour: bool = True) -> Iterator[tuple[int, str]]:
@@ -61,14 +57,8 @@ class Places:
             raise KeptOut(errno.EPERM, "its name or a folder of it is hidden")
         if last.upper() == HEAD:  # in any case: not all file systems tell one from the other
             raise KeptOut(errno.EPERM, "with a file of that name, its folder could become a repository")
-        for count in range(len(below) + 1):
-            place = "/".join(below[:count])
-            if place in self._looked_at:
-                continue
-            with suppress(FileNotFoundError, NotADirectoryError), open_folder(self._top, below[:count]) as folder:
-                if is_repository(folder):
-                    raise KeptOut(errno.EPERM, "it is in a repository's own folder")
-                self._looked_at.add(place)
+        if is_in_repository(self._top, below, self._repositories):
+            raise KeptOut(errno.EPERM, "it is in a repository's own folder")
 
     def _avoid(self, name: str) -> bool:
         """Chooses another folder for the first one of a path whose name something else has; false if there is none."""

@@ -17,8 +17,8 @@ from ..backends.listing import FOLDER, Entry, Stamp, Tree
 from ..open_folders import OpenFolder
 from .beneath import Changed, InTheWay, move_file, regular_state, remove_file, rename_new
 from .drafts import Draft, NotOwned, new_file
-from .merging import DATABASE_ENDS, NEVER, Outgoing, Pair, beside, parents
-from .places import VERSIONS, KeptOut, Places
+from .merging import DATABASE_ENDS, NEVER, Outgoing, Pair, parents
+from .places import KeptOut, Places
 
 _PART = 1 << 20
 _WIDEST, _LEAST = 0o755, 0o600
@@ -48,7 +48,7 @@ class Report:
     """Folders that code deleted and that are not empty: they have something that code has not seen."""
     waiting: list[str] = field(default_factory=list)
     """What code deleted, and what is still here until everything else can be saved."""
-    bits: list[str] = field(default_factory=list)
+    bits: set[str] = field(default_factory=set)
     """Files whose permissions code changed, which stay as they were, or which got set-id or sticky bits."""
     attributes: list[str] = field(default_factory=list)
     """Files with extended attributes of the code's."""
@@ -90,7 +90,7 @@ class Saving:
         self._wanted = {*plan.files}
         self._reader = ArchiveReader(largest, _PART)
         self._failed: set[str] = set()
-        self._bits: set[str] = set()
+        self._refused: set[str] = set()
         self._open = ExitStack()
         self._current: _File | None = None
 
@@ -152,7 +152,6 @@ class Saving:
 
     def close(self) -> None:
         """Removes the file that is not complete, if there is one."""
-        self.report.bits = sorted(self._bits)
         self._current = None
         self._open.close()
 
@@ -166,7 +165,7 @@ class Saving:
     def _settle(self, file: "_File") -> None:
         entry, pair = self._inside[file.name], self._base.get(file.name)
         if entry.mode & _SET_BITS:
-            self._bits.add(file.name)
+            self.report.bits.add(file.name)
         detoured = self._places.is_detour(file.name)
         try:
             if pair is None or pair.host == NEVER or detoured:
@@ -211,21 +210,13 @@ class Saving:
                 mode = entry.mode & _WIDEST | _LEAST
                 stamp = _change_mode(file.folder, file.last, stamp, mode)
             else:
-                self._bits.add(file.name)
+                self.report.bits.add(file.name)
         self._base[file.name] = Pair(Entry("f", mode, stamp), entry, pair.made)
 
     def _keep_beside(self, file: "_File", entry: Entry) -> None:
-        mode = entry.mode & _WIDEST & _mode(file.folder, file.last) | _LEAST
-        for number in range(1, VERSIONS + 1):
-            name = beside(file.last, number)
-            try:
-                file.draft.create(name, mode=mode, mtime=entry.stamp.mtime)
-            except FileExistsError:
-                if not file.draft.same_as(name):
-                    continue
-            self.report.beside[file.name] = "/".join((*self._places.path(file.name).split("/")[:-1], name))
-            return
-        raise OSError(errno.EEXIST, f"there are {VERSIONS} versions of it")
+        mode = entry.mode & _WIDEST | _LEAST
+        name, _ = file.draft.create_beside(file.last, mode=mode, mtime=entry.stamp.mtime)
+        self.report.beside[file.name] = "/".join((*self._places.path(file.name).split("/")[:-1], name))
 
     def _move(self, old: str, new: str) -> bool:
         pair = self._base[old]
@@ -255,7 +246,7 @@ class Saving:
         elif known != NEVER:
             with self._failing(name):
                 self._delete(name, known)
-            if name in self._failed and not any(name in names for names in self.report.refused.values()):
+            if name in self._failed and name not in self._refused:
                 return
         del self._base[name]
 
@@ -293,6 +284,7 @@ class Saving:
         try:
             yield
         except KeptOut as error:
+            self._refused.add(name)
             self._fail(name, error.strerror or str(error), self.report.refused)
         except OSError as error:
             self._fail(name, error.strerror or str(error), self.report.failed)
@@ -341,13 +333,6 @@ def move_folders(folder: OpenFolder, base: dict[str, Pair], moves: Mapping[str, 
                 base[done[above] + name[len(above) :]] = base.pop(name)
                 break
     return done
-
-
-def _mode(folder: int, name: str) -> int:
-    """The permissions of the regular file of that name; all of them if there is none."""
-    with suppress(Changed, InTheWay, OSError):
-        return regular_state(folder, name).st_mode & 0o777
-    return 0o777
 
 
 def _is_open_database(folder: int, name: str) -> bool:

@@ -1,6 +1,7 @@
 """A folder of this machine with everything below it, read file by file: no link is followed, however new it is."""
 
 import os
+import re
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
@@ -19,6 +20,8 @@ _PART = 1 << 20
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 GIT, HEAD = ".git", "HEAD"
 _LARGEST_CONFIG = 1 << 20
+_BRANCH = re.compile(rb"ref:|[0-9a-fA-F]{40}")
+_ENOUGH = 64
 
 
 def in_git(path: str) -> bool:
@@ -39,13 +42,32 @@ class Observer:
         """Called if something could change unnoticed: a file that has another name elsewhere."""
 
 
-def is_repository(folder: int) -> bool:
-    """Whether an open folder can be a repository's own, whatever its name is: each such folder has a `HEAD`."""
+def is_in_repository(top: Path, below: Sequence[str], known: dict[tuple[str, ...], bool]) -> bool:
+    """Whether a folder, or one above it up to `top`, is a repository's own, whatever its name is. Raises `OSError`.
+
+    Folders that do not exist are none. Remembers in `known` what it finds.
+    """
+    for count in range(len(below) + 1):
+        place = (*below[:count],)
+        if place not in known:
+            with suppress(FileNotFoundError, NotADirectoryError), open_folder(top, place) as folder:
+                known[place] = _has_head(folder)
+        if known.get(place):
+            return True
+    return False
+
+
+def _has_head(folder: int) -> bool:
+    """Whether a folder has what git looks for first: a `HEAD` that is a link, or names a branch or a commit."""
     try:
-        kind = stat.S_IFMT(os.stat(HEAD, dir_fd=folder, follow_symlinks=False).st_mode)
-    except OSError:
+        if stat.S_ISLNK(os.stat(HEAD, dir_fd=folder, follow_symlinks=False).st_mode):
+            return True
+        with os.fdopen(open_file(folder, HEAD), "rb", buffering=0) as file:
+            return stat.S_ISREG(os.fstat(file.fileno()).st_mode) and bool(_BRANCH.match(file.read(_ENOUGH) or b""))
+    except FileNotFoundError:
         return False
-    return kind in (stat.S_IFREG, stat.S_IFLNK)
+    except OSError:
+        return True  # git may be able to read it
 
 
 def list_tree(top: str, *, files: int, size: int, observer: Observer | None = None) -> Tree:
@@ -119,6 +141,8 @@ class Packed:
     """What each file and folder was before it was read, and its size in the archive."""
     closed: set[str] = field(default_factory=set)
     """Files that may not be read."""
+    secrets: set[str] = field(default_factory=set)
+    """Files that code must not see."""
 
 
 def pack(top: Path, paths: Sequence[str], packed: Packed, *, writable: bool) -> Iterator[bytes]:
@@ -129,7 +153,7 @@ def pack(top: Path, paths: Sequence[str], packed: Packed, *, writable: bool) -> 
     they are `writable`.
     """
     made: set[str] = set()
-    repositories: dict[str, bool] = {}
+    repositories: dict[tuple[str, ...], bool] = {}
     with ExitStack() as stack:
         above: str | None = None
         folder, repository = -1, False
@@ -139,9 +163,10 @@ def pack(top: Path, paths: Sequence[str], packed: Packed, *, writable: bool) -> 
                 if below != above:
                     above = None
                     stack.close()
-                    folder = stack.enter_context(open_folder(top, below.split("/") if below else ()))
+                    names = below.split("/") if below else []
+                    folder = stack.enter_context(open_folder(top, names))
                     above = below
-                    repository = in_git(below) or _is_in_repository(top, below, repositories)
+                    repository = in_git(below) or is_in_repository(top, names, repositories)
                     for parent in [*reversed([*parents(path)])]:
                         if parent not in made:
                             made.add(parent)
@@ -159,20 +184,9 @@ def pack(top: Path, paths: Sequence[str], packed: Packed, *, writable: bool) -> 
     yield archive.END
 
 
-def _is_in_repository(top: Path, below: str, known: dict[str, bool]) -> bool:
-    """Whether a folder or one above it is a repository's own, such as `worktrees` in one; remembers what it finds."""
-    found = False
-    for place in ("", *reversed([*parents(below)]), below):
-        if place not in known:
-            with suppress(OSError), open_folder(top, place.split("/") if place else ()) as folder:
-                known[place] = is_repository(folder)
-        found = found or known.get(place, False)
-    return found
-
-
 def _file(path: str, folder: int, name: str, packed: Packed, *, repository: bool, writable: bool) -> Iterator[bytes]:
     if repository and name.lower().startswith("credentials"):
-        packed.closed.add(path)
+        packed.secrets.add(path)
         return
     with os.fdopen(open_file(folder, name), "rb", buffering=0) as file:
         state = os.fstat(file.fileno())

@@ -40,7 +40,8 @@ def notes_of(view: View, report: Report, *, whole: bool, last: bool) -> list[Not
         ),
         (
             "results_kept",
-            f"still in {folder}, although code deleted or moved them",
+            f"still in {folder}, although code deleted or moved them"
+            + (", since what it may have made of them is not saved" if view.folder.deletes else ""),
             kept,
             "" if view.folder.deletes else _DELETABLE,
         ),
@@ -66,7 +67,7 @@ def notes_of(view: View, report: Report, *, whole: bool, last: bool) -> list[Not
         (
             "permissions_kept",
             f"files of {view.place} whose permissions are not carried over",
-            report.bits,
+            sorted(report.bits),
             f"if they should have these, set them in {folder}",
         ),
         (

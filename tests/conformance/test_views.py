@@ -365,7 +365,8 @@ async def test_hidden_files_that_code_makes_are_named_once(opened: Opened) -> No
     (opened.whole / "d").mkdir()
     (opened.whole / "d" / "x").write_text("x")
     done = await opened.run("os.chdir('/data/whole'); os.rename('old.txt', '.old'); os.rename('d', '.d')")
-    assert f"still in {opened.whole}, although code deleted or moved them: d, old.txt" in done.notes
+    kept = f"still in {opened.whole}, although code deleted or moved them, since what it may have made of them is not saved"
+    assert f"{kept}: d, old.txt" in done.notes
     assert files(opened.whole) == {"old.txt": "old\n", "d/x": "x"}
 
 

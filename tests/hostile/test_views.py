@@ -250,7 +250,7 @@ async def test_a_forged_list_and_a_forged_archive_lead_nowhere(arena: Arena) -> 
         for name in (".git/hooks", "project.git/hooks", "project.git/objects", "project.git/refs"):
             (out / name).mkdir(parents=True)
         for name in (".git/hooks/pre-commit", "project.git/hooks/update", "project.git/HEAD"):
-            (out / name).write_text("theirs")
+            (out / name).write_text("ref: refs/heads/main" if name.endswith("HEAD") else "theirs")
             (out / name).chmod(0o755)
         before = {path: facts(path) for path in (*out.rglob("*"), out.parent, data)}
         session = (await service.execute(FORGE, timeout=20)).session_id

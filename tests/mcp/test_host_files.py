@@ -175,7 +175,7 @@ async def test_secrets_are_not_copied_in_and_nothing_is_copied_into_repositories
     for folder in (opened.out / ".git", bare, bare / "objects", bare / "refs"):
         folder.mkdir()
     for path in (opened.out / ".env", opened.out / ".git/config", bare / "config", bare / "HEAD"):
-        path.write_text("password")
+        path.write_text("ref: refs/heads/main" if path.name == "HEAD" else "password")
     there = {"session_id": opened.session_id, "path": "plot.svg"}
     for name, reason in (
         (".env", "is hidden, and code gets no hidden files, as there are often passwords in them; ask the user"),
@@ -185,8 +185,11 @@ async def test_secrets_are_not_copied_in_and_nothing_is_copied_into_repositories
         said = await refusal(opened.client, "copy_file", host_path=f"{opened.out}/{name}", **there)
         assert said.startswith("host_path: ") and reason in said
     for name, reason in (
-        ("own.git/new", "is in a repository's own folder, which other programs obey; use another folder"),
-        ("HEAD", "would make its folder a repository, whose settings other programs obey; use another name"),
+        ("own.git/new", "is never written: it is in a repository's own folder; use another name or folder"),
+        (
+            "HEAD",
+            "is never written: with a file of that name, its folder could become a repository; use another name or folder",
+        ),
     ):
         said = await refusal(opened.client, "copy_file", host_path=f"{opened.out}/{name}", direction="out", **there)
         assert said.startswith("host_path: ") and said.endswith(reason)
@@ -210,7 +213,7 @@ async def test_secrets_are_not_copied_in_and_nothing_is_copied_into_repositories
         ("/etc", ["plot.svg"], "outside the folders that are open for writing: {out}"),
         ("{out}/../data", ["plot.svg"], "outside the folders that are open for writing: {out}"),
         ("out", ["plot.svg"], "must be an absolute path"),
-        ("{out}/.git/hooks", ["plot.svg"], "is hidden; use a file and folders whose names do not begin with a dot"),
+        ("{out}/.git/hooks", ["plot.svg"], "is never written: its name or a folder of it is hidden"),
         ("{out}", ["tables/.hidden/x.txt"], "is hidden"),
         ("{out}", ["none"], "unknown artifact 'none'"),
         ("{out}\0", ["plot.svg"], "must be an absolute path"),

@@ -1,11 +1,13 @@
 """How operators write down the folders that they open, and what keeps a folder from being used so."""
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from llm_sandbox_mcp.open_folders import OpenFolder, views_of
+from tests.disks import small_disk
 
 
 @pytest.fixture(autouse=True)
@@ -75,14 +77,11 @@ def test_a_folder_that_is_missing_or_closed_to_this_user_has_a_problem(
         assert folder.problem == (f"{path} cannot be read", "allow this user to read it")
 
 
-def test_a_folder_on_a_read_only_file_system_is_told_from_one_that_is_closed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = os.statvfs(tmp_path)
-    monkeypatch.setattr(os, "access", lambda path, mode: not mode & os.W_OK)
-    monkeypatch.setattr(os, "statvfs", lambda path: os.statvfs_result([*found[:8], os.ST_RDONLY, found[9]]))
-    assert OpenFolder(str(tmp_path)).problem is None
-    assert OpenFolder(str(tmp_path), writable=True).problem == (
-        f"{tmp_path} is on a read-only file system",
-        "mount that for writing, or open it only for reading",
-    )
+def test_a_folder_on_a_read_only_file_system_is_told_from_one_that_is_closed(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", "1m") as disk:
+        subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+        assert OpenFolder(str(disk)).problem is None
+        assert OpenFolder(str(disk), writable=True).problem == (
+            f"{disk} is on a read-only file system",
+            "mount that for writing, or open it only for reading",
+        )

@@ -37,6 +37,9 @@ async def write(path: str, *opened: Path, content: bytes = b"new", call: Call | 
         return await target.write(content)
 
 
+HEAD = "ref: refs/heads/main\n"
+
+
 def bare(folder: Path) -> Path:
     """A repository without a worktree, and a worktree of it."""
     for name in ("objects", "refs", "hooks", "worktrees/other"):
@@ -49,7 +52,7 @@ def bare(folder: Path) -> Path:
         "worktrees/other/HEAD",
         "worktrees/other/config.worktree",
     ):
-        (folder / name).write_text("own")
+        (folder / name).write_text(HEAD if name.endswith("HEAD") else "own")
     return folder
 
 
@@ -119,7 +122,7 @@ async def test_a_link_that_stays_below_the_root_is_followed(root: Path) -> None:
 async def test_a_hidden_file_is_not_written(root: Path, name: str) -> None:
     (root / ".git/hooks").mkdir(parents=True)
     (root / "link").symlink_to(".git/hooks")
-    with pytest.raises(BadHostPath, match="is hidden; use a file and folders whose names do not begin with a dot"):
+    with pytest.raises(BadHostPath, match="is never written: its name or a folder of it is hidden; use another name"):
         await write(f"{root}/{name}", root)
     assert not (root / name).exists()
 
@@ -155,7 +158,7 @@ async def test_settings_of_a_repository_are_read_only_for_a_person(root: Path, n
         ):
             await read(path, opened)
     assert await read(path, root, hidden=True) == b"own"
-    assert await read(f"{root}/own.git/HEAD", root) == b"own"
+    assert await read(f"{root}/own.git/HEAD", root) == HEAD.encode()
     (root / "folder/config").write_text("of a program")
     assert await read(f"{root}/folder/config", root) == b"of a program"
 
@@ -165,9 +168,7 @@ async def test_nothing_is_written_into_a_repository(root: Path, name: str) -> No
     bare(root / "own.git")
     before = {path: path.stat().st_mtime_ns for path in root.rglob("*")}
     for opened in (root, root / "own.git"):
-        with pytest.raises(
-            BadHostPath, match="is in a repository's own folder, which other programs obey; use another"
-        ):
+        with pytest.raises(BadHostPath, match="is never written: it is in a repository's own folder; use another"):
             async with open_target(
                 f"{root}/own.git/{name}", [OpenFolder(str(opened), writable=True)], Memory().begin(), make=True
             ):
@@ -177,7 +178,9 @@ async def test_nothing_is_written_into_a_repository(root: Path, name: str) -> No
 
 @pytest.mark.parametrize("name", ["HEAD", "head", "folder/Head"])
 async def test_no_folder_becomes_a_repository(root: Path, name: str) -> None:
-    with pytest.raises(BadHostPath, match=r"would make its folder a repository, .*; use another name"):
+    with pytest.raises(
+        BadHostPath, match="is never written: with a file of that name, its folder could become a repository"
+    ):
         await write(f"{root}/{name}", root)
     assert not (root / name).exists()
 

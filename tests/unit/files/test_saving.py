@@ -85,8 +85,8 @@ def test_a_repositorys_own_files_are_not_written_whatever_its_name(top: Path) ->
     bare = top / "project.git"
     for name in ("hooks", "objects", "refs"):
         (bare / name).mkdir(parents=True)
-    for name in ("HEAD", "config"):
-        (bare / name).write_text("theirs")
+    (bare / "HEAD").write_text("ref: refs/heads/main\n")
+    (bare / "config").write_text("theirs")
     base = {"project.git/config": known(bare / "config", 1), "project.git/HEAD": known(bare / "HEAD", 2)}
     tree = {"project.git/config": inside(3), "project.git/hooks/update": inside(4)}
     report = save(top, base, tree, packed("project.git/config", "project.git/hooks/update"))
@@ -102,7 +102,7 @@ def test_a_repositorys_own_files_are_not_written_whatever_its_name(top: Path) ->
 def test_nothing_is_written_into_an_opened_folder_that_is_a_repositorys_own(top: Path) -> None:
     for name in ("hooks", "objects", "refs"):
         (top / name).mkdir()
-    (top / "HEAD").write_text("theirs")
+    (top / "HEAD").write_text("ref: refs/heads/main\n")
     base = {"HEAD": known(top / "HEAD", 1)}
     report = save(
         top, base, {"hooks/update": inside(2), "description": inside(3)}, packed("hooks/update", "description")

@@ -123,6 +123,15 @@ def test_nothing_in_a_bare_repository_shows_a_config_with_its_secrets(tmp_path: 
     assert not [name for name, content in found.items() if b"s3cret" in content]
 
 
+def test_a_folder_with_some_other_file_of_that_name_is_no_repository(tmp_path: Path) -> None:
+    (tmp_path / "HEAD").write_text("the first lines")
+    (tmp_path / "config").write_bytes(CONFIG)
+    assert unpacked(tmp_path, ["HEAD", "config"])["config"] == CONFIG
+    for text in ("ref: refs/heads/main", "0123456789abcdef0123456789abcdef01234567"):
+        (tmp_path / "HEAD").write_text(text)
+        assert b"s3cret" not in unpacked(tmp_path, ["config"])["config"]
+
+
 def test_other_file_systems_below_a_folder_do_not_belong_to_it(tmp_path: Path) -> None:
     with small_disk(tmp_path / "other", "1m") as disk:
         (disk / "file").touch()

@@ -39,7 +39,7 @@ async def test_each_artifact_that_cannot_be_saved_is_told_and_the_others_are_sav
         assert [*saved.failed] == ["large", "none", ".c"]
         assert saved.failed["large"].endswith("on this machine cannot be written: No space left on device")
         assert "unknown artifact 'none'" in saved.failed["none"]
-        assert "is hidden; use a file" in saved.failed[".c"]
+        assert "its name or a folder of it is hidden" in saved.failed[".c"]
         assert sorted(os.listdir(out)) == ["a", "b"]
 
 
