@@ -58,13 +58,38 @@ def open_folder(top: Path, below: Sequence[str] = (), *, make: bool = False) -> 
             except FileNotFoundError:
                 if not make:
                     raise
-                _make_folder(at, name)
+                make_folder(at, name)
                 descended = os.open(name, _FOLDER, dir_fd=at)
             os.close(at)
             at = descended
         yield at
     finally:
         os.close(at)
+
+
+def make_folder(at: int, name: str) -> bool:
+    """Makes a folder in an open folder; false if something has the name by then. Raises `OSError`."""
+    # It gets its name when it is complete: others who use it at once give their files to its owner.
+    hidden = hidden_name()
+    os.mkdir(hidden, 0o700, dir_fd=at)
+    try:
+        made = os.open(hidden, _FOLDER, dir_fd=at)
+        try:
+            state = os.fstat(made)
+            # Somebody may have moved a folder of other people to the temporary name.
+            if state.st_uid == os.geteuid() and stat.S_IMODE(state.st_mode) & 0o777 == 0o700:
+                give_to_owner_of(at, made)
+                os.fchmod(made, 0o755 | state.st_mode & stat.S_ISGID)
+        finally:
+            os.close(made)
+        with suppress(FileExistsError):
+            rename_new(at, hidden, at, name)
+            return True
+    except BaseException:
+        _remove_folder(at, hidden)
+        raise
+    _remove_folder(at, hidden)
+    return False
 
 
 def open_file(folder: int, name: str) -> int:
@@ -104,30 +129,6 @@ def is_temporary(name: str) -> bool:
 def hidden_name() -> str:
     """A name that cannot be guessed and is new: whoever can write to the folder could plant a link there."""
     return f".{secrets.token_hex(8)}.part"
-
-
-def _make_folder(at: int, name: str) -> None:
-    """Makes a folder, unless something has the name by then."""
-    # It gets its name when it is complete: others who use it at once give their files to its owner.
-    hidden = hidden_name()
-    os.mkdir(hidden, 0o700, dir_fd=at)
-    try:
-        made = os.open(hidden, _FOLDER, dir_fd=at)
-        try:
-            state = os.fstat(made)
-            # Somebody may have moved a folder of other people to the temporary name.
-            if state.st_uid == os.geteuid() and stat.S_IMODE(state.st_mode) & 0o777 == 0o700:
-                give_to_owner_of(at, made)
-                os.fchmod(made, 0o755 | state.st_mode & stat.S_ISGID)
-        finally:
-            os.close(made)
-        with suppress(FileExistsError):
-            rename_new(at, hidden, at, name)
-            return
-    except BaseException:
-        _remove_folder(at, hidden)
-        raise
-    _remove_folder(at, hidden)
 
 
 def _remove_folder(at: int, name: str) -> None:

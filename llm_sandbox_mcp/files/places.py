@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from .beneath import open_folder
+from .beneath import make_folder, open_folder, rename_new
 from .merging import VERSIONS, beside, parents
 from .trees import HEAD, is_in_repository
 
@@ -51,6 +51,24 @@ class Places:
     def is_detour(self, name: str) -> bool:
         """Whether it has another path here than in the copy."""
         return self.path(name) != name
+
+    def set_aside(self, name: str) -> None:
+        """Makes a folder beside the name that something else has still, until `give_name`."""
+        *above, last = self.path(name).split("/")
+        self._keep_out(above, last)
+        with open_folder(self._top, above, make=True) as folder:
+            for number in range(1, VERSIONS + 1):
+                if make_folder(folder, other := beside(last, number)):
+                    self._detours[name] = "/".join((*above, other))
+                    return
+        raise OSError(errno.EEXIST, f"there are {VERSIONS} folders beside it")
+
+    def give_name(self, name: str) -> None:
+        """Gives a folder that was set aside its name, or raises `FileExistsError`."""
+        *above, aside = self._detours[name].split("/")
+        with open_folder(self._top, above) as folder:
+            rename_new(folder, aside, folder, name.rpartition("/")[2])
+        del self._detours[name]
 
     def _keep_out(self, below: list[str], last: str) -> None:
         if any(name.startswith(".") for name in (*below, last)):

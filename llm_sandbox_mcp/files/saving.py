@@ -7,7 +7,7 @@ file meanwhile, theirs stays and the code's version gets a name beside it.
 import errno
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -83,10 +83,16 @@ class Saving:
         self._whole = whole
         self._places = Places(Path(folder.path))
         self._deletes = folder.deletes
+        """Whether code can delete and move files of the person's."""
         self._base = base
         self._inside = inside
         self._plan = plan
-        self._gone = [*plan.gone]
+        self._gone = {name: base[name].host for name in plan.gone}
+        """What the folder has under the names that are gone."""
+        self._replaced = {*plan.gone} & {*plan.folders, *plan.files}
+        """Those of them that something of another kind has in the copy."""
+        self._aside: dict[str, Pair] = {}
+        """What code made in place of them and in these, and what both sides have in common when it gets its name."""
         self._wanted = {*plan.files}
         self._reader = ArchiveReader(largest, _PART)
         self._failed: set[str] = set()
@@ -100,20 +106,21 @@ class Saving:
         return not self.report.failed and not self.report.waiting
 
     def begin(self) -> None:
-        """Moves what was moved, makes room for what became a file or a folder instead, and makes new folders."""
+        """Moves what was moved, and makes new folders."""
         for old, new in self._plan.moved.items():
             if not self._deletes or not self._whole or not self._move(old, new):
-                self._gone.append(old)
-        becoming = {name for name in self._gone if name in self._inside and self._inside[name].kind in "fd"}
-        for name in self._taken(becoming if self._deletes and self._whole else set()):
-            self._drop(name)
+                self._gone[old] = self._base[old].host
         for name in self._plan.folders:
             with self._failing(name):
+                if name in self._replaced and self._deletes and self._whole:
+                    self._places.set_aside(name)
                 with self._places.open(f"{name}/"):
                     pass
                 detoured = self._places.is_detour(f"{name}/")
                 self._base[name] = Pair(NEVER if detoured else FOLDER, FOLDER)
-                if not detoured:
+                if detoured:
+                    self._aside[name] = Pair(FOLDER, FOLDER)
+                else:
                     self.report.folders.append(name)
 
     def feed(self, data: bytes) -> None:
@@ -138,17 +145,21 @@ class Saving:
         """Deletes what was deleted, or takes note of it; not before all else is saved, which may be a copy of it."""
         for name in sorted(self._wanted):
             self._fail(name, "it could not be read completely", self.report.failed)
+        kept = [*self._plan.kept]
         if self.report.refused:  # which may be a copy of what is gone
-            self._plan.kept.extend(self._gone)
-            self._gone.clear()
-        for name in self._plan.kept:
-            self.report.kept.append(name)
-            del self._base[name]
-        if not self.report.failed and self._whole:
+            kept += self._gone
+        elif self.report.failed or not self._whole:
+            kept += (name for name in self._gone if any(one in self._replaced for one in (name, *parents(name))))
+            self.report.waiting += self._gone.keys() - {*kept}
+        elif not self._deletes:
+            kept += self._gone
+        else:
             for name in sorted(self._gone, reverse=True):
                 self._drop(name)
-        else:
-            self.report.waiting += self._gone
+            self._take_note({name for name in self._replaced if self._give_name(name)})
+        for name in kept:
+            self.report.kept.append(name)
+            self._forget(name)
 
     def close(self) -> None:
         """Removes the file that is not complete, if there is one."""
@@ -170,6 +181,8 @@ class Saving:
         try:
             if pair is None or pair.host == NEVER or detoured:
                 self._create(file, entry, detoured=detoured)
+            elif file.name in self._replaced:
+                raise InTheWay
             else:
                 self._replace(file, entry, pair)
         except (FileExistsError, Changed, InTheWay, NotOwned):
@@ -190,6 +203,7 @@ class Saving:
         if detoured:
             self.report.beside[file.name] = self._places.path(file.name)
             self._base[file.name] = Pair(NEVER, entry)
+            self._aside[file.name] = Pair(Entry("f", mode, stamp), entry, made=True)
         else:
             self.report.saved.append(file.name)
             self._base[file.name] = Pair(Entry("f", mode, stamp), entry, made=True)
@@ -215,8 +229,10 @@ class Saving:
 
     def _keep_beside(self, file: "_File", entry: Entry) -> None:
         mode = entry.mode & _WIDEST | _LEAST
-        name, _ = file.draft.create_beside(file.last, mode=mode, mtime=entry.stamp.mtime)
+        name, stamp = file.draft.create_beside(file.last, mode=mode, mtime=entry.stamp.mtime)
         self.report.beside[file.name] = "/".join((*self._places.path(file.name).split("/")[:-1], name))
+        if stamp := stamp or _stamp(file.folder, name):
+            self._aside[file.name] = Pair(Entry("f", mode, stamp), entry, made=True)
 
     def _move(self, old: str, new: str) -> bool:
         pair = self._base[old]
@@ -232,23 +248,46 @@ class Saving:
         self.report.moved[old] = new
         return True
 
-    def _taken(self, reused: set[str]) -> list[str]:
-        """Takes these names, and those in such folders, out of what is gone; the innermost first."""
-        taken = [name for name in self._gone if name in reused or any(above in reused for above in parents(name))]
-        self._gone = [*({*self._gone} - {*taken})]
-        return sorted(taken, reverse=True)
+    def _give_name(self, name: str) -> bool:
+        """Gives what code made in place of something that is deleted the name of that, unless something has it now."""
+        try:
+            if self._inside[name] == FOLDER:
+                self._places.give_name(name)
+                return True
+            pair = self._aside[name]
+            with self._places.open(name, make=False) as (folder, last):
+                aside = self.report.beside[name].rpartition("/")[2]
+                stamp = move_file(folder, aside, folder, last, pair.host.stamp)
+        except (KeyError, OSError, Changed, InTheWay):
+            return False
+        self._aside[name] = pair._replace(host=pair.host._replace(stamp=stamp))
+        return True
+
+    def _take_note(self, given: Collection[str]) -> None:
+        """Takes note of what has its name now."""
+        for name, pair in self._aside.items():
+            if any(one in given for one in (name, *parents(name))):
+                self._base[name] = pair
+                if pair.host == FOLDER:
+                    self.report.folders.append(name)
+                else:
+                    self.report.saved.append(name)
+                    del self.report.beside[name]
 
     def _drop(self, name: str) -> None:
-        """Deletes what code deleted, if that is allowed and it is what code knew; else it gets into the copy again."""
-        known = self._base[name].host
-        if not self._deletes:
-            self.report.kept.append(name)
-        elif known != NEVER:
+        """Deletes what code deleted, if it is what code knew; else it gets into the copy again."""
+        known = self._gone[name]
+        if known != NEVER:
             with self._failing(name):
                 self._delete(name, known)
             if name in self._failed and name not in self._refused:
                 return
-        del self._base[name]
+        self._forget(name)
+
+    def _forget(self, name: str) -> None:
+        """Takes what was known about a name out, so that what has it here gets into the copy again."""
+        if name not in self._replaced:
+            del self._base[name]
 
     def _delete(self, name: str, known: Entry) -> None:
         try:

@@ -1,8 +1,6 @@
-"""Git reads the repositories in the operator's folders, on bubblewrap, and writes nothing there."""
+"""Git reads the repositories in folders that are mounted, on bubblewrap, and writes nothing there."""
 
-import os
 import shutil
-import subprocess
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,52 +12,12 @@ from llm_sandbox_mcp.sections import LanguageSection
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import host_folder, small_profile
+from tests.repositories import COMMANDS, make_repository, state
 
 pytestmark = [
     pytest.mark.anyio,
     pytest.mark.skipif(shutil.which("git", path="/usr/bin") is None, reason="there is no git in /usr/bin"),
 ]
-
-STATUS = " M changed\n?? new\n"
-COMMANDS = {
-    "status --porcelain": STATUS,
-    "log --format=%an:%s": "Somebody:second\nSomebody:first\n",
-    "diff": "+one\n+more\n",
-    "show --stat --oneline --format=%s HEAD": "second\n",
-    "config --get remote.origin.url": "https://host.example/project.git\n",
-}
-"""What git prints, or the lines of it that are looked at."""
-
-
-def git(folder: Path, *words: str) -> None:
-    identity = ("-c", "user.name=Somebody", "-c", "user.email=somebody@host.example")
-    environ = {"PATH": "/usr/bin:/bin", "HOME": str(folder), "GIT_CONFIG_NOSYSTEM": "1"}
-    subprocess.run(["git", "-C", folder, *identity, *words], env=environ, check=True, capture_output=True)
-
-
-def make_repository(folder: Path) -> None:
-    """Two commits, a changed file and a new one; `changed` also has another time than the index knows."""
-    git(folder, "init", "-q")
-    git(folder, "remote", "add", "origin", "https://host.example/project.git")
-    for subject, text in (("first", ""), ("second", "zero\n")):
-        (folder / "changed").write_text(text)
-        (folder / "same").write_text("same\n")
-        git(folder, "add", ".")
-        git(folder, "commit", "-q", "-m", subject)
-    (folder / "changed").write_text("zero\none\nmore\n")
-    (folder / "new").write_text("new\n")
-    # Git would update its index for this file, if it could.
-    os.utime(folder / "same", (1, 1))
-
-
-def state(folder: Path) -> dict[str, object]:
-    """All that an operation could have changed."""
-    found: dict[str, object] = {}
-    for path in (folder, *folder.rglob("*")):
-        seen = path.lstat()
-        content = path.read_bytes() if path.is_file() else b""
-        found[str(path)] = (seen.st_mode, seen.st_size, seen.st_ino, seen.st_mtime_ns, seen.st_ctime_ns, content)
-    return found
 
 
 @dataclass(frozen=True)
@@ -120,37 +78,6 @@ async def test_a_copy_of_the_repository_in_the_sandbox_can_be_changed(shown: Sho
     )
     done = await shown.service.execute(code, language="bash")
     assert (done.stdout.text, done.exit_code) == ("third\nsecond\nfirst\n M changed\n", 0), done.stderr
-
-
-@pytest.mark.parametrize("end", ["", ":rw"])
-async def test_git_reads_a_copied_repository_without_its_secrets_and_writes_nothing(embedded: None, end: str) -> None:
-    with host_folder() as folder, anyio.fail_after(60):
-        data = folder / "data"
-        data.mkdir()
-        make_repository(data)
-        git(data, "remote", "set-url", "origin", "https://me:s3cret@host.example/project.git")
-        profile = small_profile("embedded", folder, files={"folders": [f"{data}{end}"]}, pool={"min": 0})
-        async with open_service(profile) as service:
-            shown = Shown(service, data)
-            before = state(data)
-            session = ""
-            for command, expected in COMMANDS.items():
-                printed, session = await shown.git(command, "bash", session)
-                assert {*expected.splitlines()} <= {*printed.splitlines()}, printed
-            done = await service.execute("grep -r s3cret /data/data/.git", language="bash", session_id=session)
-            assert (done.stdout.text, done.exit_code) == ("", 1)
-            printed, session = await shown.git("add new", "bash", session)
-            assert "Permission denied" in printed
-            assert state(data) == before
-            # What the person does with git is seen by the next run, also where code has made its copy writable.
-            await service.execute(
-                "chmod -R u+w /data/data/.git; rm -r /data/data/.git/HEAD", language="bash", session_id=session
-            )
-            git(data, "add", ".")
-            git(data, "commit", "-qm", "third")
-            printed, session = await shown.git("log --format=%s", "bash", session)
-            assert "fatal" in printed or printed == "third\nsecond\nfirst\n"
-            assert not [*data.rglob("*.from-code*")]
 
 
 @pytest.mark.parametrize("views", [True, False])

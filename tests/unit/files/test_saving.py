@@ -150,6 +150,54 @@ def test_a_file_is_not_replaced_before_what_was_in_it_is_saved_elsewhere(top: Pa
     assert save(top, base, tree, packed("old/data", "data")).saved == ["old/data", "data"]
 
 
+def test_a_folder_replaces_a_file_or_the_reverse_only_when_all_is_saved(top: Path) -> None:
+    (top / "file").write_text("theirs")
+    (top / "folder").mkdir()
+    (top / "folder" / "in").write_text("theirs")
+    base = {
+        "file": known(top / "file", 1),
+        "folder": Pair(FOLDER, FOLDER),
+        "folder/in": known(top / "folder" / "in", 2),
+    }
+    tree = {"file": FOLDER, "file/in": inside(3), "folder": inside(4), "other": inside(5)}
+    first = {**base}
+    report = save(top, base, tree, packed("file/in", "folder"))
+    assert report.failed == {"it could not be read completely": ["other"]}
+    assert report.beside == {"file/in": "file.from-code/in", "folder": "folder.from-code"}
+    assert sorted(report.kept) == ["file", "folder", "folder/in"]
+    assert not report.waiting
+    assert (top / "file").read_text() == (top / "folder" / "in").read_text() == "theirs"
+    assert (top / "file.from-code" / "in").read_bytes() == (top / "folder.from-code").read_bytes() == DATA
+    # The next run would see the person's versions. If it does the same again:
+    (top / "file.from-code" / "in").write_text("read by the person")
+    report = save(top, first, tree, packed("file/in", "folder", "other"))
+    assert sorted(report.saved) == ["file/in", "folder", "other"]
+    assert report.deleted == ["folder/in", "folder/", "file"]
+    assert not report.beside
+    assert not report.kept
+    assert (top / "file" / "in").read_bytes() == (top / "folder").read_bytes() == (top / "other").read_bytes() == DATA
+    assert (top / "file.from-code" / "in").read_text() == "read by the person"
+    assert sorted(path.name for path in top.iterdir()) == ["file", "file.from-code", "folder", "other"]
+    # What both sides have is known: these are the code's own files, and it can replace them.
+    assert not outgoing(first, tree, {})
+    tree["folder"], tree["file/in"] = inside(6), inside(7)
+    assert save(top, first, tree, packed("file/in", "folder", data=b"from CODE")).saved == ["file/in", "folder"]
+
+
+def test_what_the_person_changed_stays_where_code_has_another_kind_of_file(top: Path) -> None:
+    (top / "file").write_text("theirs")
+    (top / "folder").mkdir()
+    base = {"file": known(top / "file", 1), "folder": Pair(FOLDER, FOLDER)}
+    (top / "file").write_text("changed by them")
+    (top / "folder" / "new").write_text("made by them")
+    tree = {"file": FOLDER, "file/in": inside(3), "folder": inside(4)}
+    report = save(top, base, tree, packed("file/in", "folder"))
+    assert report.beside == {"file/in": "file.from-code/in", "folder": "folder.from-code"}
+    assert (report.changed, report.filled) == (["file"], ["folder"])
+    assert (top / "file").read_text() == "changed by them"
+    assert (top / "folder" / "new").read_text() == "made by them"
+
+
 def test_what_a_stopped_run_wrote_replaces_nothing_and_deletes_nothing(top: Path) -> None:
     for name in ("edited", "gone", "moved"):
         (top / name).write_text("theirs")
