@@ -4,7 +4,7 @@ import argparse
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ..backends.base import Backend, Check, Sandbox, halves
@@ -103,7 +103,7 @@ async def _try_sandboxes(
                 if trial.state != "ok":
                     spent = (time.perf_counter() - start) * 1000
                     trial = Check("sandbox", "ok", f"started and ran a program in {spent:.0f} ms")
-                    seen = [*await layers.look(sandbox, policy, environ), *_views(service.profile, sandbox)]
+                    seen = [*await layers.look(sandbox, policy, environ), *await _views(service, sandbox)]
                 for language in languages:
                     rows += await _examine(language, service.profile, folders, environ, backend, sandbox)
         except SandboxError as error:
@@ -114,16 +114,22 @@ async def _try_sandboxes(
     return trial, seen, rows
 
 
-def _views(profile: Profile, sandbox: Sandbox) -> Iterator[Check]:
+async def _views(service: Service, sandbox: Sandbox) -> list[Check]:
     """How code sees each of the operator's folders, or why it cannot use it as it is open."""
-    for view in profile.views:
-        if problem := view.folder.problem:
-            yield Check(view.place, "degraded", *problem)
+    rows = []
+    for view in service.profile.views:
+        mounted = view in sandbox.mounted
+        problem = view.folder.problem
+        if not (problem or mounted) and (why := await service.views.problem(view, sandbox.policy)):
+            problem = f"{view.folder.path} is empty in sessions: {why}", "open a part of it, or raise limits.disk"
+        if problem:
+            rows.append(Check(view.place, "degraded", *problem))
             continue
-        how = "mounted, read-only" if view in sandbox.mounted else "copied into each session, and anew if it changes"
+        how = "mounted, read-only" if mounted else "copied into each session, and anew if it changes"
         saved = "; what code changes is saved there when a run ends" if view.folder.writable else ""
         gone = ", and what it deletes is deleted there" if view.folder.deletes else ""
-        yield Check(view.place, "ok", f"{view.folder.path}, {how}{saved}{gone}")
+        rows.append(Check(view.place, "ok", f"{view.folder.path}, {how}{saved}{gone}"))
+    return rows
 
 
 def _missing_commands(language: Language) -> list[Check]:

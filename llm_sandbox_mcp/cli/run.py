@@ -21,6 +21,8 @@ _EVERYWHERE = (OpenFolder("/"),)
 """The user of the command line is the operator, who can name every file that they can read."""
 _TIMEOUT = 124
 _OUT_OF_MEMORY = 137
+_UNSAVED = {"result_not_saved", "results_held_back", "results_lost", "databases_open"}
+"""Notes that say that something is lost which code wrote into a folder."""
 
 
 def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
@@ -78,7 +80,7 @@ async def _save(service: Service, execution: Execution, folder: Path, console: C
 def _status(execution: Execution) -> int:
     match execution.status:
         case "ok":
-            return 0
+            return int(any(note.code in _UNSAVED for note in execution.notes))
         case "timeout" | "cpu_limit":
             return _TIMEOUT
         case "out_of_memory":

@@ -56,11 +56,11 @@ class Service:
         self._describer = Describer(profile, pool, preparer)
         self.files = Files(profile, live, store)
         self.sessions = Sessions(profile, languages, backend, live, store, self._preparation)
-        views = Views(profile.views, folders)
+        self.views = Views(profile.views, folders)
         installing = Installing(languages, self.sessions, self._preparation, installer, audit)
         self.install = installing.install
         executing = Executing(
-            profile, languages, self.sessions, self._preparation, installing, store, views, checker, audit
+            profile, languages, self.sessions, self._preparation, installing, store, self.views, checker, audit
         )
         self.execute = executing.execute
         self.runs = Runs(executing, live, tasks, profile.limits.shown, profile.sessions.idle_timeout)

@@ -20,6 +20,7 @@ from ..files.trees import Packed, in_git, pack
 from ..files.watching import WatchedFolders
 from ..messages import Note
 from ..open_folders import View
+from ..policy import Policy
 from ..units import format_size
 from . import view_notes
 
@@ -78,21 +79,13 @@ class Views:
         if any(copy.running for copy in self._copies.get(sandbox, {}).values()):  # that run was cancelled
             notes += await self.save(sandbox, whole=False, last=False)
         left = sandbox.policy.disk // _SHARE
-        most = min(_FILES, sandbox.policy.files // _SHARE)
         for view in self._views:
             if view in sandbox.mounted:
                 continue
             copy = self._copies.setdefault(sandbox, {}).setdefault(view, _Copy())
-            problem = ""
-            tree: Tree | None = None if copy.made else {}
-            try:
-                tree = await anyio.to_thread.run_sync(
-                    partial(self._folders.look, view.folder.path, files=most, size=left)
-                )
-            except OSError as error:
-                problem = f"it cannot be read: {error.strerror}"
-            except OverflowError:
-                problem = f"it has more than the {format_size(left)} or {most} files that can be copied"
+            tree, problem = await self._look(view, sandbox.policy, left)
+            if tree is None and not copy.made:
+                tree = {}
             left_over = self._folders.left_over(view.folder.path) if view.folder.writable else ()
             if left_over and not copy.made:
                 notes.append(view_notes.left_over(view, left_over))
@@ -107,6 +100,21 @@ class Views:
             copy.problem = problem
             copy.running = copy.made and view.folder.writable
         return notes
+
+    async def problem(self, view: View, policy: Policy) -> str:
+        """Why a folder by itself cannot be copied into a sandbox; empty if it can."""
+        return (await self._look(view, policy, policy.disk // _SHARE))[1]
+
+    async def _look(self, view: View, policy: Policy, left: int) -> tuple[Tree | None, str]:
+        """What is in a folder; or None, and why it cannot be copied. At most `left` bytes of it can be."""
+        most = min(_FILES, policy.files // _SHARE)
+        look = partial(self._folders.look, view.folder.path, files=most, size=left)
+        try:
+            return await anyio.to_thread.run_sync(look), ""
+        except OSError as error:
+            return None, f"it cannot be read: {error.strerror}"
+        except OverflowError:
+            return None, f"it has more than the {format_size(left)} or {most} files that can be copied"
 
     async def _refresh(self, sandbox: Sandbox, view: View, copy: _Copy, tree: Tree, notes: list[Note]) -> str:
         """Brings one copy up to date; returns why that is not possible."""

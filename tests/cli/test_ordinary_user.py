@@ -62,12 +62,15 @@ def test_doctor_reports_that_limits_apply_to_each_process(ordinary_packages: Pat
 
 
 def test_doctor_tells_which_folders_cannot_be_used_as_they_are_open(ordinary_packages: Path, folder: Path) -> None:
-    """Those that are gone, and one of another user's."""
-    for name in ("own", "closed", "private"):
+    """Those that are gone, too large, or another user's."""
+    for name in ("own", "closed", "private", "large"):
         (folder / name).mkdir()
-    os.chown(folder / "own", ordinary.USER, ordinary.USER)
+    for name in ("own", "large"):
+        os.chown(folder / name, ordinary.USER, ordinary.USER)
+    with (folder / "large" / "file").open("wb") as file:
+        file.truncate(1 << 40)
     (folder / "private").chmod(0o700)
-    opened = [f"{folder}/{name}" for name in ("own:rw", "closed:rw", "private", "gone", "gone-2:rwd")]
+    opened = [f"{folder}/{name}" for name in ("own:rw", "closed:rw", "private", "gone", "gone-2:rwd", "large:rw")]
     with (folder / "profile.toml").open("a") as profile:
         profile.write(f"[files]\nfolders = {opened}\n")
     done = command(ordinary_packages, folder, "doctor")
@@ -81,11 +84,16 @@ def test_doctor_tells_which_folders_cannot_be_used_as_they_are_open(ordinary_pac
         ("private", "degraded", f"{folder}/private cannot be read"),
         ("gone", "degraded", f"{folder}/gone is not a folder"),
         ("gone-2", "degraded", f"{folder}/gone-2 is not a folder"),
+        (
+            *("large", "degraded"),
+            f"{folder}/large is empty in sessions: it has more than the 512MiB or 20000 files that can be copied",
+        ),
     ]
     assert re.findall(r"^  /data/(\S+): (.*)$", done.stdout, re.MULTILINE) == [
         ("closed", "allow this user to write it, or open it only for reading"),
         ("private", "allow this user to read it"),
         ("gone", "make it, or correct the path"),
         ("gone-2", "make it, or correct the path"),
+        ("large", "open a part of it, or raise limits.disk"),
     ]
     assert done.stdout.endswith("Code can run here.\n") and done.returncode == 0

@@ -122,6 +122,15 @@ def test_code_reads_and_writes_the_folders_of_the_command_line_and_of_the_profil
     assert (tmp_path / "out" / "b.txt").read_text() == "READ\n"
 
 
+def test_a_result_that_cannot_be_saved_is_a_failure(tmp_path: Path) -> None:
+    code = "open('/data/out/HEAD', 'w').close()"
+    (tmp_path / "out").mkdir()
+    done = command("run", "--folder", f"{tmp_path}/out:rw", "-c", code)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("note: HEAD of /data/out was not saved: ")
+    assert command("run", "--folder", f"{tmp_path}/out:rw", "-c", f"{code}; exit(3)").returncode == 3
+
+
 def test_a_folder_that_is_misspelt_or_gone_is_refused(tmp_path: Path) -> None:
     said = refused("run", "--folder", f"{tmp_path}:rwx", "-c", "1")
     assert said.startswith(
