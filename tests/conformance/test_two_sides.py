@@ -24,7 +24,7 @@ FEWER = 25
 """Changes by either side in each case, and on engines; `make test-all` makes ten times as many."""
 
 PLAY = """
-import os, stat
+import os, shutil, stat
 TOP = "/data/both"
 
 def view():
@@ -42,8 +42,10 @@ def view():
 def play(kind, name, other, text):
     path, second = f"{TOP}/{name}", f"{TOP}/{other}"
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    if kind in ("edit", "append") and os.path.lexists(path) and not stat.S_ISREG(os.lstat(path).st_mode):
-        raise OSError("it would write elsewhere, or wait")
+    if kind in ("edit", "append", "chmod") and os.path.lexists(path) and not stat.S_ISREG(os.lstat(path).st_mode):
+        raise OSError("it would change something else, or wait")
+    if kind == "write" and os.path.isdir(path):
+        raise OSError("it would write only the other file")
     if kind == "write":
         with open(path + ".new", "w") as file:
             file.write(text)
@@ -69,6 +71,18 @@ def play(kind, name, other, text):
         os.mkfifo(path)
     elif kind == "rmdir":
         os.rmdir(os.path.dirname(path))
+    elif kind == "folder":
+        os.unlink(path)
+        os.mkdir(path)
+        with open(path + "/in.txt", "w") as file:
+            file.write(text)
+    elif kind == "file":
+        folder = path if os.path.isdir(path) else os.path.dirname(path)
+        if folder == TOP:
+            raise OSError("all would be gone")
+        shutil.rmtree(folder)
+        with open(folder, "w") as file:
+            file.write(text)
 """
 RUN = """
 before = view()
@@ -85,8 +99,9 @@ for change in LATER:
         pass
 (before, view())
 """
-KINDS = ("write", "edit", "append", "delete", "rename", "chmod", "symlink", "link", "pipe", "rmdir")
-WEIGHTS = (3, 4, 6, 3, 2, 2, 1, 1, 1, 1)
+KINDS = ("write", "edit", "append", "delete", "rename", "chmod", "symlink", "link", "pipe", "rmdir", "folder", "file")
+WEIGHTS = (3, 4, 6, 3, 2, 2, 1, 1, 1, 1, 1, 1)
+WRITING = {"write", "edit", "append", "folder", "file"}
 
 Change = tuple[str, str, str, str]
 Seen = dict[str, tuple[str, int, int]]
@@ -132,9 +147,14 @@ class Game:
                 space["play"](*change)
             except OSError:
                 continue
-            touched |= {change[1], change[2]}
-            self.forget(before, self.host())
-            if change[0] in ("write", "edit", "append"):
+            after = self.host()
+            touched |= {
+                change[1],
+                change[2],
+                *(name for name in {*before, *after} if before.get(name) != after.get(name)),
+            }
+            self.forget(before, after)
+            if change[0] in WRITING:
                 self.model.alive.add(change[3])
         return touched
 
@@ -164,7 +184,7 @@ class Game:
 
         code = PLAY + RUN.replace("CHANGES", repr(first)).replace("LATER", repr(later))
         done = await self.service.execute(code, session_id=self.session_id, on_output=on_output)
-        assert done.status == "ok", done
+        assert done.status == "ok", (done.stderr.text, done.notes)
         self.session_id = done.session_id
         before, after = eval(done.result or "")
         # Code sees the folder as it was when the run began: contents, permissions, times.
