@@ -65,6 +65,7 @@ LIST = (
 
 _TREE = (
     r"""date +%s.%N | tr '\n' '\0'; printf '%s\0' "$map"; """
+    r"""find /proc/[0-9]*/fd -perm -200 -lname '{0}/*' -printf '%l\0' | sed -zn 's|^{0}/|> |p'; """
     rf"find {{0}} -mindepth 1 -name '.*' -printf '%i %P\0' -prune -o -printf '{_FORM}'; printf '%d end\0' $?"
 )
 _MAPPED = r"map=$(sed -n 's|^[^ ]* .w.s .* {0}/||p' /proc/[0-9]*/maps); "
@@ -85,6 +86,8 @@ _RECORD = re.compile(
 """What code may have written in the name of `find`: nothing that leads out of the folder, nothing hidden."""
 _HIDDEN = re.compile(rb"(\d{1,20}) ((?:[^./][^/]*/)*(?!\.\.\Z)\.[^/]+)", re.DOTALL)
 """The record of a hidden file or folder."""
+_HELD = b"> "
+"""The start of the record of a file that a process has open for writing."""
 _REMEMBERED = 256
 """Bytes of a record that is kept, so that all of them together are bounded."""
 
@@ -101,6 +104,8 @@ class Listed(NamedTuple):
     """The inode of each folder."""
     hidden: Mapping[str, int]
     """The inode of each hidden file, and of each hidden folder without what is in it."""
+    held: frozenset[str]
+    """Files that processes have open for writing."""
 
 
 def tree_command(folder: str, since: int = 0) -> str:
@@ -128,7 +133,11 @@ def read_tree(output: bytes) -> Listed | None:
     tree: dict[str, Entry] = {}
     folders: dict[str, int] = {}
     hidden: dict[str, int] = {}
+    held: set[str] = set()
     for record in records:
+        if record.startswith(_HELD):
+            held.update(mapped_names([record.removeprefix(_HELD)]))
+            continue
         try:
             name, entry, inode = _known_record(record) if len(record) <= _REMEMBERED else _read_record(record)
         except ValueError:
@@ -139,7 +148,8 @@ def read_tree(output: bytes) -> Listed | None:
         tree[name] = entry
         if entry is FOLDER:
             folders[name] = inode
-    return Listed(_nanoseconds(time), tree, frozenset(mapped_names(mapped.split(b"\n"))), folders, hidden)
+    opened = frozenset(mapped_names(mapped.split(b"\n")))
+    return Listed(_nanoseconds(time), tree, opened, folders, hidden, frozenset(held))
 
 
 def mapped_names(lines: Iterable[bytes]) -> Iterator[str]:

@@ -67,8 +67,11 @@ def open_folder(top: Path, below: Sequence[str] = (), *, make: bool = False) -> 
         os.close(at)
 
 
-def make_folder(at: int, name: str) -> bool:
-    """Makes a folder in an open folder; false if something has the name by then. Raises `OSError`."""
+def make_folder(at: int, name: str, others: int = 0o055) -> bool:
+    """Makes a folder in an open folder; false if something has the name by then. Raises `OSError`.
+
+    `others` are the permissions of all but the owner, who has all.
+    """
     # It gets its name when it is complete: others who use it at once give their files to its owner.
     hidden = hidden_name()
     os.mkdir(hidden, 0o700, dir_fd=at)
@@ -79,7 +82,7 @@ def make_folder(at: int, name: str) -> bool:
             # Somebody may have moved a folder of other people to the temporary name.
             if state.st_uid == os.geteuid() and stat.S_IMODE(state.st_mode) & 0o777 == 0o700:
                 give_to_owner_of(at, made)
-                os.fchmod(made, 0o755 | state.st_mode & stat.S_ISGID)
+                os.fchmod(made, 0o700 | others & 0o055 | state.st_mode & stat.S_ISGID)
         finally:
             os.close(made)
         with suppress(FileExistsError):

@@ -8,7 +8,7 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from ..backends import libc
@@ -115,6 +115,10 @@ class Draft:
         finally:
             os.close(other)
 
+    def begins_with(self, start: bytes) -> bool:
+        """Whether these are the first bytes of its content."""
+        return os.pread(self._file, len(start), 0) == start
+
     def create(self, name: str, *, mode: int = 0o644, mtime: int | None = None) -> Stamp:
         """Gives the file a name that nothing has, or raises `FileExistsError`.
 
@@ -132,18 +136,28 @@ class Draft:
             self._name(name, self._hidden)
         return self._stamp()
 
-    def create_beside(self, name: str, *, mode: int = 0o644, mtime: int | None = None) -> tuple[str, Stamp | None]:
-        """Gives the file a name beside that of another, and not more permissions than that has.
+    def create_beside(
+        self,
+        name: str,
+        *,
+        mode: int = 0o644,
+        mtime: int | None = None,
+        new: bool = False,
+        taken: Callable[[str], bool] = lambda name: False,
+    ) -> tuple[str, Stamp | None]:
+        """Gives the file a name beside that of something else, and not more permissions than that has.
 
-        Returns the name, and None instead of a stamp if what has it has the same content already.
+        Returns the name, and None instead of a stamp if what has it has the same content already, unless the file has
+        to be `new`. Names that are `taken` are not used.
         """
-        with suppress(Changed, InTheWay):
-            mode &= regular_state(self._folder, name).st_mode | 0o600
-        for number in range(1, VERSIONS + 1):
-            other = beside(name, number)
+        with suppress(FileNotFoundError):
+            mode &= os.stat(name, dir_fd=self._folder, follow_symlinks=False).st_mode | 0o600
+        for other in (beside(name, number) for number in range(1, VERSIONS + 1)):
+            if taken(other):
+                continue
             with suppress(FileExistsError):
                 return other, self.create(other, mode=mode, mtime=mtime)
-            if self.same_as(other):
+            if not new and self.same_as(other):
                 return other, None
         raise OSError(errno.EEXIST, f"there are {VERSIONS} versions of it")
 

@@ -152,7 +152,7 @@ def outgoing(
     never = {*hidden}
     gone = [name for name, pair in base.items() if _is_gone(name, pair, inside)]
     # What SQLite removed when it closed a database is not removed from another version of the database.
-    gone = [name for name in gone if not (_is_of_database(name) and _database(name) in inside)]
+    gone = [name for name in gone if not (_is_of_database(name) and _is_file(_database(name), inside))]
     for name in gone:
         if base[name].inside.kind == "f" and base[name].host != NEVER:
             by_inode[base[name].inside.stamp.inode] = name
@@ -166,7 +166,7 @@ def outgoing(
         if entry.kind not in "fd" or not _can_be_saved(name):
             found.special.append(name)
             never.add(entry.stamp.inode)
-        elif _is_of_database(name) and (main := _database(name)) in inside:
+        elif _is_of_database(name) and _is_file(main := _database(name), inside):
             if _is_open(main, inside) and main not in found.databases:
                 found.databases.append(main)
         elif entry.kind == "f" and _is_open(name, inside):
@@ -180,7 +180,7 @@ def outgoing(
             if pair is None and (old := by_inode.pop(entry.stamp.inode, None)) is not None:
                 found.moved[old] = name
     never.discard(0)  # of folders
-    for name in gone:
+    for name in {*gone} - {*found.moved}:
         if base[name].inside.stamp.inode in never or any(folders.get(one) in never for one in (name, *parents(name))):
             found.kept.append(name)
     found.gone.extend(sorted({*gone} - {*found.moved} - {*found.kept}, reverse=True))
@@ -238,9 +238,13 @@ def _database(name: str) -> str:
     return name.removesuffix(next((end for end in DATABASE_ENDS if name.endswith(end)), ""))
 
 
+def _is_file(name: str, inside: Tree) -> bool:
+    return name in inside and inside[name].kind == "f"
+
+
 def _is_open(database: str, inside: Tree) -> bool:
-    others = (inside.get(database + end) for end in DATABASE_ENDS[:2])
-    return any(other is not None and other.kind == "f" and other.stamp.size for other in others)
+    others = (database + end for end in DATABASE_ENDS[:2])
+    return any(_is_file(other, inside) and inside[other].stamp.size for other in others)
 
 
 def _is_gone(name: str, pair: Pair, inside: Tree) -> bool:

@@ -1,7 +1,8 @@
 """Where the code's files are in a folder of a person's: under their own paths, unless something else is in the way."""
 
 import errno
-from collections.abc import Iterator
+import os
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -15,12 +16,15 @@ class KeptOut(PermissionError):
 
 
 class Places:
-    """The places below one folder."""
+    """The places below one folder; none is chosen that is `taken`, by what code makes, moves or deletes itself."""
 
-    def __init__(self, top: Path) -> None:
+    def __init__(self, top: Path, taken: Collection[str] = ()) -> None:
         self._top = top
+        self._taken = taken
         self._detours: dict[str, str] = {}
         """Folders whose names something else has here, with the paths of those that the code's files get into."""
+        self._aside: set[str] = set()
+        """Those of them that were chosen by `set_aside`."""
         self._repositories: dict[tuple[str, ...], bool] = {}
 
     @contextmanager
@@ -49,18 +53,22 @@ class Places:
         return name
 
     def is_detour(self, name: str) -> bool:
-        """Whether it has another path here than in the copy."""
-        return self.path(name) != name
+        """Whether it has another path here than in the copy, and will not get the one that it has there."""
+        return any(above in self._detours and above not in self._aside for above in parents(name))
 
-    def set_aside(self, name: str) -> None:
-        """Makes a folder beside the name that something else has still, until `give_name`."""
-        *above, last = self.path(name).split("/")
-        self._keep_out(above, last)
-        with open_folder(self._top, above, make=True) as folder:
+    def set_aside(self, name: str) -> str:
+        """Makes a folder beside the name that something else has still, until `give_name`; returns its path here."""
+        with self.open(name) as (folder, last):
+            above = self.path(name).split("/")[:-1]
+            readable = 0o444
+            with suppress(FileNotFoundError):
+                readable &= os.stat(last, dir_fd=folder, follow_symlinks=False).st_mode
             for number in range(1, VERSIONS + 1):
-                if make_folder(folder, other := beside(last, number)):
-                    self._detours[name] = "/".join((*above, other))
-                    return
+                path = "/".join((*above, beside(last, number)))
+                if path not in self._taken and make_folder(folder, beside(last, number), readable | readable >> 2):
+                    self._detours[name] = path
+                    self._aside.add(name)
+                    return path
         raise OSError(errno.EEXIST, f"there are {VERSIONS} folders beside it")
 
     def give_name(self, name: str) -> None:
@@ -69,6 +77,7 @@ class Places:
         with open_folder(self._top, above) as folder:
             rename_new(folder, aside, folder, name.rpartition("/")[2])
         del self._detours[name]
+        self._aside.remove(name)
 
     def _keep_out(self, below: list[str], last: str) -> None:
         if any(name.startswith(".") for name in (*below, last)):
@@ -88,6 +97,8 @@ class Places:
                 continue
             for number in range(1, VERSIONS + 1):
                 other = beside(last, number)
+                if "/".join((*above, other)) in self._taken:
+                    continue
                 with suppress(NotADirectoryError), open_folder(self._top, [*above, other], make=True):
                     self._detours[path] = "/".join((*above, other))
                     return True

@@ -23,6 +23,7 @@ from .places import KeptOut, Places
 _PART = 1 << 20
 _WIDEST, _LEAST = 0o755, 0o600
 """The permissions that a new file can have at most, and has at least."""
+_SQLITE = b"SQLite format 3\0"
 _SET_BITS = stat.S_ISUID | stat.S_ISGID | stat.S_ISVTX
 
 
@@ -52,6 +53,10 @@ class Report:
     """Files whose permissions code changed, which stay as they were, or which got set-id or sticky bits."""
     attributes: list[str] = field(default_factory=list)
     """Files with extended attributes of the code's."""
+    held: list[str] = field(default_factory=list)
+    """Files that are saved when code, which has them open for writing, has closed them."""
+    incomplete: list[str] = field(default_factory=list)
+    """Files that are saved although code has them open for writing."""
     failed: dict[str, list[str]] = field(default_factory=dict)
     """By the reason, what could not be saved; it is tried again after the next run."""
     refused: dict[str, list[str]] = field(default_factory=dict)
@@ -73,26 +78,34 @@ class Saving:
         largest: int,
         *,
         whole: bool = True,
+        last: bool = False,
+        held: Collection[str] = (),
     ) -> None:
         """`largest` is the most bytes that one file can have.
 
         If not `whole`, code was stopped, and what it was writing may be incomplete: it replaces no file of the
-        person's, and what seems to be deleted may only be about to be written anew.
+        person's, and what seems to be deleted may only be about to be written anew. Files that are `held` may be
+        incomplete too, since code has them open for writing; `last` says that nothing is saved after this.
         """
         self.report = Report()
         self._whole = whole
-        self._places = Places(Path(folder.path))
+        self._last = last
+        self._held = held
+        self._taken = {*plan.gone, *plan.moved, *plan.moved.values(), *plan.files, *plan.folders}
+        """What code itself made, moved or deleted: never the names of what is kept beside something."""
+        self._places = Places(Path(folder.path), self._taken)
         self._deletes = folder.deletes
-        """Whether code can delete and move files of the person's."""
+        self._replaces = folder.deletes and whole
+        """Whether what code made can take the place of something else."""
         self._base = base
         self._inside = inside
         self._plan = plan
         self._gone = {name: base[name].host for name in plan.gone}
         """What the folder has under the names that are gone."""
-        self._replaced = {*plan.gone} & {*plan.folders, *plan.files}
-        """Those of them that something of another kind has in the copy."""
-        self._aside: dict[str, Pair] = {}
-        """What code made in place of them and in these, and what both sides have in common when it gets its name."""
+        self._replaced = {*plan.gone, *plan.moved} & {*plan.folders, *plan.files}
+        """Names of files and folders that something of another kind has in the copy."""
+        self._aside: dict[str, str] = {}
+        """Those of them that get their names when all else is saved, with the paths that they have until then."""
         self._wanted = {*plan.files}
         self._reader = ArchiveReader(largest, _PART)
         self._failed: set[str] = set()
@@ -103,23 +116,25 @@ class Saving:
     @property
     def complete(self) -> bool:
         """Whether nothing has to be tried again."""
-        return not self.report.failed and not self.report.waiting
+        return not (self.report.failed or self.report.waiting or self.report.held or self._plan.databases)
 
     def begin(self) -> None:
         """Moves what was moved, and makes new folders."""
+        for name in self._plan.folders if self._replaces else ():
+            if name in self._replaced:
+                with self._failing(name):
+                    self._aside[name] = self._places.set_aside(name)
         for old, new in self._plan.moved.items():
-            if not self._deletes or not self._whole or not self._move(old, new):
+            if not self._replaces or not self._move(old, new):
                 self._gone[old] = self._base[old].host
         for name in self._plan.folders:
             with self._failing(name):
-                if name in self._replaced and self._deletes and self._whole:
-                    self._places.set_aside(name)
                 with self._places.open(f"{name}/"):
                     pass
                 detoured = self._places.is_detour(f"{name}/")
                 self._base[name] = Pair(NEVER if detoured else FOLDER, FOLDER)
                 if detoured:
-                    self._aside[name] = Pair(FOLDER, FOLDER)
+                    self.report.beside[f"{name}/"] = f"{self._places.path(f'{name}/')}"
                 else:
                     self.report.folders.append(name)
 
@@ -139,7 +154,7 @@ class Saving:
                 if part.ends:
                     self._settle(self._current)
             if part.ends or part.name in self._failed:
-                self.close()
+                self._end_file()
 
     def finish(self) -> None:
         """Deletes what was deleted, or takes note of it; not before all else is saved, which may be a copy of it."""
@@ -148,7 +163,7 @@ class Saving:
         kept = [*self._plan.kept]
         if self.report.refused:  # which may be a copy of what is gone
             kept += self._gone
-        elif self.report.failed or not self._whole:
+        elif self.report.incomplete or not (self.complete and self._whole):
             kept += (name for name in self._gone if any(one in self._replaced for one in (name, *parents(name))))
             self.report.waiting += self._gone.keys() - {*kept}
         elif not self._deletes:
@@ -156,18 +171,23 @@ class Saving:
         else:
             for name in sorted(self._gone, reverse=True):
                 self._drop(name)
-            self._take_note({name for name in self._replaced if self._give_name(name)})
+            for name in [name for name in self._aside if self._give_name(name)]:
+                del self._aside[name]
         for name in kept:
             self.report.kept.append(name)
             self._forget(name)
 
     def close(self) -> None:
-        """Removes the file that is not complete, if there is one."""
+        """Removes the file that is not complete, and takes note of what did not get its name."""
+        self._end_file()
+        self._keep_aside()
+
+    def _end_file(self) -> None:
         self._current = None
         self._open.close()
 
     def _open_next(self, part: Member) -> None:
-        self.close()
+        self._end_file()
         if part.name in self._wanted and part.name not in self._failed:
             with self._failing(part.name):
                 folder, last = self._open.enter_context(self._places.open(part.name))
@@ -182,15 +202,22 @@ class Saving:
             if pair is None or pair.host == NEVER or detoured:
                 self._create(file, entry, detoured=detoured)
             elif file.name in self._replaced:
-                raise InTheWay
-            else:
-                self._replace(file, entry, pair)
+                if not self._replaces:
+                    raise InTheWay
+                self._set_aside(file, entry)
+            elif not self._replace(file, entry, pair):
+                self.report.held.append(file.name)
+                self._wanted.discard(file.name)
+                return
         except (FileExistsError, Changed, InTheWay, NotOwned):
-            if not file.draft.same_as(file.last):
-                self._keep_beside(file, entry)
+            # What has the same content must not be what code deleted or moved: that will be gone.
+            if self._places.path(file.name) in self._gone or not file.draft.same_as(file.last):
+                self._keep_beside(file, entry, pair)
                 if pair is not None and not self._exists(file.name):
                     self.report.missing.append(file.name)
             self._base[file.name] = Pair(NEVER, entry)
+        if self._is_held(file) and (self.report.saved[-1:] == [file.name] or file.name in self.report.beside):
+            self.report.incomplete.append(file.name)
         # The files of its own that SQLite removed from the copy are copied again with the folder's version.
         for end in DATABASE_ENDS:
             if file.name + end not in self._inside:
@@ -203,17 +230,36 @@ class Saving:
         if detoured:
             self.report.beside[file.name] = self._places.path(file.name)
             self._base[file.name] = Pair(NEVER, entry)
-            self._aside[file.name] = Pair(Entry("f", mode, stamp), entry, made=True)
         else:
             self.report.saved.append(file.name)
             self._base[file.name] = Pair(Entry("f", mode, stamp), entry, made=True)
 
-    def _replace(self, file: "_File", entry: Entry, pair: Pair) -> None:
+    def _set_aside(self, file: "_File", entry: Entry) -> None:
+        name, stamp = self._create_beside(file, entry, new=True)
+        assert stamp is not None
+        mode = stat.S_IMODE(os.stat(name, dir_fd=file.folder, follow_symlinks=False).st_mode)
+        self._base[file.name] = Pair(Entry("f", mode, stamp), entry, made=True)
+        self._aside[file.name] = self._here(file.name, name)
+        self.report.saved.append(file.name)
+
+    def _here(self, name: str, last: str) -> str:
+        """The path here of something that has another last name than in the copy."""
+        return "/".join((*self._places.path(name).split("/")[:-1], last))
+
+    def _is_held(self, file: "_File") -> bool:
+        """Whether code has a file open and may have written only a part of it; SQLite always writes all."""
+        return file.name in self._held and not file.draft.begins_with(_SQLITE)
+
+    def _replace(self, file: "_File", entry: Entry, pair: Pair) -> bool:
+        """Replaces a file, or takes note that it is as it was; false if it has to wait until code has closed it."""
         if lost := {*self._plan.sources.get(file.name, ())} & (self._wanted | self._failed):
             raise OSError(errno.EBUSY, f"its older content could not be saved as {min(lost)}")
         stamp, mode = pair.host.stamp, pair.host.mode
         if not file.draft.same_as(file.last):
-            if not (self._whole or pair.made) or _is_open_database(file.folder, file.last):
+            if self._whole and not (pair.made or self._last) and self._is_held(file):
+                return False
+            complete = self._whole and not self._is_held(file)
+            if not (complete or pair.made) or _is_open_database(file.folder, file.last):
                 raise Changed
             stamp = file.draft.replace(file.last, stamp, mtime=entry.stamp.mtime)
             self.report.saved.append(file.name)
@@ -226,13 +272,22 @@ class Saving:
             else:
                 self.report.bits.add(file.name)
         self._base[file.name] = Pair(Entry("f", mode, stamp), entry, pair.made)
+        return True
 
-    def _keep_beside(self, file: "_File", entry: Entry) -> None:
-        mode = entry.mode & _WIDEST | _LEAST
-        name, stamp = file.draft.create_beside(file.last, mode=mode, mtime=entry.stamp.mtime)
-        self.report.beside[file.name] = "/".join((*self._places.path(file.name).split("/")[:-1], name))
-        if stamp := stamp or _stamp(file.folder, name):
-            self._aside[file.name] = Pair(Entry("f", mode, stamp), entry, made=True)
+    def _keep_beside(self, file: "_File", entry: Entry, pair: Pair | None) -> None:
+        if pair is not None and pair.host not in (NEVER, FOLDER):
+            entry = entry._replace(mode=entry.mode & pair.host.mode)
+        name, _ = self._create_beside(file, entry)
+        self.report.beside[file.name] = self._here(file.name, name)
+
+    def _create_beside(self, file: "_File", entry: Entry, *, new: bool = False) -> tuple[str, Stamp | None]:
+        return file.draft.create_beside(
+            file.last,
+            mode=entry.mode & _WIDEST | _LEAST,
+            mtime=entry.stamp.mtime,
+            new=new,
+            taken=lambda name: self._here(file.name, name) in self._taken,
+        )
 
     def _move(self, old: str, new: str) -> bool:
         pair = self._base[old]
@@ -254,25 +309,31 @@ class Saving:
             if self._inside[name] == FOLDER:
                 self._places.give_name(name)
                 return True
-            pair = self._aside[name]
+            pair = self._base[name]
             with self._places.open(name, make=False) as (folder, last):
-                aside = self.report.beside[name].rpartition("/")[2]
+                aside = self._aside[name].rpartition("/")[2]
                 stamp = move_file(folder, aside, folder, last, pair.host.stamp)
-        except (KeyError, OSError, Changed, InTheWay):
+        except (OSError, Changed, InTheWay):
             return False
-        self._aside[name] = pair._replace(host=pair.host._replace(stamp=stamp))
+        self._base[name] = pair._replace(host=pair.host._replace(stamp=stamp))
         return True
 
-    def _take_note(self, given: Collection[str]) -> None:
-        """Takes note of what has its name now."""
-        for name, pair in self._aside.items():
-            if any(one in given for one in (name, *parents(name))):
-                self._base[name] = pair
-                if pair.host == FOLDER:
-                    self.report.folders.append(name)
-                else:
-                    self.report.saved.append(name)
-                    del self.report.beside[name]
+    def _keep_aside(self) -> None:
+        """Takes note of what did not get its name: both versions are kept."""
+        for name, pair in [*self._base.items()] if self._aside else ():
+            top = next((one for one in (name, *parents(name)) if one in self._aside), "")
+            if top and name in self._inside:
+                self._base[name] = Pair(NEVER, pair.inside)
+                if pair.host != FOLDER:
+                    self.report.beside[name] = self._aside[top] + name[len(top) :]
+        self._aside.clear()
+        beside = self.report.beside
+        self.report.saved = [name for name in self.report.saved if name not in beside]
+        self.report.folders = [name for name in self.report.folders if self._base.get(name) == Pair(FOLDER, FOLDER)]
+        for old, new in self.report.moved.items():
+            if new in beside:
+                self.report.moved[old] = beside.pop(new)
+        self.report.missing = [name for name in self.report.missing if name in beside]
 
     def _drop(self, name: str) -> None:
         """Deletes what code deleted, if it is what code knew; else it gets into the copy again."""
@@ -302,12 +363,13 @@ class Saving:
         except (Changed, InTheWay):
             if self._exists(name):
                 self.report.changed.append(name)
-        except FileNotFoundError:
-            pass
         except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.ELOOP):
+            if error.errno in (errno.ENOTDIR, errno.ELOOP) and self._exists(name):
+                self.report.changed.append(name)
+            elif error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+                self.report.filled.append(name)
+            elif error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
                 raise
-            self.report.filled.append(name)
 
     def _exists(self, name: str) -> bool:
         try:

@@ -14,6 +14,14 @@ from .protocol import decode_values
 
 _INTERRUPTED = 128 + signal.SIGINT
 _KILLED = 128 + signal.SIGKILL
+_CRASHES = {
+    128 + number
+    for number in (
+        *(signal.SIGQUIT, signal.SIGILL, signal.SIGTRAP, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE),
+        *(signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM, signal.SIGSYS),
+    )
+}
+"""Exit codes of programs that had no chance to write what they still had in memory."""
 _STOPPED = ("timeout", "cpu_limit", "output_limit", "cancelled")
 """Endings that the server caused."""
 _STEPS: Mapping[Status, str] = {
@@ -76,6 +84,11 @@ def _limit_hit(outcome: Outcome, usage: Usage, fullness: Fullness, policy: Polic
     if usage.cpu is None and outcome.exit_code == 128 + signal.SIGXCPU:
         return "cpu_limit"
     return "process_limit" if "process_limit" in hit else "error"
+
+
+def finished(status: Status, outcome: Outcome) -> bool:
+    """Whether code came to its end by itself, with or without an error, so that it has written what it wanted to."""
+    return status in ("ok", "error") and exit_code_of(outcome) not in _CRASHES
 
 
 def inspection_of(outcome: Outcome) -> Inspection | None:

@@ -162,6 +162,7 @@ class Managed(Answer):
     sessions: list[SessionItem]
     run: dict[str, Any] = Field(description="wait, read, cancel: as execute_code returns it")
     pool: dict[str, int]
+    notes: list[str]
 
 
 def define_tools(profile: Profile, languages: Languages, *, host_files: bool) -> dict[str, Tool]:

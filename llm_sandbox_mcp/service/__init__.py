@@ -55,8 +55,8 @@ class Service:
         self._preparation = Preparation(profile, languages, backend, pool, preparer)
         self._describer = Describer(profile, pool, preparer)
         self.files = Files(profile, live, store)
-        self.sessions = Sessions(profile, languages, backend, live, store, self._preparation)
         self.views = Views(profile.views, folders)
+        self.sessions = Sessions(profile, languages, backend, live, store, self._preparation, self.views)
         installing = Installing(languages, self.sessions, self._preparation, installer, audit)
         self.install = installing.install
         executing = Executing(

@@ -16,7 +16,7 @@ from ..results import DEFAULT_TIMEOUT, Execution, OnOutput, OnProgress
 from ..rules.checking import Checker
 from ..runs.hints import hint_of
 from ..runs.requests import RunRequest, checked_code, checked_stdin, checked_variables, without_notebook_lines
-from ..runs.verdict import excerpt, exit_code_of, inspection_of, notes_of, status_of
+from ..runs.verdict import excerpt, exit_code_of, finished, inspection_of, notes_of, status_of
 from ..sessions.session import Session
 from .installing import Installing
 from .preparation import Preparation
@@ -176,7 +176,7 @@ class Executing:
             artifacts, left_out = await self._store.collect(session.id, ran.sandbox, outcome, long)
             if ran.sandbox is not None and prepared.keep:
                 left_out += await leave_output(session, ran.sandbox, long)
-            left_out += await self._views.save(ran.sandbox, whole=status in ("ok", "error"), last=not prepared.keep)
+            left_out += await self._views.save(ran.sandbox, whole=finished(status, outcome), last=not prepared.keep)
         if places.lacking:
             notes.append(_note_of_lacking(chosen, places))
         if ran.loss is not None:

@@ -1,6 +1,6 @@
 """Sessions as callers use them: they open, list, interrupt, reset and close them by id."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 import anyio
@@ -9,13 +9,14 @@ from ..backends.base import Backend
 from ..errors import InvalidArgument, UnknownSession, quoted
 from ..files.artifacts import ArtifactStore
 from ..languages import Language, Languages
-from ..messages import Step
+from ..messages import Note, Step
 from ..policy import narrow
 from ..profile import Profile
 from ..results import SessionInfo
 from ..sessions.live import LiveSessions
 from ..sessions.session import Session
 from .preparation import Preparation
+from .views import Views
 
 
 class Sessions:
@@ -29,6 +30,7 @@ class Sessions:
         live: LiveSessions,
         store: ArtifactStore,
         preparation: Preparation,
+        views: Views,
     ) -> None:
         self._policy = profile.policy()
         self._languages = languages
@@ -36,6 +38,7 @@ class Sessions:
         self._live = live
         self._store = store
         self._preparation = preparation
+        self._views = views
 
     def open(self, language: str = "python", limits: Mapping[str, float] | None = None) -> str:
         """Opens an empty session, such as for files that the first run in the language needs, and returns its id.
@@ -78,16 +81,35 @@ class Sessions:
                 await anyio.sleep(pause)
             await session.refresh(await self._preparation.places(chosen))
 
-    async def reset(self, session_id: str) -> None:
-        """Drops all state of a session, stopping what runs in it; its id stays."""
+    async def reset(self, session_id: str) -> Sequence[Note]:
+        """Drops all state of a session, stopping what runs in it; its id stays. Returns the same notes as `close`."""
         session = self._live.get(session_id)
         session.stop()
         async with session.exclusive():
+            notes = await self._save(session)
             session.reset()
+        return notes
 
-    async def close(self, session_id: str) -> None:
-        """Ends a session; its artifacts stay."""
-        self._live.close(session_id)
+    async def close(self, session_id: str) -> Sequence[Note]:
+        """Ends a session, stopping what runs in it; its artifacts stay.
+
+        Returns notes about what its code has changed since the last run in folders that are open for writing.
+        """
+        session = self._live.get(session_id)
+        notes: Sequence[Note] = ()
+        try:
+            if not session.busy:
+                async with session.exclusive():
+                    notes = await self._save(session)
+        finally:
+            if not session.closed:
+                self._live.close(session_id)
+        return notes
+
+    async def _save(self, session: Session) -> Sequence[Note]:
+        if not session.has_sandbox:
+            return ()
+        return await self._views.save(await session.sandbox(), whole=True, last=True)
 
     async def commit(self, session_id: str, image: str) -> str:
         """Makes an image of a session's files and libraries, a template, and returns its name with its tag.

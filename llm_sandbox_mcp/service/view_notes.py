@@ -9,6 +9,7 @@ from ..messages import Note, Step, listed
 from ..open_folders import View
 
 _DELETABLE = "only the operator can let code delete and move files there, with :rwd instead of :rw"
+_UNUSUAL = "the run was stopped, crashed or reached a limit"
 _NAMES_SHOWN = 10
 _NAMES_KEPT = 1000
 """How many names a note has for programs."""
@@ -20,7 +21,12 @@ def notes_of(view: View, report: Report, *, whole: bool, last: bool) -> list[Not
     filled = {above for name in (*report.saved, *report.moved.values(), *report.folders) for above in parents(name)}
     saved = sorted((*report.saved, *(f"{name}/" for name in report.folders if name not in filled)))
     kept = sorted(topmost(report.kept))
-    beside = {name: other for name, other in sorted(report.beside.items()) if name not in report.missing}
+    shown = {above for name in report.beside for above in parents(name.rstrip("/"))}
+    beside = {
+        name: other
+        for name, other in sorted(report.beside.items())
+        if name not in report.missing and name.rstrip("/") not in shown
+    }
     missing = {name: report.beside[name] for name in sorted(report.missing)}
     for code, cause, names, step in (
         ("results_saved", f"saved in {folder}", saved, ""),
@@ -60,9 +66,15 @@ def notes_of(view: View, report: Report, *, whole: bool, last: bool) -> list[Not
         (
             "results_kept",
             f"still in {folder}, although code deleted or moved them, "
-            + ("since not all else could be saved" if whole else "since the run was stopped"),
+            + ("since not all else is saved" if whole else f"since {_UNUSUAL}"),
             sorted(topmost(report.waiting)) if view.folder.deletes else [],
             "" if last else "that is done after another run of this session",
+        ),
+        (
+            "results_open",
+            f"not saved in {folder} yet, since code still has them open for writing",
+            sorted(report.held),
+            "close them in another run",
         ),
         (
             "permissions_kept",
@@ -80,9 +92,12 @@ def notes_of(view: View, report: Report, *, whole: bool, last: bool) -> list[Not
         if names:
             notes.append(Note(code, f"{cause}: {_named(names)}", step, folder=folder, names=_some(names)))
     if report.saved and not whole:
-        notes.append(incomplete(view, sorted(report.saved), "the run was stopped, and may have been writing them"))
+        notes.append(incomplete(view, sorted(report.saved), f"{_UNUSUAL}, and may have been writing them"))
+    elif report.incomplete:
+        step = "close them before a run ends"
+        notes.append(incomplete(view, sorted(report.incomplete), "code still has them open for writing", step))
     for why, names in report.failed.items():
-        step = "the session has ended, and they are lost" if last else "it is tried again after the next run"
+        step = "the session has ended, and this is lost" if last else "it is tried again after the next run"
         notes.append(not_saved(view, names, f"{folder} on this machine cannot be written: {why}", step))
     for why, names in report.refused.items():
         notes.append(not_saved(view, names, f"{why}, where nothing is ever written", "use another name or folder"))
@@ -95,7 +110,7 @@ def not_shown(view: View, why: str, *, empty: bool) -> Note:
         code, cause = "view_empty", f"{view.place} is empty, and not a copy of {view.folder.path}: {why}"
     else:
         code, cause = "view_stale", f"{view.place} is not as {view.folder.path} is now: {why}"
-    return Note(code, cause, Step.COPY_FILES, place=view.place)
+    return Note(code, cause, view.folder.problem[1] if view.folder.problem else Step.COPY_FILES, place=view.place)
 
 
 def held(view: View, names: Sequence[str]) -> Note:
@@ -115,7 +130,7 @@ def special(view: View, names: Sequence[str]) -> Note:
     """What code made is no regular file."""
     cause = (
         f"never saved from {view.place}, since they are not regular files, or have names that are not UTF-8, too long "
-        f"or too deep: {_named(names)}"
+        f"or too deep: {_named([*topmost(names)])}"
     )
     return Note("special_files", cause, "write plain files", place=view.place, names=_some(names))
 
@@ -132,10 +147,10 @@ def not_seen(view: View, names: Sequence[str], why: str, step: str) -> Note:
     return Note("files_not_shown", cause, step, place=view.place, names=_some(names))
 
 
-def incomplete(view: View, names: Sequence[str], why: str) -> Note:
+def incomplete(view: View, names: Sequence[str], why: str, step: str = "check them") -> Note:
     """Files were saved that may not be whole."""
     cause = f"files in {view.folder.path} may be incomplete, since {why}: {_named(names)}"
-    return Note("results_incomplete", cause, "check them", folder=view.folder.path, names=_some(names))
+    return Note("results_incomplete", cause, step, folder=view.folder.path, names=_some(names))
 
 
 def open_databases(view: View, names: Sequence[str], *, last: bool) -> Note:

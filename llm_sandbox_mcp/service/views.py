@@ -169,9 +169,9 @@ class Views:
     async def save(self, sandbox: Sandbox | None, *, whole: bool, last: bool) -> list[Note]:
         """Writes what a run changed into the folders that are open for writing, each file whole or not at all.
 
-        After a run that was stopped, files can be incomplete: if not `whole`, they replace none of the person's, and
-        nothing is deleted. `last` says that no other run follows that could save what is not saved now. Returns notes
-        about what was saved, and what was not.
+        After a run that did not end as usual, files can be incomplete: if not `whole`, they replace none of the
+        person's, and nothing is deleted. `last` says that no other run follows that could save what is not saved now.
+        Returns notes about what was saved, and what was not.
         """
         notes: list[Note] = []
         if sandbox is None:
@@ -219,7 +219,10 @@ class Views:
         if plan.special:
             copy.told.update((name, inside[name]) for name in plan.special)
             notes.append(view_notes.special(view, plan.special))
-        saving = Saving(view.folder, copy.base, inside, plan, sandbox.policy.largest_file, whole=whole)
+        # What is mapped too is written by the kernel, all of it.
+        held = found.held - mapped
+        largest = sandbox.policy.largest_file
+        saving = Saving(view.folder, copy.base, inside, plan, largest, whole=whole, last=last, held=held)
         saving.report.moved.update((f"{old}/", f"{new}/") for old, new in moved.items())
         try:
             await anyio.to_thread.run_sync(saving.begin)

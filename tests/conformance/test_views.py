@@ -4,7 +4,7 @@ import os
 import sqlite3
 import stat
 from collections.abc import AsyncIterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import anyio
 import pytest
 
+from llm_sandbox_mcp.errors import SandboxError
 from llm_sandbox_mcp.profile import Profile
 from llm_sandbox_mcp.results import Execution
 from llm_sandbox_mcp.service import Service
@@ -53,6 +54,16 @@ def files_of(folder: Path) -> set[str]:
 def rows(path: Path) -> list[int]:
     with closing(sqlite3.connect(path)) as database:
         return [row for (row,) in database.execute("select * from t")]
+
+
+async def until_made(opened: Opened, path: str) -> None:
+    """Waits until code has made a file in its working directory. It polls: nothing else reports that."""
+    for _ in range(200):
+        with suppress(SandboxError):
+            await opened.service.files.copy_out(opened.session_id, path)
+            return
+        await anyio.sleep(0.1)
+    raise TimeoutError(path)
 
 
 def facts(path: Path) -> tuple[int, ...]:
@@ -302,7 +313,8 @@ async def test_what_a_stopped_run_wrote_replaces_nothing_of_the_persons(opened: 
         f"saved in {opened.out}: half",
         f"{opened.out} has its own version of these files, and both are kept: old.txt (the code's is old.from-code.txt); "
         "compare both, and keep what is right",
-        f"files in {opened.out} may be incomplete, since the run was stopped, and may have been writing them: half; "
+        f"files in {opened.out} may be incomplete, since the run was stopped, crashed or reached a limit, and "
+        "may have been writing them: half; "
         "check them",
     ]
     kept = {"failed": "f", "old.txt": "old\n", "old.from-code.txt": "half"}
@@ -360,7 +372,7 @@ async def test_hidden_files_that_code_makes_are_named_once(opened: Opened) -> No
         "give them other names",
         f"saved in {opened.out}: d/",
     )
-    assert (await opened.run("open('/data/out/d/new', 'w')")).notes == (f"saved in {opened.out}: d/new",)
+    assert (await opened.run("open('/data/out/d/new', 'w').close()")).notes == (f"saved in {opened.out}: d/new",)
     # Nothing is deleted whose content code has only there.
     (opened.whole / "d").mkdir()
     (opened.whole / "d" / "x").write_text("x")
@@ -381,7 +393,7 @@ async def test_no_folder_becomes_a_repository_whose_settings_git_would_obey(open
     assert [note for note in done.notes if note.startswith(refused)]
     assert not (opened.out / "docs" / "HEAD").exists()
     # It is said once.
-    assert (await opened.run("open('docs/more', 'w')")).notes == (f"saved in {opened.out}: docs/more",)
+    assert (await opened.run("open('docs/more', 'w').close()")).notes == (f"saved in {opened.out}: docs/more",)
 
 
 ROWS = "[row for row, in database.execute('select * from t')]"
@@ -448,14 +460,63 @@ async def test_a_file_that_code_has_open_is_not_replaced_under_it(opened: Opened
     await opened.run("file = open('/data/out/old.txt', 'a')")
     (opened.out / "old.txt").write_text("edited\n")
     done = await opened.run("print('late', file=file, flush=True)")
-    held, both = done.notes
-    assert held == (
-        "code still sees the older version of files of /data/out that it has open: old.txt; close them, and run again"
+    assert done.notes == (
+        "code still sees the older version of files of /data/out that it has open: old.txt; close them, and run again",
+        f"not saved in {opened.out} yet, since code still has them open for writing: old.txt; close them in another run",
     )
-    assert "old.txt (the code's is old.from-code.txt)" in both
-    assert files(opened.out) == {"old.txt": "edited\n", "old.from-code.txt": "old\nlate\n"}
+    assert files(opened.out) == {"old.txt": "edited\n"}
     done = await opened.run("file.close()")
+    assert "old.txt (the code's is old.from-code.txt)" in done.notes[-1]
+    assert files(opened.out) == {"old.txt": "edited\n", "old.from-code.txt": "old\nlate\n"}
     assert (await opened.run("open('/data/out/old.txt').read()")).result == "'edited\\n'"
+
+
+async def test_a_file_of_the_persons_is_replaced_only_when_code_has_closed_it(opened: Opened) -> None:
+    done = await opened.run("file, new = [open(f'/data/whole/{name}', 'w') for name in ('old.txt', 'new')]")
+    waiting = f"not saved in {opened.whole} yet, since code still has them open for writing: old.txt; close them in another run"
+    assert done.notes == (
+        f"saved in {opened.whole}: new",
+        waiting,
+        f"files in {opened.whole} may be incomplete, since code still has them open for writing: new; "
+        "close them before a run ends",
+    )
+    assert files(opened.whole) == {"old.txt": "old\n", "new": ""}
+    # Nothing is deleted while its content may be in what is not written yet.
+    done = await opened.run(
+        "open('/data/whole/kept', 'w').close(); file.write('a'); file.flush(); os = __import__('os')"
+    )
+    assert done.notes[0] == f"saved in {opened.whole}: kept"
+    done = await opened.run("os.unlink('/data/whole/kept'); new.write('b'); new.flush()")
+    assert done.notes[-1].startswith(f"files in {opened.whole} may be incomplete")
+    assert files(opened.whole) == {"old.txt": "old\n", "new": "b", "kept": ""}
+    done = await opened.run("file.close(); new.close()")
+    assert done.notes == (f"saved in {opened.whole}: old.txt", f"deleted in {opened.whole}: kept")
+    assert files(opened.whole) == {"old.txt": "a", "new": "b"}
+    # Without another run, both versions are kept.
+    done = await opened.run("file = open('/data/whole/old.txt', 'w')", keep_session=False)
+    assert [note.code for note in done.notes] == ["results_beside", "results_incomplete"]
+    assert files(opened.whole) == {"old.txt": "a", "old.from-code.txt": "", "new": "b"}
+
+
+async def test_what_a_crashed_program_wrote_replaces_nothing_of_the_persons(opened: Opened) -> None:
+    done = await opened.run(
+        "import os, signal\nwith open('/data/out/old.txt', 'w') as file:\n    file.write('h')\n    file.flush()\n"
+        "    os.kill(os.getpid(), signal.SIGSEGV)"
+    )
+    assert done.exit_code == 128 + 11
+    assert files(opened.out) == {"old.txt": "old\n", "old.from-code.txt": "h"}
+
+
+@pytest.mark.parametrize("end", ["close", "reset"])
+async def test_what_code_changes_after_its_run_is_saved_when_its_session_is_closed(opened: Opened, end: str) -> None:
+    wait = "while not os.path.exists('/sandbox/go'): pass\nopen('/data/out/late', 'w').close(); open('/sandbox/gone', 'w').close()"
+    code = f"import os, threading; threading.Thread(target=exec, args=({wait!r}, globals())).start()"
+    await opened.run(code)
+    await opened.service.files.copy_in(opened.session_id, "go", b"")
+    await until_made(opened, "gone")
+    notes = await getattr(opened.service.sessions, end)(opened.session_id)
+    assert [note.cause for note in notes] == [f"saved in {opened.out}: late"]
+    assert files(opened.out) == {"old.txt": "old\n", "late": ""}
 
 
 async def test_all_files_of_a_run_are_saved_whatever_the_limits_of_artifacts(opened: Opened) -> None:
@@ -535,6 +596,34 @@ async def test_a_folder_in_place_of_a_file_and_back(opened: Opened) -> None:
     assert files(opened.out) == {"old.txt": "old\n", "old.from-code.txt/d/x": "x"}
     assert [note.code for note in done.notes] == ["results_beside", "results_kept"]
     assert (await opened.run("open('/data/out/old.from-code.txt/d/x').read()")).result == "'x'"
+
+
+async def test_a_file_in_a_folder_of_its_own_name_is_the_same_file(opened: Opened) -> None:
+    (opened.whole / "old.txt").chmod(0o600)
+    inode = (opened.whole / "old.txt").stat().st_ino
+    code = "import os; os.chdir('/data/whole'); os.rename('old.txt', 't'); os.mkdir('old.txt'); os.rename('t', 'old.txt/in')"
+    done = await opened.run(code)
+    assert done.notes == (f"moved in {opened.whole}: old.txt to old.txt/in",)
+    state = (opened.whole / "old.txt" / "in").stat()
+    assert (state.st_ino, stat.S_IMODE(state.st_mode)) == (inode, 0o600)
+    assert stat.S_IMODE((opened.whole / "old.txt").stat().st_mode) == 0o700
+    assert (await opened.run("open('old.txt/in', 'a').write('more')")).notes == (
+        f"saved in {opened.whole}: old.txt/in",
+    )
+    assert files(opened.whole) == {"old.txt/in": "old\nmore"}
+
+
+async def test_a_conflict_that_code_settles_itself_loses_neither_version(opened: Opened) -> None:
+    await opened.run("import os; os.chdir('/data/whole'); file = open('old.txt', 'a')")
+    (opened.whole / "old.txt").write_text("edited\n")
+    await opened.run("file.write('mine\\n'); file.close()")
+    assert files(opened.whole) == {"old.txt": "edited\n", "old.from-code.txt": "old\nmine\n"}
+
+    async def edit(stream: str, text: str) -> None:
+        (opened.whole / "old.txt").write_text("edited again\n")
+
+    await opened.run("os.rename('old.from-code.txt', 'old.txt'); print('done')", on_output=edit)
+    assert files(opened.whole) == {"old.txt": "edited again\n", "old.from-code-2.txt": "old\nmine\n"}
 
 
 async def test_changes_through_memory_are_saved(opened: Opened) -> None:

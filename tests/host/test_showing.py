@@ -185,7 +185,10 @@ async def test_code_that_writes_where_it_can_only_read_is_told_why(embedded: Non
                 "out/.git/new": ["read_only_repository"],
                 "out/new": ["results_saved"],
             }.items():
-                for language, code in (("bash", f"touch /data/{path}"), ("python", f"open('/data/{path}', 'w')")):
+                for language, code in (
+                    ("bash", f"touch /data/{path}"),
+                    ("python", f"open('/data/{path}', 'w').close()"),
+                ):
                     done = await service.execute(code, language=language)
                     assert [note.code for note in done.notes] == told, (path, language, done)
                     (folder / "out" / "new").unlink(missing_ok=True)

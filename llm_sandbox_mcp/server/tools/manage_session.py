@@ -1,12 +1,13 @@
 """The tool `manage_session`: lists sessions and runs, acts on a session, waits for a run or cancels it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 from mcp.types import CallToolResult
 
 from ...errors import InvalidArgument
+from ...messages import Note
 from ...results import SessionInfo
 from ...service import Service
 from ...service.background import Listener
@@ -14,6 +15,7 @@ from ..audience import Context
 from ..content import describe_run, success
 from ..progress import reporting
 from ..schemas import Managed, ManageSession, SessionItem
+from ..words import in_words
 from .execute_code import answer_about
 
 _DONE = {"interrupt": "interrupted", "clear": "cleared", "reset": "reset", "close": "closed"}
@@ -28,23 +30,25 @@ async def manage_session(service: Service, alone: bool, ctx: Context, arguments:
         return await _manage_run(service, ctx, arguments)
     if not session_id:
         raise InvalidArgument(f"session_id: {action} needs one; send the one that execute_code returned")
+    notes: Sequence[Note] = ()
     if action == "interrupt":
         await service.sessions.interrupt(session_id)
     elif action == "clear":
         await service.sessions.clear(session_id)
     elif action == "reset":
-        await service.sessions.reset(session_id)
+        notes = await service.sessions.reset(session_id)
     else:
-        await service.sessions.close(session_id)
+        notes = await service.sessions.close(session_id)
     ctx.lifespan_context.note_use(ctx, session_id)
-    return success(f"{_DONE[action]}: {session_id}", _managed(service, action, session_id))
+    lines = [f"{_DONE[action]}: {session_id}", *(f"note: {in_words(note)}" for note in notes)]
+    return success("\n".join(lines), _managed(service, action, session_id, notes=notes))
 
 
 def _list(service: Service, infos: list[SessionInfo]) -> CallToolResult:
     sessions, pool = [_item(service, info) for info in infos], _pool(service)
     lines = [_describe(service, session) for session in sessions] or ["no sessions"]
     lines.append(f"sandboxes: {pool['leased']} in use, {pool['warm']} warm, {pool['max']} at most")
-    return success("\n".join(lines), Managed(action="list", sessions=sessions, run={}, pool=pool))
+    return success("\n".join(lines), Managed(action="list", sessions=sessions, run={}, pool=pool, notes=[]))
 
 
 async def _manage_run(service: Service, ctx: Context, arguments: ManageSession) -> CallToolResult:
@@ -62,9 +66,16 @@ async def _manage_run(service: Service, ctx: Context, arguments: ManageSession) 
     return success(describe_run(found), answer, attached)
 
 
-def _managed(service: Service, action: str, session_id: str, run: Mapping[str, Any] = MappingProxyType({})) -> Managed:
+def _managed(
+    service: Service,
+    action: str,
+    session_id: str,
+    run: Mapping[str, Any] = MappingProxyType({}),
+    notes: Sequence[Note] = (),
+) -> Managed:
     sessions = [_item(service, info) for info in service.sessions.list() if info.id == session_id]
-    return Managed(action=action, sessions=sessions, run=dict(run), pool=_pool(service))
+    words = [*map(in_words, notes)]
+    return Managed(action=action, sessions=sessions, run=dict(run), pool=_pool(service), notes=words)
 
 
 def _item(service: Service, info: SessionInfo) -> SessionItem:

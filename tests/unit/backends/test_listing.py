@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llm_sandbox_mcp.backends.listing import FOLDER, SAME, Entry, Listed, Stamp, read_list, read_tree, tree_command
+from llm_sandbox_mcp.backends.listing import FOLDER, SAME, Entry, Stamp, read_list, read_tree, tree_command
 
 
 def listed(folder: Path, since: int = 0) -> bytes:
@@ -28,11 +28,15 @@ def test_a_list_has_everything_below_a_folder_but_hidden_names(tmp_path: Path) -
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "-rf").chmod(0o4711)
     before = time.time_ns()
-    made, found, mapped, folders, hidden = read_tree(listed(tmp_path)) or Listed(0, {}, frozenset(), {}, {})
-    assert not mapped
-    assert folders == {name: (tmp_path / name).stat().st_ino for name in ("a", "a/b")}
-    assert hidden == {name: (tmp_path / name).stat().st_ino for name in (".hidden", "a/.git")}
-    assert before <= made <= time.time_ns()
+    with (tmp_path / "a" / "two\nlines").open("a"), (tmp_path / "-rf").open():
+        list_ = read_tree(listed(tmp_path))
+    assert list_ is not None
+    found = list_.tree
+    assert not list_.mapped
+    assert list_.held == {"a/two\nlines"}
+    assert list_.folders == {name: (tmp_path / name).stat().st_ino for name in ("a", "a/b")}
+    assert list_.hidden == {name: (tmp_path / name).stat().st_ino for name in (".hidden", "a/.git")}
+    assert before <= list_.time <= time.time_ns()
     kinds = {
         "a": "d",
         "a/b": "d",

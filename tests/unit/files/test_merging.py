@@ -105,8 +105,12 @@ def test_what_code_has_only_under_names_that_are_never_saved_is_kept() -> None:
     inside = {"\udcff": file(9, inode=2)}
     plan = outgoing(base, inside, {}, folders={"d": 30}, hidden={1, 30})
     assert (sorted(plan.kept), plan.gone) == (["a", "b", "d", "d/x"], ["c"])
+    # What is saved under a new name after all is moved there.
+    moved = {**inside, "d2": file(3)}
+    plan = outgoing(base, moved, {}, folders={"d": 30}, hidden={1, 30})
+    assert (sorted(plan.kept), plan.moved) == (["a", "b", "d"], {"d/x": "d2"})
     told = {"\udcff": file(9, inode=2)}
-    assert outgoing(base, inside, told, folders={"d": 30}, hidden={1, 30}).kept == plan.kept
+    assert sorted(outgoing(base, inside, told, folders={"d": 30}, hidden={1, 30}).kept) == ["a", "b", "d", "d/x"]
 
 
 def test_it_is_known_where_the_older_content_of_a_file_went() -> None:

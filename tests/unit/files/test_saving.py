@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from llm_sandbox_mcp.backends.archive import END, header, padding
 from llm_sandbox_mcp.backends.listing import FOLDER, Entry, Stamp
-from llm_sandbox_mcp.files.merging import Outgoing, Pair, outgoing
+from llm_sandbox_mcp.files.merging import NEVER, Outgoing, Pair, outgoing
 from llm_sandbox_mcp.files.saving import Report, Saving, move_folders
 from llm_sandbox_mcp.open_folders import OpenFolder
 
@@ -177,7 +178,9 @@ def test_a_folder_replaces_a_file_or_the_reverse_only_when_all_is_saved(top: Pat
     assert not report.kept
     assert (top / "file" / "in").read_bytes() == (top / "folder").read_bytes() == (top / "other").read_bytes() == DATA
     assert (top / "file.from-code" / "in").read_text() == "read by the person"
-    assert sorted(path.name for path in top.iterdir()) == ["file", "file.from-code", "folder", "other"]
+    assert sorted(path.name for path in top.iterdir()) == [
+        *("file", "file.from-code", "folder", "folder.from-code", "other"),
+    ]
     # What both sides have is known: these are the code's own files, and it can replace them.
     assert not outgoing(first, tree, {})
     tree["folder"], tree["file/in"] = inside(6), inside(7)
@@ -196,6 +199,87 @@ def test_what_the_person_changed_stays_where_code_has_another_kind_of_file(top: 
     assert (report.changed, report.filled) == (["file"], ["folder"])
     assert (top / "file").read_text() == "changed by them"
     assert (top / "folder" / "new").read_text() == "made by them"
+
+
+def test_what_code_deletes_is_not_the_copy_that_is_kept_of_a_conflict(top: Path) -> None:
+    for name in ("x", "x.from-code", "p", "p.from-code"):
+        (top / name).write_bytes(DATA)
+    base = {name: known(top / name, number) for number, name in enumerate(("x", "x.from-code"), 1)}
+    (top / "x").write_text("edited by them")
+    report = save(top, base, {"x": inside(2)}, packed("x"))
+    assert report.beside == {"x": "x.from-code-2"}
+    assert (top / "x.from-code-2").read_bytes() == DATA
+    assert not (top / "x.from-code").exists()
+    # The same in a folder beside another.
+    for name in ("p", "p.from-code"):
+        (top / name).unlink()
+    (top / "p").write_text("a file of theirs")
+    (top / "p.from-code").mkdir()
+    (top / "p.from-code" / "x").write_bytes(DATA)
+    base = {
+        "p": Pair(FOLDER, FOLDER),
+        "p/x": Pair(NEVER, inside(3)),
+        "p.from-code": Pair(FOLDER, FOLDER),
+        "p.from-code/x": known(top / "p.from-code" / "x", 4),
+    }
+    report = save(top, base, {"p": FOLDER, "p/x": inside(4), "p.from-code": FOLDER}, packed("p/x"))
+    assert {path.name: path.read_bytes() for path in (top / "p.from-code").iterdir()} == {"x.from-code": DATA}
+    assert report.beside == {"p/x": "p.from-code/x.from-code"}
+
+
+def test_names_that_code_uses_itself_are_not_given_to_what_is_kept_beside(top: Path) -> None:
+    for name in ("x", "y"):
+        (top / name).write_text("theirs")
+    base = {name: known(top / name, number) for number, name in enumerate(("x", "y"), 1)}
+    (top / "y").write_text("edited by them")
+    tree = {"x": FOLDER, "x/in": inside(3), "x.from-code": FOLDER, "x.from-code/in": inside(4)}
+    tree |= {"y": inside(5), "y.from-code": inside(6)}
+    report = save(top, base, tree, packed("x/in", "x.from-code/in", "y", "y.from-code"))
+    assert sorted(report.saved) == ["x.from-code/in", "x/in", "y.from-code"]
+    assert report.beside == {"y": "y.from-code-2"}
+    assert sorted(path.name for path in top.iterdir()) == ["x", "x.from-code", "y", "y.from-code", "y.from-code-2"]
+
+
+def test_a_file_of_the_persons_beside_another_is_not_taken_for_the_codes(top: Path) -> None:
+    (top / "x").mkdir()
+    (top / "x.from-code").write_bytes(DATA)
+    theirs = (top / "x.from-code").stat()
+    base = {"x": Pair(FOLDER, FOLDER), "x.from-code": known(top / "x.from-code", 1)}
+    report = save(top, base, {"x": inside(2), "x.from-code": inside(1)}, packed("x"))
+    assert (report.saved, report.deleted, report.beside) == (["x"], ["x/"], {})
+    assert (top / "x.from-code").stat() == theirs
+    assert (top / "x").read_bytes() == DATA
+
+
+def test_what_replaces_something_private_is_private(top: Path) -> None:
+    (top / "file").write_text("theirs")
+    (top / "folder").mkdir(0o700)
+    (top / "gone").write_text("theirs")
+    for name in ("file", "gone"):
+        (top / name).chmod(0o600)
+    base = {"file": known(top / "file", 1), "folder": Pair(FOLDER, FOLDER), "gone": known(top / "gone", 2)}
+    (top / "gone").unlink()
+    tree = {"file": FOLDER, "file/in": inside(3), "folder": inside(4), "gone": inside(5)}
+    report = save(top, base, tree, packed("file/in", "folder", "gone"))
+    assert report.beside == {"gone": "gone.from-code"}
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in top.iterdir()}
+    assert modes == {"file": 0o700, "folder": 0o600, "gone.from-code": 0o600}
+
+
+def test_a_folder_that_the_person_deletes_before_a_file_replaces_it_is_no_conflict(top: Path) -> None:
+    base = {"x": Pair(FOLDER, FOLDER), "y": Pair(Entry("f", 0o644, Stamp(1, 1, 1, 1)), inside(1))}
+    report = save(top, base, {"x": inside(2), "y": FOLDER}, packed("x"))
+    assert (report.saved, report.beside, report.missing, report.folders) == (["x"], {}, [], ["y"])
+    assert (top / "x").read_bytes() == DATA
+    assert (top / "y").is_dir()
+
+
+def test_nothing_is_deleted_while_a_database_waits(top: Path) -> None:
+    (top / "a.csv").write_text("1,2")
+    base = {"a.csv": known(top / "a.csv", 1)}
+    report = save(top, base, {"d.db": inside(2), "d.db-wal": inside(3)}, packed())
+    assert (report.waiting, report.deleted) == (["a.csv"], [])
+    assert (top / "a.csv").exists()
 
 
 def test_what_a_stopped_run_wrote_replaces_nothing_and_deletes_nothing(top: Path) -> None:
