@@ -21,7 +21,7 @@ _EVERYWHERE = (OpenFolder("/"),)
 """The user of the command line is the operator, who can name every file that they can read."""
 _TIMEOUT = 124
 _OUT_OF_MEMORY = 137
-_UNSAVED = {"result_not_saved", "results_held_back", "results_lost", "databases_open"}
+_UNSAVED = {"result_not_saved", "results_held_back", "results_incomplete", "results_lost", "databases_open"}
 """Notes that say that something is lost which code wrote into a folder."""
 
 
@@ -46,6 +46,9 @@ async def _run(
     async def show(stream: StreamName, text: str) -> None:
         await consoles[stream].write(text)
 
+    for view in service.profile.views:
+        if os.path.basename(view.place) != os.path.basename(view.folder.path):
+            await consoles["stderr"].note(f"note: code sees {view.folder.path} as {view.place}")
     language = options.language or _guess(service, options.source)
     session_id = service.sessions.open(language) if files else ""
     for host_path, path in files:

@@ -302,6 +302,8 @@ def _take_note(copy: _Copy, plan: Incoming, tree: Tree, packed: Packed, inside: 
             copy.base[name] = Pair(entry, NEVER)  # a process has changed it since: that counts as the code's change
         elif now is not None and now.kind == "f":
             bad.append(name)
+        elif now is not None and before is not None:
+            copy.base[name] = before  # it could not be replaced
     return bad
 
 

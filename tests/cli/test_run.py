@@ -131,6 +131,13 @@ def test_a_result_that_cannot_be_saved_is_a_failure(tmp_path: Path) -> None:
     assert command("run", "--folder", f"{tmp_path}/out:rw", "-c", f"{code}; exit(3)").returncode == 3
 
 
+def test_a_folder_that_code_sees_under_another_name_is_named(tmp_path: Path) -> None:
+    (tmp_path / "my data").mkdir()
+    done = command("run", "--folder", "my data", "-c", "import os; print(os.listdir('/data'))", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "['my-data']\n")
+    assert done.stderr == f"note: code sees {tmp_path}/my data as /data/my-data\n"
+
+
 def test_a_folder_that_is_misspelt_or_gone_is_refused(tmp_path: Path) -> None:
     said = refused("run", "--folder", f"{tmp_path}:rwx", "-c", "1")
     assert said.startswith(
