@@ -7,60 +7,25 @@ file meanwhile, theirs stays and the code's version gets a name beside it.
 import errno
 import os
 import stat
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..backends.archive import ArchiveReader, Member
 from ..backends.listing import FOLDER, Entry, Stamp, Tree
 from ..open_folders import OpenFolder
-from .beneath import Changed, InTheWay, move_file, regular_state, remove_file, rename_new
+from .beneath import Changed, InTheWay, move_file, regular_state, remove_file
 from .drafts import Draft, NotOwned, new_file
 from .merging import DATABASE_ENDS, NEVER, Outgoing, Pair, parents
 from .places import KeptOut, Places
+from .report import Report
 
 _PART = 1 << 20
 _WIDEST, _LEAST = 0o755, 0o600
 """The permissions that a new file can have at most, and has at least."""
 _SQLITE = b"SQLite format 3\0"
 _SET_BITS = stat.S_ISUID | stat.S_ISGID | stat.S_ISVTX
-
-
-@dataclass(slots=True)
-class Report:
-    """What became of the changes; paths below the folder."""
-
-    saved: list[str] = field(default_factory=list)
-    moved: dict[str, str] = field(default_factory=dict)
-    """The new names of files, by their old ones."""
-    folders: list[str] = field(default_factory=list)
-    """New ones."""
-    deleted: list[str] = field(default_factory=list)
-    beside: dict[str, str] = field(default_factory=dict)
-    """Where the code's version is, of each file that the person changed too, or whose name something else has."""
-    missing: list[str] = field(default_factory=list)
-    """Those of them that the person deleted or moved."""
-    kept: list[str] = field(default_factory=list)
-    """What code deleted or moved, and may not delete here."""
-    changed: list[str] = field(default_factory=list)
-    """What code deleted and the person changed; it is still here."""
-    filled: list[str] = field(default_factory=list)
-    """Folders that code deleted and that are not empty: they have something that code has not seen."""
-    waiting: list[str] = field(default_factory=list)
-    """What code deleted, and what is still here until everything else can be saved."""
-    bits: set[str] = field(default_factory=set)
-    """Files whose permissions code changed, which stay as they were, or which got set-id or sticky bits."""
-    attributes: list[str] = field(default_factory=list)
-    """Files with extended attributes of the code's."""
-    held: list[str] = field(default_factory=list)
-    """Files that are saved when code, which has them open for writing, has closed them."""
-    incomplete: list[str] = field(default_factory=list)
-    """Files that are saved although code has them open for writing."""
-    failed: dict[str, list[str]] = field(default_factory=dict)
-    """By the reason, what could not be saved; it is tried again after the next run."""
-    refused: dict[str, list[str]] = field(default_factory=dict)
-    """By the reason, what is never saved."""
 
 
 class Saving:
@@ -164,7 +129,8 @@ class Saving:
         if self.report.refused:  # which may be a copy of what is gone
             kept += self._gone
         elif self.report.incomplete or not (self.complete and self._whole):
-            kept += (name for name in self._gone if any(one in self._replaced for one in (name, *parents(name))))
+            settled = self._replaced - self._failed
+            kept += (name for name in self._gone if any(one in settled for one in (name, *parents(name))))
             self.report.waiting += self._gone.keys() - {*kept}
         elif not self._deletes:
             kept += self._gone
@@ -411,29 +377,6 @@ def _stamp(folder: int, name: str) -> Stamp | None:
         return Stamp.of(os.lstat(name, dir_fd=folder))
     except OSError:
         return None
-
-
-def move_folders(folder: OpenFolder, base: dict[str, Pair], moves: Mapping[str, str]) -> dict[str, str]:
-    """Renames folders as code did, with everything in them, also what code does not see; returns those renamed.
-
-    Leaves the others to be moved file by file, such as those whose new names something else has.
-    """
-    places, done = Places(Path(folder.path)), dict[str, str]()
-    for old, new in moves.items():
-        if old not in base or base[old].host != FOLDER or any(above in done for above in parents(old)):
-            continue
-        with suppress(OSError):
-            with places.open(old, make=False) as (at, last), places.open(new, detour=False) as target:
-                if not stat.S_ISDIR(os.lstat(last, dir_fd=at).st_mode):
-                    continue
-                rename_new(at, last, *target)
-            done[old] = new
-    for name in [*base] if done else ():
-        for above in (name, *parents(name)):
-            if above in done:
-                base[done[above] + name[len(above) :]] = base.pop(name)
-                break
-    return done
 
 
 def _is_open_database(folder: int, name: str) -> bool:

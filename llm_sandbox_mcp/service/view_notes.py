@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 
 from ..escaping import one_line
 from ..files.merging import parents, topmost
-from ..files.saving import Report
+from ..files.report import Report
 from ..messages import Note, Step, listed
 from ..open_folders import View
 

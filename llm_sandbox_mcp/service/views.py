@@ -15,7 +15,9 @@ from ..backends.base import Sandbox
 from ..backends.listing import FOLDER, Entry, Tree
 from ..errors import SandboxLost, Unavailable
 from ..files.merging import NEVER, Incoming, Pair, incoming, moved_folders, outgoing
-from ..files.saving import Report, Saving, move_folders
+from ..files.renaming import rename_folders
+from ..files.report import Report
+from ..files.saving import Saving
 from ..files.trees import Packed, in_git, pack
 from ..files.watching import WatchedFolders
 from ..messages import Note
@@ -203,7 +205,7 @@ class Views:
         copy.listed, copy.inside, copy.seen = 0, None, None
         moved: Mapping[str, str] = {}
         if whole and view.folder.deletes and (moves := moved_folders(copy.folders, found.folders)):
-            moved = await anyio.to_thread.run_sync(move_folders, view.folder, copy.base, moves)
+            moved = await anyio.to_thread.run_sync(rename_folders, view.folder, copy.base, moves)
         plan = await anyio.to_thread.run_sync(
             partial(
                 outgoing,

@@ -11,7 +11,9 @@ import pytest
 from llm_sandbox_mcp.backends.archive import END, header, padding
 from llm_sandbox_mcp.backends.listing import FOLDER, Entry, Stamp
 from llm_sandbox_mcp.files.merging import NEVER, Outgoing, Pair, outgoing
-from llm_sandbox_mcp.files.saving import Report, Saving, move_folders
+from llm_sandbox_mcp.files.renaming import rename_folders
+from llm_sandbox_mcp.files.report import Report
+from llm_sandbox_mcp.files.saving import Saving
 from llm_sandbox_mcp.open_folders import OpenFolder
 
 DATA = b"from code"
@@ -333,10 +335,10 @@ def test_a_folder_that_code_moved_keeps_what_code_does_not_see(top: Path) -> Non
     }
     state = (top / "project").stat()
     folder = OpenFolder(str(top), True, True)
-    assert move_folders(folder, base, {"project": "taken", "none": "other"}) == {}
+    assert rename_folders(folder, base, {"project": "taken", "none": "other"}) == {}
     for new in ("../outside", ".hidden", "taken/.hidden"):
-        assert move_folders(folder, base, {"project": new}) == {}
-    assert move_folders(folder, base, {"project": "new/renamed"}) == {"project": "new/renamed"}
+        assert rename_folders(folder, base, {"project": new}) == {}
+    assert rename_folders(folder, base, {"project": "new/renamed"}) == {"project": "new/renamed"}
     assert {*base} == {"taken", "new/renamed", "new/renamed/file"}
     moved = (top / "new" / "renamed").stat()
     assert (moved.st_ino, moved.st_mode) == (state.st_ino, state.st_mode)
