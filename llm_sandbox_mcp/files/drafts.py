@@ -115,10 +115,6 @@ class Draft:
         finally:
             os.close(other)
 
-    def begins_with(self, start: bytes) -> bool:
-        """Whether these are the first bytes of its content."""
-        return os.pread(self._file, len(start), 0) == start
-
     def create(self, name: str, *, mode: int = 0o644, mtime: int | None = None) -> Stamp:
         """Gives the file a name that nothing has, or raises `FileExistsError`.
 

@@ -60,6 +60,8 @@ class Outgoing:
     """Changed and new ones."""
     sources: dict[str, list[str]] = field(default_factory=dict)
     """New names of what was in a file that is changed too: one that could not be saved there must not be replaced."""
+    circles: list[str] = field(default_factory=list)
+    """Those of them whose contents changed places."""
     gone: list[str] = field(default_factory=list)
     """Files and folders, each before the folder that it is in."""
     kept: list[str] = field(default_factory=list)
@@ -163,6 +165,8 @@ def outgoing(
         if told.get(name) == entry:
             never.add(entry.stamp.inode)
             continue
+        if entry.kind == "f" and entry.stamp.inode in overwritten:
+            found.sources.setdefault(overwritten[entry.stamp.inode], []).append(name)
         if entry.kind not in "fd" or not _can_be_saved(name):
             found.special.append(name)
             never.add(entry.stamp.inode)
@@ -175,8 +179,6 @@ def outgoing(
             found.folders.append(name)
         else:
             found.files.append(name)
-            if entry.stamp.inode in overwritten:
-                found.sources.setdefault(overwritten[entry.stamp.inode], []).append(name)
             if pair is None and (old := by_inode.pop(entry.stamp.inode, None)) is not None:
                 found.moved[old] = name
     never.discard(0)  # of folders
@@ -184,17 +186,21 @@ def outgoing(
         if base[name].inside.stamp.inode in never or any(folders.get(one) in never for one in (name, *parents(name))):
             found.kept.append(name)
     found.gone.extend(sorted({*gone} - {*found.moved} - {*found.kept}, reverse=True))
-    found.files[:] = _in_order(found.files, found.sources)
+    found.files[:], found.circles[:] = _in_order(found.files, found.sources)
     return found
 
 
-def _in_order(files: Sequence[str], sources: dict[str, list[str]]) -> list[str]:
-    """Puts each file behind its `sources`, where that is possible; takes those out that changed places in a circle."""
-    for replaced in {*sources} - {*files}:  # by something that is not saved now
+def _in_order(files: Sequence[str], sources: dict[str, list[str]]) -> tuple[list[str], list[str]]:
+    """Puts each file behind its `sources`, where that is possible; takes those out that changed places in a circle.
+
+    Returns all files, and those of circles.
+    """
+    known = {*files}
+    for replaced in {*sources} - known:  # by something that is not saved now
         del sources[replaced]
     target = {name: replaced for replaced, names in sources.items() for name in names}
-    missing = {replaced: len(names) for replaced, names in sources.items()}
-    order = [name for name in files if name not in missing]
+    missing = {replaced: len(known.intersection(names)) for replaced, names in sources.items()}
+    order = [name for name in files if not missing.get(name)]
     for name in order:  # grows
         if name in target:
             missing[target[name]] -= 1
@@ -203,7 +209,7 @@ def _in_order(files: Sequence[str], sources: dict[str, list[str]]) -> list[str]:
     circles = [name for name in files if missing.get(name)]
     for name in circles:
         del sources[name]
-    return [*order, *circles]
+    return [*order, *circles], circles
 
 
 def moved_folders(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, str]:

@@ -24,7 +24,6 @@ from .report import Report
 _PART = 1 << 20
 _WIDEST, _LEAST = 0o755, 0o600
 """The permissions that a new file can have at most, and has at least."""
-_SQLITE = b"SQLite format 3\0"
 _SET_BITS = stat.S_ISUID | stat.S_ISGID | stat.S_ISVTX
 
 
@@ -55,7 +54,8 @@ class Saving:
         self.report = Report()
         self._whole = whole
         self._last = last
-        self._held = held
+        # What changed places waits together: each file has the only copy of another one's content.
+        self._held = {*held, *plan.circles} if {*plan.circles}.intersection(held) else held
         self._taken = {*plan.gone, *plan.moved, *plan.moved.values(), *plan.files, *plan.folders}
         """What code itself made, moved or deleted: never the names of what is kept beside something."""
         self._places = Places(Path(folder.path), self._taken)
@@ -73,6 +73,8 @@ class Saving:
         """Those of them that get their names when all else is saved, with the paths that they have until then."""
         self._wanted = {*plan.files}
         self._reader = ArchiveReader(largest, _PART)
+        self._waiting = {*plan.databases}
+        """What is saved when code has closed it."""
         self._failed: set[str] = set()
         self._refused: set[str] = set()
         self._open = ExitStack()
@@ -173,6 +175,7 @@ class Saving:
                 self._set_aside(file, entry)
             elif not self._replace(file, entry, pair):
                 self.report.held.append(file.name)
+                self._waiting.add(file.name)
                 self._wanted.discard(file.name)
                 return
         except (FileExistsError, Changed, InTheWay, NotOwned):
@@ -213,19 +216,20 @@ class Saving:
         return "/".join((*self._places.path(name).split("/")[:-1], last))
 
     def _is_held(self, file: "_File") -> bool:
-        """Whether code has a file open and may have written only a part of it; SQLite always writes all."""
-        return file.name in self._held and not file.draft.begins_with(_SQLITE)
+        """Whether code has a file open for writing, so that it may have written only a part of it."""
+        return file.name in self._held
 
     def _replace(self, file: "_File", entry: Entry, pair: Pair) -> bool:
         """Replaces a file, or takes note that it is as it was; false if it has to wait until code has closed it."""
-        if lost := {*self._plan.sources.get(file.name, ())} & (self._wanted | self._failed):
+        sources = {*self._plan.sources.get(file.name, ())}
+        if lost := sources & (self._wanted | self._failed):
             raise OSError(errno.EBUSY, f"its older content could not be saved as {min(lost)}")
+        waits = self._is_held(file) or bool(sources.intersection(self._waiting))
         stamp, mode = pair.host.stamp, pair.host.mode
         if not file.draft.same_as(file.last):
-            if self._whole and not (pair.made or self._last) and self._is_held(file):
+            if self._whole and waits and not (pair.made or self._last):
                 return False
-            complete = self._whole and not self._is_held(file)
-            if not (complete or pair.made) or _is_open_database(file.folder, file.last):
+            if not ((self._whole and not waits) or pair.made) or _is_open_database(file.folder, file.last):
                 raise Changed
             stamp = file.draft.replace(file.last, stamp, mtime=entry.stamp.mtime)
             self.report.saved.append(file.name)

@@ -14,14 +14,8 @@ from .protocol import decode_values
 
 _INTERRUPTED = 128 + signal.SIGINT
 _KILLED = 128 + signal.SIGKILL
-_CRASHES = {
-    128 + number
-    for number in (
-        *(signal.SIGQUIT, signal.SIGILL, signal.SIGTRAP, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE),
-        *(signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM, signal.SIGSYS),
-    )
-}
-"""Exit codes of programs that had no chance to write what they still had in memory."""
+_HARMLESS = {signal.SIGCHLD, signal.SIGCONT, signal.SIGURG, signal.SIGWINCH}
+"""Signals that end no program that does not handle them."""
 _STOPPED = ("timeout", "cpu_limit", "output_limit", "cancelled")
 """Endings that the server caused."""
 _STEPS: Mapping[Status, str] = {
@@ -86,9 +80,15 @@ def _limit_hit(outcome: Outcome, usage: Usage, fullness: Fullness, policy: Polic
     return "process_limit" if "process_limit" in hit else "error"
 
 
-def finished(status: Status, outcome: Outcome) -> bool:
-    """Whether code came to its end by itself, with or without an error, so that it has written what it wanted to."""
-    return status in ("ok", "error") and exit_code_of(outcome) not in _CRASHES
+def finished(status: Status, outcome: Outcome, *, program: bool) -> bool:
+    """Whether code came to its end by itself, with or without an error, so that it has written what it wanted to.
+
+    It did not if a signal ended the interpreter, or the `program` that the code was; what other programs it started
+    is its own affair.
+    """
+    number = exit_code_of(outcome) - 128
+    killed = 0 < number <= signal.SIGRTMAX and number not in _HARMLESS
+    return status in ("ok", "error") and not (killed and (program or outcome.ending == "exited"))
 
 
 def inspection_of(outcome: Outcome) -> Inspection | None:

@@ -176,7 +176,8 @@ class Executing:
             artifacts, left_out = await self._store.collect(session.id, ran.sandbox, outcome, long)
             if ran.sandbox is not None and prepared.keep:
                 left_out += await leave_output(session, ran.sandbox, long)
-            left_out += await self._views.save(ran.sandbox, whole=finished(status, outcome), last=not prepared.keep)
+            whole = finished(status, outcome, program=chosen.handler.build is not None)
+            left_out += await self._views.save(ran.sandbox, whole=whole, last=not prepared.keep)
         if places.lacking:
             notes.append(_note_of_lacking(chosen, places))
         if ran.loss is not None:

@@ -18,6 +18,9 @@ from ..sessions.session import Session
 from .preparation import Preparation
 from .views import Views
 
+_ENDING = 10.0
+"""Seconds for what has to be saved before a session ends."""
+
 
 class Sessions:
     """The sessions of all callers. Methods that take an id raise `UnknownSession`."""
@@ -84,9 +87,8 @@ class Sessions:
     async def reset(self, session_id: str) -> Sequence[Note]:
         """Drops all state of a session, stopping what runs in it; its id stays. Returns the same notes as `close`."""
         session = self._live.get(session_id)
-        session.stop()
+        notes = await self._end(session)
         async with session.exclusive():
-            notes = await self._save(session)
             session.reset()
         return notes
 
@@ -96,20 +98,25 @@ class Sessions:
         Returns notes about what its code has changed since the last run in folders that are open for writing.
         """
         session = self._live.get(session_id)
-        notes: Sequence[Note] = ()
         try:
-            if not session.busy:
-                async with session.exclusive():
-                    notes = await self._save(session)
+            return await self._end(session)
         finally:
             if not session.closed:
                 self._live.close(session_id)
-        return notes
 
-    async def _save(self, session: Session) -> Sequence[Note]:
-        if not session.has_sandbox:
-            return ()
-        return await self._views.save(await session.sandbox(), whole=True, last=True)
+    async def _end(self, session: Session) -> Sequence[Note]:
+        """Stops what runs in a session, and saves what is not saved yet, if that is possible soon."""
+        session.stop()
+        notes: list[Note] = []
+        if not self._views.writable:
+            return notes
+        with anyio.move_on_after(_ENDING) as scope:
+            async with session.exclusive():
+                if session.has_sandbox:
+                    notes += await self._views.save_rest(await session.sandbox())
+        if scope.cancelled_caught:
+            notes += await self._views.save(None, whole=False, last=True)
+        return notes
 
     async def commit(self, session_id: str, image: str) -> str:
         """Makes an image of a session's files and libraries, a template, and returns its name with its tag.

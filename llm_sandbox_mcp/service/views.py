@@ -14,7 +14,7 @@ from ..backends import folder_copies
 from ..backends.base import Sandbox
 from ..backends.listing import FOLDER, Entry, Tree
 from ..errors import SandboxLost, Unavailable
-from ..files.merging import NEVER, Incoming, Pair, incoming, moved_folders, outgoing
+from ..files.merging import NEVER, Incoming, Pair, incoming, moved_folders, outgoing, parents
 from ..files.renaming import rename_folders
 from ..files.report import Report
 from ..files.saving import Saving
@@ -61,6 +61,10 @@ class _Copy:
     """Whether its place in the sandbox exists."""
     running: bool = False
     """Whether a run began of which nothing has been saved."""
+    stopped: bool = False
+    """Whether the last run whose changes were saved did not end as usual."""
+    doubtful: bool = False
+    """Whether some of its files are not saved yet, which may be incomplete."""
     seen: Tree | None = None
     """What was below the folder when nothing of it was left to be copied."""
     problem: str = ""
@@ -73,12 +77,14 @@ class Views:
     def __init__(self, views: Sequence[View], folders: WatchedFolders) -> None:
         self._views = views
         self._folders = folders
+        self.writable = any(view.folder.writable for view in views)
+        """Whether code can change any of the folders."""
         self._copies: WeakKeyDictionary[Sandbox, dict[View, _Copy]] = WeakKeyDictionary()
 
     async def show(self, sandbox: Sandbox) -> list[Note]:
         """Brings the copies in a sandbox up to date with their folders; returns notes about what code does not see."""
         notes: list[Note] = []
-        if any(copy.running for copy in self._copies.get(sandbox, {}).values()):  # that run was cancelled
+        if any(copy.running or copy.doubtful for copy in self._copies.get(sandbox, {}).values()):  # or it was cancelled
             notes += await self.save(sandbox, whole=False, last=False)
         left = sandbox.policy.disk // _SHARE
         for view in self._views:
@@ -181,27 +187,43 @@ class Views:
             return [view_notes.lost(writable)] if writable else []
         for view, copy in self._copies.get(sandbox, {}).items():
             if view.folder.writable and copy.made:
-                try:
-                    await self._save(sandbox, view, copy, notes, whole=whole, last=last)
-                except (SandboxLost, Unavailable) as error:
-                    step = "" if last else error.step
-                    notes.append(view_notes.not_saved(view, ["what the run wrote"], error.cause, step))
-                copy.running = False
+                notes += await self._save_all(sandbox, view, copy, whole=whole, last=last)
+        return notes
+
+    async def save_rest(self, sandbox: Sandbox) -> list[Note]:
+        """Saves what has changed since the last run, before the sandbox ends."""
+        notes: list[Note] = []
+        for view, copy in self._copies.get(sandbox, {}).items():
+            if view.folder.writable and copy.made:
+                whole = not (copy.running or copy.stopped)
+                notes += await self._save_all(sandbox, view, copy, whole=whole, last=True)
+        return notes
+
+    async def _save_all(self, sandbox: Sandbox, view: View, copy: _Copy, *, whole: bool, last: bool) -> list[Note]:
+        notes: list[Note] = []
+        whole, settled = whole and not copy.doubtful, False
+        try:
+            settled = await self._save(sandbox, view, copy, notes, whole=whole, last=last)
+        except (SandboxLost, Unavailable) as error:
+            step = "" if last else error.step
+            notes.append(view_notes.not_saved(view, ["what the run wrote"], error.cause, step))
+        copy.running, copy.stopped, copy.doubtful = False, not whole, not whole and not settled
         return notes
 
     async def _save(
         self, sandbox: Sandbox, view: View, copy: _Copy, notes: list[Note], *, whole: bool, last: bool
-    ) -> None:
+    ) -> bool:
+        """Saves the changes of one copy; returns whether no changed file is left to be saved."""
         found = await folder_copies.list_tree(sandbox, view.place, 0 if copy.mapped else copy.listed)
         if found is None:
-            return
+            return True
         inside, mapped = found.tree, found.mapped | copy.mapped
         if hidden := sorted(name for name in found.hidden if name not in copy.base and name not in copy.hidden):
             notes.append(view_notes.hidden(view, hidden))
         copy.hidden = found.hidden
         if inside == copy.inside and not mapped:
             copy.listed = found.time
-            return
+            return True
         copy.listed, copy.inside, copy.seen = 0, None, None
         moved: Mapping[str, str] = {}
         if whole and view.folder.deletes and (moves := moved_folders(copy.folders, found.folders)):
@@ -222,7 +244,7 @@ class Views:
             copy.told.update((name, inside[name]) for name in plan.special)
             notes.append(view_notes.special(view, plan.special))
         # What is mapped too is written by the kernel, all of it.
-        held = found.held - mapped
+        held = found.held - found.mapped
         largest = sandbox.policy.largest_file
         saving = Saving(view.folder, copy.base, inside, plan, largest, whole=whole, last=last, held=held)
         saving.report.moved.update((f"{old}/", f"{new}/") for old, new in moved.items())
@@ -247,6 +269,7 @@ class Views:
         if saving.complete and not later and not plan.databases:
             copy.listed, copy.inside, copy.folders = found.time, inside, found.folders
             await self._look_again(sandbox, view, copy, saving.report, notes)
+        return not (saving.report.failed or later)
 
     async def _look_again(self, sandbox: Sandbox, view: View, copy: _Copy, report: Report, notes: list[Note]) -> None:
         """Finds files that processes of the code were still writing while they were saved."""
@@ -269,12 +292,12 @@ def _leave_out_large(sandbox: Sandbox, view: View, copy: _Copy, plan: Incoming, 
 
 async def _leave_open(sandbox: Sandbox, view: View, copy: _Copy, plan: Incoming, notes: list[Note]) -> None:
     """Takes out of a plan the files that code has open: what it writes into a replaced file would be lost."""
-    known = [name for name in (*plan.copied, *plan.removed) if name in copy.base]
-    held = {*known} & {*(await folder_copies.held_files(sandbox, view.place)), *copy.mapped} if known else ()
-    if held:
-        plan.copied[:] = [name for name in plan.copied if name not in held]
-        plan.removed[:] = [name for name in plan.removed if name not in held]
-        notes.append(view_notes.held(view, sorted(held)))
+    known = {name for name in (*plan.copied, *plan.removed) if name in copy.base}
+    held = {*(await folder_copies.held_files(sandbox, view.place)), *copy.mapped} if known else set()
+    if known & held:
+        for names in (plan.copied, plan.removed):  # also what would make a folder of such a file
+            names[:] = [name for name in names if held.isdisjoint((name, *parents(name)))]
+        notes.append(view_notes.held(view, sorted(known & held)))
 
 
 def _take_note(copy: _Copy, plan: Incoming, tree: Tree, packed: Packed, inside: Tree, why: str) -> list[str]:

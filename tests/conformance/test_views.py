@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 import pytest
 
-from llm_sandbox_mcp.errors import SandboxError
+from llm_sandbox_mcp.errors import SandboxError, UnknownSession
 from llm_sandbox_mcp.profile import Profile
 from llm_sandbox_mcp.results import Execution
 from llm_sandbox_mcp.service import Service
@@ -64,6 +64,11 @@ async def until_made(opened: Opened, path: str) -> None:
             return
         await anyio.sleep(0.1)
     raise TimeoutError(path)
+
+
+async def close(opened: Opened) -> None:
+    with suppress(UnknownSession):
+        await opened.service.sessions.close(opened.session_id)
 
 
 def facts(path: Path) -> tuple[int, ...]:
@@ -451,7 +456,7 @@ async def test_a_journal_that_sqlite_removes_later_undoes_nothing(opened: Opened
         "databases of /data/out are not saved, since code has not closed them in SQLite"
     ]
     done = await opened.run("database.commit()")
-    assert done.notes == (f"saved in {opened.out}: big.db",)
+    assert done.notes[0] == f"saved in {opened.out}: big.db"
     with closing(sqlite3.connect(opened.out / "big.db")) as mine:
         assert mine.execute("select count(*) from t").fetchall() == [(500,)]
 
@@ -496,6 +501,60 @@ async def test_a_file_of_the_persons_is_replaced_only_when_code_has_closed_it(op
     done = await opened.run("file = open('/data/whole/old.txt', 'w')", keep_session=False)
     assert [note.code for note in done.notes] == ["results_beside", "results_incomplete"]
     assert files(opened.whole) == {"old.txt": "a", "old.from-code.txt": "", "new": "b"}
+
+
+async def test_what_was_in_a_file_is_saved_elsewhere_before_it_is_replaced_also_if_that_waits(opened: Opened) -> None:
+    for name in "abc":
+        (opened.whole / name).write_text(name)
+    chain = "import os; os.chdir('/data/whole'); os.rename('b', 'c'); os.rename('a', 'b'); file = open('c', 'r+')"
+    done = await opened.run(chain)
+    assert (
+        f"not saved in {opened.whole} yet, since code still has them open for writing: b, c; close them in another run"
+        in done.notes
+    )
+    assert {name: (opened.whole / name).read_text() for name in "abc"} == {"a": "a", "b": "b", "c": "c"}
+    await opened.run("file.close()")
+    assert files(opened.whole) == {"old.txt": "old\n", "b": "a", "c": "b"}
+    swap = "os.rename('b', 'd'); os.rename('c', 'b'); os.rename('d', 'c'); file = open('c', 'r+')"
+    done = await opened.run(swap)
+    assert files(opened.whole) == {"old.txt": "old\n", "b": "a", "c": "b"}
+    await opened.run("file.close()")
+    assert files(opened.whole) == {"old.txt": "old\n", "b": "b", "c": "a"}
+
+
+async def test_a_folder_of_the_persons_does_not_end_a_file_that_code_has_open(opened: Opened) -> None:
+    await opened.run("file = open('/data/out/log', 'w'); file.write('one'); file.flush()")
+    (opened.out / "log").unlink()
+    (opened.out / "log").mkdir()
+    (opened.out / "log" / "in").write_text("theirs")
+    done = await opened.run("file.write('-two'); file.close()")
+    assert done.notes[0].startswith("code still sees the older version of files of /data/out")
+    assert files(opened.out) == {"old.txt": "old\n", "log/in": "theirs", "log.from-code": "one-two"}
+    assert (await opened.run("open('/data/out/log/in').read()")).result == "'theirs'"
+
+
+async def test_what_a_stopped_run_left_is_incomplete_also_when_the_session_is_closed(opened: Opened) -> None:
+    (opened.whole / "gone").write_text("theirs")
+    await opened.run("import os; os.chdir('/data/whole')")
+    with anyio.CancelScope() as scope:
+
+        async def cancel(stream: str, text: str) -> None:
+            scope.cancel()
+
+        half = "os.unlink('gone'); print('half', end='', file=open('old.txt', 'w'), flush=True); print('written', flush=True)"
+        await opened.run(f"{half}\nwhile True: pass", on_output=cancel)
+    notes = await opened.service.sessions.close(opened.session_id)
+    assert [note.code for note in notes] == ["results_beside", "results_kept"]
+    assert files(opened.whole) == {"old.txt": "old\n", "old.from-code.txt": "half", "gone": "theirs"}
+
+
+async def test_two_that_close_a_session_save_what_it_changed(opened: Opened) -> None:
+    (opened.out / "a").write_text("theirs")
+    await opened.run("file = open('/data/out/a', 'w'); file.write('all'); file.flush()")
+    async with anyio.create_task_group() as tasks:
+        for _ in range(2):
+            tasks.start_soon(close, opened)
+    assert files(opened.out) == {"old.txt": "old\n", "a": "theirs", "a.from-code": "all"}
 
 
 async def test_what_a_crashed_program_wrote_replaces_nothing_of_the_persons(opened: Opened) -> None:

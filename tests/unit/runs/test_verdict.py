@@ -14,7 +14,7 @@ from llm_sandbox_mcp.policy import Policy
 from llm_sandbox_mcp.results import Status
 from llm_sandbox_mcp.runs.execution import Ending, Outcome
 from llm_sandbox_mcp.runs.protocol import Report
-from llm_sandbox_mcp.runs.verdict import excerpt, notes_of, status_of
+from llm_sandbox_mcp.runs.verdict import excerpt, finished, notes_of, status_of
 
 POLICY = Policy(
     memory=1 << 20,
@@ -125,3 +125,17 @@ def test_bytes_that_are_not_text_are_replaced_and_marked_as_replaced() -> None:
     assert excerpt(b"a\xffb\0c", 100).raw == b"a\xffb\0c"
     cut = excerpt(b"\xff" * 100, 10)
     assert cut.raw is not None and cut.raw.decode(errors="replace") == cut.text
+
+
+def test_a_program_that_a_signal_ended_has_not_finished_and_one_that_it_started_does_not_count() -> None:
+    def outcome(ending: Ending, code: int) -> Outcome:
+        report = Report(status="error", exit_code=code) if ending == "answered" else None
+        return Outcome(ending, report, True, code, ending == "answered", b"", b"", 0, 1.0)
+
+    for number in (signal.SIGSEGV, signal.SIGALRM, signal.SIGPIPE, signal.SIGRTMAX):
+        assert not finished("error", outcome("exited", 128 + number), program=False)
+        assert not finished("error", outcome("answered", 128 + number), program=True)
+        assert finished("error", outcome("answered", 128 + number), program=False)
+    for code in (0, 1, 128, 128 + signal.SIGWINCH, 255):
+        assert finished("error", outcome("exited", code), program=True)
+    assert not finished("timeout", outcome("answered", 0), program=False)
