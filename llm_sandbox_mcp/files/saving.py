@@ -185,7 +185,7 @@ class Saving:
                 if pair is not None and not self._exists(file.name):
                     self.report.missing.append(file.name)
             self._base[file.name] = Pair(NEVER, entry)
-        if self._is_held(file) and (self.report.saved[-1:] == [file.name] or file.name in self.report.beside):
+        if file.name in self._held and (self.report.saved[-1:] == [file.name] or file.name in self.report.beside):
             self.report.incomplete.append(file.name)
         # The files of its own that SQLite removed from the copy are copied again with the folder's version.
         for end in DATABASE_ENDS:
@@ -215,16 +215,12 @@ class Saving:
         """The path here of something that has another last name than in the copy."""
         return "/".join((*self._places.path(name).split("/")[:-1], last))
 
-    def _is_held(self, file: "_File") -> bool:
-        """Whether code has a file open for writing, so that it may have written only a part of it."""
-        return file.name in self._held
-
     def _replace(self, file: "_File", entry: Entry, pair: Pair) -> bool:
         """Replaces a file, or takes note that it is as it was; false if it has to wait until code has closed it."""
         sources = {*self._plan.sources.get(file.name, ())}
         if lost := sources & (self._wanted | self._failed):
             raise OSError(errno.EBUSY, f"its older content could not be saved as {min(lost)}")
-        waits = self._is_held(file) or bool(sources.intersection(self._waiting))
+        waits = file.name in self._held or bool(sources.intersection(self._waiting))
         stamp, mode = pair.host.stamp, pair.host.mode
         if not file.draft.same_as(file.last):
             if self._whole and waits and not (pair.made or self._last):
@@ -290,20 +286,19 @@ class Saving:
 
     def _keep_aside(self) -> None:
         """Takes note of what did not get its name: both versions are kept."""
+        kept: dict[str, str] = {}
         for name, pair in [*self._base.items()] if self._aside else ():
             top = next((one for one in (name, *parents(name)) if one in self._aside), "")
             if top and name in self._inside:
                 self._base[name] = Pair(NEVER, pair.inside)
                 if pair.host != FOLDER:
-                    self.report.beside[name] = self._aside[top] + name[len(top) :]
+                    kept[name] = self._aside[top] + name[len(top) :]
         self._aside.clear()
-        beside = self.report.beside
-        self.report.saved = [name for name in self.report.saved if name not in beside]
+        self.report.saved = [name for name in self.report.saved if name not in kept]
         self.report.folders = [name for name in self.report.folders if self._base.get(name) == Pair(FOLDER, FOLDER)]
-        for old, new in self.report.moved.items():
-            if new in beside:
-                self.report.moved[old] = beside.pop(new)
-        self.report.missing = [name for name in self.report.missing if name in beside]
+        moved = self.report.moved
+        moved.update((old, kept.pop(new)) for old, new in [*moved.items()] if new in kept)
+        self.report.beside = {**kept, **self.report.beside}
 
     def _drop(self, name: str) -> None:
         """Deletes what code deleted, if it is what code knew; else it gets into the copy again."""

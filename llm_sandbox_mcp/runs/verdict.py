@@ -14,8 +14,9 @@ from .protocol import decode_values
 
 _INTERRUPTED = 128 + signal.SIGINT
 _KILLED = 128 + signal.SIGKILL
-_HARMLESS = {signal.SIGCHLD, signal.SIGCONT, signal.SIGURG, signal.SIGWINCH}
-"""Signals that end no program that does not handle them."""
+_HARMLESS = {17, 18, 23, 28}
+"""Signals that end no program: SIGCHLD, SIGCONT, SIGURG, SIGWINCH. In sandboxes, they have the numbers of Linux."""
+_LAST_SIGNAL = 64
 _STOPPED = ("timeout", "cpu_limit", "output_limit", "cancelled")
 """Endings that the server caused."""
 _STEPS: Mapping[Status, str] = {
@@ -87,7 +88,7 @@ def finished(status: Status, outcome: Outcome, *, program: bool) -> bool:
     is its own affair.
     """
     number = exit_code_of(outcome) - 128
-    killed = 0 < number <= signal.SIGRTMAX and number not in _HARMLESS
+    killed = 0 < number <= _LAST_SIGNAL and number not in _HARMLESS
     return status in ("ok", "error") and not (killed and (program or outcome.ending == "exited"))
 
 

@@ -66,6 +66,16 @@ async def until_made(opened: Opened, path: str) -> None:
     raise TimeoutError(path)
 
 
+async def run_and_cancel(opened: Opened, code: str) -> None:
+    """Runs code, and cancels the call when the code has done all of it."""
+    with anyio.CancelScope() as scope:
+
+        async def cancel(stream: str, text: str) -> None:
+            scope.cancel()
+
+        await opened.run(f"{code}\nprint('done', flush=True)\nwhile True: pass", on_output=cancel)
+
+
 async def close(opened: Opened) -> None:
     with suppress(UnknownSession):
         await opened.service.sessions.close(opened.session_id)
@@ -334,13 +344,7 @@ async def test_what_a_stopped_run_wrote_replaces_nothing_of_the_persons(opened: 
 
 async def test_what_a_cancelled_run_wrote_replaces_nothing_of_the_persons_either(opened: Opened) -> None:
     await opened.run("1")
-    with anyio.CancelScope() as scope:
-
-        async def cancel(stream: str, text: str) -> None:
-            scope.cancel()
-
-        half = "print('half', end='', file=open('/data/out/old.txt', 'w'), flush=True); print('written', flush=True)"
-        await opened.run(f"{half}\nwhile True: pass", on_output=cancel)
+    await run_and_cancel(opened, "print('half', end='', file=open('/data/out/old.txt', 'w'), flush=True)")
     done = await opened.run("2")
     assert f"{opened.out} has its own version of these files" in done.notes[0]
     assert files(opened.out) == {"old.txt": "old\n", "old.from-code.txt": "half"}
@@ -536,13 +540,7 @@ async def test_a_folder_of_the_persons_does_not_end_a_file_that_code_has_open(op
 async def test_what_a_stopped_run_left_is_incomplete_also_when_the_session_is_closed(opened: Opened) -> None:
     (opened.whole / "gone").write_text("theirs")
     await opened.run("import os; os.chdir('/data/whole')")
-    with anyio.CancelScope() as scope:
-
-        async def cancel(stream: str, text: str) -> None:
-            scope.cancel()
-
-        half = "os.unlink('gone'); print('half', end='', file=open('old.txt', 'w'), flush=True); print('written', flush=True)"
-        await opened.run(f"{half}\nwhile True: pass", on_output=cancel)
+    await run_and_cancel(opened, "os.unlink('gone'); print('half', end='', file=open('old.txt', 'w'), flush=True)")
     notes = await opened.service.sessions.close(opened.session_id)
     assert [note.code for note in notes] == ["results_beside", "results_kept"]
     assert files(opened.whole) == {"old.txt": "old\n", "old.from-code.txt": "half", "gone": "theirs"}

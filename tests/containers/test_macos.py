@@ -17,6 +17,9 @@ def test_code_runs_without_what_only_linux_has(engine: str, folder: Path) -> Non
     profile = profile_file(engine, address(engine), folder)
     done = command_on("darwin", "run", "--profile", str(profile), "-c", "print(6 * 7)", cwd=folder)
     assert (done.returncode, done.stdout, done.stderr) == (0, "42\n", "")
+    code = "import os; os.kill(os.getpid(), 11)"
+    done = command_on("darwin", "run", "--profile", str(profile), "-c", code, cwd=folder)
+    assert (done.returncode, "Traceback" in done.stderr) == (128 + 11, False)
 
 
 @pytest.mark.anyio

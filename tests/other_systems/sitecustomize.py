@@ -30,7 +30,7 @@ ABSENT = {
     "SPLICE_F_MORE",
     select: "epoll EPOLLIN",
     selectors: "EpollSelector",
-    signal: "pthread_sigqueue sigtimedwait sigwaitinfo SIGPWR SIGSTKFLT",
+    signal: "pthread_sigqueue sigtimedwait sigwaitinfo SIGPWR SIGSTKFLT SIGRTMIN SIGRTMAX",
     fcntl: "F_SETPIPE_SZ F_GETPIPE_SZ F_ADD_SEALS F_OFD_SETLK",
     resource: "prlimit RLIMIT_MSGQUEUE RLIMIT_NICE RLIMIT_RTPRIO RLIMIT_RTTIME RLIMIT_SIGPENDING",
     socket: "AF_NETLINK AF_PACKET AF_VSOCK SOCK_CLOEXEC SOCK_NONBLOCK SO_PEERCRED SO_DOMAIN SO_PASSCRED",

@@ -268,6 +268,16 @@ def test_what_replaces_something_private_is_private(top: Path) -> None:
     assert modes == {"file": 0o700, "folder": 0o600, "gone.from-code": 0o600}
 
 
+def test_a_file_that_code_moved_and_changed_is_named_where_it_cannot_be_replaced(top: Path) -> None:
+    (top / "old").write_text("theirs")
+    (top / "old").chmod(0o4755)  # what has rights of its own is not replaced
+    base = {"old": Pair(Entry.of((top / "old").stat()), inside(1))}
+    tree = {"new": Entry("f", 0o644, Stamp(1, len(DATA), 2, 2))}
+    report = save(top, base, tree, packed("new"))
+    assert (report.moved, report.beside) == ({"old": "new"}, {"new": "new.from-code"})
+    assert ((top / "new").read_text(), (top / "new.from-code").read_bytes()) == ("theirs", DATA)
+
+
 def test_a_folder_that_the_person_deletes_before_a_file_replaces_it_is_no_conflict(top: Path) -> None:
     base = {"x": Pair(FOLDER, FOLDER), "y": Pair(Entry("f", 0o644, Stamp(1, 1, 1, 1)), inside(1))}
     report = save(top, base, {"x": inside(2), "y": FOLDER}, packed("x"))
