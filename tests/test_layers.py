@@ -75,6 +75,7 @@ ENGINE_MAY_IMPORT = {
     "results",
     "tasks",
     "toml_model",
+    "units",
 }
 """What the modules of an engine can import besides each other and their own client library."""
 
@@ -263,5 +264,11 @@ def test_other_modules_import_only_the_settings_of_an_engine() -> None:
 
 @pytest.mark.parametrize("module", sorted(SETTINGS))
 def test_the_settings_of_an_engine_do_not_import_the_engine(module: str) -> None:
-    allowed = {"backends.settings", "backends.containers.settings", "backends.kubernetes.pod_manifest", "toml_model"}
+    allowed = {
+        "backends.settings",
+        "backends.containers.settings",
+        "backends.kubernetes.pod_manifest",
+        "toml_model",
+        "units",
+    }
     assert {name for name in imports(module) if not name.startswith("!")} <= allowed

@@ -14,6 +14,7 @@ from anyio.abc import AsyncResource, ByteReceiveStream, ByteSendStream
 from ..errors import EngineUnavailable, SandboxLost
 from ..open_folders import View
 from ..policy import Policy
+from ..results import OnProgress
 from ..tasks import open_tasks
 from .images import Images
 from .layout import PATH, WORKDIR
@@ -304,6 +305,10 @@ class Backend(ABC):
         """Why no sandbox can be made here; empty if one can. Backends whose `probe` does more have a cheaper way."""
         missing = [check for check in await self.probe() if check.state == "missing"]
         return f"{missing[0].detail}; {missing[0].fix}" if missing else ""
+
+    async def tell(self, on_progress: OnProgress) -> None:
+        """Reports why sandboxes that are being made have to wait, until it is cancelled; `EngineUnavailable`."""
+        await anyio.sleep_forever()
 
     def room(self) -> Sequence[Room]:
         """The resources that, next to the profile, bound how many sandboxes can exist at once; never empty."""

@@ -9,6 +9,7 @@ from anyio.abc import TaskGroup, TaskStatus
 
 from ..errors import EngineUnavailable, SandboxError
 from ..policy import Policy
+from ..results import OnProgress
 from ..tasks import open_tasks
 from .base import Backend, Check, Sandbox, halves
 from .images import Images
@@ -86,6 +87,9 @@ class Chosen(Backend):
     async def sandbox(self, policy: Policy, image: str = "") -> AsyncIterator[Sandbox]:
         async with (await self.chosen()).sandbox(policy, image) as sandbox:
             yield sandbox
+
+    async def tell(self, on_progress: OnProgress) -> None:
+        await (await self.chosen()).tell(on_progress)
 
     async def sweep(self) -> int:
         return await (await self.chosen()).sweep()

@@ -30,11 +30,11 @@ class Room:
     """How to make room for more."""
 
 
-def open_files() -> Room:
-    """The room given by the limit on open files of this process."""
+def open_files(each: int = _FILES) -> Room:
+    """The room given by the limit on open files of this process; `each` is how many a sandbox takes."""
     most, hard = _limits_of_files()
     step = f"ulimit -n {hard}" if most < hard else f"raise the hard limit of open files, which is {hard}"
-    return Room("open files", max(0, most - _OWN_FILES - connections()) // _FILES, step)
+    return Room("open files", max(0, most - _OWN_FILES - connections()) // each, step)
 
 
 def connections() -> int:

@@ -46,13 +46,13 @@ class Service:
         folders: WatchedFolders,
         tasks: TaskGroup,
     ) -> None:
-        """Runs that go on without their caller live in `tasks`."""
+        """Runs that go on without their caller, and sweeping, live in `tasks`."""
         self.profile = profile
         self.languages = languages
         self.backend = backend
         self._pool = pool
         self._checker = checker
-        self._preparation = Preparation(profile, languages, backend, pool, preparer)
+        self._preparation = Preparation(profile, languages, backend, pool, preparer, tasks)
         self._describer = Describer(profile, pool, preparer)
         self.files = Files(profile, live, store)
         self.views = Views(profile.views, folders)

@@ -4,6 +4,9 @@ import logging
 from collections.abc import Iterable
 from contextlib import suppress
 
+import anyio
+from anyio.abc import TaskGroup
+
 from ..backends.base import Backend, Sandbox
 from ..errors import EngineUnavailable, SandboxError
 from ..languages import Language, Languages
@@ -13,6 +16,10 @@ from ..pool.pool import Pool
 from ..profile import Profile
 from ..results import OnProgress
 from ..sessions.session import Session
+from ..tasks import open_tasks
+
+_SWEEP = 60.0
+"""Seconds between two sweeps."""
 
 _log = logging.getLogger(__name__)
 
@@ -21,14 +28,22 @@ class Preparation:
     """Prepares things when they are needed, and in advance once a server serves."""
 
     def __init__(
-        self, profile: Profile, languages: Languages, backend: Backend, pool: Pool, preparer: Preparer
+        self,
+        profile: Profile,
+        languages: Languages,
+        backend: Backend,
+        pool: Pool,
+        preparer: Preparer,
+        tasks: TaskGroup,
     ) -> None:
+        """Sweeping runs in `tasks`."""
         self._profile = profile
         self._policy = profile.policy()
         self._languages = languages
         self._backend = backend
         self._pool = pool
         self._preparer = preparer
+        self._tasks = tasks
         self._serving = False
         self._told: set[str] = set()
         """The languages that the log says have no libraries."""
@@ -52,9 +67,18 @@ class Preparation:
 
     async def sandbox(self, session: Session, language: Language, on_progress: OnProgress | None) -> Sandbox:
         """The session's sandbox; if it needs a new one, prepares its image first and reports the progress."""
-        if on_progress is not None and not session.has_sandbox:
-            await self._preparer.image(language, on_progress)
-        return await session.sandbox(language.name)
+        if on_progress is None or session.has_sandbox:
+            return await session.sandbox(language.name)
+        await self._preparer.image(language, on_progress)
+        async with open_tasks() as telling:
+            telling.start_soon(self._tell, on_progress)
+            sandbox = await session.sandbox(language.name)
+            telling.cancel_scope.cancel()
+        return sandbox
+
+    async def _tell(self, on_progress: OnProgress) -> None:
+        with suppress(SandboxError):  # the sandbox that is waited for fails with the same error
+            await self._backend.tell(on_progress)
 
     async def prepare(self, language: Language, on_progress: OnProgress) -> str:
         """Prepares a language and its image ahead of its use; returns why it has to run without its libraries."""
@@ -62,12 +86,12 @@ class Preparation:
         return (await self._preparer.places(language, on_progress)).lacking
 
     async def warm(self, languages: Iterable[str] | None) -> None:
-        """Cleans up after servers that are gone, prepares languages (by default all), and fills the pool.
+        """Prepares languages (by default all), and fills the pool.
 
-        From then on, the pool is filled for each language that is used.
+        From then on, the pool is filled for each language that is used, and what servers leave behind is removed.
         """
-        with suppress(SandboxError):
-            await self._backend.sweep()
+        if not self._serving:
+            self._tasks.start_soon(self._sweep)
         self._serving = True
         promised, room = self._profile.sessions.max, self._backend.tightest
         if room.sandboxes < promised:
@@ -79,3 +103,11 @@ class Preparation:
             with suppress(SandboxError):
                 await self.places(language)
         await self._preparer.prune()
+
+    async def _sweep(self) -> None:
+        """Removes what servers that are gone left behind, again and again: one that replaces another starts before it
+        is certain that the other is gone."""
+        while True:
+            with suppress(SandboxError):
+                await self._backend.sweep()
+            await anyio.sleep(_SWEEP)

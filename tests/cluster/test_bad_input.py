@@ -162,8 +162,26 @@ async def test_what_a_manifest_loosens_is_reported_at_start(serving: Serving, ca
 
 
 async def test_a_pod_that_no_node_takes(serving: Serving) -> None:
-    async with serving({"node_selector": {"pool": "none"}}) as service:
+    async with serving({"node_selector": {"pool": "none"}, "node_timeout": "1s"}) as service:
         await refused(service, Unschedulable, "no node takes pod sandbox-", "Unschedulable", "add nodes")
+
+
+async def test_a_pod_waits_for_a_node_that_takes_it(serving: Serving, cluster: Any, namespace: str) -> None:
+    """As in a cluster that adds nodes when they are needed."""
+    label = f"test-{namespace}"
+    name = cluster.list_node().items[0].metadata.name
+
+    async def on_progress(line: str) -> None:
+        if line.startswith("waiting for a node: no node takes pod sandbox-"):
+            await anyio.to_thread.run_sync(cluster.patch_node, name, {"metadata": {"labels": {label: "yes"}}})
+
+    try:
+        async with serving({"node_selector": {label: "yes"}}) as service:
+            with within(SOON):
+                run = await service.execute("echo here", language="bash", on_progress=on_progress)
+            assert run.stdout.text == "here\n"
+    finally:
+        cluster.patch_node(name, {"metadata": {"labels": {label: None}}})
 
 
 def deletes(cluster: Any, namespace: str, name: str) -> None:

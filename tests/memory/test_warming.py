@@ -5,6 +5,7 @@ from pathlib import Path
 import anyio
 import pytest
 
+from llm_sandbox_mcp.errors import EngineUnavailable
 from llm_sandbox_mcp.profile import Profile
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.testing.memory import HANDLERS, PROGRAMS, MemoryBackend, MemoryProcess, open_in_memory
@@ -65,3 +66,25 @@ async def test_a_language_that_cannot_be_warmed_is_reported_and_does_not_affect_
         failed = service.pool().failed
         await anyio.sleep(50)
         assert failed < service.pool().failed < failed + 7
+
+
+@pytest.mark.parametrize("changes", [WARM])
+async def test_what_other_servers_leave_behind_is_removed_again_and_again_while_a_server_serves(
+    service: Service, engine: MemoryBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the engine did not answer once: another server may be gone for certain only later."""
+    sweeps: list[float] = []
+
+    async def sweep() -> int:
+        sweeps.append(anyio.current_time())
+        if len(sweeps) == 1:
+            raise EngineUnavailable("the engine does not answer; start it")
+        return 0
+
+    monkeypatch.setattr(engine, "sweep", sweep)
+    began = anyio.current_time()
+    await service.warm(["script"])
+    await service.warm(["script"])
+    with anyio.move_on_after(150):
+        await anyio.sleep_forever()
+    assert [round(at - began) for at in sweeps] == [0, 60, 120]

@@ -3,7 +3,7 @@
 import contextlib
 import logging
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import anyio
@@ -11,11 +11,13 @@ from anyio.abc import TaskGroup
 
 from ...errors import SandboxError, SandboxLost, StartFailed
 from ...policy import Network, Policy
+from ...results import OnProgress
 from ..base import Backend, Check, Sandbox, Surroundings, halves
 from ..containers.agent import AGENT, pack_handlers
 from ..containers.removal import owned
 from ..containers.sandbox import FOLDERS
 from ..layout import DATA
+from ..room import Room, open_files
 from .api import Api, Json, Refused
 from .channels import PERL
 from .checks import joined_checks, network_check, pods_check
@@ -34,8 +36,10 @@ from .watching import Watched
 _log = logging.getLogger(__name__)
 
 _START = 60.0
-"""Seconds for a pod to start; a pod that can never start is reported at once."""
+"""Seconds for a pod to start on its node; a pod that can never start is reported at once."""
 _REMOVE = 5.0
+_FILES = 4
+"""Open files of the server for each pod: the connections of its agent and of a kernel, and two for short commands."""
 _OWN_PROCESSES = 8
 """The agent, feeders, and the programs that both start."""
 _USERS = range(100_000, 1 << 30)
@@ -86,6 +90,9 @@ class PodBackend(Backend):
             return f"pod {self._settings.join}"
         return self._settings.images.get(language) or self._settings.image.replace("{language}", language)
 
+    def room(self) -> Sequence[Room]:
+        return (open_files(_FILES),)
+
     async def limits(self) -> Check:
         return self._surroundings.held(self._limits())
 
@@ -123,14 +130,22 @@ class PodBackend(Backend):
         merged_pod = self._manifest("sandbox", recipe)
         return [*loosened(merged_pod), *rebound(manifest(recipe), merged_pod)]
 
+    async def tell(self, on_progress: OnProgress) -> None:
+        await self.connected()
+        await self._cluster.watch.tell(on_progress)
+
     async def sweep(self) -> int:
         api = await self.connected()
         try:
-            # Pods before leases: a server has its lease before its first pod.
-            listed = await api.call("GET", f"/api/v1/namespaces/{api.namespace}/pods", [("labelSelector", SERVER)])
+            # Only pods of servers without a lease are listed: there can be thousands of others.
             alive = await self._cluster.leases.living()
+            strangers = f"{SERVER},{SERVER} notin ({','.join(sorted(alive))})" if alive else SERVER
+            pods = f"/api/v1/namespaces/{api.namespace}/pods"
+            listed = (await api.call("GET", pods, [("labelSelector", strangers)]))["items"]
+            # Leases again after pods: a new server has its lease before its first pod.
+            alive = await self._cluster.leases.living() if listed else alive
             removed = 0
-            for pod in listed["items"]:
+            for pod in listed:
                 if pod["metadata"]["labels"][SERVER] not in alive and "deletionTimestamp" not in pod["metadata"]:
                     await Pod(api, pod["metadata"]["name"], self._tasks).remove()
                     removed += 1
@@ -202,13 +217,13 @@ class PodBackend(Backend):
             raise as_error(refused, "create a pod", api) from refused
 
     async def _started(self, watched: Watched, image: str) -> None:
-        with anyio.move_on_after(_START) as deadline:
-            await watched.started()
-        if deadline.cancelled_caught:
+        try:
+            await watched.started(_START, self._settings.node_timeout)
+        except TimeoutError:
             raise StartFailed(
                 f"pod {watched.name} of image {image} did not start in {_START:g} s; "
                 "check whether the cluster is overloaded"
-            )
+            ) from None
 
     def _recipe(self, policy: Policy, image: str, name: str) -> PodRecipe:
         settings = self._settings

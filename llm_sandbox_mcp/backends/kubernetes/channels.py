@@ -15,11 +15,14 @@ from ..system_calls import PRCTL, program
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 """The websocket protocols that are supported, the newer first."""
 
-_FILTERS = [word for name, prctl in PRCTL.items() for word in (name, str(prctl), program(name).hex())]
-
 PERL = "perl"
 """The interpreter of the feeder; every image must have it."""
-_FEEDER = (Path(__file__).parent / "feeder.pl").read_text(encoding="utf-8")
+_READER = """\
+sub r { my ($n, $d) = (@_, ""); while (length $d < $n) { sysread STDIN, $d, $n - length $d, length $d or exit 255 } $d }
+my $c = r(unpack "N", r(4)); eval $c; die $@ if $@"""
+_FILTERS = "".join(f"{name} => [{prctl}, '{program(name).hex()}'], " for name, prctl in PRCTL.items())
+FEEDER = f"%filters = ({_FILTERS});\n".encode() + (Path(__file__).parent / "feeder.pl").read_bytes()
+"""The first frame of input for every process."""
 
 _STDIN, _STDOUT, _STDERR, _STATUS = 0, 1, 2, 3
 _AHEAD = 1 << 20
@@ -44,8 +47,10 @@ def feeder(fed: bool) -> tuple[str, ...]:
     process while any program that it started keeps its streams open. The feeder also filters system calls, in addition
     to the cluster's own seccomp profile, which allows more. `fed`: an end of the input will come, and the feeder stays
     until then: data that is sent to a process that has ended breaks the connection, and its exit code is lost with it.
+    The feeder itself is the first frame, since the words become part of a URL, and proxies limit its length, many to
+    8 kB.
     """
-    return (PERL, "-e", _FEEDER, "fed" if fed else "open", *_FILTERS, "--")
+    return (PERL, "-e", _READER, "fed" if fed else "open")
 
 
 class Channels(Streams):

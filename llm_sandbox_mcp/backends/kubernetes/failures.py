@@ -133,11 +133,7 @@ def failure(pod: Mapping[str, Any]) -> Failure | None:
         if ended.get("exitCode") == 0 and code_container(pod) == CONTAINER:
             message = "its connection to the server broke"  # our agent exits with 0 only at the end of its input
         return _made(f"pod {name} ended", reason, message)
-    conditions = {condition.get("type"): condition for condition in status.get("conditions") or ()}
-    scheduled = conditions.get("PodScheduled") or {}
-    if scheduled.get("reason") == _UNSCHEDULABLE:
-        advice = "add nodes, or lower limits.memory and limits.cpus in the profile"
-        return _made(f"no node takes pod {name}", _UNSCHEDULABLE, scheduled.get("message"), advice)
+    conditions = _conditions(pod)
     disrupted = conditions.get("DisruptionTarget") or {}
     if disrupted.get("status") == "True":
         return _made(f"pod {name} was ended", str(disrupted.get("reason")), disrupted.get("message"))
@@ -145,6 +141,15 @@ def failure(pod: Mapping[str, Any]) -> Failure | None:
         node = pod["spec"].get("nodeName", "its node")
         return _made(f"pod {name} was lost", "NodeLost", f"{node} does not answer")
     return deleted(name) if pod["metadata"].get("deletionTimestamp") else None
+
+
+def unscheduled(pod: Mapping[str, Any]) -> Failure | None:
+    """Why no node takes a pod for now, which can change: nodes become free, or are added. None if one has taken it."""
+    scheduled = _conditions(pod).get("PodScheduled") or {}
+    if scheduled.get("reason") != _UNSCHEDULABLE:
+        return None
+    advice = "add nodes, or lower limits.memory and limits.cpus in the profile"
+    return _made(f"no node takes pod {pod['metadata']['name']}", _UNSCHEDULABLE, scheduled.get("message"), advice)
 
 
 def deleted(name: str) -> Failure:
@@ -155,6 +160,11 @@ def deleted(name: str) -> Failure:
 def forbidden(why: str) -> Failure:
     """The failure of a pod that this server is not allowed to watch."""
     return Failure(_FORBIDDEN, why)
+
+
+def _conditions(pod: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
+    """The conditions of a pod, by type."""
+    return {condition.get("type"): condition for condition in (pod.get("status") or {}).get("conditions") or ()}
 
 
 def _never_starts(pod: Mapping[str, Any], waiting: Mapping[str, Any]) -> Failure:

@@ -15,20 +15,16 @@ my $SILENCE  = 5;          # the same if it ended in the middle of its input, or
 my $PATIENCE = 30;         # seconds that the last output waits until it is read
 $0 = 'feeder';
 
-# The first argument: "fed" if an end of the input will come. Then, for each machine, its name, its number of prctl, and its
-# system call filter.
+# The first argument: "fed" if an end of the input will come. `%filters`: for each machine, its number of prctl, and its
+# system call filter in hexadecimal digits.
 my $fed = shift eq 'fed';
-my %filters;
-while (@ARGV && $ARGV[0] ne '--') {
-    my ($machine, $prctl, $filter) = splice @ARGV, 0, 3;
-    $filters{$machine} = [$prctl, pack 'H*', $filter];
-}
-shift;
+our %filters;
 
 # Only a process itself can set its filter; without privileges it can do so once it cannot gain any.
 sub filter_calls {
     my ($machine) = $Config{archname} =~ /^([^-]+)/;
     my ($prctl, $filter) = @{ $filters{$machine} // die "no system call filter for $machine\n" };
+    $filter = pack 'H*', $filter;
     my $program = pack 'S x![P] P', length($filter) / 8, $filter;
     syscall($prctl, 38, 1, 0, 0, 0) == 0 && syscall($prctl, 22, 2, $program) == 0
         or die "cannot filter system calls: $!\n";    # PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP with SECCOMP_MODE_FILTER

@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 import aiohttp
+import anyio
 from anyio.abc import TaskGroup
 
 from ...errors import SandboxError, SandboxLost, StartFailed
 from ..containers.container import Container, lost_sandbox
 from .api import Api, Query, Refused
-from .channels import PROTOCOLS, Channels, feeder
+from .channels import FEEDER, PROTOCOLS, Channels, feeder
 from .manifest import CONTAINER
 from .refusals import as_error
 
@@ -56,7 +57,14 @@ class Pod(Container):
         command = [*feeder(fed), *argv]
         if self._limits:
             command = ["/bin/sh", "-c", _LIMITED, "sh", *self._limits, *command]
-        return self._pumped(Channels(await self._exec(command), framed=True))
+        channels = self._pumped(Channels(await self._exec(command), framed=True))
+        try:
+            with suppress(anyio.BrokenResourceError):  # it has ended, which its streams will show
+                await channels.stdin.send(FEEDER)
+        except BaseException:
+            channels.close()
+            raise
+        return channels
 
     def _of_agent(self, socket: aiohttp.ClientWebSocketResponse) -> Channels:
         # No linger: closing the connection ends the pod at once, by the end of its input, long before its node would.

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from ...toml_model import Many, Section
+from ...units import PositiveDuration
 from ..settings import Settings as EngineSettings
 from .pod_manifest import Labels, PodManifest, Toleration
 
@@ -30,6 +31,7 @@ class Kubernetes(Section):
     network: Literal["enforced", "unchecked"]
     reserved: Annotated[float, Field(gt=0, le=1)]
     starting: Annotated[int, Field(ge=1)]
+    node_timeout: PositiveDuration
     runtime_class: str
     node_selector: Mapping[str, str]
     tolerations: Many[Toleration]

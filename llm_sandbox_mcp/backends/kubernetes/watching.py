@@ -6,8 +6,10 @@ from typing import Any
 import anyio
 
 from ...errors import EngineUnavailable, SandboxLost, StartFailed, Unavailable
+from ...results import OnProgress
+from ..base import halves
 from .api import Api, Refused
-from .failures import Failure, code_container, code_state, deleted, failure, forbidden
+from .failures import Failure, code_container, code_state, deleted, failure, forbidden, unscheduled
 
 GRANT = "grant the permissions in configs/kubernetes/role.yaml: kubectl apply -k configs/kubernetes"
 """The next step for an operator if a permission is missing."""
@@ -38,6 +40,8 @@ class Watched:
         """Called then; otherwise its user would notice only seconds later, when its connections end."""
         self.failure: Failure | None = None
         """Why it ended or never runs; None as long as nothing is wrong."""
+        self.unscheduled: Failure | None = None
+        """Why no node takes it for now."""
         self.unheard = ""
         """Why the cluster reports nothing about it for now, as "cause; next step"; empty while the cluster reports."""
         self._changed = anyio.Event()
@@ -52,11 +56,12 @@ class Watched:
         self.address = status.get("podIP") or self.address
         self.node = status.get("hostIP") or self.node
         self.container = code_container(pod)
+        self.unscheduled = unscheduled(pod)
         if found := failure(pod):
             self.fail(found)
         elif "running" in code_state(pod):
             self.ready.set()
-            self._change()
+        self._change()
 
     def fail(self, found: Failure) -> None:
         """Records that it has ended, or will never start."""
@@ -72,17 +77,29 @@ class Watched:
         self.unheard = unheard
         self._change()
 
-    async def started(self) -> None:
-        """Returns once it runs; raises an error if it cannot run."""
+    async def started(self, seconds: float, node_timeout: float) -> None:
+        """Returns once it runs; raises an error if it cannot run, or if no node takes it for so long.
+
+        Raises `TimeoutError` if it does not run in so many seconds, without those in which no node takes it.
+        """
         while not self.ready.is_set():
-            if self.unheard:
-                with anyio.move_on_after(REPORT_TIME) as away:
-                    await self._until(lambda: self.ready.is_set() or not self.unheard)
-                if away.cancelled_caught:
+            unheard, unscheduled, began = bool(self.unheard), self.unscheduled, anyio.current_time()
+            with anyio.move_on_after(REPORT_TIME if unheard else node_timeout if unscheduled else seconds) as limit:
+                await self._until(self._is_other(unheard, bool(unscheduled)))
+            if limit.cancelled_caught:
+                if unheard:
                     raise EngineUnavailable(self.unheard)
-            await self._until(lambda: self.ready.is_set() or bool(self.unheard))
+                if unscheduled:
+                    raise unscheduled.at_start()
+                raise TimeoutError
+            took = anyio.current_time() - began
+            seconds, node_timeout = (seconds, node_timeout - took) if unscheduled else (seconds - took, node_timeout)
         if self.failure:
             raise self.failure.at_start()
+
+    def _is_other(self, unheard: bool, unscheduled: bool) -> Callable[[], bool]:
+        """Whether it is ready, or its state is no longer this one."""
+        return lambda: self.ready.is_set() or (bool(self.unheard), bool(self.unscheduled)) != (unheard, unscheduled)
 
     async def reported_failure(self, deadline: float) -> Failure | None:
         """How it failed; None if the cluster does not report this by then, or reports nothing for now."""
@@ -120,6 +137,18 @@ class Watch:
         self._selector = selector
         self._pods: dict[str, Watched] = {}
         self._version = ""
+        self._moved = anyio.Event()
+        """Set and replaced at each event."""
+
+    async def tell(self, on_progress: OnProgress) -> None:
+        """Reports, until it is cancelled, that no node takes a pod that is being made."""
+        told = False
+        while True:
+            waiting = [one.unscheduled for one in self._pods.values() if one.unscheduled and not one.ready.is_set()]
+            if waiting and not told:
+                await on_progress(f"waiting for a node: {halves(waiting[0].message)[0]}")
+            told = bool(waiting)
+            await self._moved.wait()
 
     def expect(self, name: str) -> Watched:
         """Adds a pod that is going to be made; call it before that."""
@@ -188,6 +217,8 @@ class Watch:
     def _take(self, kind: str, pod: Mapping[str, Any]) -> None:
         metadata = pod["metadata"]
         self._version = metadata["resourceVersion"]
+        self._moved.set()
+        self._moved = anyio.Event()
         watched = self._pods.get(metadata["name"])
         if watched is None:
             if kind == "ADDED":

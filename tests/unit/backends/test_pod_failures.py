@@ -50,13 +50,6 @@ FAILURES = {
         pod({"waiting": {"reason": "CreateContainerConfigError", "message": "no secret"}}, phase="Pending"),
         ("pod sandbox-1 of image image:1 cannot start", "no secret", "pod_manifest"),
     ),
-    "no node": (
-        pod(
-            phase="Pending",
-            conditions=[{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes"}],
-        ),
-        ("no node takes pod sandbox-1", "0/1 nodes", "add nodes"),
-    ),
     "out of memory": (
         pod({"terminated": {"reason": "OOMKilled", "exitCode": 137}}, phase="Failed"),
         ("pod sandbox-1 ended: OOMKilled", "limits.memory"),
@@ -93,8 +86,14 @@ FAILURES = {
     "ended": (pod({"terminated": {"exitCode": 1}}, phase="Failed"), ("pod sandbox-1 ended: exit code 1",)),
 }
 
+NO_NODE = pod(
+    phase="Pending",
+    conditions=[{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes"}],
+)
+
 NOT_FAILED = {
     "just made": pod(phase="Pending"),
+    "no node for now": NO_NODE,
     "being made": pod({"waiting": {"reason": "ContainerCreating"}}, phase="Pending"),
     "scheduled": pod(phase="Pending", conditions=[{"type": "PodScheduled", "status": "True"}]),
     "running": pod({"running": {}}, phase="Running"),
@@ -122,10 +121,23 @@ def test_a_failure_is_reported_with_its_cause_and_the_next_step(what: str) -> No
     assert watched.failure == found
 
 
+def test_a_pod_that_no_node_takes_can_still_run() -> None:
+    watched = Watched("sandbox-1")
+    watched.take(NO_NODE)
+    assert watched.unscheduled
+    for words in ("no node takes pod sandbox-1", "Unschedulable, 0/1 nodes", "; add nodes"):
+        assert words in watched.unscheduled.message
+    assert type(watched.unscheduled.at_start()) is Unschedulable
+    watched.take(NOT_FAILED["scheduled"])
+    assert watched.unscheduled is None
+    assert not watched.ready.is_set()
+    watched.take(NOT_FAILED["running"])
+    assert watched.ready.is_set()
+
+
 TYPES: dict[str, tuple[type[Unavailable], type[SandboxLost]]] = {
     "an image that cannot be pulled": (ImageFailed, SandboxLost),
     "a missing image": (ImageMissing, SandboxLost),
-    "no node": (Unschedulable, SandboxLost),
     "out of memory": (StartFailed, OutOfMemory),
     "evicted": (StartFailed, Evicted),
     "preempted by another pod": (StartFailed, Evicted),

@@ -11,7 +11,7 @@ import pytest
 from llm_sandbox_mcp.backends.kubernetes import watching
 from llm_sandbox_mcp.backends.kubernetes.api import Api, Refused
 from llm_sandbox_mcp.backends.kubernetes.watching import Watch, Watched
-from llm_sandbox_mcp.errors import EngineUnavailable, Evicted, ImageFailed, SandboxLost, StartFailed
+from llm_sandbox_mcp.errors import EngineUnavailable, Evicted, ImageFailed, SandboxLost, StartFailed, Unschedulable
 
 pytestmark = pytest.mark.anyio
 
@@ -38,6 +38,11 @@ def pod(name: str = "one", state: str = "running", **status: Any) -> dict[str, A
     return {"metadata": metadata, "spec": {"containers": [{"name": "sandbox", "image": "image"}]}, "status": status}
 
 
+PATIENT = (20.0, 20.0)
+"""Seconds for a start, and for a node; never reached."""
+NO_NODE = pod(
+    "one", "waiting", conditions=[{"type": "PodScheduled", "reason": "Unschedulable", "message": "0/1 nodes"}]
+)
 EVICTED = pod(phase="Failed", reason="Evicted", message="low on memory")
 
 
@@ -125,24 +130,55 @@ async def test_a_watch_that_is_too_old_does_not_mean_that_the_cluster_is_away() 
 async def test_a_start_fails_soon_after_the_cluster_went_away(ends: Exception) -> None:
     async with watched([ends], [ends]) as one:
         with pytest.raises(EngineUnavailable, match=r"; (check|see)"):
-            await one.started()
+            await one.started(*PATIENT)
 
 
 async def test_a_start_goes_on_if_the_cluster_is_back_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "REPORT_TIME", 20.0)
     async with watched([BUSY, [pod(state="waiting")]], [AWAY, [("MODIFIED", pod())]]) as one:
-        await one.started()
+        await one.started(*PATIENT)
 
 
 async def test_a_start_fails_if_watching_pods_is_forbidden() -> None:
     async with watched([DENIED], [DENIED]) as one:
         with pytest.raises(EngineUnavailable, match=r"does not allow this server to watch pods: .*; grant"):
-            await one.started()
+            await one.started(*PATIENT)
+
+
+async def test_a_start_waits_for_a_node_and_says_so() -> None:
+    watch = Watch(cast(Api, FakeApi([[]], [[("ADDED", NO_NODE)]])), ("labelSelector", "a=b"))
+    one, other = watch.expect("one"), watch.expect("other")
+    lines: list[str] = []
+    told = anyio.Event()
+
+    async def on_progress(line: str) -> None:
+        lines.append(line)
+        told.set()
+
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(watch.tell, on_progress)
+            tasks.start_soon(watch.run)
+            await told.wait()
+            with pytest.raises(Unschedulable, match="no node takes pod one: Unschedulable, 0/1 nodes; add nodes"):
+                await one.started(20, 0.01)
+            # Its time to start does not pass while no node takes it.
+            with pytest.raises(Unschedulable):
+                await one.started(0, 0.05)
+            one.take(pod(state="waiting"))
+            with pytest.raises(TimeoutError):
+                await one.started(0.01, 20)
+            with pytest.raises(TimeoutError):
+                await other.started(0.01, 20)
+            one.take(pod())
+            await one.started(*PATIENT)
+            tasks.cancel_scope.cancel()
+    assert lines == ["waiting for a node: no node takes pod one: Unschedulable, 0/1 nodes"]
 
 
 async def test_a_running_pod_goes_on_if_the_watch_is_forbidden() -> None:
     async with watched([DENIED, [pod()]], [[("ADDED", pod())], DENIED, []]) as one:
-        await one.started()
+        await one.started(*PATIENT)
         assert not one.over.is_set()
 
 

@@ -1,0 +1,64 @@
+"""A reverse proxy in front of the cluster's API that refuses long request lines, as most proxies do."""
+
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import anyio
+from aiohttp import web
+from aiohttp.web_request import BaseRequest
+
+_LINE = 8000
+"""Maximum bytes of a request line."""
+_SINGLE = {"connection", "content-length", "host", "keep-alive", "transfer-encoding", "upgrade"}
+"""Headers that apply only to one of the two connections."""
+
+
+@asynccontextmanager
+async def proxied(configuration: Any) -> AsyncIterator[str]:
+    """The URL of a proxy, on loopback, to the cluster of a configuration of the package `kubernetes`, as its user."""
+    trusted = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
+    if configuration.cert_file:
+        trusted.load_cert_chain(configuration.cert_file, configuration.key_file)
+    connector = aiohttp.TCPConnector(limit=0, ssl=trusted)
+    async with aiohttp.ClientSession(configuration.host, connector=connector) as cluster:
+
+        async def answer(request: BaseRequest) -> web.StreamResponse:
+            headers = {name: value for name, value in request.headers.items() if name.lower() not in _SINGLE}
+            if request.headers.get("upgrade", "").lower() == "websocket":
+                return await _pass_on(request, cluster)
+            body = await request.read()
+            async with cluster.request(request.method, request.rel_url, headers=headers, data=body) as theirs:
+                ours = web.StreamResponse(status=theirs.status, headers={"Content-Type": theirs.content_type})
+                await ours.prepare(request)
+                async for part in theirs.content.iter_any():
+                    await ours.write(part)
+            return ours
+
+        runner = web.ServerRunner(web.Server(answer, max_line_size=_LINE))
+        await runner.setup()
+        try:
+            site = web.TCPSite(runner, "127.0.0.1", 0, shutdown_timeout=0.1)
+            await site.start()
+            yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+        finally:
+            await runner.cleanup()
+
+
+async def _pass_on(request: BaseRequest, cluster: aiohttp.ClientSession) -> web.WebSocketResponse:
+    wanted = [word.strip() for word in request.headers["sec-websocket-protocol"].split(",")]
+    async with cluster.ws_connect(request.rel_url, protocols=wanted, max_msg_size=0) as theirs:
+        ours = web.WebSocketResponse(protocols=[str(theirs.protocol)], max_msg_size=0)
+        await ours.prepare(request)
+
+        async def copy(source: Any, target: Any) -> None:
+            async for message in source:
+                await target.send_bytes(message.data)
+            await target.close()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(copy, ours, theirs)
+            tasks.start_soon(copy, theirs, ours)
+    return ours
