@@ -17,6 +17,7 @@ import anyio
 import anyio.to_thread
 
 from .errors import PolicyDenied
+from .floods import LIMITED
 from .tasks import open_tasks
 
 _WAITING = 10_000
@@ -65,7 +66,7 @@ class Audit:
     def note(self, event: str, **facts: object) -> None:
         """Adds a line with the time, the event such as `network.refused`, and the facts; returns at once."""
         if not self._file:
-            _log.warning("%s", _line(event, facts).rstrip())
+            _log.warning("%s", _line(event, facts).rstrip(), extra=LIMITED)
         elif len(self._lines) < _WAITING:
             self._lines.append(_line(event, facts))
             self._more.set()

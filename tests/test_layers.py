@@ -34,6 +34,7 @@ LAYERS = (
         "destinations",
         "errors",
         "escaping",
+        "floods",
         "folders",
         "git_config",
         "messages",

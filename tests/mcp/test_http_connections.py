@@ -12,6 +12,7 @@ from pathlib import Path
 import anyio
 import pytest
 
+from llm_sandbox_mcp import floods
 from llm_sandbox_mcp.server import connections
 
 from . import serving
@@ -125,6 +126,35 @@ async def test_a_client_that_never_reads_is_disconnected_and_others_are_served(
             await ask_until_disconnected(deaf)
             assert await works(server)
             await at_most(before - 1, server)
+
+
+ODD = {
+    "no HTTP": (b"\x16\x03\x01\r\n\r\n", b" 400 "),
+    "a host that is not served": (b"GET /sse HTTP/1.1\r\nhost: %d.test\r\n\r\n", b" 421 "),
+    "a page that is not served": (
+        b"GET /sse HTTP/1.1\r\nhost: 127.0.0.1\r\norigin: http://%d.test\r\n\r\n",
+        b" 403 ",
+    ),
+    "no host": (b"GET /sse HTTP/1.1\r\nhost: \r\n\r\n", b" 421 "),
+    "another protocol": (
+        b"GET /health HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: upgrade\r\nupgrade: %d\r\n\r\n",
+        b" 200 ",
+    ),
+}
+
+
+@pytest.mark.parametrize(("raw", "status"), ODD.values(), ids=ODD)
+async def test_requests_that_are_refused_do_not_fill_the_log(profile: Path, raw: bytes, status: bytes) -> None:
+    server = start(profile)
+    try:
+        for number in range(200):
+            with connect(server) as client:
+                client.sendall(raw.replace(b"%d", str(number).encode()))
+                assert status in client.recv(4096)
+    finally:
+        lines = stop(server).splitlines()
+    assert floods.LINES <= len(lines) < 200, lines
+    assert any("more of this kind are counted" in line for line in lines)
 
 
 CUT = {
