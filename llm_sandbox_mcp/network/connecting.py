@@ -2,7 +2,6 @@
 
 import socket
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import partial
 
 import anyio
@@ -18,11 +17,15 @@ SECONDS = 10.0
 
 
 class Resolver:
-    """Resolves names for one sandbox, at most `most` at the same time, however long each takes."""
+    """Resolves names for one sandbox, at most `most` at the same time, however long each takes.
+
+    Its threads are those of all sandboxes; where others have taken all of them, one of its own.
+    """
 
     def __init__(self, tasks: TaskGroup, threads: anyio.CapacityLimiter, most: int) -> None:
         self._tasks = tasks
         self._threads = threads
+        self._own = anyio.CapacityLimiter(1)
         self._turns = anyio.Semaphore(most)
 
     async def resolve(self, host: str | IPAddress, port: int) -> list[str]:
@@ -30,13 +33,18 @@ class Resolver:
         if not isinstance(host, str):
             return [str(host)]
         found: list[str] = []
+        failed: list[Exception] = []
         done = anyio.Event()
 
         async def look_up() -> None:
             try:
-                with suppress(OSError):
-                    look = partial(_addresses, host, port)
-                    found[:] = await anyio.to_thread.run_sync(look, limiter=self._threads, abandon_on_cancel=True)
+                look = partial(_addresses, host, port)
+                limiter = self._threads if self._threads.available_tokens >= 1 else self._own
+                found[:] = await anyio.to_thread.run_sync(look, limiter=limiter, abandon_on_cancel=True)
+            except OSError:
+                pass
+            except Exception as error:  # it belongs to the one who asked, and must not end what all tasks share
+                failed.append(error)
             finally:
                 done.set()
                 self._turns.release()
@@ -49,6 +57,8 @@ class Resolver:
                 await done.wait()
         except TimeoutError:
             raise Refused(504, f"{host} was not resolved within {SECONDS:g} s; try again later") from None
+        if failed:
+            raise failed[0]
         if not found:
             raise Refused(502, f"{host} cannot be resolved; check the name")
         return found

@@ -104,16 +104,15 @@ def _headers(asked: Request, wanted: Wanted) -> Headers:
     # Programs behind some servers cannot distinguish `-` from `_` in header names.
     named = {name.replace("_", "-") for name, _ in ours}
     theirs = [line for line in _without_hop(asked.lines) if line[0].replace("_", "-") not in named]
-    framing: Headers = []
-    if "transfer-encoding" in asked.headers:
-        # With both lengths, one server can see a single request where the server behind it sees two.
-        theirs = [line for line in theirs if line[0] != "content-length"]
-        framing = [("transfer-encoding", "chunked")]
+    framing = [("transfer-encoding", "chunked")] if "transfer-encoding" in asked.headers else []
     return [("host", wanted.authority), *theirs, *framing, *ours]
 
 
 def _without_hop(lines: Headers) -> Headers:
     named = {word.strip().lower() for name, value in lines if name == "connection" for word in value.split(",")}
+    if any(name == "transfer-encoding" for name, _ in lines):
+        # With both lengths, one server can see a single message where the server behind it sees two.
+        named.add("content-length")
     return [(name, value) for name, value in lines if name not in _HOP | named]
 
 

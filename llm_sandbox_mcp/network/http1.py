@@ -1,7 +1,7 @@
 """A small HTTP/1.1 server for a peer that is not trusted, with a limit for everything that it can occupy."""
 
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -10,6 +10,9 @@ import h11
 from anyio.abc import ByteStream
 
 from ..backends.listening import Listener
+from ..escaping import one_line
+from ..floods import WithoutFloods
+from .sharing import Place, Shared
 
 HEAD = 16 << 10
 """Maximum bytes of a request line and its headers."""
@@ -19,6 +22,14 @@ _PIECE = 64 << 10
 _DISCARDED = 1 << 20
 """Bytes of an unread body that are discarded before the connection is closed."""
 _SEEN = 200
+_ENDINGS = (TimeoutError, anyio.BrokenResourceError, anyio.ClosedResourceError, h11.ProtocolError)
+"""How a connection can end at any time."""
+
+_NOT_ALLOWED = "the host answered with a status or a header that HTTP does not allow; use another host"
+_UNFORESEEN = "the server had an unexpected error, which its log explains; try again"
+
+_log = logging.getLogger(__name__)
+_log.addFilter(WithoutFloods())
 
 Headers = list[tuple[str, str]]
 
@@ -48,16 +59,23 @@ class Refused(Exception):
 class Reply:
     """The response to one request: `start` once, then `write` any number of times."""
 
-    def __init__(self, stream: ByteStream, connection: h11.Connection) -> None:
+    def __init__(self, stream: ByteStream, connection: h11.Connection, moved: Callable[[], None]) -> None:
         self._stream = stream
         self._connection = connection
+        self.moved = moved
+        """To be called when data of the request or of the response moves, if that happens elsewhere."""
         self.started = False
 
     async def start(self, status: int, headers: Headers, reason: str = "") -> None:
-        """Sends the head."""
+        """Sends the head; raises `Refused` if the status or a header is not allowed in a response."""
+        phrase = one_line(reason).encode("ascii", "replace")
+        try:
+            lines = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
+            head = h11.Response(status_code=status, headers=lines, reason=phrase)
+        except (UnicodeEncodeError, h11.LocalProtocolError):
+            raise Refused(502, _NOT_ALLOWED) from None
         self.started = True
-        phrase = reason.encode("ascii", "replace")
-        await self._send(self._connection.send(h11.Response(status_code=status, headers=headers, reason=phrase)))
+        await self._send(self._connection.send(head))
 
     async def write(self, data: bytes) -> None:
         """Sends a part of the body and returns when the connection can take more."""
@@ -91,6 +109,7 @@ class Reply:
         if data:
             with anyio.fail_after(WAIT):
                 await self._stream.send(data)
+            self.moved()
 
 
 Handler = Callable[[Request, Reply], Awaitable[None]]
@@ -104,8 +123,8 @@ class Serving:
 
     handle: Handler
     connections: int
-    """Maximum connections at the same time; others wait."""
-    shared: anyio.Semaphore | None = None
+    """Maximum connections at the same time; others wait until one ends or has no request."""
+    shared: Shared | None = None
     """Limits the connections of all listeners that share it together."""
     bodies: bool = False
     """Whether requests can have a body."""
@@ -113,52 +132,60 @@ class Serving:
 
 
 async def serve(listener: Listener, serving: Serving) -> None:
-    """Serves the connections to the listener until it is cancelled."""
-    slots = anyio.Semaphore(serving.connections)
+    """Serves the connections to the listener until it is cancelled; no error of one connection ends it."""
+    shared = serving.shared or Shared(serving.connections)
     async with anyio.create_task_group() as group:
         while True:
-            await slots.acquire()
             try:
                 stream = await listener.accept()
             except OSError:
                 # The peer closed the connection before it was accepted, or descriptors ran out: serving goes on.
-                slots.release()
                 await anyio.sleep(0.05)
                 continue
             try:
-                if serving.shared is not None:
-                    await serving.shared.acquire()
+                place = await shared.take(listener, serving.connections)
             except BaseException:
                 await anyio.aclose_forcefully(stream)
                 raise
-            group.start_soon(_connection, stream, serving, slots)
+            group.start_soon(_connection, stream, serving, shared, place)
 
 
-async def _connection(stream: ByteStream, serving: Serving, slots: anyio.Semaphore) -> None:
+async def _connection(stream: ByteStream, serving: Serving, shared: Shared, place: Place) -> None:
     try:
-        async with stream:
-            with suppress(TimeoutError, anyio.BrokenResourceError, anyio.ClosedResourceError, h11.ProtocolError):
-                await _converse(stream, serving)
+        with place.scope:
+            async with stream:
+                await _converse(stream, serving, place)
+    except Exception as error:
+        if not _foreseen(error):
+            _log.exception("a connection failed")
     finally:
-        slots.release()
-        if serving.shared is not None:
-            serving.shared.release()
+        shared.leave(place)
 
 
-async def _converse(stream: ByteStream, serving: Serving) -> None:
+def _foreseen(error: Exception) -> bool:
+    """Whether the error says only that the connection has ended; a task group wraps such errors."""
+    if isinstance(error, ExceptionGroup):
+        return all(map(_foreseen, error.exceptions))
+    return isinstance(error, _ENDINGS)
+
+
+async def _converse(stream: ByteStream, serving: Serving, place: Place) -> None:
     connection = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD)
     while True:
-        reply = Reply(stream, connection)
+        place.wait()
+        reply = Reply(stream, connection, place.moved)
         seen = bytearray(connection.trailing_data[0][:_SEEN])
         try:
             with anyio.fail_after(WAIT):
-                head = await _head(stream, connection, seen)
+                head = await _head(stream, connection, seen, place.moved)
         except h11.RemoteProtocolError as error:
+            place.work()
             if connection.our_state in (h11.IDLE, h11.SEND_RESPONSE):
                 await _unreadable(reply, serving, bytes(seen), error.error_status_hint)
             return
         if head is None:
             return
+        place.work()
         if _has_body(head) and (head.method == "CONNECT" or not serving.bodies):
             await _unreadable(reply, serving, bytes(seen), 400, "requests with a body are not accepted here")
             return
@@ -169,6 +196,11 @@ async def _converse(stream: ByteStream, serving: Serving) -> None:
             if reply.started:
                 return
             await reply.line(refused.status, str(refused))
+        except Exception as error:
+            if reply.started or _foreseen(error):
+                raise
+            _log.exception("a request failed")
+            await reply.line(500, _UNFORESEEN, close=True)
         if connection.our_state is h11.SWITCHED_PROTOCOL:
             return
         # Closing the connection while data still arrives could make the peer lose the response.
@@ -198,7 +230,9 @@ def _has_body(request: Request) -> bool:
     return "transfer-encoding" in request.headers or request.headers.get("content-length", "0").strip("0") != ""
 
 
-async def _head(stream: ByteStream, connection: h11.Connection, seen: bytearray) -> Request | None:
+async def _head(
+    stream: ByteStream, connection: h11.Connection, seen: bytearray, moved: Callable[[], None]
+) -> Request | None:
     """The next request, None at the end of the connection; its first bytes are added to `seen`."""
     while True:
         event = connection.next_event()
@@ -208,18 +242,19 @@ async def _head(stream: ByteStream, connection: h11.Connection, seen: bytearray)
         elif isinstance(event, h11.Request):
             decode = partial(str, encoding="latin-1")
             lines = [(decode(name), decode(value)) for name, value in event.headers]
-            body = _body(stream, connection)
+            body = _body(stream, connection, moved)
             return Request(decode(event.method), decode(event.target), dict(lines), lines, body)
         else:
             return None
 
 
-async def _body(stream: ByteStream, connection: h11.Connection) -> AsyncIterator[bytes]:
+async def _body(stream: ByteStream, connection: h11.Connection, moved: Callable[[], None]) -> AsyncIterator[bytes]:
     while True:
         event = connection.next_event()
         if event is h11.NEED_DATA:
             with anyio.fail_after(WAIT):
                 await _more(stream, connection)
+            moved()
         elif isinstance(event, h11.Data):
             yield bytes(event.data)
         else:

@@ -17,13 +17,14 @@ from ..tasks import open_tasks
 from .connecting import Resolver, connect
 from .http1 import Refused, Reply, Request, Serving, serve
 from .secrets import Secret
+from .sharing import Shared
 from .tunnel import carry
 
 if TYPE_CHECKING:
     from .forwarding import Forwarder
 
 CONNECTIONS = 32
-"""Maximum connections of one sandbox at the same time; others wait."""
+"""Maximum connections of one sandbox at the same time; others wait until one ends or has no request."""
 IDLE = 300.0
 """Seconds without data on a connection before it is closed."""
 _LOOKUPS = 4
@@ -58,7 +59,7 @@ class Proxy:
         self._held: set[str] = set()
         # Each connection and each pipe takes two descriptors; more than a third is left for the rest of the server.
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        self._shared = anyio.Semaphore(max(CONNECTIONS, files // 4))
+        self._shared = Shared(max(CONNECTIONS, files // 4))
         self._pipes = anyio.Semaphore(files // 16)
 
     @asynccontextmanager
@@ -153,7 +154,7 @@ class Gate:
             stream, early = await reply.switch()
             if early:
                 await upstream.send(early)
-            await carry(stream, upstream, IDLE, self._pipes)
+            await carry(stream, upstream, IDLE, self._pipes, reply.moved)
 
     async def _forwarded(self, forwarder: "Forwarder", request: Request, reply: Reply) -> bool:
         """Answers a request to a destination that has secrets; returns false for all others."""

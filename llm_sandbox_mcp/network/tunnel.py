@@ -20,15 +20,18 @@ _SPLICES = hasattr(os, "splice")
 """Whether the kernel can do this, as Linux can."""
 
 
-async def carry(one: ByteStream, other: ByteStream, idle: float, pipes: anyio.Semaphore) -> None:
+async def carry(
+    one: ByteStream, other: ByteStream, idle: float, pipes: anyio.Semaphore, on_data: Callable[[], None]
+) -> None:
     """Returns once both directions have ended, a connection is lost, or no data moved for `idle` seconds.
 
-    A direction that moves much data takes one of the pipes, if one is free.
+    A direction that moves much data takes one of the pipes, if one is free. Calls `on_data` whenever data moved.
     """
     with anyio.CancelScope(deadline=anyio.current_time() + idle) as scope:
 
         def moved() -> None:
             scope.deadline = anyio.current_time() + idle
+            on_data()
 
         async def pass_on(source: ByteStream, target: ByteStream) -> None:
             try:

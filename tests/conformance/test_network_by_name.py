@@ -6,6 +6,7 @@ import os
 import re
 import socket
 from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from llm_sandbox_mcp.backends.base import Backend
 from llm_sandbox_mcp.backends.containers.settings import Mount
 from llm_sandbox_mcp.backends.layout import PATH
 from llm_sandbox_mcp.errors import StartFailed
+from llm_sandbox_mcp.network import proxy as proxies
 from llm_sandbox_mcp.profile import Profile
 from llm_sandbox_mcp.service import Service
 from tests.local_index import LocalIndex, Page, local_index
@@ -64,6 +66,36 @@ async def test_a_file_is_fetched_from_hosts_that_the_profile_names(service: Serv
     digest = hashlib.sha256(CONTENT).hexdigest()
     assert ran.result == str([digest, digest]), ran
     assert [path for path, _ in site.requests] == ["/file", "/file"]
+
+
+HOLD = """
+import socket
+held = []
+for number in range(COUNT):
+    held.append(socket.create_connection(('127.0.0.1', 3128), 20))
+    held[-1].sendall(b'CONNECT 127.0.0.1:PORT HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n')
+    assert b' 200 ' in held[-1].recv(1000)
+for number in range(COUNT):
+    held.append(socket.socket())
+    held[-1].setblocking(False)
+    held[-1].connect_ex(('127.0.0.1', 3128))
+"""
+
+
+@pytest.fixture
+def few_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All sandboxes together have as many connections as one of them can have."""
+    limits = SimpleNamespace(RLIMIT_NOFILE=0, getrlimit=lambda _: (64, 64))
+    monkeypatch.setattr(proxies, "resource", limits)
+
+
+async def test_a_session_that_holds_all_connections_makes_no_other_one_wait(
+    few_connections: None, service: Service, site: LocalIndex
+) -> None:
+    greedy = await service.execute(HOLD.replace("COUNT", str(proxies.CONNECTIONS)).replace("PORT", str(site.port)))
+    assert greedy.status == "ok", greedy
+    other = await service.execute(f"{FETCH}\n[tried('127.0.0.1', {site.port}) for _ in range(3)]")
+    assert other.result == str([len(CONTENT)] * 3), other
 
 
 async def test_everything_else_is_refused_and_logged(

@@ -11,7 +11,7 @@ from llm_sandbox_mcp.profile import Profile
 from llm_sandbox_mcp.sections import SecretSection
 from llm_sandbox_mcp.server import build_server
 from llm_sandbox_mcp.service import Service
-from tests.unit.tls_site import Site, tls_site
+from tests.unit.tls_site import ODD, Site, tls_site
 
 pytestmark = pytest.mark.anyio
 
@@ -30,6 +30,23 @@ for pattern in ('/proc/[0-9]*/environ', '/proc/[0-9]*/cmdline', '/etc/*', '/opt/
             continue
         if b'hunter' + b'2' in content and b'glob.glob' not in content:
             print('found in', path)
+"""
+ASK = r"""
+import socket
+def ask(path):
+    with socket.create_connection(('127.0.0.1', 3128), 20) as one:
+        one.sendall(f'GET http://127.0.0.1:PORT/{path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n'.encode())
+        got = b''
+        try:
+            while more := one.recv(1 << 16):
+                got += more
+        except ConnectionResetError:
+            pass
+    return got
+kept = 'kept'
+for number in range(COUNT):
+    ask(f'odd/{number}')
+    print(ask('')[9:12].decode())
 """
 
 
@@ -60,3 +77,15 @@ async def test_a_secret_is_used_and_never_seen(
         shown = str(await client.read_resource("sandbox://profile"))
     assert f"127.0.0.1:{site.port}" in shown
     assert "hunter2" not in repr(ran) + shown + as_toml(profile) + caplog.text
+
+
+async def test_a_host_with_a_secret_that_answers_oddly_takes_nothing_from_the_session(
+    service: Service, site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number, odd in enumerate(ODD.values()):
+        site.raw[f"/odd/{number}"] = odd
+    ran = await service.execute(ASK.replace("PORT", str(site.port)).replace("COUNT", str(len(ODD))))
+    assert ran.stdout.text == "200\n" * len(ODD), ran
+    again = await service.execute("print(kept, ask('')[9:12])", session_id=ran.session_id)
+    assert again.stdout.text == "kept b'200'\n", again
+    assert "Traceback" not in caplog.text

@@ -1,5 +1,6 @@
 """The proxy over real sockets: what it forwards, what it refuses, and the log lines for the operator."""
 
+import asyncio
 import json
 import logging
 import os
@@ -26,7 +27,7 @@ from llm_sandbox_mcp.network.secrets import Secret, read_secrets
 from llm_sandbox_mcp.policy import LIMITS, Network, Policy
 from llm_sandbox_mcp.sections import SecretSection
 from tests.engines.certificates import ensure
-from tests.unit.tls_site import Site, tls_site
+from tests.unit.tls_site import ODD, Site, tls_site
 
 pytestmark = pytest.mark.anyio
 
@@ -63,6 +64,12 @@ class Client:
             await stream.send(raw)
             return await answer(stream)
 
+    async def whole(self, raw: bytes) -> bytes:
+        """Sends raw bytes; the whole answer, up to the end of the connection."""
+        async with await self.connect() as stream:
+            await stream.send(raw)
+            return b"".join([data async for data in stream])
+
     async def tunnel(self, target: str) -> bytes:
         return await self.send(f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
 
@@ -79,13 +86,22 @@ async def answer(stream: anyio.abc.SocketStream) -> bytes:
 
 @asynccontextmanager
 async def serving(*domains: str, secrets: tuple[Secret, ...] = ()) -> AsyncIterator[Client]:
+    async with serving_many(1, *domains, secrets=secrets) as [client]:
+        yield client
+
+
+@asynccontextmanager
+async def serving_many(number: int, *domains: str, secrets: tuple[Secret, ...] = ()) -> AsyncIterator[list[Client]]:
+    """A client in each of several sandboxes."""
     network = Network("allow", tuple(map(Destination.parse, domains)))
     limits = dict.fromkeys(LIMITS, 1)
-    place = Place(Policy(**limits, network=network))
+    places = [Place(Policy(**limits, network=network), f"sandbox-{count}") for count in range(1, number + 1)]
     with anyio.fail_after(30):
         proxy = await make_proxy(Audit(), secrets)
-        async with proxy.attached(place):  # type: ignore[arg-type]
-            yield Client(place.port)
+        async with AsyncExitStack() as attached:
+            for place in places:
+                await attached.enter_async_context(proxy.attached(place))  # type: ignore[arg-type]
+            yield [Client(place.port) for place in places]
 
 
 @contextmanager
@@ -317,12 +333,74 @@ async def test_the_wait_for_a_request_is_limited(monkeypatch: pytest.MonkeyPatch
 
 async def test_connections_beyond_the_limit_of_a_sandbox_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proxies, "CONNECTIONS", 1)
+    with echoing() as port:
+        async with serving(f"127.0.0.1:{port}") as client:
+            async with await client.connect() as tunnel:
+                await tunnel.send(f"CONNECT 127.0.0.1:{port} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+                assert b" 200 " in await answer(tunnel)
+                with anyio.move_on_after(0.05) as waiting:
+                    await client.tunnel("other.test:443")
+            assert waiting.cancelled_caught
+            assert b"403" in await client.tunnel("other.test:443")
+
+
+@pytest.mark.parametrize("asked", ["", "CONNECT x", "CONNECT 127.0.0.1:{port} HTTP/1.1\r\nHost: x\r\n\r\n"])
+async def test_connections_of_one_sandbox_never_make_another_one_wait(
+    asked: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (64, 64))
+    monkeypatch.setattr(http1, "WAIT", 3600.0)
+    with echoing() as port:
+        async with (
+            serving_many(3, f"127.0.0.1:{port}") as (greedy, *others),
+            AsyncExitStack() as held,
+        ):
+            for _ in range(2 * proxies.CONNECTIONS):
+                stream = await held.enter_async_context(await greedy.connect())
+                await stream.send(asked.format(port=port).encode() or b"C")
+            for other in others:
+                for _ in range(3):
+                    assert b" 200 " in await other.tunnel(f"127.0.0.1:{port}")
+                    assert b" 403 " in await other.tunnel("other.test:443")
+
+
+async def test_a_resolver_that_does_not_answer_one_sandbox_still_answers_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(proxies, "_THREADS", proxies._LOOKUPS)
+    answering, asked = threading.Event(), anyio.Semaphore(0)
+    loop = asyncio.get_running_loop()
+
+    def getaddrinfo(host: str, *_: object, **__: object) -> list[Any]:
+        if host != "known.test":
+            loop.call_soon_threadsafe(asked.release)
+            answering.wait(30)
+        return [(0, 0, 0, "", ("10.0.0.5", 443))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    async with serving_many(2, "*.test") as (greedy, other), anyio.create_task_group() as tasks:
+        for number in range(proxies._LOOKUPS):
+            tasks.start_soon(greedy.tunnel, f"h{number}.test:443")
+        try:
+            for _ in range(proxies._LOOKUPS):
+                await asked.acquire()
+            assert b" 403 " in await other.tunnel("known.test:443")
+            assert b" 403 " in await other.tunnel("known.test:443")
+        finally:
+            answering.set()
+
+
+async def test_a_machine_without_threads_is_reported_and_ends_no_sandbox(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def no_thread(*_: object, **__: object) -> list[Any]:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(socket, "getaddrinfo", no_thread)
     async with serving("api.test") as client:
-        async with await client.connect():
-            with anyio.move_on_after(0.05) as waiting:
-                await client.tunnel("other.test:443")
-        assert waiting.cancelled_caught
-        assert b"403" in await client.tunnel("other.test:443")
+        for _ in range(2 * proxies._LOOKUPS):
+            assert (await client.tunnel("api.test:443")).startswith(b"HTTP/1.1 500 ")
+    assert "can't start new thread" in caplog.text
 
 
 async def test_many_refusals_slow_each_other_down(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -416,6 +494,33 @@ async def test_a_redirect_is_left_to_the_code(site: Site) -> None:
     assert got.startswith(b"HTTP/1.1 302 ")
     assert b"location: http://other.test/" in got.lower()
     assert len(site.asked) == 1
+
+
+@pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
+async def test_an_odd_answer_ends_at_most_its_own_connection(
+    site: Site, odd: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    site.raw["/odd"] = odd
+    ask = f"GET http://127.0.0.1:{site.port}/{{}} HTTP/1.1\r\nHost: x\r\n\r\n"
+    async with serving(secrets=(secret(site.port),)) as client, await client.connect() as other:
+        await client.send(ask.format("odd").encode())
+        await other.send(ask.format("").encode())
+        assert (await answer(other)).startswith(b"HTTP/1.1 200 ")
+        assert (await client.send(ask.format("").encode())).startswith(b"HTTP/1.1 200 ")
+    assert len(site.asked) == 3
+    assert caplog.text == ""
+
+
+async def test_headers_pass_as_they_are_or_the_reason_takes_their_place(site: Site) -> None:
+    async with serving(secrets=(secret(site.port),)) as client:
+        answers = {}
+        for path, name in enumerate(("a value beyond ASCII", "a status below those of answers", "a length and chunks")):
+            site.raw[f"/{path}"] = ODD[name]
+            ask = f"GET http://127.0.0.1:{site.port}/{path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+            answers[name] = await client.whole(ask.encode())
+    assert b"\r\nx-odd: caf\xe9 \xff\r\n" in answers["a value beyond ASCII"]
+    assert answers["a status below those of answers"].startswith(b"HTTP/1.1 502 ")
+    assert answers["a length and chunks"].endswith(b"\r\n\r\n2\r\nok\r\n0\r\n\r\n")
 
 
 @pytest.mark.parametrize(
