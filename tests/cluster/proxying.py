@@ -12,8 +12,6 @@ from aiohttp.web_request import BaseRequest
 
 _LINE = 8000
 """Maximum bytes of a request line."""
-_SINGLE = {"connection", "content-length", "host", "keep-alive", "transfer-encoding", "upgrade"}
-"""Headers that apply only to one of the two connections."""
 
 
 @asynccontextmanager
@@ -23,13 +21,14 @@ async def proxied(configuration: Any) -> AsyncIterator[str]:
     if configuration.cert_file:
         trusted.load_cert_chain(configuration.cert_file, configuration.key_file)
     connector = aiohttp.TCPConnector(limit=0, ssl=trusted)
-    async with aiohttp.ClientSession(configuration.host, connector=connector) as cluster:
+    credentials = {setting["key"]: setting["value"] for setting in configuration.auth_settings().values()}
+    async with aiohttp.ClientSession(configuration.host, connector=connector, headers=credentials) as cluster:
 
         async def answer(request: BaseRequest) -> web.StreamResponse:
-            headers = {name: value for name, value in request.headers.items() if name.lower() not in _SINGLE}
+            headers = {name: request.headers[name] for name in ("Accept", "Content-Type") if name in request.headers}
             if request.headers.get("upgrade", "").lower() == "websocket":
                 return await _pass_on(request, cluster)
-            body = await request.read()
+            body = await request.read() or None
             async with cluster.request(request.method, request.rel_url, headers=headers, data=body) as theirs:
                 ours = web.StreamResponse(status=theirs.status, headers={"Content-Type": theirs.content_type})
                 await ours.prepare(request)
@@ -37,10 +36,12 @@ async def proxied(configuration: Any) -> AsyncIterator[str]:
                     await ours.write(part)
             return ours
 
-        runner = web.ServerRunner(web.Server(answer, max_line_size=_LINE))
+        runner = web.ServerRunner(
+            web.Server(answer, handler_cancellation=True, max_line_size=_LINE), shutdown_timeout=0.1
+        )
         await runner.setup()
         try:
-            site = web.TCPSite(runner, "127.0.0.1", 0, shutdown_timeout=0.1)
+            site = web.TCPSite(runner, "127.0.0.1", 0)
             await site.start()
             yield f"http://127.0.0.1:{runner.addresses[0][1]}"
         finally:

@@ -162,7 +162,7 @@ async def test_what_a_manifest_loosens_is_reported_at_start(serving: Serving, ca
 
 
 async def test_a_pod_that_no_node_takes(serving: Serving) -> None:
-    async with serving({"node_selector": {"pool": "none"}, "node_timeout": "1s"}) as service:
+    async with serving({"node_selector": {"pool": "none"}, "node_timeout": 1}) as service:
         await refused(service, Unschedulable, "no node takes pod sandbox-", "Unschedulable", "add nodes")
 
 
