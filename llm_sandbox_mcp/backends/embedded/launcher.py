@@ -52,6 +52,8 @@ class _Child:
     log: int
     group: Group | None
     running: bool = True
+    ending: bool = False
+    """Whether the launcher has ended it, which also ends its network, in any order."""
     network: int = 0
     """The process that opens its network, or 0."""
     counts: dict[str, int | float | None] = field(default_factory=lambda: _counts(None))
@@ -108,7 +110,7 @@ class Launcher:
                     child.running = False
                 elif child.network == pid:
                     child.network = 0
-                    if child.running:
+                    if child.running and not child.ending:
                         self._send(event="disconnected", id=name)
         for child in self._children.values():
             if child.network and not child.running:
@@ -237,6 +239,7 @@ class Launcher:
             self._end(child)
 
     def _end(self, child: _Child) -> None:
+        child.ending = True
         if child.running:
             # The whole process group: a process that it has just started and that waits for it would wait forever.
             os.killpg(child.pid, signal.SIGKILL)
