@@ -4,11 +4,15 @@ import os
 import secrets
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
+
+from llm_sandbox_mcp.backends import libc
 
 PORT = 8080
 ANSWER = "from outside"
@@ -37,6 +41,21 @@ class Outside:
     gateway: str
     link_local: str
     """A second address of the server, like the link-local addresses at which clouds serve secrets of a machine."""
+    namespace: str
+    """The network namespace that the server runs in: a separate machine, as far as networks go."""
+    device: str = "outside"
+    """The device of the link, in that namespace."""
+
+    @contextmanager
+    def inside(self) -> Iterator[Callable[..., Any]]:
+        """A function that calls its first argument, with the rest, in the namespace: sockets made there belong to it."""
+        with open(f"/run/netns/{self.namespace}") as place, ThreadPoolExecutor(1) as thread:
+            thread.submit(libc.setns, place.fileno(), libc.CLONE_NEWNET).result()
+            yield lambda function, *arguments: thread.submit(function, *arguments).result()
+
+    def configure(self, *arguments: str) -> None:
+        """Runs `ip` with these arguments in the namespace."""
+        _ip("-n", self.namespace, *arguments)
 
 
 @contextmanager
@@ -52,16 +71,17 @@ def outside() -> Iterator[Outside]:
         gateway=f"{first}.{last + 1}",
         # Not an address that is in use: all of those are in 169.254.169 and 169.254.170.
         link_local=f"169.254.{1 + secrets.randbelow(100)}.{number}",
+        namespace=name,
     )
     with ExitStack() as stack:
         stack.callback(_ip, "netns", "delete", name)
-        _ip("link", "add", device, "type", "veth", "peer", "name", "outside", "netns", name)
+        _ip("link", "add", device, "type", "veth", "peer", "name", place.device, "netns", name)
         _ip("address", "add", f"{place.gateway}/30", "dev", device)
         _ip("link", "set", device, "up")
-        _ip("-n", name, "address", "add", f"{place.address}/30", "dev", "outside")
-        _ip("-n", name, "address", "add", f"{place.link_local}/32", "dev", "outside")
-        _ip("-n", name, "link", "set", "outside", "up")
-        _ip("-n", name, "route", "add", "default", "via", place.gateway)
+        place.configure("address", "add", f"{place.address}/30", "dev", place.device)
+        place.configure("address", "add", f"{place.link_local}/32", "dev", place.device)
+        place.configure("link", "set", place.device, "up")
+        place.configure("route", "add", "default", "via", place.gateway)
         # This route disappears with the device.
         _ip("route", "add", place.link_local, "via", place.address)
         argv = ["ip", "netns", "exec", name, "/usr/bin/python3", "-c", _SERVE]

@@ -4,12 +4,17 @@ not."""
 import json
 import secrets
 import socket
+import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from ipaddress import ip_network
+from pathlib import Path
 
+import anyio
 import pytest
 
-from llm_sandbox_mcp.backends.embedded.connecting import own_addresses
+from llm_sandbox_mcp.backends.embedded.connecting import own_networks
+from tests.engines import host_folder
 from tests.hostile.calls import ATTEMPT, REPORT
 from tests.hostile.conftest import ATTACKED, Arena
 from tests.outside import ANSWER, PORT, Outside, outside
@@ -51,24 +56,27 @@ WAYS = {
     'without a route': ((socket.SOL_SOCKET, socket.SO_DONTROUTE, 1),),
     'from the device, without a route': ((socket.SOL_SOCKET, 25, b'tap0'), (socket.SOL_SOCKET, socket.SO_DONTROUTE, 1)),
     'from any source': ((socket.IPPROTO_IP, 15, 1),),
+    'to the device': ((socket.IPPROTO_IP, socket.IP_MULTICAST_IF, struct.pack('@4s4si', b'', b'', number)),),
+    'through the gateway': ((socket.IPPROTO_IP, socket.IP_OPTIONS, b'\\x83\\x07\\x04\\x0a\\x00\\x02\\x02\\x00'),),
 }
+FARTHER = (socket.SOL_SOCKET, socket.SO_BROADCAST, 1), (socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, 4)
 def knock(places):
     reached, waiting = [], {}
     poll = select.poll()
     for address, port in places:
         for way, options in WAYS.items():
             for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
-                one = socket.socket(socket.AF_INET, kind)
+                one, name = socket.socket(socket.AF_INET, kind), f'{address}:{port} {way}'
                 one.setblocking(False)
                 try:
-                    for option in options:
+                    for option in options if kind == socket.SOCK_STREAM else (*FARTHER, *options):
                         one.setsockopt(*option)
                     one.connect_ex((address, port))
                     if kind == socket.SOCK_DGRAM:
-                        one.send(b'x')
+                        one.send(name.encode())
                 except OSError:
                     continue
-                waiting[one.fileno()] = one, f'{address}:{port} {way}'
+                waiting[one.fileno()] = one, name
                 poll.register(one, select.POLLIN)
     while (ready := poll.poll(3000)):
         for descriptor, _ in ready:
@@ -105,7 +113,7 @@ async def test_this_machine_is_out_of_reach_by_every_address_and_option(arena: A
             one.setblocking(False)
         gateways = ("10.0.2.1", "10.0.2.2", "10.0.2.3", "10.0.2.255", "10.0.2.100")
         loopbacks = ("127.0.0.1", "127.0.0.2", "127.255.255.254", "0.0.0.0", "255.255.255.255")
-        own = own_addresses()
+        own = [str(network[0]) for network in own_networks()]
         assert world.gateway in own
         # Opened only now: a sandbox blocks the addresses that this machine has when the sandbox starts.
         session = (await arena.service.execute("0")).session_id
@@ -119,6 +127,89 @@ async def test_this_machine_is_out_of_reach_by_every_address_and_option(arena: A
                 listening.accept()
         with pytest.raises(BlockingIOError):
             udp.recv(1)
+
+
+GROUPS = {"224.0.0.1": PORT, "224.0.0.251": 5353, "239.255.255.250": 1900}
+"""All machines of a link, mDNS and SSDP: multicast groups, with a port of each."""
+WIDE = ("192.0.2.0/24", "10.0.0.0/8")
+"""Networks of which all addresses are local to the machine that has these routes."""
+
+LEAVE = f"""{KNOCK}
+places, outside = json.loads(PLACES)
+with socket.create_connection(outside, 10):
+    pass
+link = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+try:
+    link.sendto(b'x', ('ff02::1', {PORT}, 0, number))
+except OSError:
+    pass
+print(json.dumps(knock(places)))
+"""
+
+
+async def test_services_of_this_machine_are_out_of_reach_by_groups_broadcasts_and_wide_routes(
+    world: Outside,
+) -> None:
+    # The machine is a namespace here, so that no packet of this test leaves the real one, and no route changes there.
+    world.configure("link", "set", "lo", "up")
+    for network in WIDE:
+        world.configure("route", "add", "local", network, "dev", "lo")
+    # This machine owns an address that is blocked anyway.
+    world.configure("address", "add", "192.0.0.192/32", "dev", "lo")
+    own = [world.address, "192.0.0.192", "192.0.2.9", "10.9.9.9"]
+    broadcasts = [
+        "255.255.255.255",
+        "10.0.2.255",
+        "10.0.2.100",
+        str(ip_network(f"{world.address}/30", strict=False)[-1]),
+    ]
+    with world.inside() as inside, host_folder() as folder, ExitStack() as stack:
+        services = {port: stack.enter_context(inside(serving, port, world)) for port in GROUPS.values()}
+        link = stack.enter_context(inside(socket.socket, socket.AF_INET6, socket.SOCK_DGRAM))
+        link.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        link.bind(("::", PORT))
+        # Whoever is on this machine reaches the services by all these addresses.
+        with inside(socket.socket, socket.AF_INET, socket.SOCK_DGRAM) as here:
+            for address, port in (*GROUPS.items(), *((address, PORT) for address in own)):
+                here.sendto(b"from here", (address, port))
+                assert services[port].recv(100) == b"from here"
+        outside = stack.enter_context(socket.create_server((world.gateway, 0)))
+        places = [*GROUPS.items(), *((address, PORT) for address in (*broadcasts, *own))]
+        code = LEAVE.replace("PLACES", repr(json.dumps([places, outside.getsockname()])))
+        assert await on(world, code, folder) == "[]\n"
+        assert [heard for one in (*services.values(), link) for heard in received(one)] == []
+
+
+def serving(port: int, world: Outside) -> socket.socket:
+    """A service at every address of the machine, and in all groups."""
+    made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    made.settimeout(10)
+    made.bind(("0.0.0.0", port))
+    for group in GROUPS:
+        membership = socket.inet_aton(group) + socket.inet_aton(world.address)
+        made.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, membership)
+    return made
+
+
+def received(service: socket.socket) -> Iterator[str]:
+    """What a service was sent until now."""
+    service.setblocking(False)
+    with suppress(BlockingIOError):
+        while True:
+            yield service.recv(100).decode()
+
+
+async def on(world: Outside, code: str, folder: Path) -> str:
+    """What code prints that runs in a sandbox with an open network, of a server on the machine outside."""
+    profile = folder / "own.toml"
+    profile.write_text(
+        '[backend]\nname = "embedded"\n[network]\nmode = "open"\n[languages.python]\nlibraries = []\n'
+        f'[server]\nruntime = "{folder}/runtime"\n'
+    )
+    server = [sys.executable, "-m", "llm_sandbox_mcp", "run", "--profile", str(profile), "-c", code]
+    done = await anyio.run_process(["nsenter", f"--net=/run/netns/{world.namespace}", *server], check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.decode()
 
 
 async def test_link_local_addresses_are_blocked(arena: Arena, world: Outside) -> None:
