@@ -11,8 +11,9 @@ from .files.artifacts import ArtifactStore
 from .files.watching import WatchedFolders
 from .folders import HostFolders, host_folders
 from .languages import load_languages
+from .libraries.environments import tool_place
 from .libraries.installing import Installer
-from .libraries.preparing import Preparer
+from .libraries.preparing import Preparer, environment_places
 from .libraries.ruling import library_rules
 from .machine import check_limits
 from .network.proxy import make_proxy
@@ -66,8 +67,8 @@ async def open_service(
         surroundings = Surroundings(
             runtime=runtime.path,
             handlers={name: language.folder for name, language in languages.items()},
-            environments=folders.cache / "environments",
-            tools=folders.cache / "tools",
+            environments=environment_places(profile, languages, folders.cache),
+            tools=tool_place(folders.cache),
             environ=environ or {},
         )
         secrets = read_secrets(profile.network.secrets, environ or {})

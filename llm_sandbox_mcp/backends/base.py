@@ -55,8 +55,10 @@ class Surroundings:
     """The server's own runtime folder, removed when the server ends; the folder's name is the server's id."""
     handlers: Mapping[str, Path]
     """The handler folder of each language."""
-    environments: Path
+    environments: Sequence[Path]
     tools: Path
+    """Folders of this machine with prepared environments and our own tools. A sandbox sees these and no others, under
+    their names here, and what appears in them later."""
     environ: Mapping[str, str] = field(default_factory=dict)
     """The server's own environment variables, which configure engines; none of them reaches a sandbox."""
     libraries: Mapping[str, Sequence[str]] = field(default_factory=dict)

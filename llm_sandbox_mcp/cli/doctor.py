@@ -159,9 +159,9 @@ async def _examine(
         libraries = profile.language(language.name).libraries
         found = await environments.find(language, libraries, folders.cache)
         listed = ", ".join(libraries) or "no libraries"
-        if found is None:
+        if not found:
             return [await _unprepared(language, profile, environ, listed)]
-        places = replace(places, environment=f"{ENVIRONMENTS}/{found.name}")
+        places = replace(places, environment=f"{ENVIRONMENTS}/{found}")
     try:
         version = await ask_version(sandbox, places)
     except StartFailed as error:

@@ -83,11 +83,11 @@ class Environments:
             self._tasks.start_soon(self._build, self._builds[wanted], language, wanted)
         return self._builds[wanted]
 
-    async def tools(self) -> Path:
-        """The folder of the tool that installs libraries; sandboxes mount it."""
+    async def tools(self) -> str:
+        """The folder of the tool that installs libraries, below the folder of all tools; sandboxes mount it."""
         while not self._keep(folder := (await stage_tool_uv(self._cache)).parent):
             continue
-        return folder
+        return f"{folder.parent.name}/{folder.name}"
 
     def _keep(self, folder: Path) -> bool:
         """Keeps a folder until this is closed; returns false if another server has just removed it."""

@@ -33,7 +33,7 @@ def contents(cache: Path) -> list[Kept]:
     folder = cache / downloads.FOLDER
     return [
         *(Kept(cache / name, len(keeping.kept(cache / name)), most, 0) for name, most in _MOST.items()),
-        Kept(folder, len(keeping.kept(folder)), 0, downloads.LIMIT),
+        Kept(folder, downloads.count(folder), 0, downloads.LIMIT),
     ]
 
 

@@ -74,11 +74,19 @@ class Downloads:
                     file.unlink(missing_ok=True)
 
 
+def count(folder: Path) -> int:
+    """How many files are kept."""
+    return len(_kept(folder))
+
+
 def clear(folder: Path) -> None:
     """Removes the files; one that is being read stays readable, and one that is being written stays."""
-    for path in folder.iterdir() if folder.is_dir() else ():
-        if not path.name.startswith("."):
-            _remove(path)
+    for path in _kept(folder):
+        _remove(path)
+
+
+def _kept(folder: Path) -> list[Path]:
+    return [path for path in folder.iterdir() if not path.name.startswith(".")] if folder.is_dir() else []
 
 
 async def _forget(piece: bytes) -> None:

@@ -15,16 +15,17 @@ import stat
 import subprocess
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import anyio
 from anyio.streams.text import TextReceiveStream
 
 from ..errors import ProfileError, StartFailed
-from ..languages import Environment, Language
+from ..languages import Language
 from ..results import OnProgress
 from ..runtime import make_public
-from .keeping import marks, use
+from .keeping import lock_of, make_private, unfinished, use
 
 _FORMAT = 1
 """Increase it when environments are built differently, so that older ones are not used."""
@@ -34,6 +35,15 @@ _LAST_LINES = 8
 _LOCK_WAIT = 0.1
 _IDENTITY = 10.0
 """Seconds in which an interpreter has to say what it is; it takes a fraction of one."""
+
+
+def place_of(cache: Path, language: Language, libraries: Iterable[str]) -> Path:
+    """The folder in which the environment of these libraries is, or will be.
+
+    It is known before anything is built, so a sandbox can see it from its start, and what comes later appears there.
+    """
+    content = [_FORMAT, language.handler.model_dump(mode="json", include={"environment"}), sorted(set(libraries))]
+    return cache / FOLDER / f"{language.name}-{_hash(json.dumps(content, sort_keys=True))}"
 
 
 def environment_path(cache: Path, key: str) -> Path:
@@ -59,27 +69,33 @@ async def prepare(
     environment = language.handler.environment
     if environment is None:
         raise ProfileError(f"{language.folder / 'handler.toml'}: environment: missing, so no library can be prepared")
-    key = _key(environment, await _identity(environment.python), libraries)
-    target = environment_path(cache, key)
+    target = place_of(cache, language, libraries) / await _identity(environment.python)
     if not await _use(target):
         await anyio.to_thread.run_sync(make_public, target.parent)
-        marks(target).mkdir(mode=0o700, exist_ok=True)
-        async with _locked(marks(target) / f"{key}.lock", on_progress) as lock:
+        make_private(target)
+        async with _locked(lock_of(target), on_progress) as lock:
             if not await _use(target):
                 # The index may contain credentials, and everyone can see command lines.
                 env = {**(environ or {}), "UV_DEFAULT_INDEX": index} if index else None
                 await _build(language.name, environment.python, libraries, target, lock, on_progress, env)
                 await _use(target)
-    return key
+    return _key(target)
 
 
-async def find(language: Language, libraries: Sequence[str], cache: Path) -> Path | None:
-    """The folder of the environment of these libraries; None if it is not prepared yet."""
+async def find(language: Language, libraries: Sequence[str], cache: Path) -> str:
+    """The key of the environment of these libraries; empty if it is not prepared yet."""
     environment = language.handler.environment
     if environment is None:
-        return None
-    path = environment_path(cache, _key(environment, await _identity(environment.python), libraries))
-    return path if await anyio.Path(path).is_dir() else None
+        return ""
+    target = place_of(cache, language, libraries) / await _identity(environment.python)
+    return _key(target) if await anyio.Path(target).is_dir() else ""
+
+
+def tool_place(cache: Path) -> Path:
+    """The folder in which the uv that this package depends on is, or will be."""
+    with suppress(PackageNotFoundError):  # `doctor` reports it
+        return cache / TOOLS / f"uv-{version('uv')}"
+    return cache / TOOLS / "uv-none"
 
 
 async def stage_tool_uv(cache: Path) -> Path:
@@ -88,16 +104,15 @@ async def stage_tool_uv(cache: Path) -> Path:
 
 
 def _stage_uv(cache: Path) -> Path:
-    from importlib.metadata import version
-
     from uv import find_uv_bin
 
     source = Path(find_uv_bin())
-    staged = cache / TOOLS / f"uv-{version('uv')}" / "uv"
+    staged = tool_place(cache) / "bin" / "uv"
     if staged.is_file() and use(staged.parent):
         return staged
     make_public(staged.parent)
-    fresh = staged.parent / f".{secrets.token_hex(6)}"
+    make_private(staged.parent)
+    fresh = unfinished(staged.parent).with_suffix(f".{secrets.token_hex(6)}")
     try:
         try:
             if source.stat().st_mode & 0o555 != 0o555:
@@ -113,13 +128,16 @@ def _stage_uv(cache: Path) -> Path:
     return staged
 
 
-def _key(environment: Environment, identity: str, libraries: Iterable[str]) -> str:
-    content = [_FORMAT, environment.model_dump(mode="json"), identity, sorted(set(libraries))]
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
+def _key(target: Path) -> str:
+    return f"{target.parent.name}/{target.name}"
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 async def _identity(python: str) -> str:
-    """Everything about an interpreter that its environments depend on."""
+    """A hash of everything about an interpreter that its environments depend on."""
     code = "import os, sys; print(os.path.realpath(sys.executable), sys.implementation.cache_tag, sys.version)"
     try:
         # Neither Ctrl-C nor the end of the server interrupts this short process: asyncio would complain on stderr about
@@ -130,7 +148,7 @@ async def _identity(python: str) -> str:
             )
     except (OSError, subprocess.CalledProcessError) as error:
         raise StartFailed(f"{python} does not run ({error}); install it: apt-get install python3") from error
-    return answer.stdout.decode(errors="replace").strip()
+    return _hash(answer.stdout.decode(errors="replace").strip())
 
 
 async def _use(target: Path) -> bool:
@@ -171,8 +189,9 @@ async def _build(
 ) -> None:
     from uv import find_uv_bin
 
-    # All builds of this environment use this name: we hold the lock, so an existing folder is from a killed build.
-    fresh = target.parent / f".{target.name}.new"
+    # All builds of this environment use this name: we hold the lock, so an existing folder is from a killed build. No
+    # sandbox sees it: uv waits for the lock of an environment that it changes, and code could hold that.
+    fresh = unfinished(target)
     uv = find_uv_bin()
     # With the certificates of this machine, as for installations: a company's own index has a company's certificate.
     common = ("--no-progress", "--color", "never", "--system-certs")

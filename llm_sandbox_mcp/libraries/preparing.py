@@ -19,10 +19,21 @@ from ..results import OnProgress
 from ..tasks import open_tasks
 from .builds import Environments
 from .cache import prune
-from .environments import find
+from .environments import find, place_of
 
 _RETRY = 60.0
 """Seconds until libraries that could not be prepared are tried again, in the background."""
+
+
+def environment_places(profile: Profile, languages: Languages, cache: Path) -> tuple[Path, ...]:
+    """The folders in which the environments of a server are, or will be: with its profile's libraries and without."""
+    wanted = [
+        place_of(cache, languages[name], libraries)
+        for name, prepared in languages.prepared.items()
+        if prepared
+        for libraries in (profile.language(name).libraries, ())
+    ]
+    return tuple(dict.fromkeys(wanted))
 
 
 async def _silent(line: str) -> None:
@@ -78,7 +89,7 @@ class Preparer:
             built, lacking = await self._environment(language, on_progress)
             environment = f"{ENVIRONMENTS}/{built}"
         if language.handler.libraries is not None and not inside:
-            tools = f"{TOOLS}/{(await self._environments.tools()).name}"
+            tools = f"{TOOLS}/{await self._environments.tools()}"
         places = self._places[language.name] = Places(
             language,
             environment=environment,
@@ -96,7 +107,7 @@ class Preparer:
         """The key of the environment, and why it has none of the libraries of the profile."""
         section, name = self._profile.language(language.name), language.name
         lacking = ""
-        if self._profile.server.offline and await find(language, section.libraries, self._cache) is None:
+        if self._profile.server.offline and await find(language, section.libraries, self._cache) == "":
             lacking = "the server works offline (server.offline), and they are not prepared"
         else:
             try:
@@ -165,7 +176,7 @@ class Preparer:
                 return False
         if language.handler.environment is None:
             return True
-        return await find(language, self._profile.language(language.name).libraries, self._cache) is not None
+        return await find(language, self._profile.language(language.name).libraries, self._cache) != ""
 
     async def _inside(self) -> str:
         """The folder of the environment in every image; empty if the engine has no images."""

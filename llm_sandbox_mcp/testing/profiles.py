@@ -55,7 +55,7 @@ def surroundings(folder: Path) -> Surroundings:
     runtime = folder / "runtime" / secrets.token_hex(6)
     make_public(runtime)
     handlers = {path.name: path for path in HANDLERS.iterdir() if path.is_dir()}
-    return Surroundings(runtime, handlers, folder / "environments", folder / "tools")
+    return Surroundings(runtime, handlers, (), folder / "tools")
 
 
 def small_profile(backend: str, folder: Path, **changes: Mapping[str, object]) -> Profile:

@@ -16,9 +16,9 @@ from llm_sandbox_mcp.errors import InstallFailed, ProfileError, StartFailed
 from llm_sandbox_mcp.languages import Environment, Handler, Language, Libraries, Runner
 from llm_sandbox_mcp.libraries.builds import Environments
 from llm_sandbox_mcp.libraries.cache import clear, contents
-from llm_sandbox_mcp.libraries.environments import environment_path, prepare, stage_tool_uv
+from llm_sandbox_mcp.libraries.environments import environment_path, place_of, prepare, stage_tool_uv
 from llm_sandbox_mcp.libraries.indexes import index_of
-from llm_sandbox_mcp.libraries.keeping import hold, kept
+from llm_sandbox_mcp.libraries.keeping import hold, kept, unfinished
 from llm_sandbox_mcp.profile import Profile, load_profile
 from tests.local_index import LocalIndex, local_index, sdist, wheel
 
@@ -70,8 +70,9 @@ async def quiet(line: str) -> None:
 
 
 def left(cache: Path) -> set[str]:
-    """The names in the folder of environments."""
-    return {path.name for path in (cache / "environments").iterdir()}
+    """The keys of the environments that are there, and the names of what is not finished."""
+    environments = {f"{path.parent.name}/{path.name}" for path in kept(cache / "environments")}
+    return environments | {path.name for path in (cache / "unfinished").iterdir()}
 
 
 async def test_an_environment_is_built_once_and_found_again(index: LocalIndex, cache: Path) -> None:
@@ -146,10 +147,26 @@ async def test_a_cancelled_build_leaves_nothing_and_the_next_one_succeeds(index:
         assert left(cache) | {await build()} == left(cache)
 
 
+async def test_nothing_is_where_sandboxes_look_until_it_is_finished(index: LocalIndex, cache: Path) -> None:
+    """Code could lock it, and uv waits for a lock in an environment that it changes."""
+    gate = index.pages["/simple/tiny/"].gate = threading.Event()
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(partial(prepare, language(), ["tiny"], cache, quiet, index=f"{index.url}/simple"))
+            await anyio.to_thread.run_sync(index.asked.wait, 20)
+            place = place_of(cache, language(), ["tiny"])
+            assert [*(cache / "environments").iterdir()] == [place]
+            assert not [*place.iterdir()]
+            hidden = [path for path in cache.iterdir() if path.name not in ("environments", "tools")]
+            assert {path.stat().st_mode & 0o777 for path in hidden} == {0o700}
+            gate.set()
+    assert [*place.iterdir()] == kept(cache / "environments") != []
+
+
 async def test_after_a_killed_build_the_environment_is_built_again(index: LocalIndex, cache: Path) -> None:
     with anyio.fail_after(60):
         key = await prepare(language(), ["tiny"], cache, quiet, index=f"{index.url}/simple")
-        environment_path(cache, key).rename(cache / "environments" / f".{key}.new")
+        environment_path(cache, key).rename(unfinished(environment_path(cache, key)))
         assert await prepare(language(), ["tiny"], cache, quiet, index=f"{index.url}/simple") == key
     assert left(cache) == {key}
 
@@ -264,7 +281,7 @@ async def test_an_environment_that_is_removed_while_it_is_looked_up_is_built_aga
     ask = partial(prepare, language(), ["tiny"], cache, quiet, index=f"{index.url}/simple")
     key = await ask()
     path = environment_path(cache, key)
-    with (cache / "locks" / f"{key}.used").open() as removing:
+    with (cache / "locks" / f"{key.replace('/', '-')}.used").open() as removing:
         fcntl.flock(removing, fcntl.LOCK_EX)
         with pytest.raises(FileNotFoundError):
             hold(path)

@@ -131,11 +131,9 @@ class EmbeddedBackend(Backend):
             raise EngineUnavailable(obstacle)
         runtime = self._surroundings.runtime
         stage = await anyio.to_thread.run_sync(write_stage, runtime / "stage", self._surroundings.handlers)
-        shown = {
-            "stage": stage.path,
-            "environments": self._surroundings.environments,
-            "tools": self._surroundings.tools,
-        }
+        # Each alone: code must not see those of other servers.
+        environments = {f"environment-{number}": path for number, path in enumerate(self._surroundings.environments)}
+        shown = {"stage": stage.path, "tools": self._surroundings.tools, **environments}
         policy = self._surroundings.policy
         widest = _limits(policy) if policy else {}
         found = [await anyio.to_thread.run_sync(Mountable.find, view) for view in self._surroundings.views]
@@ -214,8 +212,11 @@ class EmbeddedBackend(Backend):
         mounts = bubblewrap.Mounts(
             etc=stage.etc,
             handlers=stage.handlers,
-            environments=launcher.places["environments"],
-            tools=launcher.places["tools"],
+            environments={
+                path.name: launcher.places[f"environment-{number}"]
+                for number, path in enumerate(self._surroundings.environments)
+            },
+            tools={self._surroundings.tools.name: launcher.places["tools"]},
             init=stage.init,
             resolving=stage.resolving,
             empty=stage.empty,
@@ -240,7 +241,7 @@ def open_embedded(bwrap: str, slirp4netns: str, surroundings: Surroundings) -> E
     missing = next((row for row in probe.open_network(slirp) if row.state == "missing"), None) if slirp else None
     if missing is not None:
         raise ProfileError(f'network.mode: "open" is not available here: {missing.detail}; {missing.fix}')
-    for folder in (surroundings.environments, surroundings.tools):
+    for folder in (*surroundings.environments, surroundings.tools):
         make_public(folder)
     return EmbeddedBackend(bwrap, slirp, surroundings)
 

@@ -32,8 +32,9 @@ class Mounts:
 
     etc: Path
     handlers: Path
-    environments: Path
-    tools: Path
+    environments: Mapping[str, Path]
+    tools: Mapping[str, Path]
+    """By the names that they have in the sandbox."""
     init: Path
     resolving: Path
     """Files that replace others in /etc if names are resolved over an open network."""
@@ -61,8 +62,9 @@ def command(
         *("--ro-bind", str(mounts.etc), "/etc"),
         *(_resolving(mounts.resolving) if policy.network.mode == "open" else ()),
         *("--ro-bind", str(mounts.handlers), HANDLERS),
-        *("--ro-bind", str(mounts.environments), ENVIRONMENTS),
-        *("--ro-bind", str(mounts.tools), TOOLS),
+        *("--dir", ENVIRONMENTS, "--dir", TOOLS),
+        *_named(ENVIRONMENTS, mounts.environments),
+        *_named(TOOLS, mounts.tools),
         *("--ro-bind", str(mounts.init), "/opt/init.py"),
         *_proc(mounts.empty),
         *("--dev", "/dev", *_tmpfs("/dev/shm", _SHM, "1777")),
@@ -88,6 +90,11 @@ def system() -> Iterator[str]:
             yield from ("--symlink", os.readlink(path), path)
         elif os.path.isdir(path):
             yield from ("--ro-bind", path, path)
+
+
+def _named(place: str, folders: Mapping[str, Path]) -> Iterator[str]:
+    for name, folder in folders.items():
+        yield from ("--ro-bind", str(folder), f"{place}/{name}")
 
 
 def _resolving(folder: Path) -> Iterator[str]:

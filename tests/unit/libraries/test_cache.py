@@ -10,13 +10,13 @@ from llm_sandbox_mcp.libraries.cache import clear, contents
 from llm_sandbox_mcp.libraries.keeping import hold, kept, prune, use
 
 
-def make(folder: Path, name: str, days: float) -> Path:
+def make(folder: Path, name: str, days: float, place: str = "python-1") -> Path:
     """Makes a folder with a file of ten bytes that was last used a number of days ago."""
-    path = folder / name
+    path = folder / place / name
     path.mkdir(parents=True)
     (path / "file").write_bytes(bytes(10))
     assert use(path)
-    os.utime(folder.with_name("locks") / f"{name}.used", (time.time() - 86400 * days,) * 2)
+    os.utime(folder.with_name("locks") / f"{place}-{name}.used", (time.time() - 86400 * days,) * 2)
     return path
 
 
@@ -29,19 +29,21 @@ def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-def test_a_folder_that_was_not_used_for_a_month_is_removed_with_its_mark(folder: Path) -> None:
-    make(folder, "old", 31)
+def test_a_folder_that_was_not_used_for_a_month_is_removed_with_its_mark_and_its_place_stays(folder: Path) -> None:
+    make(folder, "old", 31, "python-2")
     make(folder, "new", 29)
     assert prune(folder, 20) == 1
-    assert names(folder) == {"new"}
-    assert names(folder.with_name("locks")) == {"new.used"}
+    assert {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_dir()} == {
+        *("python-1", "python-1/new", "python-2"),
+    }
+    assert names(folder.with_name("locks")) == {"python-1-new.used"}
     assert prune(folder / "nowhere", 20) == 0
 
 
 def test_of_many_folders_the_most_recently_used_are_kept(folder: Path) -> None:
     for days in range(5):
         make(folder, f"{days}", days)
-    use(folder / "4")
+    use(folder / "python-1" / "4")
     assert prune(folder, 2) == 3
     assert {path.name for path in kept(folder)} == {"0", "4"}
 
@@ -61,14 +63,14 @@ def test_a_folder_in_use_is_kept_however_old_it_is(folder: Path) -> None:
 
 
 def test_a_folder_whose_removal_was_interrupted_is_removed_next_time(folder: Path) -> None:
-    make(folder, "killed", 1).rename(folder / ".killed.old")
+    killed = make(folder, "killed", 1).rename(folder.with_name("unfinished") / "python-1-killed.old")
     prune(folder, 20)
-    assert names(folder) == set()
+    assert not killed.exists()
 
 
 def test_a_folder_without_a_mark_counts_as_the_oldest(folder: Path) -> None:
     make(folder, "marked", 5)
-    (folder / "unmarked").mkdir()
+    (folder / "python-1" / "unmarked").mkdir()
     prune(folder, 1)
     assert {path.name for path in kept(folder)} == {"marked"}
 
@@ -76,7 +78,7 @@ def test_a_folder_without_a_mark_counts_as_the_oldest(folder: Path) -> None:
 def test_usage_is_reported_with_its_limits(tmp_path: Path) -> None:
     make(tmp_path / "environments", "one", 1)
     make(tmp_path / "environments", "two", 1)
-    make(tmp_path / "tools", "uv-1", 1)
+    make(tmp_path / "tools", "bin", 1, "uv-1")
     (tmp_path / "downloads").mkdir()
     (tmp_path / "downloads" / "wheel").write_bytes(bytes(7))
     found = [(each.folder.name, each.number, each.size(), each.most, each.most_bytes) for each in contents(tmp_path)]
