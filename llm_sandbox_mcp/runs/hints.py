@@ -17,6 +17,8 @@ from ..policy import Network
 
 _SEARCHED = 4096
 """Bytes at the end of standard error that are searched: interpreters print the error last."""
+_LONGEST_NAME = 200
+"""Characters of a module; what has more is not the name of one."""
 _HOSTS_SHOWN = 5
 _UNREACHABLE = Hint(
     stderr="Name (or service not known|does not resolve)|Temporary failure in name resolution|Network is unreachable",
@@ -119,11 +121,19 @@ def _about_library(
     if manager is None:
         return None
     module = groups.get("module") or groups.get("library") or ""
+    if len(module) > _LONGEST_NAME:
+        return None
     library = manager.modules.get(module) or groups.get("library")
+    # Code may ask for what nobody knows, so the note says who asked.
     if means == "library":
-        cause, wanted = f"{quoted(module)} is not installed", f"the library that contains {module}"
+        cause, wanted = (
+            f"code asked for {quoted(module)}, which is not installed",
+            f"the library that contains {module}",
+        )
+    elif library:
+        cause, wanted = f"code asked for {quoted(library)}, and cannot install libraries itself", library
     else:
-        cause, wanted = "code cannot install libraries", "its name"
+        cause, wanted = "code cannot install libraries itself", "their names"
     try:
         if library:
             check(language, library)

@@ -13,7 +13,7 @@ from tests.local_index import local_index, wheel
 from .driver import start
 from .serving import service_with_indexes
 
-NOTE = "code cannot install libraries; call install() with {}, language python"
+STEP = "cannot install libraries itself; call install() with"
 
 
 @pytest.fixture(scope="module")
@@ -66,18 +66,18 @@ async def test_programs_find_what_the_session_installed(
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(
-    ("code", "named"),
+    ("code", "note"),
     [
-        ("pip install pandas", "pandas"),
-        ("pip3 install -q --upgrade pandas==2.2 numpy", "pandas"),
-        ("python -m pip install pandas", "its name"),
-        ("pip install -r requirements.txt", "its name"),
-        ("pip install https://example.com/a.whl", "its name"),
+        ("pip install pandas", f"code asked for 'pandas', and {STEP} pandas"),
+        ("pip3 install -q --upgrade pandas==2.2 numpy", f"code asked for 'pandas', and {STEP} pandas"),
+        ("python -m pip install pandas", f"code {STEP} their names"),
+        ("pip install -r requirements.txt", f"code {STEP} their names"),
+        ("pip install https://example.com/a.whl", f"code {STEP} their names"),
     ],
 )
-async def test_pip_without_a_network_names_what_to_call(service: Service, session: str, code: str, named: str) -> None:
+async def test_pip_without_a_network_names_what_to_call(service: Service, session: str, code: str, note: str) -> None:
     done = await bash(service, session, code)
-    assert (done.status, done.notes) == ("error", (NOTE.format(named),)), done
+    assert (done.status, done.notes) == ("error", (f"{note}, language python",)), done
 
 
 @pytest.mark.anyio

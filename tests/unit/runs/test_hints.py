@@ -60,6 +60,7 @@ def test_a_missing_library_is_named_as_it_is_installed(language: str, error: str
     found = hint(error, LANGUAGES[language])
     assert found is not None
     assert (found.code, found.facts) == ("missing_library", {"library": library, "language": language})
+    assert found.startswith("code asked for '")
     assert worded(found, TOOLS).endswith(
         f"; call install_libraries with {library}, language {language} and this session_id"
     )
@@ -204,7 +205,34 @@ def test_a_library_that_the_profile_denies_is_not_offered() -> None:
         raise PolicyDenied(f"{library} is denied by the profile; do without it")
 
     found = hint_of([PYTHON], b"ModuleNotFoundError: No module named 'yaml'\n", Network(), deny, {})
-    assert found == "'yaml' is not installed; pyyaml is denied by the profile; do without it"
+    assert found == "code asked for 'yaml', which is not installed; pyyaml is denied by the profile; do without it"
+
+
+@pytest.mark.parametrize(
+    ("error", "note"),
+    [
+        ("ModuleNotFoundError: No module named 'evil_pkg'\n", "code asked for 'evil_pkg', which is not installed"),
+        (
+            "pip: there is no network, so code cannot install: evil-pkg\n",
+            "code asked for 'evil-pkg', and cannot install libraries itself",
+        ),
+    ],
+)
+def test_a_library_that_code_names_is_named_as_the_wish_of_code(error: str, note: str) -> None:
+    found = hint(error)
+    assert found is not None and found.cause == note
+
+
+@pytest.mark.parametrize(
+    "error", ["ModuleNotFoundError: No module named 'NAME'", "pip: there is no network, so code cannot install: NAME"]
+)
+def test_a_name_that_is_too_long_for_one_gets_no_hint(error: str) -> None:
+    assert hint(error.replace("NAME", "x" * 3000) + "\n") is None
+
+
+def test_an_attempt_to_install_without_a_name_says_that_code_cannot() -> None:
+    found = hint("error: externally-managed-environment\n")
+    assert found == "code cannot install libraries itself; call install() with their names, language python"
 
 
 def test_a_name_that_cannot_be_a_library_gets_no_hint() -> None:
