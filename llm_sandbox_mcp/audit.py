@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import sys
+import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -24,6 +25,10 @@ _WAITING = 10_000
 """Lines that can wait to be written; further ones are counted and dropped."""
 _END = 10.0
 """Seconds to write the last lines when the server shuts down."""
+_LOCK = 2.0
+"""Seconds to wait for the lock of the file. Servers hold it for an instant, but whoever can read the file can hold it
+forever."""
+_RETRY = 0.01
 _LONGEST = 1000
 """Characters of one fact; the rest is cut off."""
 
@@ -113,9 +118,9 @@ class Audit:
 
 
 def _line(event: str, facts: dict[str, object]) -> str:
-    time = datetime.now(UTC).isoformat(timespec="milliseconds")
+    now = datetime.now(UTC).isoformat(timespec="milliseconds")
     short = {name: fact[:_LONGEST] if isinstance(fact, str) else fact for name, fact in facts.items()}
-    return json.dumps({"time": time, "event": event, **short}) + "\n"
+    return json.dumps({"time": now, "event": event, **short}) + "\n"
 
 
 def _append(file: str, text: str, size: int) -> None:
@@ -130,12 +135,11 @@ def _append(file: str, text: str, size: int) -> None:
 
 @contextmanager
 def _locked(file: str) -> Iterator[io.FileIO]:
-    """Opens the file, and locks it so that no other server with the same file writes or renames it meanwhile."""
+    """Opens the file, and locks it if possible: no other server with the same file writes or renames it meanwhile."""
     while True:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         with open(descriptor, "wb", buffering=0) as log:
-            with suppress(OSError):  # some file systems have no locks
-                fcntl.flock(log, fcntl.LOCK_EX)
+            _try_lock(descriptor)
             try:
                 renamed = not os.path.samestat(os.fstat(descriptor), os.stat(file))
             except FileNotFoundError:
@@ -143,6 +147,18 @@ def _locked(file: str) -> Iterator[io.FileIO]:
             if not renamed:
                 yield log
                 return
+
+
+def _try_lock(descriptor: int) -> None:
+    last = time.monotonic() + _LOCK
+    with suppress(OSError):  # some file systems have no locks
+        while True:
+            try:
+                return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() >= last:
+                    return None
+                time.sleep(_RETRY)
 
 
 def _write_whole(log: io.FileIO, content: bytes, before: int) -> None:

@@ -1,5 +1,6 @@
 """The audit log: whole lines in order, nothing forged, nothing blocked, and one error when the disk fails."""
 
+import fcntl
 import json
 import logging
 import os
@@ -30,6 +31,20 @@ async def test_lines_are_written_in_order_and_all_of_them_at_the_end(tmp_path: P
     assert lines[0]["event"] == "network.refused"
     assert lines[0]["time"].endswith("+00:00")
     assert file.stat().st_mode & 0o777 == 0o600
+
+
+async def test_a_lock_that_someone_holds_on_the_file_keeps_no_line_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever can read it can lock it: code, if it is in a folder that is open."""
+    monkeypatch.setattr(audits, "_LOCK", 0.0)
+    file = tmp_path / "audit.log"
+    file.touch()
+    with file.open() as held, anyio.fail_after(30):
+        fcntl.flock(held, fcntl.LOCK_EX)
+        async with Audit(str(file)) as audit:
+            audit.note("network.refused", target="kept")
+        assert "kept" in file.read_text()
 
 
 async def test_text_that_code_chose_cannot_forge_a_line(tmp_path: Path) -> None:
