@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
+import anyio.to_thread
 
 from ..backends import copying
 from ..backends.archive import Member
@@ -23,6 +24,7 @@ from ..sections import ArtifactLimits
 from ..units import format_size
 from .images import identify
 from .media import mime_type
+from .pictures import can_be_shown, may_be_shown
 
 _PATH_MAX = 1024
 _RELATIVE = "use a relative path such as data/table.csv"
@@ -63,10 +65,12 @@ def describe(name: str, content: bytes) -> Artifact:
     return Artifact(name, kind, len(content), image.width, image.height)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Kept:
     artifact: Artifact
     file: Path
+    viewable: bool | None = None
+    """Whether models can look at it; None until that is asked."""
 
 
 def long_streams(outcome: Outcome, run: int, shown: int) -> Mapping[str, bytes]:
@@ -88,6 +92,7 @@ class ArtifactStore:
         self._size = 0
         self._numbers = itertools.count(1)
         self._listeners: list[Callable[[str, tuple[str, ...]], None]] = []
+        self._judging = anyio.CapacityLimiter(1)
 
     def listen(self, listener: Callable[[str, tuple[str, ...]], None]) -> None:
         """Registers a callback that gets session id and names whenever artifacts are added, changed or dropped."""
@@ -114,6 +119,26 @@ class ArtifactStore:
                 return kept.artifact, await file.read(length)
         except FileNotFoundError:  # it was dropped meanwhile
             raise unknown from None
+
+    async def picture(self, session_id: str, name: str) -> bytes | None:
+        """The content of an image that models can look at; None for any other artifact, and if it is not in the store.
+
+        An artifact is judged once, when this is first asked, and one at a time: code chose what it contains.
+        """
+        kept = self._kept.get((session_id, name))
+        if kept is None or not may_be_shown(kept.artifact):
+            return None
+
+        def judge() -> None:
+            if kept.viewable is None:
+                kept.viewable = can_be_shown(kept.file.read_bytes())
+
+        try:
+            if kept.viewable is None:
+                await anyio.to_thread.run_sync(judge, limiter=self._judging)
+            return await anyio.Path(kept.file).read_bytes() if kept.viewable else None
+        except FileNotFoundError:  # it was dropped meanwhile
+            return None
 
     async def put(self, session_id: str, name: str, content: bytes) -> Artifact:
         """Stores a file and replaces an older one of the same name. Raises `Unavailable` if the disk is full."""
@@ -236,6 +261,6 @@ class ArtifactStore:
 
         await copying.copy_out(sandbox, folder, names, limit, take)
         if expected:
-            some = one_line(", ".join(sorted(expected)))[:200]
+            some = one_line(", ".join(sorted(expected))[:200])[:200]
             cause = f"{len(expected)} changed files could not be read: {some}"
             notes.append(Note("artifacts_unreadable", cause, number=len(expected)))

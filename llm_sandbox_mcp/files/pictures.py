@@ -1,29 +1,50 @@
 """Checks whether models can look at an image: it is complete, and not larger than their APIs accept.
 
 Some APIs refuse the whole conversation for a file that only begins like an image. The structure of the file is checked,
-and a PNG is decompressed, within limits; nothing is decoded, since malicious files attack decoders.
+and a PNG is decompressed, within limits; nothing is decoded, since malicious files attack decoders. The time is limited
+for any content: the parts of a file are, and what it unpacks to.
 """
 
 import zlib
 from collections.abc import Iterator
+from itertools import islice
 
+from ..results import Artifact
 from .images import identify
 
+LARGEST = 1_000_000
+"""Maximum bytes of an image."""
 LONGEST = 8000
 """Maximum pixels of one side."""
 MOST = 40_000_000
 """Maximum pixels of one image."""
-_PORTION = 1 << 16
+KINDS = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
+"""Media types of images that models can look at."""
+_UNPACKED = 5 * MOST
+"""Maximum bytes of the rows of one image: enough for four channels of 8 bits."""
+_PORTION = 1 << 10
+"""Bytes that are unpacked at once; they become a thousand times as many at most."""
+_PARTS = 1000
+"""Maximum chunks or segments of one image; encoders make them of 8 KiB and more."""
+_BLOCKS = 5000
+"""Maximum blocks of one GIF; they have 255 bytes, so a million bytes are 4,000 of them."""
 _CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
 _DEPTHS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
 _ADAM7 = ((0, 8, 0, 8), (4, 8, 0, 8), (0, 4, 4, 8), (2, 4, 0, 4), (0, 2, 2, 4), (1, 2, 0, 2), (0, 1, 1, 2))
 """The start and the step of each pass of an interlaced PNG: first horizontally, then vertically."""
 
 
+def may_be_shown(artifact: Artifact) -> bool:
+    """Whether a file can be such an image, by what is known about it before its content is checked."""
+    return artifact.mime_type in KINDS and bool(artifact.width) and artifact.size <= LARGEST
+
+
 def can_be_shown(data: bytes) -> bool:
     """Whether a PNG, JPEG, GIF or WebP image is complete, with at most 8,000 pixels a side and 40 million in total."""
     image = identify(data)
-    if image is None or max(image.width, image.height) > LONGEST or image.width * image.height > MOST:
+    if image is None or len(data) > LARGEST:
+        return False
+    if max(image.width, image.height) > LONGEST or image.width * image.height > MOST:
         return False
     match image.mime_type:
         case "image/png":
@@ -38,7 +59,7 @@ def can_be_shown(data: bytes) -> bool:
 
 
 def _is_png(data: bytes) -> bool:
-    chunks = list(_png_chunks(data))
+    chunks = list(islice(_png_chunks(data), _PARTS))
     if not chunks or chunks[0][0] != b"IHDR" or len(chunks[0][1]) != 13 or chunks[-1] != (b"IEND", b""):
         return False
     header = chunks[0][1]
@@ -70,15 +91,15 @@ def _png_chunks(data: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _unpacks_to(packed: bytes, expected: int) -> bool:
+    if expected > _UNPACKED:
+        return False
     unpacking = zlib.decompressobj()
     size = 0
     try:
-        while not unpacking.eof and size <= expected:
-            portion = unpacking.decompress(packed, _PORTION)
-            packed = unpacking.unconsumed_tail
-            if not portion and not packed:
+        for at in range(0, len(packed), _PORTION):
+            size += len(unpacking.decompress(packed[at : at + _PORTION]))
+            if unpacking.eof or size > expected:
                 break
-            size += len(portion)
     except zlib.error:
         return False
     return unpacking.eof and size == expected
@@ -87,7 +108,9 @@ def _unpacks_to(packed: bytes, expected: int) -> bool:
 def _is_jpeg(data: bytes) -> bool:
     """Whether it has tables and a scan that is not empty, and ends with the end marker."""
     at, seen = 2, set[int]()
-    while at + 4 <= len(data) and data[at] == 0xFF and 0xDA not in seen:
+    for _ in range(_PARTS):
+        if at + 4 > len(data) or data[at] != 0xFF or 0xDA in seen:
+            break
         marker = data[at + 1]
         if marker == 0xFF:  # padding
             at += 1
@@ -99,14 +122,15 @@ def _is_jpeg(data: bytes) -> bool:
 
 def _is_gif(data: bytes) -> bool:
     at, images = 13 + _colours(data[10]) if len(data) > 13 else len(data), 0
-    while at < len(data):
-        match data[at]:
-            case 0x3B:
+    blocks = iter(range(_BLOCKS))
+    for _ in blocks:
+        match data[at : at + 1]:
+            case b";":
                 return images > 0
-            case 0x21:
-                at = _after_blocks(data, at + 2)
-            case 0x2C if at + 10 < len(data):
-                at = _after_blocks(data, at + 11 + _colours(data[at + 9]))
+            case b"!":
+                at = _after_blocks(data, at + 2, blocks)
+            case b"," if at + 10 < len(data):
+                at = _after_blocks(data, at + 11 + _colours(data[at + 9]), blocks)
                 images += 1
             case _:
                 break
@@ -118,8 +142,10 @@ def _colours(flags: int) -> int:
     return 3 << (flags & 7) + 1 if flags & 0x80 else 0
 
 
-def _after_blocks(data: bytes, at: int) -> int:
-    while at < len(data) and data[at]:
+def _after_blocks(data: bytes, at: int, blocks: Iterator[int]) -> int:
+    for _ in blocks:
+        if at >= len(data) or not data[at]:
+            break
         at += 1 + data[at]
     return at + 1
 
@@ -128,7 +154,9 @@ def _is_webp(data: bytes) -> bool:
     if 8 + int.from_bytes(data[4:8], "little") != len(data):
         return False
     at, names = 12, set[bytes]()
-    while at + 8 <= len(data):
+    for _ in range(_PARTS):
+        if at + 8 > len(data):
+            break
         names.add(data[at : at + 4])
         size = int.from_bytes(data[at + 4 : at + 8], "little")
         at += 8 + size + size % 2

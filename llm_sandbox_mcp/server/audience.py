@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 from mcp.server.connection import Connection
 from mcp.server.context import ServerRequestContext
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ResourcesListChanged, ResourceUpdated
@@ -78,9 +79,12 @@ class Audience:
         while True:
             await self._more.wait()
             self._more = anyio.Event()
-            uris, self._changed = {artifact_uri(*changed) for changed in self._changed}, set()
-            for uri in uris:
+            changed, self._changed = self._changed, set()
+            uris = set[str]()
+            for session_id, name in changed:
+                uris.add(uri := artifact_uri(session_id, name))
                 await self._bus.publish(ResourceUpdated(uri))
+                await anyio.lowlevel.checkpoint()  # others get their turn: a session can have thousands of artifacts
             # Resource lists contain no artifacts, as their addresses are secrets; this only reports a change.
             await self._bus.publish(ResourcesListChanged())
             async with anyio.create_task_group() as tasks:

@@ -4,7 +4,7 @@ import os
 from base64 import b64encode
 from collections.abc import Iterable, Sequence
 
-import anyio.to_thread
+import anyio.lowlevel
 from mcp.types import (
     BlobResourceContents,
     CallToolResult,
@@ -16,9 +16,8 @@ from mcp.types import (
     TextResourceContents,
 )
 
-from ..errors import UnknownArtifact
 from ..escaping import one_line
-from ..files.pictures import can_be_shown
+from ..files.pictures import KINDS, may_be_shown
 from ..results import Artifact, Execution, HostFile
 from ..service import Service
 from ..service.background import BackgroundRun
@@ -28,14 +27,17 @@ from .uris import artifact_uri
 from .words import in_words
 
 _IMAGES_SHOWN = 4
-_IMAGE_LIMIT = 1_000_000
+_IMAGES_TRIED = 8
+"""Images that are read for one result; some can be broken, or the same as others."""
 _LINKS_SHOWN = 20
 
 LONGEST_TEXT = 256 * 1000
 """Bytes of a file that a result contains as text."""
-
-_SHOWN = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
-"""Images that models can view, if they are intact; everything else gets a link."""
+_EMBEDDED = 4 * LONGEST_TEXT
+"""Bytes of all files that one result contains as a whole, and of a file that a resource contains as text: JSON can make
+six bytes of one."""
+_PORTION = 3 << 16
+"""Bytes that become base64 at once; a multiple of three."""
 
 
 def success(text: str, answer: Answer, attached: Iterable[ContentBlock] = ()) -> CallToolResult:
@@ -182,43 +184,34 @@ def _kind(artifact: ArtifactItem) -> str:
 async def attach(
     service: Service, session_id: str, artifacts: Sequence[Artifact], *, embed: bool = False
 ) -> list[ContentBlock]:
-    """Small images to view, each once, and links to the rest; with `embed`, other small files as a whole."""
+    """Small images to view, each once, and links to the rest; with `embed`, other small files as a whole.
+
+    Images that are not shown are only linked: their content could be broken, and a client would show it to its model.
+    """
     blocks: list[ContentBlock] = []
-    shown: list[str] = []
-    links = 0
+    shown: list[bytes] = []
+    tried = links = 0
+    room = _EMBEDDED
     for artifact in artifacts:
         block: ContentBlock | None = None
-        if _can_be_small(artifact) and len(shown) < _IMAGES_SHOWN:
-            image = await _image(service, session_id, artifact)
-            # Code that shows a figure and saves it makes the same picture twice.
-            if image is not None and image.data not in shown:
-                shown.append(image.data)
-                block = image
-        elif embed and artifact.size <= LONGEST_TEXT:
+        if artifact.mime_type in KINDS:
+            if may_be_shown(artifact) and tried < _IMAGES_TRIED and len(shown) < _IMAGES_SHOWN:
+                tried += 1
+                picture = await service.files.picture(session_id, artifact.name)
+                # Code that shows a figure and saves it makes the same picture twice.
+                if picture is not None and picture not in shown:
+                    shown.append(picture)
+                    block = ImageContent(data=b64encode(picture).decode(), mime_type=artifact.mime_type)
+        elif embed and artifact.size <= min(room, LONGEST_TEXT):
             _, data = await service.files.read_artifact(session_id, artifact.name)
-            block = EmbeddedResource(resource=contents(session_id, artifact, data))
+            room -= len(data)
+            block = EmbeddedResource(resource=await contents(session_id, artifact, data))
         if block is None and links < _LINKS_SHOWN:
             links += 1
             block = link(session_id, artifact)
         if block is not None:
             blocks.append(block)
     return blocks
-
-
-def _can_be_small(artifact: Artifact) -> bool:
-    return artifact.mime_type in _SHOWN and bool(artifact.width) and artifact.size < _IMAGE_LIMIT
-
-
-async def _image(service: Service, session_id: str, artifact: Artifact) -> ImageContent | None:
-    try:
-        artifact, data = await service.files.read_artifact(session_id, artifact.name)
-    except UnknownArtifact:  # the store removed it to make room for a newer one
-        return None
-    if len(data) >= _IMAGE_LIMIT or not artifact.width:  # a newer file has this name now
-        return None
-    if not await anyio.to_thread.run_sync(can_be_shown, data):
-        return None
-    return ImageContent(data=b64encode(data).decode(), mime_type=artifact.mime_type)
 
 
 def link(session_id: str, artifact: Artifact) -> ResourceLink:
@@ -231,12 +224,21 @@ def link(session_id: str, artifact: Artifact) -> ResourceLink:
     )
 
 
-def contents(session_id: str, artifact: Artifact, data: bytes) -> TextResourceContents | BlobResourceContents:
-    """The whole artifact: text if it is UTF-8 without NUL bytes and not an image, else base64."""
+async def contents(session_id: str, artifact: Artifact, data: bytes) -> TextResourceContents | BlobResourceContents:
+    """The whole artifact: text if it is UTF-8 without NUL bytes, not an image and not too long, else base64."""
     uri = artifact_uri(session_id, artifact.name)
-    if (text := as_text(data)) is not None and artifact.mime_type not in _SHOWN:
+    may_be_text = artifact.mime_type not in KINDS and len(data) <= _EMBEDDED
+    if may_be_text and (text := as_text(data)) is not None:
         return TextResourceContents(uri=uri, mime_type=artifact.mime_type, text=text)
-    return BlobResourceContents(uri=uri, mime_type=artifact.mime_type, blob=b64encode(data).decode())
+    return BlobResourceContents(uri=uri, mime_type=artifact.mime_type, blob=await _base64(data))
+
+
+async def _base64(data: bytes) -> str:
+    parts = []
+    for at in range(0, len(data), _PORTION):
+        parts.append(b64encode(data[at : at + _PORTION]))
+        await anyio.lowlevel.checkpoint()  # others get their turn: a file can have many megabytes
+    return b"".join(parts).decode()
 
 
 def as_text(data: bytes) -> str | None:

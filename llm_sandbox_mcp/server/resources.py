@@ -116,7 +116,7 @@ class Resources:
             return _json(uri, await self._service.describe_language(language))
         if (address := uris.parse_artifact_uri(uri)) is not None:
             artifact, data = await self._service.files.read_artifact(*address)
-            return ReadResourceResult(contents=[contents(address[0], artifact, data)])
+            return ReadResourceResult(contents=[await contents(address[0], artifact, data)])
         known = ", ".join((uris.LANGUAGES, uris.LANGUAGE_TEMPLATE, uris.PROFILE, uris.POOL, uris.ARTIFACT_TEMPLATE))
         raise MCPError(INVALID_PARAMS, f"unknown resource {quoted(uri)}; available: {known}", {"uri": valid(uri)})
 

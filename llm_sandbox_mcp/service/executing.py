@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypedDict, Unpack
 
+import anyio.to_thread
+
 from ..audit import Audit
 from ..errors import InvalidArgument, SandboxLost
 from ..files.artifacts import ArtifactStore, long_streams
@@ -201,7 +203,8 @@ class Executing:
             session_state="ended" if session.closed else "fresh" if ran.fresh else "kept",
             artifacts=tuple(artifacts),
             notes=(*explanations, *notes, *left_out),
-            inspection=inspection_of(outcome) if request.inspect else None,
+            # In a thread: it takes long to read a megabyte of values.
+            inspection=await anyio.to_thread.run_sync(inspection_of, outcome) if request.inspect else None,
         )
 
     async def _judge(self, language: Language, code: str) -> list[Note]:

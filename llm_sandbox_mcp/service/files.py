@@ -98,6 +98,10 @@ class Files:
         self.artifacts(session_id)
         return await self._store.read(session_id, name, offset, length)
 
+    async def picture(self, session_id: str, name: str) -> bytes | None:
+        """The content of an artifact that is an image which models can look at, else None."""
+        return await self._store.picture(session_id, name)
+
     async def save_artifacts(self, session_id: str, names: Iterable[str], host_folder: str) -> Saved:
         """Writes artifacts below a folder of this machine that is open for writing.
 

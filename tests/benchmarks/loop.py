@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 import anyio
 
 from llm_sandbox_mcp.profile import load_profile
+from llm_sandbox_mcp.server.content import attach
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.wiring import open_service
 from tests.hostile.availability import ATTACKS
@@ -24,6 +25,15 @@ _CROWD = "for number in range(12_000):\n    open(f'f{number}', 'w').close()"
 _NESTED = "import os\nos.makedirs('/'.join('d' * 60), exist_ok=True)\nfor n in range(200):\n    os.makedirs(f'{n}/a/b/c', exist_ok=True)"
 _RESULT = "'x' * 5_000_000"
 _FIGURES = "for number in range(90):\n    open(f'{number}.bin', 'wb').write(b'x' * 200_000)"
+
+_PICTURES = """
+import struct, zlib
+def chunk(name, content): return struct.pack('>I', len(content)) + name + content + struct.pack('>I', zlib.crc32(name + content))
+start = b'\\x89PNG\\r\\n\\x1a\\n' + chunk(b'IHDR', struct.pack('>IIBBBBB', 8000, 5000, 8, 6, 0, 0, 0))
+rows = chunk(b'IDAT', zlib.compress(bytes(5000 * 32_001))[:-1] + b'x') + chunk(b'IEND', b'')
+for number in range(50): open(f'{number}.png', 'wb').write(start + rows + bytes(number))
+for number in range(50, 90): open(f'{number}.png', 'wb').write(start + chunk(b'tEXt', b'') * 80_000 + rows)
+"""
 
 
 async def lags(work: Callable[[], Awaitable[object]]) -> list[float]:
@@ -54,6 +64,12 @@ def cases(service: Service, session_id: str) -> Mapping[str, Callable[[], Awaita
         await service.files.copy_in(session_id, "given.bin", data)
         await service.files.read(session_id, "given.bin")
 
+    async def look() -> None:
+        made = await service.execute(_PICTURES, session_id=session_id)
+        async with anyio.create_task_group() as tasks:
+            for _ in range(10):
+                tasks.start_soon(attach, service, session_id, made.artifacts)
+
     data = os.urandom(16 << 20)
     return {
         "nothing (floor)": anyio.sleep_forever,
@@ -68,6 +84,7 @@ def cases(service: Service, session_id: str) -> Mapping[str, Callable[[], Awaita
         "a result of 5 MB": run(_RESULT),
         "a forged report of nested lists": run(ATTACKS["flood: a report of nested lists"].code),
         "90 artifacts, 18 MB": run(_FIGURES),
+        "90 broken pictures, looked at by ten": look,
         "16 MiB in and out": copy,
     }
 

@@ -3,7 +3,9 @@
 from pathlib import Path
 
 import pytest
+from mcp.types import ImageContent, ResourceLink
 
+from llm_sandbox_mcp.server.content import attach
 from tests.engines import MIB
 from tests.hostile.calls import NONCE
 from tests.hostile.conftest import ANSWER, Arena
@@ -162,3 +164,18 @@ end(json.dumps({'status': 'ok', 'exit_code': 0, 'files': ['data'] * 100_000, 'fi
     )
     assert result.duration < ANSWER
     assert len(result.artifacts) <= 1
+
+
+async def test_a_picture_that_takes_long_to_check_is_only_linked(arena: Arena) -> None:
+    result = await arena.attack("""
+import struct, zlib
+def chunk(name, content): return struct.pack('>I', len(content)) + name + content + struct.pack('>I', zlib.crc32(name + content))
+begin = b'\\x89PNG\\r\\n\\x1a\\n' + chunk(b'IHDR', struct.pack('>IIBBBBB', 3, 2, 8, 0, 0, 0, 0))
+end = chunk(b'IDAT', zlib.compress(bytes(8))) + chunk(b'IEND', b'')
+open('whole.png', 'wb').write(begin + end)
+open('chunks.png', 'wb').write(begin + chunk(b'tEXt', b'') * 80_000 + end)
+""")
+    assert {artifact.name for artifact in result.artifacts} == {"whole.png", "chunks.png"}, result
+    blocks = await attach(arena.service, result.session_id, result.artifacts, embed=True)
+    assert [block.name for block in blocks if isinstance(block, ResourceLink)] == ["chunks.png"]
+    assert sum(isinstance(block, ImageContent) for block in blocks) == 1

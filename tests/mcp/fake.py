@@ -6,6 +6,7 @@ from typing import Any, Self, cast
 
 from llm_sandbox_mcp.errors import UnknownArtifact, UnknownSession
 from llm_sandbox_mcp.files.artifacts import describe
+from llm_sandbox_mcp.files.pictures import can_be_shown
 from llm_sandbox_mcp.folders import HANDLERS
 from llm_sandbox_mcp.languages import Handler, Language, Languages
 from llm_sandbox_mcp.profile import Profile, load_profile
@@ -69,6 +70,7 @@ class FakeService:
     forgotten: int = 0
     printed: Sequence[str] = ()
     asked: list[Mapping[str, object]] = field(default_factory=list)
+    looked_at: list[str] = field(default_factory=list)
     listeners: list[Callable[[str, tuple[str, ...]], None]] = field(default_factory=list)
 
     def service(self) -> Service:
@@ -132,6 +134,11 @@ class FakeService:
         self, session_id: str, name: str, offset: int = 0, length: int = 1 << 30
     ) -> tuple[Artifact, bytes]:
         return self._artifact(name), self.stored[name][offset:][:length]
+
+    async def picture(self, session_id: str, name: str) -> bytes | None:
+        self.looked_at.append(name)
+        data = self.stored.get(name, b"")
+        return data if can_be_shown(data) else None
 
     def artifacts(self, session_id: str) -> tuple[Artifact, ...]:
         if session_id != SESSION:

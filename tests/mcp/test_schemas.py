@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import logging
+from base64 import b64decode
 from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
 from typing import Any
@@ -11,7 +12,14 @@ import anyio
 import pytest
 from mcp import Client, MCPError
 from mcp.server.context import ServerRequestContext
-from mcp.types import CallToolResult, EmbeddedResource, ImageContent, ResourceLink, TextResourceContents
+from mcp.types import (
+    BlobResourceContents,
+    CallToolResult,
+    EmbeddedResource,
+    ImageContent,
+    ResourceLink,
+    TextResourceContents,
+)
 
 from llm_sandbox_mcp.errors import CapacityReached
 from llm_sandbox_mcp.folders import HANDLERS
@@ -21,6 +29,7 @@ from llm_sandbox_mcp.profile import load_profile
 from llm_sandbox_mcp.results import Artifact, Execution, Output
 from llm_sandbox_mcp.server import build_server
 from llm_sandbox_mcp.server.audience import Audience, Peer
+from llm_sandbox_mcp.server.uris import artifact_uri
 from tests.pictures import png
 
 from .fake import NOTHING_PRINTED, PNG, SESSION, FakeService
@@ -263,6 +272,45 @@ async def test_four_small_real_images_are_shown_and_the_rest_is_linked(fake: Fak
     assert sum(isinstance(block, ImageContent) for block in result.content) == 4
     links = [block.name for block in result.content if isinstance(block, ResourceLink)]
     assert links == ["claims.png", "half.png", "big.png", "4.png", "evicted.png"]
+
+
+async def test_of_many_broken_pictures_few_are_read_and_all_others_are_only_linked(fake: FakeService, era: str) -> None:
+    fake.stored = {f"{number}.png": png(3, 1 + number)[:-1] for number in range(30)} | {"claims.png": b"text"}
+    async with connect(fake, era) as client:
+        result = await call(client, "get_artifacts", session_id=SESSION, names=[*fake.stored])
+    assert fake.looked_at == [f"{number}.png" for number in range(8)]
+    assert {type(block) for block in result.content[1:]} == {ResourceLink}
+
+
+async def test_files_are_returned_whole_up_to_a_size_of_all_together_and_each_once(fake: FakeService, era: str) -> None:
+    fake.stored = {f"{number}.txt": b"x" * 200_000 for number in range(9)}
+    async with connect(fake, era) as client:
+        result = await call(client, "get_artifacts", session_id=SESSION, names=["0.txt", *fake.stored, "1.txt"])
+    embedded = [block for block in result.content if isinstance(block, EmbeddedResource)]
+    links = [block.name for block in result.content if isinstance(block, ResourceLink)]
+    assert len(embedded) == 5
+    assert links == [f"{number}.txt" for number in range(5, 9)]
+
+
+async def test_a_long_text_is_read_as_base64_which_json_does_not_make_longer(fake: FakeService, era: str) -> None:
+    fake.stored = {"long.txt": b"\x01" * 1_024_001, "text.txt": b"\x01" * 1_024_000}
+    async with connect(fake, era) as client:
+        read = [
+            (await client.read_resource(artifact_uri(SESSION, name))).contents[0] for name in ("long.txt", "text.txt")
+        ]
+    assert isinstance(read[0], BlobResourceContents) and b64decode(read[0].blob) == fake.stored["long.txt"]
+    assert isinstance(read[1], TextResourceContents) and read[1].text.encode() == fake.stored["text.txt"]
+
+
+async def test_of_thousands_of_artifacts_the_last_ones_are_listed(fake: FakeService, era: str) -> None:
+    fake.stored = {f"{number}.txt": b"" for number in range(300)}
+    async with connect(fake, era) as client:
+        result = await call(client, "get_artifacts", session_id=SESSION)
+        named = await answer(client, "get_artifacts", session_id=SESSION, names=[*fake.stored])
+    listed = [found["name"] for found in result.structured_content["artifacts"]]
+    assert listed == [f"{number}.txt" for number in range(100, 300)]
+    assert text(result).endswith("note: these are the last 200 of 300 artifacts; name others to get them")
+    assert len(named["artifacts"]) == 200
 
 
 async def test_the_same_picture_is_shown_once(fake: FakeService, era: str) -> None:

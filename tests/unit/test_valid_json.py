@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mcp.types import ReadResourceResult
@@ -110,9 +111,11 @@ def test_a_refusal_is_one_valid_line(text: str) -> None:
     assert len(content["text"].splitlines()) <= 1
 
 
+@pytest.mark.anyio
 @given(NAMES, BYTES)
-def test_an_artifact_is_read_as_valid_json(name: str, data: bytes) -> None:
-    (content,) = over_mcp(ReadResourceResult(contents=[contents("0" * 32, describe(name, data), data)]))["contents"]
+async def test_an_artifact_is_read_as_valid_json(name: str, data: bytes) -> None:
+    read = await contents("0" * 32, describe(name, data), data)
+    (content,) = over_mcp(ReadResourceResult(contents=[read]))["contents"]
     assert ("text" in content) != ("blob" in content)
 
 

@@ -14,6 +14,8 @@ from ..content import LONGEST_TEXT, attach, describe_artifacts, describe_kept, i
 from ..schemas import Artifacts, GetArtifacts
 
 _NAMES_SHOWN = 5
+_LISTED = 200
+"""Artifacts in one answer. Code chose their names, which can be long, and are in it several times."""
 
 
 async def get_artifacts(service: Service, host_files: bool, ctx: Context, arguments: GetArtifacts) -> CallToolResult:
@@ -33,17 +35,19 @@ async def get_artifacts(service: Service, host_files: bool, ctx: Context, argume
     saved, notes = await _save(service, session_id, wanted, arguments.save_to) if arguments.save_to else ([], [])
     answer = Artifacts(
         session_id=session_id,
-        artifacts=[item(session_id, artifact) for artifact in wanted],
+        artifacts=[item(session_id, artifact) for artifact in wanted[-_LISTED:]],
         text="\n".join(notes),
         next_offset=0,
         saved=saved,
     )
     lines = describe_artifacts(answer.artifacts) or ["no artifacts"]
+    if len(wanted) > _LISTED:
+        lines.append(f"note: these are the last {_LISTED} of {len(wanted)} artifacts; name others to get them")
     lines += [f"saved: {one_line(path)}" for path in saved]
     lines += notes
     if saved or not arguments.names:
         return success("\n".join(lines), answer)
-    attached = await attach(service, session_id, wanted, embed=True)
+    attached = await attach(service, session_id, wanted[-_LISTED:], embed=True)
     if any(isinstance(block, ResourceLink) for block in attached):
         lines.append("note: the rest is at its links; text is also returned in parts, by offset and length")
     return success("\n".join(lines), answer, attached)
@@ -68,7 +72,7 @@ def _find(artifacts: Sequence[Artifact], names: Sequence[str]) -> list[Artifact]
         known = ", ".join(quoted(name, 40) for name in [*found][:_NAMES_SHOWN]) or "none"
         more = f" and {len(found) - _NAMES_SHOWN} more" if len(found) > _NAMES_SHOWN else ""
         raise UnknownArtifact(f"names: unknown artifact {quoted(missing[0])}; available: {known}{more}")
-    return [found[name] for name in names] if names else [*found.values()]
+    return [found[name] for name in dict.fromkeys(names)] if names else [*found.values()]
 
 
 async def _get_part(service: Service, arguments: GetArtifacts, found: Artifact) -> CallToolResult:

@@ -1,13 +1,19 @@
 """What the artifact store keeps, drops and reports, without any sandbox."""
 
+import threading
 from pathlib import Path
 
+import anyio
+import anyio.to_thread
 import pytest
 
 from llm_sandbox_mcp.errors import UnknownArtifact
+from llm_sandbox_mcp.files import artifacts
 from llm_sandbox_mcp.files.artifacts import ArtifactStore
 from llm_sandbox_mcp.profile import load_profile
 from llm_sandbox_mcp.results import StoreStatistics
+from tests.engines import MIB
+from tests.pictures import png
 
 pytestmark = pytest.mark.anyio
 
@@ -61,6 +67,77 @@ async def test_a_file_that_is_dropped_while_it_is_read_is_unknown(store: Artifac
         file.unlink()
     with pytest.raises(UnknownArtifact):
         await store.read("one", "a")
+
+
+async def test_a_picture_is_judged_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = ArtifactStore(tmp_path / "store", load_profile().artifacts)
+    good, broken = png(3, 2), png(3, 2)[:-1] + b"x"
+    judged: list[bytes] = []
+
+    def judge(data: bytes) -> bool:
+        judged.append(data)
+        return data == good
+
+    monkeypatch.setattr(artifacts, "can_be_shown", judge)
+    for name, data in (
+        ("good.png", good),
+        ("broken.png", broken),
+        ("text.png", b"text"),
+        ("large.png", good + bytes(MIB)),
+    ):
+        await store.put("one", name, data)
+    seen = []
+
+    async def look(name: str) -> None:
+        seen.append((name, await store.picture("one", name)))
+
+    async with anyio.create_task_group() as tasks:
+        for name in ("good.png", "broken.png", "text.png", "large.png", "none.png") * 5:
+            tasks.start_soon(look, name)
+    assert sorted(judged) == sorted([good, broken])
+    assert {name for name, data in seen if data is not None} == {"good.png"}
+    assert {data for _, data in seen} == {good, None}
+    await store.put("one", "broken.png", good)
+    assert await store.picture("one", "broken.png") == good
+
+
+async def test_pictures_are_judged_one_at_a_time_and_leave_the_threads_to_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = ArtifactStore(tmp_path / "store", load_profile().artifacts)
+    begun, goes_on = threading.Semaphore(0), threading.Event()
+    at_once = []
+
+    def judge(data: bytes) -> bool:
+        at_once.append(data)
+        begun.release()
+        goes_on.wait(10)
+        at_once.remove(data)
+        return not at_once
+
+    monkeypatch.setattr(artifacts, "can_be_shown", judge)
+    for number in range(100):
+        await store.put("one", f"{number}.png", png(3, 1 + number))
+    seen: list[bytes | None] = []
+
+    async def look(name: str) -> None:
+        seen.append(await store.picture("one", name))
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(100):
+            tasks.start_soon(look, f"{number}.png")
+        with anyio.fail_after(10):
+            assert await anyio.to_thread.run_sync(begun.acquire)
+            await store.read("one", "0.png")
+        goes_on.set()
+    assert len(seen) == 100 and None not in seen
+
+
+async def test_a_picture_that_is_dropped_while_it_is_looked_at_is_none(store: ArtifactStore, tmp_path: Path) -> None:
+    await store.put("one", "a.png", png(3, 2))
+    for file in (tmp_path / "store").iterdir():
+        file.unlink()
+    assert await store.picture("one", "a.png") is None
 
 
 async def test_the_number_of_empty_files_is_limited_too(tmp_path: Path) -> None:

@@ -56,6 +56,17 @@ NOT_SHOWN = {
     "garbage as image data": SIGNATURE + chunk(b"IHDR", HEADER) + chunk(b"IDAT", b"x" * 50) + chunk(b"IEND", b""),
     "a wrong checksum": PNG[:-1] + b"x",
     "image data that unpacks to far more": png(3, 2, rows=bytes(50_000_000)),
+    "image data that would unpack to 320 million bytes": png(8000, 5000, depth=16, colour=6),
+    "80,000 empty chunks": SIGNATURE + chunk(b"IHDR", HEADER) + 80_000 * chunk(b"tEXt", b"") + PNG[33:],
+    "a million bytes": PNG[:-12] + chunk(b"tEXt", bytes(1_000_000)) + PNG[-12:],
+    "a padded jpeg": JPEG[:71] + b"\xff" * 100_000 + JPEG[71:],
+    "a jpeg of 200,000 empty segments": JPEG[:88] + b"\xff\xe0\0\2" * 200_000 + JPEG[88:],
+    "a gif of 300,000 tiny blocks": GIF[:21] + b"\1x" * 300_000 + GIF[21:],
+    "a gif of 30,000 images": GIF[:-1] + 30_000 * GIF[27:-1] + b";",
+    "a webp of 100,000 empty chunks": WEBP[:4]
+    + struct.pack("<I", len(WEBP) + 799_992)
+    + WEBP[8:]
+    + 100_000 * b"TINY\0\0\0\0",
     "an unknown kind": png(3, 2, colour=5),
     "an invalid bit depth": png(3, 2, colour=2, depth=4),
     "colours without a palette": png(3, 2, colour=3),
