@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,9 +24,16 @@ cat /sys/fs/cgroup/memory.max || cat /sys/fs/cgroup/memory/memory.limit_in_bytes
 """
 """Prints one part after the other. Errors are not printed: a part that is missing counts as a layer that is off."""
 
-_NAMESPACES = {"mnt": "mount", "pid": "process", "net": "network", "ipc": "ipc", "uts": "host name"}
-_MORE_NAMESPACES = {"user": "user", "cgroup": "control group"}
-"""Namespaces that not every engine uses."""
+_NAMESPACES = {
+    "user": "user",
+    "mnt": "mount",
+    "pid": "process",
+    "net": "network",
+    "ipc": "ipc",
+    "uts": "host name",
+    "cgroup": "control group",
+}
+_NOT_OF_EVERY_ENGINE = ("user", "cgroup")
 _MACHINES_OWN = range(0xEFFFFFF0, 0xF0000000)
 """The kernel's numbers for its initial namespaces, on every machine (include/linux/proc_ns.h)."""
 _CAPABILITIES = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
@@ -45,16 +52,18 @@ class _Mount:
 async def look(sandbox: Sandbox, policy: Policy, environ: Mapping[str, str]) -> list[Check]:
     """A row for each layer, by its name in the README's table; `environ` is the server's."""
     seen = await sandbox.run(("sh", "-c", _LOOK), {"PATH": PATH})
-    return layers(seen.stdout.decode(errors="replace"), policy, environ)
+    return layers(
+        seen.stdout.decode(errors="replace"), policy, environ, _own_namespaces(), of_engine=bool(sandbox.image)
+    )
 
 
-def layers(text: str, policy: Policy, environ: Mapping[str, str], own: str | None = None) -> list[Check]:
-    """The same, from the printed text; `own` are the server's namespaces."""
+def layers(text: str, policy: Policy, environ: Mapping[str, str], own: str, *, of_engine: bool) -> list[Check]:
+    """The same, from the printed text; `own` are the server's namespaces; `of_engine`: an engine made the sandbox's."""
     parts = dict(zip(_PARTS, text.split("\x1e"), strict=False))
     status = dict(line.split(":\t", 1) for line in parts["status"].splitlines() if ":\t" in line)
     mounts = dict(_mounts(parts.get("mounts", "")))
     return [
-        _namespaces(parts.get("namespaces", ""), _own_namespaces() if own is None else own),
+        _namespaces(parts.get("namespaces", ""), own, _NOT_OF_EVERY_ENGINE if of_engine else ()),
         _on("capabilities", {status.get(name, "").strip() for name in _CAPABILITIES} == {"0" * 16}, "none", "some"),
         _on("gaining privileges", status.get("NoNewPrivs") == "1", "never", "set-uid programs can gain privileges"),
         _on("system calls", status.get("Seccomp") == "2", "filtered", "no filter"),
@@ -77,15 +86,13 @@ def _own_namespaces() -> str:
     return "\n".join(os.readlink(place) for place in Path("/proc/self/ns").iterdir())
 
 
-def _namespaces(theirs: str, own: str) -> Check:
-    shared = {
-        *own.splitlines(),
-        *(f"{name}:[{number}]" for name in _NAMESPACES | _MORE_NAMESPACES for number in _MACHINES_OWN),
-    }
-    found = {line.partition(":")[0] for line in theirs.splitlines() if line not in shared}
-    names = [label for name, label in (_MORE_NAMESPACES | _NAMESPACES).items() if name in found]
-    missing = [label for name, label in _NAMESPACES.items() if name not in found]
-    return _on("namespaces", not missing, ", ".join(names), f"{', '.join(missing)} shared with others")
+def _namespaces(theirs: str, own: str, optional: Collection[str]) -> Check:
+    others = {*own.splitlines(), *(f"{name}:[{number}]" for name in _NAMESPACES for number in _MACHINES_OWN)}
+    found = {line.partition(":")[0] for line in theirs.splitlines() if line not in others}
+    names = ", ".join(label for name, label in _NAMESPACES.items() if name in found)
+    shared = {name: label for name, label in _NAMESPACES.items() if name not in found}
+    with_others = f"{', '.join(shared.values())} shared with others"
+    return _on("namespaces", shared.keys() <= {*optional}, f"{names}; {with_others}" if shared else names, with_others)
 
 
 def _mounts(text: str) -> Iterator[tuple[str, _Mount]]:

@@ -12,6 +12,7 @@ import pytest
 
 from llm_sandbox_mcp.backends.embedded import landlock
 from llm_sandbox_mcp.backends.system_calls import PRCTL
+from tests.engines import host_folder
 from tests.promises import TABLE
 
 from .command import ARGV, LIMIT, command, environment
@@ -82,6 +83,31 @@ def test_doctor_has_a_row_for_each_layer_of_the_readme(usual: dict[str, str]) ->
         found[ROWS.get(layer, layer)] for layer in TABLE if ROWS.get(layer, layer) not in depend_on_the_machine
     } == {"ok"}
     assert found["Landlock"] == ("ok" if landlock.version() else "degraded")
+
+
+def test_a_bubblewrap_that_makes_no_namespace_for_control_groups_is_reported(usual: dict[str, str]) -> None:
+    every = "--unshare-user --unshare-pid --unshare-net --unshare-ipc --unshare-uts"
+    script = f"""#!/bin/bash
+for one; do
+    case $one in
+        --unshare-cgroup-try) ;;
+        --unshare-all) set -- "$@" {every} ;;
+        *) set -- "$@" "$one" ;;
+    esac
+    shift
+done
+exec bwrap "$@"
+"""
+    with host_folder() as folder:
+        folder.chmod(0o755)
+        program = folder / "bwrap"
+        program.write_text(script)
+        program.chmod(0o755)
+        profile = folder / "profile.toml"
+        profile.write_text(f'[embedded]\nbwrap = "{program}"\n')
+        done = command("doctor", "--profile", str(profile))
+    assert re.search(r"\nnamespaces +degraded +control group shared with others", done.stdout), done
+    assert states(done.stdout) == {**usual, "namespaces": "degraded"}
 
 
 def test_without_landlock_it_is_reported_as_off_and_other_layers_still_protect(usual: dict[str, str]) -> None:

@@ -11,7 +11,7 @@ import anyio.to_thread
 
 from .. import system_calls
 from ..base import Check, halves
-from . import connecting, landlock, terminals
+from . import connecting, landlock
 from .bubblewrap import system
 from .launching import LauncherClient
 
@@ -34,10 +34,10 @@ def obstacle(bwrap: str) -> str | None:
 
 
 async def checks(bwrap: str, launcher: LauncherClient | None) -> list[Check]:
-    """Each layer of isolation, and whether it is on."""
+    """What sandboxes need, and each layer of isolation that is seen from outside of them, and whether it is on."""
     rows = [*await anyio.to_thread.run_sync(_essentials, bwrap), _landlock()]
     if launcher is not None:
-        rows += [_uids(launcher), _terminals(launcher)]
+        rows += [_uids(launcher), *_terminals(launcher)]
     return rows
 
 
@@ -62,8 +62,8 @@ def _essentials(bwrap: str) -> list[Check]:
     rows = [platform_check()]
     if rows[0].state == "ok":
         rows += [_program(bwrap), _interpreter()]
-    if all(row.state == "ok" for row in rows):
-        rows.append(_trial(bwrap))
+    if all(row.state == "ok" for row in rows) and (failed := _trial(bwrap)):
+        rows.append(failed)
     return rows
 
 
@@ -115,7 +115,8 @@ def trial(bwrap: str) -> list[str]:
     ]
 
 
-def _trial(bwrap: str) -> Check:
+def _trial(bwrap: str) -> Check | None:
+    """Why no sandbox can be made; None if one was. Which layers sandboxes have is seen in one, not here."""
     unprivileged: dict[str, Any] = {}
     if os.geteuid() == 0:
         unprivileged = {"user": _TRIAL_UID, "group": _TRIAL_UID, "extra_groups": []}
@@ -137,7 +138,7 @@ def _trial(bwrap: str) -> Check:
     if done.returncode != 0:
         output = " ".join(done.stderr.split())[:300]
         return Check("namespaces", "missing", f"bubblewrap cannot make a sandbox: {output}", remedy())
-    return Check("namespaces", "ok", "user, mount, process, network, ipc, host name and control group")
+    return None
 
 
 def remedy(root: Path = Path("/")) -> str:
@@ -194,11 +195,11 @@ def _uids(launcher: LauncherClient) -> Check:
     return Check("user of the machine", "degraded", shared, step)
 
 
-def _terminals(launcher: LauncherClient) -> Check:
+def _terminals(launcher: LauncherClient) -> list[Check]:
     if launcher.own_terminals:
-        return Check("pseudo-terminals", "ok", f"each sandbox has its own {terminals.MOST} pseudo-terminals")
+        return []
     fix = "start the server as root, or allow its user to make user namespaces"
-    return Check("pseudo-terminals", "degraded", "one sandbox can use up all pseudo-terminals of the machine", fix)
+    return [Check("pseudo-terminals", "degraded", "one sandbox can use up all pseudo-terminals of the machine", fix)]
 
 
 def _read(setting: Path) -> str | None:

@@ -30,6 +30,18 @@ SERVER = {"PATH": "/usr/bin", "HOME": "/root", "TOKEN": "secret"}
 OFF = {
     "namespaces": ("namespaces", "net:[4026532402]", "net:[4026531836]", "network shared"),
     "namespaces of the machine": ("namespaces", "pid:[4026532401]", "pid:[4026531836]", "process shared"),
+    "control groups of the machine": (
+        "namespaces",
+        "cgroup:[4026532406]",
+        "cgroup:[4026531835]",
+        "control group shared",
+    ),
+    "control groups of the server": (
+        "namespaces",
+        "cgroup:[4026532406]",
+        "cgroup:[4026531836]",
+        "control group shared",
+    ),
     "capabilities": ("status", f"CapBnd:\t{'0' * 16}", "CapBnd:\t00000000a80425fb", "some"),
     "gaining privileges": ("status", "NoNewPrivs:\t1", "NoNewPrivs:\t0", "set-uid programs can"),
     "system calls": ("status", "Seccomp:\t2", "Seccomp:\t0", "no filter"),
@@ -56,11 +68,11 @@ OFF = {
 """By the layer that is off: the part of the report, its text if all is well, its text now, part of the row."""
 
 
-def rows_of(parts: Mapping[str, str], mode: str = "none") -> Mapping[str, tuple[str, str]]:
+def rows_of(parts: Mapping[str, str], mode: str = "none", *, of_engine: bool = False) -> Mapping[str, tuple[str, str]]:
     policy = load_profile().policy()
     if mode == "open":
         policy = policy.model_copy(update={"network": Network(mode="open")})
-    rows = layers("\x1e".join(parts.values()), policy, SERVER, OWN)
+    rows = layers("\x1e".join(parts.values()), policy, SERVER, OWN, of_engine=of_engine)
     return {row.name: (row.state, row.detail) for row in rows}
 
 
@@ -76,6 +88,15 @@ def test_only_the_layer_that_is_off_is_reported_as_degraded(off: str) -> None:
     degraded = {name: detail for name, (state, detail) in found.items() if state != "ok"}
     assert len(degraded) == 1
     assert expected in next(iter(degraded.values()))
+
+
+def test_the_namespaces_are_those_that_the_sandbox_has() -> None:
+    every = "user, mount, process, network, ipc, host name, control group"
+    assert rows_of(PARTS)["namespaces"] == ("ok", every)
+    assert rows_of(PARTS, of_engine=True)["namespaces"] == ("ok", every)
+    text = PARTS["namespaces"].replace("cgroup:[4026532406]", "cgroup:[4026531835]").replace("user:[4026532405]\n", "")
+    fewer = "mount, process, network, ipc, host name; user, control group shared with others"
+    assert rows_of({**PARTS, "namespaces": text}, of_engine=True)["namespaces"] == ("ok", fewer)
 
 
 def test_a_layer_that_cannot_be_checked_is_not_reported_as_on() -> None:
