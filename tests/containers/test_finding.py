@@ -13,6 +13,7 @@ import pytest
 
 from llm_sandbox_mcp.backends import copying
 from llm_sandbox_mcp.backends.base import Backend
+from llm_sandbox_mcp.backends.containers.addresses import Address, Certificates
 from llm_sandbox_mcp.backends.docker.finding import docker_address
 from llm_sandbox_mcp.backends.docker.settings import Docker
 from llm_sandbox_mcp.backends.layout import PATH
@@ -122,6 +123,58 @@ def test_the_engine_of_the_whole_machine_comes_before_an_ordinary_users(
     # An ordinary user cannot use root's service.
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     assert podman_address(PODMAN, environ).url == f"unix://{podman_own}"
+
+
+def pems(folder: Path, *names: str) -> Certificates:
+    """Certificates of these names, whose files are made in the folder."""
+    folder.mkdir(exist_ok=True)
+    for name in names:
+        (folder / f"{name}.pem").touch()
+    ca, cert, key = (str(folder / f"{name}.pem") if name in names else "" for name in ("ca", "cert", "key"))
+    return Certificates(ca, cert, key)
+
+
+@pytest.mark.parametrize("host", ["tcp://10.0.0.5:2376", "https://10.0.0.5:2376", "10.0.0.5:2376", "tcp://10.0.0.5"])
+@pytest.mark.parametrize("named_by", ["profile", "environment"])
+def test_the_certificates_of_dockers_tools_are_used_for_each_host_but_the_profiles_come_first(
+    tmp_path: Path, host: str, named_by: str
+) -> None:
+    theirs, own = pems(tmp_path / "theirs", "ca", "cert", "key"), pems(tmp_path / "own", "ca", "cert", "key")
+    settings = DOCKER.model_copy(update={"host": host if named_by == "profile" else ""})
+    environ = {"DOCKER_HOST": host if named_by == "environment" else "tcp://10.0.0.6:2375"}
+    place = {"DOCKER_CERT_PATH": str(tmp_path / "theirs")}
+    found = docker_address(settings, environ | place | {"DOCKER_TLS_VERIFY": "1"})
+    assert found == Address("tcp://10.0.0.5:2376", theirs)
+    unverified = docker_address(settings, environ | place | {"DOCKER_TLS": "1"})
+    assert unverified == Address("tcp://10.0.0.5:2376", replace(theirs, ca="", verify=False))
+    # Docker's own tools do not look at the folder of certificates either, unless one of these variables is set.
+    public = Certificates() if host.startswith("https:") else None
+    assert docker_address(settings, environ | place).certificates == public
+    named = settings.model_copy(update={"ca": own.ca, "cert": own.cert, "key": own.key})
+    found = docker_address(named, environ | place | {"DOCKER_TLS_VERIFY": "1"})
+    assert found == Address("tcp://10.0.0.5:2376", own)
+
+
+def test_a_client_certificate_that_is_not_there_is_not_needed(tmp_path: Path) -> None:
+    authority = pems(tmp_path, "ca")
+    environ = {"DOCKER_HOST": "tcp://10.0.0.5", "DOCKER_TLS_VERIFY": "1", "DOCKER_CONFIG": str(tmp_path)}
+    assert docker_address(DOCKER, environ) == Address("tcp://10.0.0.5:2376", authority)
+
+
+def test_certificates_do_not_matter_to_a_socket(tmp_path: Path) -> None:
+    environ = {"DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": str(tmp_path)}
+    settings = DOCKER.model_copy(update={"host": "unix:///run/x.sock"})
+    assert docker_address(settings, environ) == Address("unix:///run/x.sock")
+
+
+def test_the_profiles_certificates_are_used_for_a_context(tmp_path: Path) -> None:
+    own = pems(tmp_path / "own", "ca", "cert", "key")
+    meta = tmp_path / "contexts/meta" / hashlib.sha256(b"far").hexdigest()
+    meta.mkdir(parents=True)
+    (meta / "meta.json").write_text(json.dumps({"Endpoints": {"docker": {"Host": "tcp://10.0.0.5:2376"}}}))
+    settings = Docker(host="", context="far", ca=own.ca, cert=own.cert, key=own.key)
+    found = docker_address(settings, {"DOCKER_CONFIG": str(tmp_path)})
+    assert found == Address("tcp://10.0.0.5:2376", own)
 
 
 async def test_the_variables_of_the_tools_are_read(engine: str, folder: Path) -> None:

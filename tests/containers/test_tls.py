@@ -173,6 +173,16 @@ async def test_the_variables_of_dockers_tools_name_the_daemon(
     assert await runs(opened(profile_of(folder), folder, environ), profile_of(folder))
 
 
+@pytest.mark.parametrize("place", ["DOCKER_CERT_PATH", "DOCKER_CONFIG"])
+async def test_the_variables_of_dockers_tools_name_the_certificates_for_the_profiles_host(
+    spare_docker: SecureDocker, folder: Path, place: str
+) -> None:
+    environ = {"DOCKER_HOST": "tcp://127.0.0.1:9", "DOCKER_TLS_VERIFY": "1"}
+    environ[place] = str(spare_docker.authority.client.folder)
+    profile = profile_of(folder, host=spare_docker.secure_address)
+    assert await runs(opened(profile, folder, environ), profile)
+
+
 async def test_a_context_with_certificates_names_the_daemon(spare_docker: SecureDocker, folder: Path) -> None:
     key = hashlib.sha256(b"far").hexdigest()
     meta = folder / "docker/contexts/meta" / key / "meta.json"
