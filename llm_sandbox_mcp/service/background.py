@@ -2,7 +2,6 @@
 
 import logging
 import math
-import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -75,8 +74,8 @@ class Following:
 class BackgroundRun:
     """One run that belongs to the server. It ends by itself, at its timeout, or when it is cancelled."""
 
-    def __init__(self, prepared: Prepared, following: Following) -> None:
-        self.id = secrets.token_hex(16)
+    def __init__(self, run_id: str, prepared: Prepared, following: Following) -> None:
+        self.id = run_id
         self.session = prepared.session
         self.created = datetime.now(UTC)
         self.started_at = anyio.current_time()
@@ -135,6 +134,10 @@ class BackgroundRun:
         """The standard output and standard error that appeared since the last call: the end of it, if it is long."""
         return self._following.read()
 
+    def taken(self) -> None:
+        """Takes note that a caller has its result."""
+        self._prepared.taken()
+
     def cancel(self) -> None:
         """Interrupts its code, or takes back a run whose code has not begun; its result will say so."""
         if not (self.begun and self.session.stop()):
@@ -189,7 +192,7 @@ class Runs:
             raise CapacityReached(f"{_UNFINISHED} runs go on or wait already; wait for one, or cancel one")
         following = Following(self._shown)
         prepared = await self._executing.prepare(code, on_output=following.output, **asked)
-        run = BackgroundRun(prepared, following)
+        run = BackgroundRun(self._live.ids.new(), prepared, following)
         self._runs[run.id] = run
         self._tasks.start_soon(run.serve, self._executing)
         return run
@@ -198,7 +201,8 @@ class Runs:
         """The run with that id; raises `UnknownRun`."""
         self._prune()
         if (run := self._runs.get(run_id)) is None:
-            raise UnknownRun(f"run {quoted(run_id, 40)} is not known: its result was given, expired, or never existed")
+            why = self._live.ids.fate(run_id, "its result was given, or expired")
+            raise UnknownRun(f"run {quoted(run_id, 40)} is not known: {why}")
         return run
 
     def of_session(self, session_id: str) -> tuple[BackgroundRun, ...]:

@@ -19,7 +19,7 @@ from ..rules.checking import Checker
 from ..runs.hints import hint_of
 from ..runs.requests import RunRequest, checked_code, checked_stdin, checked_variables, without_notebook_lines
 from ..runs.verdict import excerpt, exit_code_of, finished, inspection_of, notes_of, status_of
-from ..sessions.session import Session
+from ..sessions.session import Loss, Session
 from .installing import Installing
 from .preparation import Preparation
 from .sessions import Sessions
@@ -59,6 +59,12 @@ class Prepared:
     keep: bool
     begun: bool = False
     """Whether it has the session's turn and its libraries, so that `Session.stop` stops this run and no other."""
+    losses: Sequence[Loss | None] = ()
+    """The losses of state that its result reports."""
+
+    def taken(self) -> None:
+        """Takes note that the caller has the result: a result that nobody gets has told nobody of a loss."""
+        self.session.told_of(self.losses)
 
 
 class Executing:
@@ -97,7 +103,10 @@ class Executing:
         **asked: Unpack[Asked],
     ) -> Execution:
         """Runs code in a session: `prepare`, then `run`."""
-        return await self.run(await self.prepare(code, on_output=on_output, **asked), on_progress)
+        prepared = await self.prepare(code, on_output=on_output, **asked)
+        execution = await self.run(prepared, on_progress)
+        prepared.taken()
+        return execution
 
     async def prepare(
         self,
@@ -182,8 +191,9 @@ class Executing:
             left_out += await self._views.save(ran.sandbox, whole=whole, last=not prepared.keep)
         if places.lacking:
             notes.append(_note_of_lacking(chosen, places))
+        prepared.losses = (ran.loss, ran.ended)
         if ran.loss is not None:
-            notes.append(Note("started_fresh", f"started fresh: since an earlier run {ran.loss}"))
+            notes.append(Note("started_fresh", f"started fresh: since an earlier run {ran.loss.reason}"))
         # The notes that explain the status come first.
         explanations = notes_of(outcome, ran.usage, ran.fullness, status, policy, request.timeout)
         if status == "error":

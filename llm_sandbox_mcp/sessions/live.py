@@ -11,6 +11,8 @@ from ..policy import Policy
 from ..pool.pool import Pool
 from ..results import SessionInfo
 from ..sections import SessionLimits
+from ..units import format_duration
+from .ids import Ids
 from .overtime import Overtime
 from .pace import Pace
 from .session import Session, unknown
@@ -24,6 +26,7 @@ class LiveSessions:
         self._limits = limits
         self._starts = Pace(limits.starts_per_second)
         self._live: dict[str, Session] = {}
+        self.ids = Ids()
         self._overtime = Overtime(tasks)
         tasks.start_soon(self._expire)
         self._changed = anyio.Event()
@@ -44,7 +47,7 @@ class LiveSessions:
                 raise CapacityReached(
                     _full(self._limits.max, room, "busy" if busy else "busy, or were used more than once")
                 )
-        session = Session(self._pool, policy, language, self._starts, self._overtime)
+        session = Session(self.ids.new(), self._pool, policy, language, self._starts, self._overtime)
         if oldest is not None:
             self.close(oldest.id)
         self._live[session.id] = session
@@ -55,7 +58,8 @@ class LiveSessions:
         """The live session of that id, or `UnknownSession`."""
         session = self._live.get(session_id)
         if session is None:
-            raise unknown(session_id, self._limits.idle_timeout)
+            idle = format_duration(self._limits.idle_timeout)
+            raise unknown(session_id, self.ids.fate(session_id, f"it was closed, or expired after {idle} without use"))
         return session
 
     def close(self, session_id: str) -> None:

@@ -1,7 +1,6 @@
 """One session: it owns a lease and live interpreters, and allows one use at a time."""
 
-import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
@@ -22,12 +21,18 @@ from ..runs.execution import Outcome
 from ..runs.interpreter import Interpreter, start_interpreter
 from ..runs.requests import RunRequest
 from ..runs.verdict import overcrowded, succeeded
-from ..units import format_duration
 from .overtime import Overtime
 from .pace import Pace
 
 _LAST_CHECK = 0.1
 """Seconds for the last check of a sandbox after the timeout and the grace of its run."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Loss:
+    """One loss of state, which is not the same as another one for the same reason."""
+
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +43,10 @@ class Ran:
     usage: Usage
     """How often limits were hit during the run, and the processor time that it used."""
     fullness: Fullness
-    loss: str | None
-    """Why the run started without the state of earlier runs; None if it had that state."""
+    loss: Loss | None
+    """Why the run started without the state of earlier runs; None if it had that state, or a caller knows why not."""
+    ended: Loss | None
+    """That its interpreter ended by itself, which its own result reports; None if it did not, or more was lost."""
     sandbox: Sandbox | None
     """The sandbox with the files of the run; None if both are lost."""
     fresh: bool
@@ -49,9 +56,11 @@ class Ran:
 class Session:
     """A client's named lease and its live interpreters, one per language. One run at a time; others wait their turn."""
 
-    def __init__(self, pool: Pool, policy: Policy, language: str, starts: Pace, overtime: Overtime) -> None:
+    def __init__(
+        self, session_id: str, pool: Pool, policy: Policy, language: str, starts: Pace, overtime: Overtime
+    ) -> None:
         starts.take()
-        self.id = secrets.token_hex(16)
+        self.id = session_id
         self.policy = policy
         self.runs = 0
         self.uses = 0
@@ -62,8 +71,8 @@ class Session:
         """Whether a caller was told its id before the end of its first use."""
         self.outputs: dict[str, int] = {}
         """The files of its working directory with output that was too long to show, and their bytes, oldest first."""
-        self._loss: str | None = None
-        """Why state was lost since the last run, until the next run reports it."""
+        self._loss: Loss | None = None
+        """Why state was lost, until a caller has the result of a run that reports it."""
         self._pool = pool
         self._language = language
         self._starts = starts
@@ -128,7 +137,7 @@ class Session:
             self.drop(halves(str(lost))[0] if lost else "its sandbox ended")
         for name, interpreter in list(self._interpreters.items()):
             if not interpreter.running:
-                self._loss = await self._remove(name)
+                await self._remove(name)
         if self._lease is None:
             if self.closed:  # while its user waited for something else: nobody needs a sandbox now
                 raise unknown(self.id)
@@ -157,7 +166,7 @@ class Session:
         interpreter = await self._interpreter(sandbox, places)
         self.runs += 1
         self._ran.add(name)
-        loss, self._loss = self._loss, None
+        loss, ended = self._loss, None
 
         async def ask(interpreter: Interpreter) -> Outcome:
             async with cpu_bound(sandbox, before, limits, request.timeout, lambda: interpreter.stop("cpu_limit")):
@@ -183,8 +192,9 @@ class Session:
             elif not outcome.alive:
                 self._interpreters.pop(name, None)
                 await interpreter.close()
+                ended = self._loss = _end_of(name)
         left = sandbox if self._lease is not None else None
-        return Ran(outcome, used, fullness, loss, left, left is None or not outcome.alive)
+        return Ran(outcome, used, fullness, loss, ended, left, left is None or not outcome.alive)
 
     async def _interpreter(self, sandbox: Sandbox, places: Places) -> Interpreter:
         """The interpreter of the language; it is started if there is none."""
@@ -214,10 +224,11 @@ class Session:
             fullness = await sandbox.fullness(thorough=not succeeded(outcome))
         return used, fullness, not scope.cancelled_caught
 
-    async def _remove(self, name: str) -> str:
-        """Removes an interpreter that ended by itself, and returns a line about what is lost with it."""
+    async def _remove(self, name: str) -> Loss:
+        """Removes an interpreter that ended by itself, and returns what is lost with it."""
         await self._interpreters.pop(name).close()
-        return f"the interpreter of {name} ended; its variables are lost, files are kept"
+        self._loss = _end_of(name)
+        return self._loss
 
     async def refresh(self, places: Places) -> None:
         """Starts an interpreter of a language that has run nothing yet; files and libraries stay.
@@ -236,6 +247,11 @@ class Session:
         """Takes note of the libraries that the session has now."""
         if language in self._interpreters:
             self._interpreters[language].use_libraries(installed)
+
+    def told_of(self, losses: Collection[Loss | None]) -> None:
+        """Takes note that a caller has the result of a run that reports these losses, so that later runs need not."""
+        if self._loss in losses:
+            self._loss = None
 
     async def clear_figures(self) -> None:
         """Empties the folder of figures, if there is a sandbox."""
@@ -257,7 +273,7 @@ class Session:
         if self._lease is not None:
             self._overtime.forget(self._lease.sandbox)
             self._lease.release()
-            self._loss = f"{reason}; variables and files are lost"
+            self._loss = Loss(f"{reason}; variables and files are lost")
         self._lease = None
         self._interpreters = {}
 
@@ -271,7 +287,10 @@ class Session:
         return SessionInfo(self.id, self.busy, tuple(self._interpreters), self.runs, now - self.opened_at, expires)
 
 
-def unknown(session_id: str, idle_timeout: float | None = None) -> UnknownSession:
-    after = f" after {format_duration(idle_timeout)} without use" if idle_timeout is not None else ""
-    cause = f"session {quoted(session_id, 40)} is not open: it was closed, expired{after}, or never existed"
+def _end_of(name: str) -> Loss:
+    return Loss(f"the interpreter of {name} ended; its variables are lost, files are kept")
+
+
+def unknown(session_id: str, why: str = "it was closed, or expired") -> UnknownSession:
+    cause = f"session {quoted(session_id, 40)} is not open: {why}"
     return UnknownSession(cause, Step.OPEN_SESSION, session=session_id)

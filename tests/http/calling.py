@@ -31,3 +31,8 @@ def failure(answer: httpx2.Response, status: int) -> str:
     assert "\n" not in body["error"]
     assert "; " in body["error"]
     return str(body["error"])
+
+
+def new(session: str) -> str:
+    """The note in the first result of a session."""
+    return f"session {session} is new: nothing is left of an earlier one of this name"

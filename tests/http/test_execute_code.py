@@ -7,7 +7,7 @@ import httpx2
 import pytest
 
 from ..mcp.serving import Server
-from .calling import execute, failure, result
+from .calling import execute, failure, new, result
 
 
 @pytest.mark.parametrize(("path", "other"), [("/", "message"), ("/health", "service")])
@@ -51,7 +51,6 @@ def test_functions_and_imports_are_not_values(server: Server) -> None:
     answer = execute(server, code, local_dict={"a": 10, "b": 2}).json()
     assert set(answer["result"]) == {"a", "b", "c"}
     assert 11.5 <= answer["result"]["c"] <= 12.5
-    assert answer["notes"] == []
 
 
 @pytest.mark.parametrize("body", [{}, {"code": ""}, {"code": " \n"}, {"local_dict": {"x": 1}}], ids=str)
@@ -106,7 +105,7 @@ def test_the_answer_has_what_the_code_bound_at_its_top_level(server: Server, cod
 def test_values_that_json_cannot_express_are_left_out_and_named(server: Server, value: str) -> None:
     answer = execute(server, f"odd = {value}\ngood = 1", "odd").json()
     assert answer["result"] == {"good": 1}
-    (note,) = answer["notes"]
+    *_, note = answer["notes"]
     assert note.startswith("not in result, because JSON cannot represent them or they are too large: odd; ")
 
 
@@ -181,6 +180,15 @@ def test_an_interpreter_that_ends_is_reported_and_the_next_call_has_a_fresh_one(
     assert (answer.status_code, answer.json()["status"]) == (400, "error")
     assert answer.json()["error"].startswith("the interpreter ended with exit code 3; variables are lost")
     assert result(server, "x = 1", "ends") == {"x": 1}
+
+
+def test_a_session_is_said_to_be_new_until_a_result_says_so(server: Server) -> None:
+    refused = httpx2.post(
+        f"{server.url}/execute_code/", json={"code": "1", "session_id": "fresh", "timeout_seconds": 1e9}
+    )
+    assert refused.status_code == 403
+    assert execute(server, "x = y", "fresh").json()["notes"] == [new("fresh")]
+    assert execute(server, "x = 1", "fresh").json()["notes"] == []
 
 
 def test_a_session_that_was_closed_for_others_is_opened_again_with_a_note(server: Server) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from ..mcp.results import answer
 from ..mcp.serving import Server, stop
-from .calling import execute, failure, result
+from .calling import execute, failure, new, result
 from .conftest import BEARER, TOKEN
 
 PLACES = [
@@ -35,7 +35,7 @@ def at(session: str) -> dict[str, str]:
 def test_a_file_is_uploaded_read_by_code_and_downloaded(server: Server) -> None:
     sent = httpx2.post(f"{server.url}/files/data/in.csv", content=b"a,b\n1,2\n", headers=at("files"))
     assert sent.status_code == 201
-    assert sent.json() == {"session_id": "files", "path": "data/in.csv", "size_bytes": 8, "notes": []}
+    assert sent.json() == {"session_id": "files", "path": "data/in.csv", "size_bytes": 8, "notes": [new("files")]}
     code = "text = open('data/in.csv').read()\nopen('out.html', 'wb').write(b'\\x00' + text.upper().encode())"
     assert result(server, code, "files")["text"] == "a,b\n1,2\n"
     for path in ("/files/out.html", "/artifacts/out.html"):
@@ -76,7 +76,9 @@ def test_a_missing_file_or_path_is_not_found(server: Server, path: str) -> None:
 def test_reading_does_not_open_a_session_that_was_never_used(server: Server) -> None:
     for path, key in (("/artifacts", "artifacts"), ("/logs", "entries")):
         assert httpx2.get(server.url + path, headers=at("unused")).json()[key] == []
-    assert "has not been used yet" in failure(httpx2.get(f"{server.url}/files/x", headers=at("unused")), 404)
+    assert "has not been used since the server started" in failure(
+        httpx2.get(f"{server.url}/files/x", headers=at("unused")), 404
+    )
 
 
 def test_libraries_are_checked_as_in_the_mcp_tools(server: Server) -> None:

@@ -68,6 +68,7 @@ class FakeService:
     execution: Execution = NOTHING_PRINTED
     failure: Exception | None = None
     forgotten: int = 0
+    results_taken: int = 0
     printed: Sequence[str] = ()
     asked: list[Mapping[str, object]] = field(default_factory=list)
     looked_at: list[str] = field(default_factory=list)
@@ -115,6 +116,9 @@ class FakeService:
 
     def forget(self, run: object) -> None:
         self.forgotten += 1
+
+    def taken(self) -> None:
+        self.results_taken += 1
 
     def of_session(self, session_id: str) -> tuple[BackgroundRun, ...]:
         return ()

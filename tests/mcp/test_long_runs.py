@@ -113,6 +113,26 @@ async def test_a_client_that_cancels_its_call_interrupts_the_code(era: str) -> N
         assert (after["result"], after["session_state"]) == ("7", "kept")
 
 
+async def test_a_loss_is_told_again_if_the_call_that_told_it_was_given_up(client: Client) -> None:
+    deaf = "import signal\nx = signal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass"
+    killed = await answer(client, "execute_code", code=deaf, timeout_seconds=0.5)
+    assert killed["session_state"] == "fresh"
+    printed = anyio.Event()
+
+    async def progressed(progress: float, total: float | None, message: str | None) -> None:
+        printed.set()
+
+    arguments = {"code": ENDLESS, "session_id": killed["session_id"], "timeout_seconds": 300}
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lambda: client.call_tool("execute_code", arguments, progress_callback=progressed))
+        await printed.wait()
+        tasks.cancel_scope.cancel()
+    after = await run(client, "x", session_id=killed["session_id"])
+    assert "NameError" in after["stderr"]
+    assert any(note.startswith("started fresh") for note in after["notes"]), after["notes"]
+    assert (await run(client, "1", session_id=killed["session_id"]))["notes"] == []
+
+
 async def test_a_run_that_is_not_known_is_refused(client: Client) -> None:
     assert "is not known" in await refusal(client, "manage_session", action="wait", run_id="0" * 32)
     done = await run(client, "1")

@@ -211,6 +211,7 @@ async def test_our_errors_reach_the_caller_word_for_word(fake: FakeService, era:
     async with connect(fake, era) as client:
         assert await refusal(client, "execute_code", code="1") == "all 32 sessions are busy; close one, or try again"
     assert fake.forgotten == 1  # its caller has the answer
+    assert fake.results_taken == 0
 
 
 async def test_other_exceptions_are_logged_and_reveal_nothing_to_the_caller(

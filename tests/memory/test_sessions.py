@@ -1,13 +1,22 @@
 """Sessions: their number and age, and the limits that callers cannot raise."""
 
+from contextlib import suppress
+
 import anyio
 import pytest
 
-from llm_sandbox_mcp.errors import CapacityReached, InvalidArgument, PolicyDenied, UnknownSession
+from llm_sandbox_mcp.errors import (
+    CapacityReached,
+    InvalidArgument,
+    PolicyDenied,
+    SandboxLost,
+    UnknownRun,
+    UnknownSession,
+)
 from llm_sandbox_mcp.profile import Profile
 from llm_sandbox_mcp.results import Execution
 from llm_sandbox_mcp.service import Service
-from llm_sandbox_mcp.testing.memory import MemoryBackend
+from llm_sandbox_mcp.testing.memory import MemoryBackend, open_in_memory
 from llm_sandbox_mcp.wiring import open_service
 
 from .conftest import run
@@ -28,6 +37,72 @@ async def test_an_unknown_id_is_one_clear_error(service: Service, session_id: st
     with pytest.raises(UnknownSession, match="open another session") as raised:
         await run(service, "set x 1", session_id=session_id)
     assert "\n" not in str(raised.value)
+
+
+async def test_the_reason_why_an_id_is_unknown_is_told_apart(service: Service, profile: Profile) -> None:
+    first = await run(service, "set x 1")
+    started = await service.runs.start("set x 1", language="script")
+    await started.wait()
+    await service.sessions.close(first.session_id)
+    with pytest.raises(UnknownSession, match=f"session '{first.session_id}' is not open: it was closed, or expired"):
+        await run(service, "get x", session_id=first.session_id)
+    async with open_in_memory(profile, MemoryBackend()) as again:
+        with pytest.raises(UnknownSession, match="is not open: the server has started again since"):
+            await run(again, "get x", session_id=first.session_id)
+        with pytest.raises(UnknownRun, match="is not known: the server has started again since"):
+            again.runs.get(started.id)
+    changed = first.session_id[:-1] + ("1" if first.session_id[-1] == "0" else "0")
+    for never in ("x", "0" * 32, changed, first.session_id + "0", first.session_id.upper() + "\n"):
+        with pytest.raises(UnknownSession, match="is not open: it never existed"):
+            await run(service, "get x", session_id=never)
+        with pytest.raises(UnknownRun, match="is not known: it never existed"):
+            service.runs.get(never)
+
+
+async def test_ids_cannot_be_guessed_from_others(service: Service) -> None:
+    ids = {service.sessions.open("script") for _ in range(10)}
+    assert len({found[4:-4] for found in ids}) == 10  # 96 random bits
+    assert {len(found) for found in ids} == {32}
+
+
+LOSSES = {
+    "the sandbox ended": ("die", "the code was killed; variables and files are lost"),
+    "the code was killed": ("deaf\nsleep 1000", "the code was killed; variables and files are lost"),
+    "the interpreter ended": ("exit 3", "the interpreter of script ended; its variables are lost, files are kept"),
+}
+
+
+@pytest.mark.parametrize("how", LOSSES)
+async def test_a_loss_is_reported_until_a_result_that_reports_it_was_taken(service: Service, how: str) -> None:
+    code, reason = LOSSES[how]
+    note = f"started fresh: since an earlier run {reason}"
+    session = service.sessions.open("script")
+    for given_up in (code, "get x", "fail 3"):
+        found = await service.runs.start(given_up, language="script", session_id=session, timeout=5)
+        with suppress(SandboxLost):
+            await found.wait()
+    with anyio.move_on_after(5):
+        await run(service, "sleep 20", session_id=session)
+    told = await run(service, "get x", session_id=session)
+    assert note in told.notes, told.notes
+    assert (await run(service, "get x", session_id=session)).notes == ()
+
+
+async def test_a_loss_that_the_result_of_its_own_run_reports_is_not_repeated_if_it_was_taken(
+    service: Service,
+) -> None:
+    first = await run(service, "exit 3")
+    assert any("variables are lost, files are kept" in note for note in first.notes)
+    assert (await run(service, "get x", session_id=first.session_id)).notes == ()
+
+
+async def test_a_later_loss_is_reported_although_an_earlier_one_for_the_same_reason_was(service: Service) -> None:
+    kill = "deaf\nsleep 1000"
+    first = await run(service, kill, timeout=5)
+    second = await run(service, kill, session_id=first.session_id, timeout=5)
+    third = await run(service, "get x", session_id=first.session_id)
+    for later in (second, third):
+        assert any("started fresh" in note for note in later.notes), later.notes
 
 
 async def test_a_closed_session_is_gone(service: Service) -> None:

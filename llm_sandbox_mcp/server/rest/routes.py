@@ -169,7 +169,9 @@ class Rest:
         name = session_of(request)
         named = self._sessions.find(name)
         if named is None or not named.session_id:
-            raise UnknownSession(f"session {name} has not been used yet; run code in it or upload a file first")
+            raise UnknownSession(
+                f"session {name} has not been used since the server started; run code in it or upload a file first"
+            )
         return named.session_id
 
     def _artifacts(self, request: Request) -> tuple[Artifact, ...]:

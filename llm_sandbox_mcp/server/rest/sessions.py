@@ -21,6 +21,8 @@ class Named:
     name: str
     session_id: str = ""
     """The id in the service; a secret that callers never see, since it is enough to use the session over MCP."""
+    news: str = ""
+    """What the next result says about it."""
     log: deque[LogItem] = field(default_factory=lambda: deque(maxlen=_ENTRIES))
 
 
@@ -46,14 +48,18 @@ class NamedSessions:
         return named
 
     async def use(self, named: Named, act: Callable[[str], Awaitable[_T]]) -> tuple[_T, list[str]]:
-        """Does something in the session; if it is gone, opens it again and says so in the notes."""
+        """Does something in the session; the notes say if it was opened for that, or for a use without a result."""
         if not named.session_id:
             named.session_id = self._service.sessions.open(_LANGUAGE)
+            named.news = f"session {named.name} is new: nothing is left of an earlier one of this name"
         tried = named.session_id
         try:
-            return await act(tried), []
+            result = await act(tried)
         except UnknownSession:
             if named.session_id == tried:  # otherwise another caller has opened it again meanwhile
                 named.session_id = self._service.sessions.open(_LANGUAGE)
-        note = f"started fresh: session {named.name} was closed, or unused for too long; variables and files are lost"
-        return await act(named.session_id), [note]
+            lost = "variables and files are lost"
+            named.news = f"started fresh: session {named.name} was closed, or unused for too long; {lost}"
+            result = await act(named.session_id)
+        news, named.news = named.news, ""
+        return result, [news] if news else []

@@ -54,7 +54,9 @@ async def answer_about(
     """The result of a run, or what is known about it if it goes on."""
     if execution is None:
         return going_on(run), []
-    return structured(execution), await attach(service, execution.session_id, execution.artifacts)
+    attached = await attach(service, execution.session_id, execution.artifacts)
+    run.taken()
+    return structured(execution), attached
 
 
 async def result_of(service: Service, run: BackgroundRun) -> CallToolResult:
