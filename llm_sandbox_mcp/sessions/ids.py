@@ -4,20 +4,20 @@ import hashlib
 import re
 import secrets
 
-_ID = re.compile("[0-9a-f]{32}")
+_ID = re.compile("[0-9a-f]{40}")
 _CHECK = 4
 """Digits at the end that follow from the others, so that an id which was never given is told from one that was."""
 
 
 class Ids:
-    """Makes the ids of one server: 32 hexadecimal digits, of which 4 name its start, 24 are random, 4 check these."""
+    """Makes the ids of one server: 40 hexadecimal digits, of which 4 name its start, 32 are random, 4 check these."""
 
     def __init__(self) -> None:
         self._start = secrets.token_hex(2)
 
     def new(self) -> str:
         """An id that nobody can guess."""
-        digits = self._start + secrets.token_hex(12)
+        digits = self._start + secrets.token_hex(16)
         return digits + _check(digits)
 
     def fate(self, given: str, ended: str) -> str:

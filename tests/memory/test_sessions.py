@@ -52,7 +52,7 @@ async def test_the_reason_why_an_id_is_unknown_is_told_apart(service: Service, p
         with pytest.raises(UnknownRun, match="is not known: the server has started again since"):
             again.runs.get(started.id)
     changed = first.session_id[:-1] + ("1" if first.session_id[-1] == "0" else "0")
-    for never in ("x", "0" * 32, changed, first.session_id + "0", first.session_id.upper() + "\n"):
+    for never in ("x", "0" * 40, changed, first.session_id + "0", first.session_id.upper() + "\n"):
         with pytest.raises(UnknownSession, match="is not open: it never existed"):
             await run(service, "get x", session_id=never)
         with pytest.raises(UnknownRun, match="is not known: it never existed"):
@@ -61,8 +61,8 @@ async def test_the_reason_why_an_id_is_unknown_is_told_apart(service: Service, p
 
 async def test_ids_cannot_be_guessed_from_others(service: Service) -> None:
     ids = {service.sessions.open("script") for _ in range(10)}
-    assert len({found[4:-4] for found in ids}) == 10  # 96 random bits
-    assert {len(found) for found in ids} == {32}
+    assert len({found[4:-4] for found in ids}) == 10  # 128 random bits
+    assert {len(found) for found in ids} == {40}
 
 
 LOSSES = {
