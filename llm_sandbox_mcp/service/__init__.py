@@ -63,7 +63,7 @@ class Service:
             profile, languages, self.sessions, self._preparation, installing, store, self.views, checker, audit
         )
         self.execute = executing.execute
-        self.runs = Runs(executing, live, tasks, profile.limits.shown, profile.sessions.idle_timeout)
+        self.runs = Runs(executing, live, tasks, profile.limits.shown, profile.sessions)
 
     @property
     def rules(self) -> Sequence[Rule]:

@@ -2,6 +2,7 @@
 
 import logging
 import math
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,14 +15,19 @@ from anyio.abc import TaskGroup
 from ..errors import CapacityReached, SandboxError, UnknownRun, quoted
 from ..messages import Note
 from ..results import Execution, OnOutput, OnProgress, Output, StreamName
+from ..sections import SessionLimits
 from ..sessions.live import LiveSessions
 from .executing import Asked, Executing, Prepared
 from .output import NewOutput
 
-_UNFINISHED = 256
-"""Runs at most that go on or wait for their turn: a caller that leaves them all behind must not fill the memory."""
+_OWN = 4
+"""Runs of each session that may go on or wait for their turn, however many others there are."""
+_SHARED = 128
+"""Runs beyond these, of all sessions together: callers that leave all runs behind must not fill the memory."""
+_OF_SESSION = 32
+"""Runs of one session at most that go on or wait."""
 _ENDED = 64
-"""Ended runs at most whose results are kept."""
+"""Ended runs at most whose results are kept; more if there can be many sessions, so that each has some."""
 
 _log = logging.getLogger(__name__)
 
@@ -175,25 +181,31 @@ class BackgroundRun:
 class Runs:
     """The runs of all callers that asked for one by its id."""
 
-    def __init__(self, executing: Executing, live: LiveSessions, tasks: TaskGroup, shown: int, kept_for: float) -> None:
+    def __init__(
+        self, executing: Executing, live: LiveSessions, tasks: TaskGroup, shown: int, limits: SessionLimits
+    ) -> None:
         """`shown` is how much of a stream a result shows."""
         self._executing = executing
         self._live = live
         self._tasks = tasks
         self._shown = shown
-        self.kept_for = kept_for
+        self.kept_for = limits.idle_timeout
         """Seconds for which the results of ended runs are kept."""
+        self._kept = max(_ENDED, 2 * limits.max)
         self._runs: dict[str, BackgroundRun] = {}
 
     async def start(self, code: str, **asked: Unpack[Asked]) -> BackgroundRun:
-        """Starts a run, and raises the same request errors as `Executing.prepare`."""
-        self._prune()
-        if sum(not run.ended for run in self._runs.values()) >= _UNFINISHED:
-            raise CapacityReached(f"{_UNFINISHED} runs go on or wait already; wait for one, or cancel one")
+        """Starts a run, and raises the same request errors as `Executing.prepare`.
+
+        Raises `CapacityReached` if too many runs of its session, or of all sessions, have not ended.
+        """
         following = Following(self._shown)
         prepared = await self._executing.prepare(code, on_output=following.output, **asked)
+        # Not before this: while others are prepared, this one is not counted. No new session is refused.
+        self._check_room(prepared.session.id)
         run = BackgroundRun(self._live.ids.new(), prepared, following)
         self._runs[run.id] = run
+        self._prune()
         self._tasks.start_soon(run.serve, self._executing)
         return run
 
@@ -222,9 +234,23 @@ class Runs:
         """Drops a run whose result its caller has."""
         self._runs.pop(run.id, None)
 
+    def _check_room(self, session_id: str) -> None:
+        unfinished = Counter(run.session_id for run in self._runs.values() if not run.ended)
+        own, shared = unfinished[session_id], sum(max(0, number - _OWN) for number in unfinished.values())
+        if own >= (_OF_SESSION if shared < _SHARED else _OWN):
+            raise CapacityReached(
+                f"this session has {own} runs that go on or wait, the most that it may have now; "
+                "wait for one, or cancel one"
+            )
+
     def _prune(self) -> None:
-        ended = [run for run in self._runs.values() if run.ended]
         oldest = anyio.current_time() - self.kept_for
-        for number, run in enumerate(ended, 1):
-            if run.ended_at < oldest or number <= len(ended) - _ENDED:
-                del self._runs[run.id]
+        of_owner: dict[str, list[BackgroundRun]] = defaultdict(list)
+        for run in list(self._runs.values()):
+            if run.ended and run.ended_at < oldest:
+                self.forget(run)
+            elif run.ended:
+                # Sessions that have ended share one part, so that who opens many does not drop the results of others.
+                of_owner["" if run.session.closed else run.session_id].append(run)
+        for _ in range(sum(map(len, of_owner.values())) - self._kept):
+            self.forget(max(of_owner.values(), key=len).pop(0))

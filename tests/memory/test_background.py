@@ -1,5 +1,7 @@
 """Runs that go on without their caller: what is known of them meanwhile, how they end, and how long they are kept."""
 
+from contextlib import suppress
+
 import anyio
 import pytest
 
@@ -7,6 +9,7 @@ from llm_sandbox_mcp.errors import CapacityReached, StartFailed, UnknownRun
 from llm_sandbox_mcp.results import Execution, StreamName
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.service.background import BackgroundRun, Listener
+from llm_sandbox_mcp.service.executing import Asked
 from llm_sandbox_mcp.testing.memory import MemoryBackend
 
 from .conftest import run
@@ -171,14 +174,73 @@ async def test_only_the_latest_results_are_kept(service: Service) -> None:
     assert service.runs.of_session(session) == tuple(runs[-64:])
 
 
+async def many(service: Service, number: int, session: str = "") -> list[BackgroundRun]:
+    """Runs that ended one after the other, in one session or each in one that ends with it."""
+    runs = []
+    for _ in range(number):
+        asked: Asked = {"session_id": session} if session else {"keep_session": False}
+        runs.append(await service.runs.start("print one", language="script", **asked))
+        await ended(runs[-1])
+        await anyio.sleep(0.1)  # of the clock that jumps: only so many sandboxes may start in a second
+    return runs
+
+
+async def test_results_of_one_session_do_not_replace_those_of_another(service: Service) -> None:
+    own = await start(service, "print mine")
+    await ended(own)
+    theirs = await many(service, 1)
+    runs = await many(service, 200, (await run(service, "print one")).session_id)
+    assert service.runs.get(own.id) is own
+    assert service.runs.get(theirs[0].id) is theirs[0]
+    assert service.runs.of_session(runs[0].session_id) == tuple(runs[-62:])
+
+
+async def test_results_of_sessions_that_ended_do_not_replace_those_of_an_open_one(service: Service) -> None:
+    own = await start(service, "print mine")
+    await ended(own)
+    latest = (await many(service, 200))[-1]
+    assert service.runs.get(own.id) is own
+    assert service.runs.get(latest.id) is latest
+
+
 async def test_callers_cannot_leave_runs_behind_without_limit(service: Service) -> None:
     first = await start(service, "sleep 25")
     assert await first.wait(0) is None
-    for _ in range(255):
+    for _ in range(31):
         await start(service, "print one", first.session_id)
-    with pytest.raises(CapacityReached, match="256 runs go on or wait already"):
+    refused = "this session has 32 runs that go on or wait, the most that it may have now; wait for one, or cancel one"
+    with pytest.raises(CapacityReached) as raised:
         await start(service, "print one", first.session_id)
+    assert str(raised.value) == refused
     first.cancel()
     await ended(first)
     await ended(service.runs.of_session(first.session_id)[-1])
     assert (await ended(await start(service, "print two", first.session_id))).stdout.text == "two\n"
+
+
+async def test_runs_that_are_started_at_the_same_time_are_counted(service: Service) -> None:
+    session = (await run(service, "print one")).session_id
+    started: list[BackgroundRun] = []
+
+    async def begin() -> None:
+        with suppress(CapacityReached):
+            started.append(await start(service, "sleep 1", session))
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(100):
+            tasks.start_soon(begin)
+    assert len(started) == 32
+
+
+@pytest.mark.parametrize("changes", [{"sessions": {"max": 12}, "pool": {"max": 12}}], ids=["12 sessions"])
+async def test_however_many_runs_others_have_each_session_can_have_some(service: Service) -> None:
+    sessions = [service.sessions.open("script") for _ in range(12)]
+    counts = []
+    for session in sessions:
+        await start(service, "sleep 25", session)
+        with suppress(CapacityReached):
+            for _ in range(40):
+                await start(service, "print one", session)
+        counts.append(len(service.runs.of_session(session)))
+    assert counts == [32, 32, 32, 32, 20, *[4] * 7]
+    assert (await ended(await start(service, "print one"))).status == "ok"
