@@ -19,6 +19,7 @@ from ..rules.checking import Checker
 from ..runs.hints import hint_of
 from ..runs.requests import RunRequest, checked_code, checked_stdin, checked_variables, without_notebook_lines
 from ..runs.verdict import excerpt, exit_code_of, finished, inspection_of, notes_of, status_of
+from ..sessions.live import SessionId
 from ..sessions.session import Loss, Session
 from .installing import Installing
 from .preparation import Preparation
@@ -31,7 +32,7 @@ class Asked(TypedDict, total=False):
     """What a caller can ask of a run; `Executing.prepare` describes it, and has the defaults."""
 
     language: str
-    session_id: str
+    session_id: SessionId
     libraries: Sequence[str]
     timeout: float | None
     variables: Mapping[str, object] | None
@@ -114,7 +115,7 @@ class Executing:
         *,
         on_output: OnOutput | None = None,
         language: str = "python",
-        session_id: str = "",
+        session_id: SessionId = "",
         libraries: Sequence[str] = (),
         timeout: float | None = None,
         variables: Mapping[str, object] | None = None,

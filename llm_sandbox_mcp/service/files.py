@@ -14,7 +14,7 @@ from ..files.media import mime_type
 from ..open_folders import OpenFolder
 from ..profile import Profile
 from ..results import Artifact, HostFile, Saved, StoreStatistics
-from ..sessions.live import LiveSessions
+from ..sessions.live import LiveSessions, SessionId
 from ..units import format_size
 
 
@@ -29,7 +29,7 @@ class Files:
         self._store = store
         self._written = hostfiles.Memory()
 
-    async def copy_in(self, session_id: str, path: str, data: bytes, *, executable: bool = False) -> Artifact:
+    async def copy_in(self, session_id: SessionId, path: str, data: bytes, *, executable: bool = False) -> Artifact:
         """Writes a file below the working directory of a session."""
 
         async def content() -> AsyncIterator[bytes]:
@@ -129,10 +129,10 @@ class Files:
         self._store.listen(listener)
 
     async def _write(
-        self, session_id: str, path: str, size: int, content: AsyncIterator[bytes], *, executable: bool = False
+        self, session_id: SessionId, path: str, size: int, content: AsyncIterator[bytes], *, executable: bool = False
     ) -> Artifact:
-        session = self._sessions.get(session_id)
         name = inner_path(path)
+        session = self._sessions.get(session_id)
         if size > (limit := session.policy.largest_file):
             raise BadPath(f"path {quoted(path)} has {format_size(size)}; the limit is {format_size(limit)}")
         async with session.exclusive():

@@ -9,6 +9,7 @@ from ..languages import Language, Languages
 from ..libraries.installing import Installer
 from ..places import Places
 from ..results import Installation, Library, OnProgress
+from ..sessions.live import SessionId
 from ..sessions.session import Session
 from .preparation import Preparation
 from .sessions import Sessions
@@ -31,7 +32,7 @@ class Installing:
         libraries: Sequence[str],
         *,
         language: str = "python",
-        session_id: str = "",
+        session_id: SessionId = "",
         on_progress: OnProgress | None = None,
     ) -> Installation:
         """Installs libraries into a session, by default a new one; `InstallFailed` has the tool's last lines."""

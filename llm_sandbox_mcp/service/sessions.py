@@ -13,7 +13,7 @@ from ..messages import Note, Step
 from ..policy import narrow
 from ..profile import Profile
 from ..results import SessionInfo
-from ..sessions.live import LiveSessions
+from ..sessions.live import LiveSessions, SessionId
 from ..sessions.session import Session
 from .preparation import Preparation
 from .views import Views
@@ -49,6 +49,10 @@ class Sessions:
         `limits` lowers the limits of all its runs, and of its sandbox.
         """
         return self.find("", self._languages[language], limits).id
+
+    def is_open(self, session_id: str) -> bool:
+        """Whether there is a live session of that id."""
+        return session_id in self._live
 
     def list(self) -> tuple[SessionInfo, ...]:
         """All live sessions, oldest first."""
@@ -148,7 +152,7 @@ class Sessions:
             sandbox = await session.sandbox()
         return (await self._preparation.places(chosen)).env(sandbox.path)
 
-    def find(self, session_id: str, language: Language, lower: Mapping[str, float] | None = None) -> Session:
+    def find(self, session_id: SessionId, language: Language, lower: Mapping[str, float] | None = None) -> Session:
         """The session with that id; without an id, a new session with these limits lowered."""
         if not session_id:
             return self._live.open(language.name, narrow(self._policy, lower or {}))

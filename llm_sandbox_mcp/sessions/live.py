@@ -1,6 +1,6 @@
 """All live sessions: which exist, how many are allowed, and when they expire."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import anyio
 from anyio.abc import TaskGroup
@@ -16,6 +16,11 @@ from .ids import Ids
 from .overtime import Overtime
 from .pace import Pace
 from .session import Session, unknown
+
+SessionId = str | Callable[[], str]
+"""The id of a session, or what opens one and returns its id.
+
+It is called once nothing else is wrong with a request: one that is refused must not take the place of a session."""
 
 
 class LiveSessions:
@@ -54,8 +59,10 @@ class LiveSessions:
         self._changed.set()
         return session
 
-    def get(self, session_id: str) -> Session:
+    def get(self, session_id: SessionId) -> Session:
         """The live session of that id, or `UnknownSession`."""
+        if callable(session_id):
+            session_id = session_id()
         session = self._live.get(session_id)
         if session is None:
             idle = format_duration(self._limits.idle_timeout)
@@ -69,6 +76,9 @@ class LiveSessions:
         session.closed = True
         session.stop()
         session.drop("it was closed")
+
+    def __contains__(self, session_id: str) -> bool:
+        return session_id in self._live
 
     def infos(self) -> tuple[SessionInfo, ...]:
         """All live sessions, oldest first."""

@@ -27,6 +27,9 @@ timeout = "1m"
 # Nothing listens there: the installations in these tests fail before or at the index.
 index = "http://127.0.0.1:9/simple"
 allow = ["no-such-library"]
+[audit]
+# Nobody reads what the server says until it ends, and a pipe that is full would stop it.
+file = "{folder}/refusals"
 [http]
 execute_code = {switch}
 """
@@ -36,7 +39,7 @@ def serve(folder: Path, more: str = "", switch: str = "true") -> Iterator[Server
     """A server with these settings; checks that it does not fail and leaves nothing behind."""
     with host_folder() as runtime:
         profile = folder / "profile.toml"
-        profile.write_text(SETTINGS.format(runtime=runtime, switch=switch) + more)
+        profile.write_text(SETTINGS.format(runtime=runtime, folder=folder, switch=switch) + more)
         server = start(profile)
         yield server
         log = stop(server)

@@ -92,7 +92,33 @@ def test_libraries_are_checked_as_in_the_mcp_tools(server: Server) -> None:
     said = failure(httpx2.post(f"{server.url}/libraries", json={"libraries": 5}), 422)
     assert said == "libraries: must be a valid array; see /openapi.json for valid requests"
     log = httpx2.get(f"{server.url}/logs", headers=at("libs")).json()["entries"]
-    assert [entry["status"] for entry in log] == ["refused", "refused", "error"]
+    assert [entry["status"] for entry in log] == ["error"]  # until then, the session had not been opened
+    assert "numpy" in failure(install(["numpy"]), 403)
+    log = httpx2.get(f"{server.url}/logs", headers=at("libs")).json()["entries"]
+    assert [entry["status"] for entry in log] == ["error", "refused"]
+
+
+REFUSED = {
+    "code": (403, "/execute_code/", {"json": {"code": "import threading"}}),
+    "a limit": (403, "/execute_code/", {"json": {"code": "1", "timeout_seconds": 61}}),
+    "a library": (403, "/libraries", {"json": {"libraries": ["numpy"]}}),
+    "a path": (400, "/files/x/../../x", {"content": b"x"}),
+}
+
+
+@pytest.mark.parametrize(("status", "path", "sent"), REFUSED.values(), ids=REFUSED)
+def test_refused_requests_take_no_session_from_others(
+    server: Server, status: int, path: str, sent: dict[str, Any]
+) -> None:
+    result(server, "x = 7", "theirs")
+    with httpx2.Client(timeout=60) as client:
+        for number in range(400):
+            request = client.build_request(
+                "POST", server.url, headers=at(f"no-{number}"), extensions={"target": path.encode()}, **sent
+            )
+            failure(client.send(request), status)
+    answer = execute(server, "y = x", "theirs").json()
+    assert (answer["result"], answer["notes"]) == ({"y": 7}, [])
 
 
 def test_limits_are_those_of_the_profile(server: Server) -> None:

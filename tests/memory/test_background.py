@@ -178,8 +178,8 @@ async def many(service: Service, number: int, session: str = "") -> list[Backgro
     """Runs that ended one after the other, in one session or each in one that ends with it."""
     runs = []
     for _ in range(number):
-        asked: Asked = {"session_id": session} if session else {"keep_session": False}
-        runs.append(await service.runs.start("print one", language="script", **asked))
+        asked: Asked = {"language": "script", "session_id": session, "keep_session": bool(session)}
+        runs.append(await service.runs.start("print one", **asked))
         await ended(runs[-1])
         await anyio.sleep(0.1)  # of the clock that jumps: only so many sandboxes may start in a second
     return runs

@@ -73,48 +73,52 @@ class Rest:
     async def execute_code(self, request: Request) -> Response:
         """Runs Python code with these variables, and returns the values of its names. They stay for the next call."""
         body = await read_json(request, ExecuteCode)
-        named = self._sessions.get(session_of(request, body))
         seconds = body.timeout_seconds if "timeout_seconds" in body.model_fields_set else None
-        log = _Logging(named, "execute")
-        try:
-            execution, notes = await until_gone(
-                request,
-                self._sessions.use(
-                    named,
-                    lambda session_id: self._service.execute(
-                        body.code, session_id=session_id, variables=body.local_dict or {}, timeout=seconds, inspect=True
+        with self._sessions.using(session_of(request, body)) as named:
+            log = _Logging(named, "execute")
+            try:
+                execution, notes = await until_gone(
+                    request,
+                    self._sessions.use(
+                        named,
+                        lambda session: self._service.execute(
+                            body.code,
+                            session_id=session,
+                            variables=body.local_dict or {},
+                            timeout=seconds,
+                            inspect=True,
+                        ),
                     ),
-                ),
-            )
-        except RequestError as error:
-            log.add("refused", in_words(error))
-            raise
-        answer = ran(named.name, execution, notes)
-        if isinstance(answer, models.Executed):
-            log.add(answer.status)
-            return answered(answer)
-        log.add(answer.status, f"{answer.error_type}: {answer.error}")
-        return answered(answer, 400)
+                )
+            except RequestError as error:
+                log.add("refused", in_words(error))
+                raise
+            answer = ran(named.name, execution, notes)
+            if isinstance(answer, models.Executed):
+                log.add(answer.status)
+                return answered(answer)
+            log.add(answer.status, f"{answer.error_type}: {answer.error}")
+            return answered(answer, 400)
 
     async def install_libraries(self, request: Request) -> Response:
         """Installs libraries from the package index into the session."""
         body = await read_json(request, InstallLibraries)
-        named = self._sessions.get(session_of(request, body))
-        log = _Logging(named, "install")
-        try:
-            installation, notes = await until_gone(
-                request,
-                self._sessions.use(
-                    named, lambda session_id: self._service.install(body.libraries, session_id=session_id)
-                ),
-            )
-        except RequestError as error:
-            log.add("refused", in_words(error))
-            raise
-        except InstallFailed as error:
-            log.add("error", in_words(error))
-            raise
-        log.add("ok")
+        with self._sessions.using(session_of(request, body)) as named:
+            log = _Logging(named, "install")
+            try:
+                installation, notes = await until_gone(
+                    request,
+                    self._sessions.use(
+                        named, lambda session: self._service.install(body.libraries, session_id=session)
+                    ),
+                )
+            except RequestError as error:
+                log.add("refused", in_words(error))
+                raise
+            except InstallFailed as error:
+                log.add("error", in_words(error))
+                raise
+            log.add("ok")
         libraries = [models.LibraryItem(name=found.name, version=found.version) for found in installation.libraries]
         return answered(models.Installed(session_id=named.name, libraries=libraries, notes=notes))
 
@@ -122,9 +126,10 @@ class Rest:
         """Writes the body to a file below the working directory of the session."""
         name, path = session_of(request), request.path_params["path"]
         data = await read_bytes(request, self._largest_file)
-        written, notes = await self._sessions.use(
-            self._sessions.get(name), lambda session_id: self._service.files.copy_in(session_id, path, data)
-        )
+        with self._sessions.using(name) as named:
+            written, notes = await self._sessions.use(
+                named, lambda session: self._service.files.copy_in(session, path, data)
+            )
         uploaded = models.Uploaded(session_id=name, path=written.name, size_bytes=written.size, notes=notes)
         return answered(uploaded, 201)
 
