@@ -136,13 +136,16 @@ def _worth_logging(record: logging.LogRecord) -> bool:
 
 def _application(server: Server[Any], service: Service, stopping: anyio.Event, token: str | None) -> "Starlette":
     from mcp.server.sse import SseServerTransport
-    from mcp.server.transport_security import TransportSecurityMiddleware
+    from mcp.server.transport_security import DEFAULT_MAX_REQUEST_BODY_SIZE, TransportSecurityMiddleware
     from starlette.applications import Starlette
     from starlette.exceptions import HTTPException
     from starlette.requests import Request
     from starlette.responses import PlainTextResponse, Response
     from starlette.routing import Mount, Route
     from starlette.types import Receive, Scope, Send
+
+    from .bodies import Bodies
+    from .rest import not_there
 
     section = service.profile.http
     settings = names_of(section.hosts)
@@ -167,12 +170,20 @@ def _application(server: Server[Any], service: Service, stopping: anyio.Event, t
                 await server.run(incoming, outgoing, server.create_initialization_options())
                 tasks.cancel_scope.cancel()
 
+    async def refuse(request: Request, error: HTTPException) -> Response:
+        if section.execute_code:
+            return await not_there(request, error)
+        return PlainTextResponse(f"{error.detail}\n", error.status_code, error.headers)
+
     logging.getLogger("mcp.server.streamable_http").addFilter(_worth_logging)
     application = server.streamable_http_app(transport_security=settings, max_sessions=CLIENTS)
     application.router.routes += [
         Route("/sse", ServeSSE(), methods=["GET"]),
         Mount("/messages/", sse.handle_post_message),
     ]
+    largest = max(DEFAULT_MAX_REQUEST_BODY_SIZE, service.profile.artifacts.file_size if section.execute_code else 0)
+    # The middleware that is added last runs first: of a request without the token, nothing is read.
+    application.add_middleware(Bodies, largest, refuse)
     if token is not None:
         require_token(application, token)
 
@@ -182,7 +193,7 @@ def _application(server: Server[Any], service: Service, stopping: anyio.Event, t
     # These need no token: programs that probe a server have none, and learn nothing else here.
     probes = [Route("/health", ok)]
     if section.execute_code:
-        from .rest import add_paths, not_there
+        from .rest import add_paths
         from .rest.routes import health, root
 
         add_paths(application, service, security.validate_request, bearer=token is not None)

@@ -6,6 +6,7 @@ import re
 import socket
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import anyio
 import pytest
 
 from llm_sandbox_mcp import floods
-from llm_sandbox_mcp.server import connections
+from llm_sandbox_mcp.server import bodies, connections
 
 from . import serving
 from .results import answer
@@ -199,6 +200,52 @@ async def test_a_client_that_sends_a_request_byte_by_byte_is_disconnected(
             else:
                 pytest.fail("it was not disconnected")
         assert await works(server)
+
+
+LARGE = 4 << 20
+UPLOAD = b"POST /files/x HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 3\r\n\r\n{}\n"
+
+
+@pytest.mark.parametrize(("request_", "size"), [(ASKED, LARGE), (UPLOAD, 8 * LARGE)], ids=["mcp", "upload"])
+async def test_a_hundred_unfinished_bodies_take_little_memory_and_others_are_served(
+    profile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request_: bytes, size: int
+) -> None:
+    own = tmp_path / "profile.toml"
+    own.write_text(profile.read_text() + "[http]\nexecute_code = true\n")
+    head = request_.replace(b"content-length: 3", b"content-length: %d" % size)[:-3]
+    with served(monkeypatch, own, serving.SERVE) as server, ExitStack() as others, ThreadPoolExecutor(100) as threads:
+        assert await works(server)
+        before = memory(server)
+        clients = [others.enter_context(connect(server)) for _ in range(100)]
+        sending = [threads.submit(send_all_but_one_byte, client, head, size) for client in clients]
+        with anyio.fail_after(BOUND):
+            while (said := await anyio.to_thread.run_sync(ask, server, ASKED, LARGE)).startswith(b"HTTP/1.1 503 "):
+                assert re.search(rb"\r\nretry-after: \d+\r\n", said)
+        assert said.startswith(b"HTTP/1.1 400 ")  # it is no message of MCP
+        assert memory(server) - before < 2 * bodies.ROOM
+        for client in clients:
+            client.shutdown(socket.SHUT_RDWR)
+        for sent in sending:
+            sent.result()
+
+
+def send_all_but_one_byte(client: socket.socket, head: bytes, size: int) -> None:
+    with suppress(OSError):
+        client.sendall(head + b" " * (size - 1))
+
+
+def ask(server: Server, request: bytes, size: int) -> bytes:
+    """Sends a whole request with a body of this size, and returns the head of the answer."""
+    with connect(server) as client:
+        client.sendall(request.replace(b"content-length: 3", b"content-length: %d" % size)[:-3] + b" " * size)
+        return client.recv(4096)
+
+
+def memory(server: Server) -> int:
+    """The most bytes of memory that the server had so far."""
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{server.process.pid}/status").read_text())
+    assert found
+    return int(found[1]) << 10
 
 
 async def test_the_number_of_remembered_clients_is_limited(profile: Path, monkeypatch: pytest.MonkeyPatch) -> None:

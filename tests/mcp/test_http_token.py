@@ -124,3 +124,12 @@ async def test_a_token_that_cannot_be_used_stops_the_start_in_one_line(profile: 
     assert printed.startswith(f"llm-sandbox-mcp: http.token_file: the token in {tmp_path}/token must have at least 16")
     assert "fifteen" not in printed
     assert printed.count("\n") == 1
+
+
+@pytest.mark.parametrize("path", ["/mcp", "/messages/?session_id=0", "/nothing"])
+async def test_without_the_token_a_request_is_answered_before_its_body(guarded: Server, path: str) -> None:
+    address = guarded.url.removeprefix("http://").partition(":")
+    head = f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 4000000\r\n\r\n"
+    async with await anyio.connect_tcp(address[0], int(address[2])) as client:
+        await client.send(head.encode())
+        assert (await client.receive()).startswith(b"HTTP/1.1 401 ")

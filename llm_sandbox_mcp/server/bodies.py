@@ -1,0 +1,207 @@
+"""Memory for the bodies of HTTP requests: how much they can have at once, whose turn it is, and which give way.
+
+Whoever sends little never waits. A larger body needs room before it is read, and more before it is parsed if much comes
+of it; it has this room until its request is answered. One client can have as much as it leaves to others; who has least
+is first. While others wait, bodies that arrive slowly give way. Clients are told apart by their addresses.
+"""
+
+import asyncio
+import math
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+import anyio
+import anyio.lowlevel
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+SMALL = 64 << 10
+"""Bytes of a body that needs no room; each connection can have so many anyway, before a request is looked at."""
+ROOM = 256 << 20
+"""Bytes of all larger bodies together; more if four of the largest need it."""
+PATIENCE = 8.0
+"""Seconds to wait for room: less than a client can pause within a request."""
+PAUSE = 1.0
+"""Seconds after which a body of which nothing arrives gives way to others."""
+START = 5.0
+PACE = 1 << 20
+"""A body also gives way if it has not so many bytes for each second after the first ones."""
+_JSON = 4 << 20
+"""Bytes of the largest body that is parsed; only files are larger."""
+_PARSED = ((b"[", 64), (b"{", 64), (b",", 32))
+"""Bytes that lists, objects and their elements take in addition once they are parsed: 4 MiB of `{},` become 100 MB."""
+_AGAIN = 5
+"""Seconds after which a client should try again."""
+
+_FULL = "the server has no room for the body now; send less at once, or try again in a few seconds"
+_SLOW = "the body took too long to arrive while others waited; send it faster or less at once, or try again"
+
+Refuse = Callable[[Request, HTTPException], Awaitable[Response]]
+"""Makes the answer to a request that is refused."""
+
+
+@dataclass(eq=False, slots=True)
+class Body:
+    """The body of one request."""
+
+    client: str
+    scope: anyio.CancelScope
+    """Of its request."""
+    size: int = 0
+    wanted: int = 0
+    """Bytes that it has room for, and that it needs."""
+    began: float = 0.0
+    heard: float = 0.0
+    """When it got room, and when a part of it arrived; in seconds of the loop's clock."""
+    got: int = 0
+    """Bytes that arrived."""
+    complete: bool = False
+    refused: str = ""
+    """Why its request is refused, if it is."""
+    has_room: anyio.Event = field(default_factory=anyio.Event)
+
+    @property
+    def due(self) -> float:
+        """From when on it gives way to others; infinity once it is complete."""
+        return math.inf if self.complete else min(self.heard + PAUSE, self.began + START + self.got / PACE)
+
+    def refuse(self, why: str) -> None:
+        """Ends its request."""
+        self.refused = why
+        self.scope.cancel()
+
+
+class Room:
+    """Shares the memory among bodies."""
+
+    def __init__(self, size: int) -> None:
+        self._left = size
+        self._of_client: Counter[str] = Counter()
+        self._inside: set[Body] = set()
+        self._waiting: dict[Body, None] = {}
+        self._again: asyncio.TimerHandle | None = None
+
+    async def grow(self, body: Body, size: int) -> None:
+        """Waits until a body has so much room; after too long, refuses the request."""
+        body.wanted, body.has_room = size, anyio.Event()
+        self._waiting[body] = None
+        self._share()
+        with anyio.move_on_after(PATIENCE):
+            await body.has_room.wait()
+        if not body.has_room.is_set():
+            body.refuse(_FULL)
+            await anyio.lowlevel.checkpoint()
+
+    def shrink(self, body: Body, size: int) -> None:
+        """Gives the rest of a body's room to others."""
+        if size < body.size:
+            self._resize(body, size)
+            self._share()
+
+    def leave(self, body: Body) -> None:
+        """Gives all room of a body to others."""
+        self._waiting.pop(body, None)
+        self.shrink(body, 0)
+
+    def _share(self) -> None:
+        """Gives room to whoever is next; if there is too little, looks again when a body has to give way."""
+        if self._again is not None:
+            self._again.cancel()
+            self._again = None
+        while self._waiting:
+            # What is complete comes first. It always fits once, as bodies that arrive take a quarter at most.
+            first = min(self._waiting, key=lambda body: (not body.complete, self._of_client[body.client]))
+            more = first.wanted - first.size
+            while (self._of_client[first.client] + more) * (1 if first.complete else 3) > self._left - more:
+                worst = self._slowest()
+                if worst is None:
+                    return
+                self._resize(worst, 0)
+                worst.refuse(_SLOW)
+            del self._waiting[first]
+            if not first.size:
+                first.began = first.heard = anyio.current_time()
+            self._resize(first, first.wanted)
+            first.has_room.set()
+
+    def _slowest(self) -> Body | None:
+        """The body that has to give way now, if any: of the client that has most, the one that is due longest."""
+        arriving = [body for body in self._inside if not body.complete]
+        slow = [body for body in arriving if body.due <= anyio.current_time()]
+        if not slow:
+            if arriving:
+                self._again = asyncio.get_running_loop().call_at(min(body.due for body in arriving), self._share)
+            return None
+        return max(slow, key=lambda body: (self._of_client[body.client], -body.due))
+
+    def _resize(self, body: Body, size: int) -> None:
+        self._left -= size - body.size
+        self._of_client[body.client] += size - body.size
+        if not self._of_client[body.client]:
+            del self._of_client[body.client]
+        body.size = size
+        if size:
+            self._inside.add(body)
+        else:
+            self._inside.discard(body)
+
+
+class Bodies:
+    """An application whose requests wait for room before their bodies are read."""
+
+    def __init__(self, app: ASGIApp, largest: int, refuse: Refuse) -> None:
+        """`largest` is the size of the largest body that the application keeps; of a larger one it keeps nothing."""
+        self._app = app
+        self._largest = largest
+        self._refuse = refuse
+        self._quarter = max(ROOM // 4, largest)
+        self._room = Room(4 * self._quarter)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        client, _ = scope.get("client") or ("", 0)
+        announced = Headers(scope=scope).get("content-length", "")
+        size = int(announced[:20]) if announced.isdecimal() else 0
+        parsed, begun = 0, False
+
+        async def receive_with_room() -> Message:
+            nonlocal parsed
+            if body.complete:
+                return await receive()
+            if not body.size and max(size, body.got) > SMALL:
+                await self._room.grow(body, min(size or self._largest, self._largest))
+            body.heard = anyio.current_time()
+            message = await receive()
+            body.heard = anyio.current_time()
+            part = message.get("body", b"")
+            body.got += len(part)
+            parsed += len(part) + sum(part.count(sign) * more for sign, more in _PARSED)
+            if not message.get("more_body", False):
+                body.complete = True
+                needed = min(parsed, self._quarter) if body.got <= _JSON else body.got
+                if needed > max(SMALL, body.size):
+                    await self._room.grow(body, needed)
+                self._room.shrink(body, needed)
+            return message
+
+        async def send_and_note(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        with anyio.CancelScope() as whole:
+            body = Body(client, whole)
+            try:
+                await self._app(scope, receive_with_room, send_and_note)
+            finally:
+                self._room.leave(body)
+        if body.refused and not begun:
+            error = HTTPException(503, body.refused, {"Retry-After": str(_AGAIN)})
+            response = await self._refuse(Request(scope, receive), error)
+            await response(scope, receive, send)
