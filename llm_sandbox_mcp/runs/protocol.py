@@ -76,7 +76,7 @@ def new_nonce() -> str:
 def encode_request(
     nonce: str,
     cell: int,
-    variables: Mapping[str, object],
+    variables: str,
     code: str,
     *,
     stdin: str = "",
@@ -86,19 +86,26 @@ def encode_request(
 ) -> bytes:
     """One request as a line of UTF-8.
 
-    `stdin` is what the code reads from standard input, `instead` what to run if the code cannot be compiled. `inspect`
-    asks for the values of the names that the code binds, `last` for what an interpreter does when it exits.
+    `variables` is an object of compact JSON. `stdin` is what the code reads from standard input, `instead` what to run
+    if the code cannot be compiled. `inspect` asks for the values of the names that the code binds, `last` for what an
+    interpreter does when it exits.
     """
     # The standard input is a variable whose name no caller can choose, so that no runner has more keys to parse.
-    given = {STDIN: stdin, **variables} if stdin else dict(variables)
-    request = {"nonce": nonce, "cell": cell, "variables": given, "code": code}
+    if stdin:
+        variables = _json({STDIN: stdin})[:-1] + ("," if variables != "{}" else "") + variables[1:]
+    head = _json({"nonce": nonce, "cell": cell})[:-1]
+    request: dict[str, object] = {"code": code}
     if instead is not None:
         request["instead"] = instead
     if inspect:
         request["inspect"] = True
     if last:
         request["last"] = True
-    return json.dumps(request, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+    return f'{head},"variables":{variables},{_json(request)[1:]}\n'.encode()
+
+
+def _json(value: Mapping[str, object]) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def decode_report(payload: bytes) -> Report | None:

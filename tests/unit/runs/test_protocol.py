@@ -125,7 +125,7 @@ def test_more_frames_than_any_runner_sends_are_output(size: int, portion: int) -
 
 @given(st.text(), st.dictionaries(st.text(), st.integers() | st.text()))
 def test_a_request_is_one_line_with_everything_that_went_in(code: str, variables: dict[str, object]) -> None:
-    line = encode_request(NONCE, 7, variables, code)
+    line = encode_request(NONCE, 7, json.dumps(variables), code)
     assert line.endswith(b"\n") and line.count(b"\n") == 1
     assert json.loads(line) == {"nonce": NONCE, "cell": 7, "variables": variables, "code": code}
     assert list(json.loads(line)) == ["nonce", "cell", "variables", "code"]
@@ -167,10 +167,10 @@ def test_a_report_with_more_than_any_runner_sends_is_rejected(many: dict[str, ob
 
 
 def test_a_request_for_the_values_of_names_ends_with_that_key() -> None:
-    request = json.loads(encode_request(NONCE, 7, {}, "x = 1", inspect=True))
+    request = json.loads(encode_request(NONCE, 7, "{}", "x = 1", inspect=True))
     assert list(request) == ["nonce", "cell", "variables", "code", "inspect"]
     assert request["inspect"] is True
-    assert list(json.loads(encode_request(NONCE, 7, {}, "x = 1", inspect=True, last=True)))[-1] == "last"
+    assert list(json.loads(encode_request(NONCE, 7, "{}", "x = 1", inspect=True, last=True)))[-1] == "last"
 
 
 @given(st.dictionaries(st.text(), st.text() | st.sampled_from(FORGED)))

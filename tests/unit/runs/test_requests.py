@@ -1,6 +1,7 @@
 """The standard input of a run: what can be given, and that it arrives as a variable that no caller can set."""
 
 import json
+import sys
 
 import pytest
 from hypothesis import given
@@ -49,8 +50,17 @@ def test_no_caller_can_set_the_variable_that_carries_the_input() -> None:
         checked_variables({STDIN: "forged"}, PYTHON)
 
 
+def compact(variables: dict[str, object]) -> str:
+    return json.dumps(variables, separators=(",", ":"))
+
+
+def test_variables_that_wait_take_as_much_memory_as_their_text() -> None:
+    text = checked_variables({"x": [{} for _ in range(100_000)]}, PYTHON)
+    assert sys.getsizeof(text) < 400_000
+
+
 @given(st.text(min_size=1), st.dictionaries(st.text(), st.text()))
 def test_the_input_is_the_first_variable(text: str, variables: dict[str, object]) -> None:
-    request = json.loads(encode_request(NONCE, 1, variables, "x", stdin=text))
+    request = json.loads(encode_request(NONCE, 1, compact(variables), "x", stdin=text))
     assert next(iter(request["variables"].items())) == (STDIN, variables.get(STDIN, text))
-    assert STDIN in variables or STDIN not in json.loads(encode_request(NONCE, 1, variables, "x"))["variables"]
+    assert STDIN in variables or STDIN not in json.loads(encode_request(NONCE, 1, compact(variables), "x"))["variables"]
