@@ -2,7 +2,7 @@
 
 import itertools
 import posixpath
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,8 +80,9 @@ def long_streams(outcome: Outcome, run: int, shown: int) -> Mapping[str, bytes]:
 
 
 class ArtifactStore:
-    """Artifacts by session and name, on disk, limited in number and bytes; the oldest are dropped to make room.
+    """Artifacts by session and name, on disk, limited in number and bytes.
 
+    To make room, the session that has most drops its oldest; what was just stored stays.
     Names come from inside sandboxes, so files are stored under numbers, never under their names.
     """
 
@@ -90,6 +91,9 @@ class ArtifactStore:
         self._limits = limits
         self._kept: OrderedDict[tuple[str, str], _Kept] = OrderedDict()
         self._size = 0
+        self._sizes: Counter[str] = Counter()
+        """Bytes of each session's."""
+        self._files: Counter[str] = Counter()
         self._numbers = itertools.count(1)
         self._listeners: list[Callable[[str, tuple[str, ...]], None]] = []
         self._judging = anyio.CapacityLimiter(1)
@@ -153,10 +157,10 @@ class ArtifactStore:
             raise Unavailable(cause) from error
         await self._drop((session_id, name))
         self._kept[session_id, name] = _Kept(artifact, file)
-        self._size += artifact.size
+        self._count(session_id, artifact.size)
         self._notify(session_id, name)
-        while self._overfull() and len(self._kept) > 1:
-            oldest = next(iter(self._kept))
+        while len(self._kept) > 1 and (most := self._owner_of_most(session_id, artifact.size)):
+            oldest = next(key for key in self._kept if key[0] == most)
             await self._drop(oldest)
             self._notify(*oldest)
         return artifact
@@ -169,8 +173,23 @@ class ArtifactStore:
         if names:
             self._notify(session_id, *names)
 
-    def _overfull(self) -> bool:
-        return self._size > self._limits.store or len(self._kept) > self._limits.store_files
+    def _owner_of_most(self, session_id: str, size: int) -> str:
+        """The session that has to make room, if there is too little; the latest file, of this size, does not count."""
+        if self._size > self._limits.store:
+            taken, latest = self._sizes, size
+        elif len(self._kept) > self._limits.store_files:
+            taken, latest = self._files, 1
+        else:
+            return ""
+        others = (owner for owner, files in self._files.items() if files > (owner == session_id))
+        return max(others, key=lambda owner: taken[owner] - latest * (owner == session_id))
+
+    def _count(self, session_id: str, size: int, files: int = 1) -> None:
+        self._size += size
+        self._sizes[session_id] += size
+        self._files[session_id] += files
+        if not self._files[session_id]:
+            del self._files[session_id], self._sizes[session_id]
 
     def _notify(self, session_id: str, *names: str) -> None:
         for listener in self._listeners:
@@ -179,7 +198,7 @@ class ArtifactStore:
     async def _drop(self, key: tuple[str, str]) -> None:
         kept = self._kept.pop(key, None)
         if kept is not None:
-            self._size -= kept.artifact.size
+            self._count(key[0], -kept.artifact.size, -1)
             await anyio.Path(kept.file).unlink(missing_ok=True)
 
     async def collect(

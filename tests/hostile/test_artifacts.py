@@ -36,6 +36,8 @@ async def test_the_store_is_bounded_over_runs(arena: Arena) -> None:
     assert kept[-1].name == "file-7"
 
 
+# The limits of all these cases, but in a store of its own: files of other sessions would keep their share.
+@pytest.mark.parametrize("limits", [{"artifacts": {"files": 10, "file_size": MIB, "store": 4 * MIB}}], indirect=True)
 async def test_a_run_that_fills_the_store_alone_reports_what_is_kept(arena: Arena) -> None:
     earlier = await arena.attack("open('earlier', 'wb').write(b'x' * 1_000_000)\nNone")
     some = await arena.attack(

@@ -222,9 +222,10 @@ async def test_a_hundred_unfinished_bodies_take_little_memory_and_others_are_ser
             while (said := await anyio.to_thread.run_sync(ask, server, ASKED, LARGE)).startswith(b"HTTP/1.1 503 "):
                 assert re.search(rb"\r\nretry-after: \d+\r\n", said)
         assert said.startswith(b"HTTP/1.1 400 ")  # it is no message of MCP
-        assert memory(server) - before < 2 * bodies.ROOM
+        assert memory(server) - before < bodies.ROOM
         for client in clients:
-            client.shutdown(socket.SHUT_RDWR)
+            with suppress(OSError):  # the server has ended the connection
+                client.shutdown(socket.SHUT_RDWR)
         for sent in sending:
             sent.result()
 

@@ -40,6 +40,27 @@ async def test_a_file_that_is_dropped_to_make_room_is_reported_too(
     assert store.of_session("one") == ()
 
 
+async def test_the_session_that_has_most_makes_room_with_its_oldest(store: ArtifactStore) -> None:
+    await store.put("one", "a", bytes(3))
+    for number in range(20):
+        await store.put("two", str(number), bytes(3))
+        await store.put("two", f"empty {number}", b"")
+    assert [artifact.name for artifact in store.of_session("one")] == ["a"]
+    assert [artifact.name for artifact in store.of_session("two") if artifact.size] == ["18", "19"]
+    await store.put("three", "a", bytes(4))  # what is new stays
+    assert store.of_session("three")
+    assert store.of_session("one")
+
+
+async def test_a_session_with_many_small_files_drops_none_of_others(tmp_path: Path) -> None:
+    store = ArtifactStore(tmp_path / "store", load_profile().artifacts.model_copy(update={"store_files": 3}))
+    await store.put("one", "a", bytes(100))
+    for number in range(10):
+        await store.put("two", str(number), b"")
+    assert [artifact.name for artifact in store.of_session("one")] == ["a"]
+    assert [artifact.name for artifact in store.of_session("two")] == ["8", "9"]
+
+
 async def test_clear_drops_the_files_of_one_session_and_reports_once(
     store: ArtifactStore, changes: list[tuple[str, tuple[str, ...]]], tmp_path: Path
 ) -> None:
