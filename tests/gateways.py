@@ -15,7 +15,7 @@ import pytest
 
 from llm_sandbox_mcp.backends.listening import listen_on
 from llm_sandbox_mcp.libraries.downloads import Downloads
-from llm_sandbox_mcp.libraries.gateway import index_url, serve_index
+from llm_sandbox_mcp.libraries.gateway import Gateways, index_url, serve_index
 from llm_sandbox_mcp.libraries.index_client import open_client
 from tests.local_index import LocalIndex, local_index
 
@@ -30,7 +30,14 @@ def index() -> Iterator[LocalIndex]:
 
 
 @pytest.fixture
-def files() -> Iterator[LocalIndex]:
+def files(index: LocalIndex) -> LocalIndex:
+    """A server of files under another name of the same address and port, as mirrors have it."""
+    return index.under("localhost")
+
+
+@pytest.fixture
+def stranger() -> Iterator[LocalIndex]:
+    """Another service of the same machine."""
     with local_index() as serving:
         yield serving
 
@@ -79,6 +86,7 @@ async def gateway(upstream: str, downloads: Downloads | None = None, kept: str =
                 listener,
                 upstream,
                 client=client,
+                gateways=Gateways(),
                 downloads=downloads,
                 files=re.compile(kept),
                 on_problem=serving.problems.append,

@@ -34,6 +34,15 @@ class LocalIndex:
         self.pages: dict[str, Page] = {}
         self.requests: list[tuple[str, dict[str, str]]] = []
         self.asked = threading.Event()
+        self._others: dict[str, LocalIndex] = {}
+
+    def under(self, host: str) -> "LocalIndex":
+        """Another index at the same address and port, which is served to those who ask for it by this name."""
+        return self._others.setdefault(f"{host}:{self.port}", LocalIndex(self.port, host))
+
+    def named(self, host: str) -> "LocalIndex":
+        """The index for a request with this `Host`."""
+        return self._others.get(host, self)
 
     def add_project(self, name: str, files: dict[str, bytes], host: "LocalIndex", *, html: bool = False) -> None:
         """Adds a page of Python's simple API; its files and their metadata are on another server."""
@@ -98,7 +107,7 @@ class _Handler(BaseHTTPRequestHandler):
     close_connection = True
 
     def do_GET(self) -> None:
-        index: LocalIndex = self.server.index  # type: ignore[attr-defined]
+        index: LocalIndex = self.server.index.named(self.headers.get("host", ""))  # type: ignore[attr-defined]
         index.requests.append((self.path, {name.lower(): value for name, value in self.headers.items()}))
         index.asked.set()
         page = index.pages.get(self.path, Page(b"no such page\n", "text/plain", 404))

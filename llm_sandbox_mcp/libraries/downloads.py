@@ -21,6 +21,8 @@ class Downloads:
     def __init__(self, folder: Path, limit: int = LIMIT) -> None:
         self._folder = folder
         self._limit = limit
+        self._coming = 0
+        """Announced bytes of the files that are being written."""
 
     async def find(self, key: bytes) -> anyio.AsyncFile[bytes] | None:
         """Opens the file that was kept under this key; None if there is none."""
@@ -35,7 +37,22 @@ class Downloads:
 
     @asynccontextmanager
     async def keep(self, key: bytes, size: int) -> AsyncIterator[Callable[[bytes], Awaitable[None]]]:
-        """Takes the pieces of a file, and keeps it if all `size` bytes arrived; on a full disk, nothing is kept."""
+        """Takes the pieces of a file, and keeps it if all `size` bytes arrived.
+
+        On a full disk, and beyond the limit together with those that are being written, it is not kept.
+        """
+        if self._coming + size > self._limit:
+            yield _forget
+            return
+        self._coming += size
+        try:
+            async with self._writing(key, size) as take:
+                yield take
+        finally:
+            self._coming -= size
+
+    @asynccontextmanager
+    async def _writing(self, key: bytes, size: int) -> AsyncIterator[Callable[[bytes], Awaitable[None]]]:
         fresh = self._folder / f".{secrets.token_hex(8)}"
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -6,32 +6,33 @@ would put such a path before the path of every file. Files that are not below th
 operator and from the index, never from the sandbox.
 """
 
-import hashlib
 import os
 import re
-import secrets
-from collections.abc import Awaitable, Callable
+import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import suppress
 from urllib.parse import quote, urljoin, urlsplit
 
 import anyio
+import anyio.lowlevel
 import httpx2
 
 from ..backends.listening import Listener
 from ..network.http1 import Headers, Refused, Reply, Request, Serving, serve
 from .downloads import Downloads
 from .index_client import FAILURES, PrivateAddress, Upstream, describe
-from .index_pages import PAGES, Rewrite
+from .index_pages import PAGES, Locate, Rewriting
+from .named_files import NamedFiles, Room
 from .paths import is_plain
 
 CONNECTIONS = 64
 """Maximum connections of one installation at the same time; others wait."""
 PAGE = 64 << 20
-"""Maximum bytes of one response of the index that must be rewritten."""
-_PAGES_AT_ONCE = 8
-_FILES = 200_000
+"""Maximum bytes of one response of the index that must be rewritten, unpacked."""
 _URL = 4096
 _PIECE = 64 << 10
+_TURN = 2 << 10
+"""Bytes of a page that are rewritten before other tasks run; whatever they are, that takes two milliseconds."""
 
 _PATH = re.compile(r"/|(?:/(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})+)+/?")
 _QUERY = re.compile(r"(?:[A-Za-z0-9._~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{2})*")
@@ -49,11 +50,30 @@ _ANSWERED = (
     "cache-control",
 )
 
+_GZIP = 16 + zlib.MAX_WBITS
 _WHOLE = ("https://", "http://")
 _NOTHING = re.compile(r"(?!)")
 
 OnProblem = Callable[[str], None]
 """Gets one line without credentials when a download fails; package managers do not show such lines."""
+
+
+class Gateways:
+    """What the gateways of one server share, so that none takes it from the others."""
+
+    def __init__(self) -> None:
+        self.files = Room()
+        self._turn = anyio.Lock()
+
+    async def rewrite(self, rewriting: Rewriting, piece: bytes) -> bytes:
+        """The bytes of a page that are done after its next piece, in turns with all other pages and tasks."""
+        # Not in a thread: it would hold up the others for five milliseconds again and again, and could not be stopped.
+        done = []
+        for start in range(0, len(piece), _TURN):
+            async with self._turn:
+                done.append(rewriting.feed(piece[start : start + _TURN]))
+                await anyio.lowlevel.checkpoint()
+        return b"".join(done)
 
 
 def index_url(listener: Listener) -> str:
@@ -66,6 +86,7 @@ async def serve_index(
     upstream: str,
     *,
     client: httpx2.AsyncClient,
+    gateways: Gateways,
     downloads: Downloads | None = None,
     files: re.Pattern[str] = _NOTHING,
     on_problem: OnProblem = lambda line: None,
@@ -76,8 +97,10 @@ async def serve_index(
     not the address of an index. Files that the index names elsewhere, and those whose whole path below the index
     matches `files`, are searched among the downloads first.
     """
-    gateway = _Gateway(_origin(listener), Upstream.parse(upstream), client, downloads, files, on_problem)
-    await serve(listener, Serving(gateway.answer, CONNECTIONS))
+    index = Upstream.parse(upstream)
+    with gateways.files.open() as named:
+        gateway = _Gateway(_origin(listener), index, client, gateways, named, downloads, files, on_problem)
+        await serve(listener, Serving(gateway.answer, CONNECTIONS))
 
 
 def _origin(listener: Listener) -> str:
@@ -100,6 +123,8 @@ class _Gateway:
         origin: str,
         upstream: Upstream,
         client: httpx2.AsyncClient,
+        gateways: Gateways,
+        named: NamedFiles,
         downloads: Downloads | None,
         files: re.Pattern[str],
         on_problem: OnProblem,
@@ -108,14 +133,11 @@ class _Gateway:
         self._upstream = upstream
         self._index = str(upstream.url).rstrip("/")
         self._client = client
+        self._gateways = gateways
+        self._named = named
         self._downloads = downloads
         self._unchanging = files
         self._on_problem = on_problem
-        self._secret = secrets.token_bytes(16)
-        self._files: dict[str, str] = {}
-        # Limits what one sandbox can make the server do: keep a few pages in memory, and rewrite one at a time.
-        self._pages = anyio.CapacityLimiter(_PAGES_AT_ONCE)
-        self._rewriting = anyio.CapacityLimiter(1)
 
     async def answer(self, request: Request, reply: Reply) -> None:
         url, is_page = self._source(request)
@@ -163,7 +185,7 @@ class _Gateway:
         return url, not unchanging
 
     def _named_file(self, token: str, name: str) -> httpx2.URL:
-        named = self._files.get(token)
+        named = self._named.find(token)
         if named is not None:
             url = urlsplit(named)
             own_name = _file_name(url.path)
@@ -175,27 +197,24 @@ class _Gateway:
                     return httpx2.URL(url.geturl())
         raise Refused(404, "the package index has not named this file")
 
-    async def _send_page(self, request: Request, reply: Reply, response: httpx2.Response, rewrite: Rewrite) -> None:
+    async def _send_page(
+        self, request: Request, reply: Reply, response: httpx2.Response, rewriting: Callable[[Locate], Rewriting]
+    ) -> None:
         # No validators, and no caching: the tokens in a page are valid only for this installation, so the package
         # manager must not take the page from its cache in the next one.
-        headers = [("content-type", response.headers["content-type"]), ("cache-control", "no-store")]
+        await reply.start(200, [*_plain(response, ("content-type",)), ("cache-control", "no-store")])
         if request.method == "HEAD":
-            await reply.start(200, headers)
             return
-        async with self._pages:
-            body = bytearray()
-            async for piece in response.aiter_bytes(_PIECE):
-                body += piece
-                if len(body) > PAGE:
+        page, taken = rewriting(self._locator(str(response.url))), 0
+        try:
+            async for piece in _unpacked(response):
+                taken += len(piece)
+                if taken > PAGE:
                     raise self._unusable(f"{response.url.host} answered with more than {PAGE >> 20} MiB")
-            try:
-                page = await anyio.to_thread.run_sync(
-                    rewrite, bytes(body), self._locator(str(response.url)), limiter=self._rewriting
-                )
-            except (ValueError, RecursionError):
-                raise self._unusable(f"{response.url.host} answered with a page that cannot be read") from None
-            await reply.start(200, [*headers, ("content-length", str(len(page)))])
-            await reply.write(page)
+                await reply.write(await self._gateways.rewrite(page, piece))
+        except (zlib.error, EOFError):
+            raise self._unusable(f"{response.url.host} answered with a page that cannot be read") from None
+        await reply.write(page.end())
 
     async def _send_as_is(
         self,
@@ -204,8 +223,7 @@ class _Gateway:
         response: httpx2.Response,
         take: Callable[[bytes], Awaitable[None]] | None = None,
     ) -> None:
-        headers: Headers = [(name, response.headers[name]) for name in _ANSWERED if name in response.headers]
-        await reply.start(response.status_code, headers)
+        await reply.start(response.status_code, _plain(response, _ANSWERED))
         if request.method == "GET":
             async for piece in response.aiter_raw():
                 if take is not None:
@@ -216,30 +234,54 @@ class _Gateway:
         self._on_problem(line)
         return Refused(502, line)
 
-    def _locator(self, page_url: str) -> Callable[[str], str]:
-        """Maps each link of a page to its URL in the gateway. Called in a worker thread, one page at a time."""
+    def _locator(self, page_url: str) -> Locate:
+        """Maps each link of a page to its URL in the gateway; `ValueError` for text that is no link."""
         below = f"{self._index}/"
 
         def locate(link: str) -> str:
-            try:
-                link = link.strip()
-                whole = link if link.startswith(_WHOLE) else urljoin(page_url, link)
-                url, hash_mark, fragment = whole.partition("#")
-                parts = urlsplit(url)
-            except ValueError:
-                return link
+            whole = link.strip()
+            if not whole.startswith(_WHOLE):
+                whole = urljoin(page_url, whole)
+            url, hash_mark, fragment = whole.partition("#")
             if url.startswith(below):
                 return f"{self._origin}{url[len(self._index) :]}{hash_mark}{fragment}"
+            parts = urlsplit(url)
             name = _file_name(parts.path)
             if parts.scheme not in ("http", "https") or not name or len(url) > _URL:
                 return link
-            token = hashlib.blake2b(url.encode(), digest_size=16, key=self._secret).hexdigest()
-            self._files[token] = url
-            if len(self._files) > _FILES:
-                del self._files[next(iter(self._files))]
-            return f"{self._origin}/files/{token}/{name}{hash_mark}{fragment}"
+            return f"{self._origin}/files/{self._named.add(url)}/{name}{hash_mark}{fragment}"
 
         return locate
+
+
+async def _unpacked(response: httpx2.Response) -> AsyncIterator[bytes]:
+    """The pieces of a body; `zlib.error` or `EOFError` if it cannot be unpacked, or ends too early."""
+    encoding = response.headers.get("content-encoding", "identity").strip().lower()
+    if encoding == "identity":
+        async for piece in response.aiter_raw():
+            yield piece
+        return
+    if encoding not in ("gzip", "x-gzip"):
+        raise zlib.error
+    # Unlike httpx2, this sees when the end is missing.
+    unpacking = zlib.decompressobj(_GZIP)
+    async for piece in response.aiter_raw():
+        packed = piece
+        while packed:
+            yield unpacking.decompress(packed, _PIECE)
+            packed = unpacking.unconsumed_tail
+        if unpacking.unused_data:
+            raise zlib.error
+    # At most what the last bytes of the body stand for, which is less than a piece.
+    yield unpacking.flush()
+    if not unpacking.eof:
+        raise EOFError
+
+
+def _plain(response: httpx2.Response, names: Iterable[str]) -> Headers:
+    """Those of the headers that are plain text; the index can send any bytes."""
+    found = ((name, response.headers.get(name, "")) for name in names)
+    return [(name, value) for name, value in found if value.isascii() and value.isprintable() and value]
 
 
 def _is_whole(response: httpx2.Response) -> bool:

@@ -21,6 +21,9 @@ from .proxies import Proxies, UnusableProxy
 _TIMES = httpx2.Timeout(60.0, connect=10.0, pool=None)
 _CONNECTIONS = 32
 _REDIRECTS = 5
+_PORTS = {"http": 80, "https": 443}
+_UNREAD = 64 << 10
+"""Bytes of a redirect's body that are taken so that the connection can be used again."""
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 _ASKED = "llm-sandbox-mcp.asked"
 _STRAYED = "llm-sandbox-mcp.strayed"
@@ -31,7 +34,7 @@ FAILURES = (httpx2.HTTPError, httpx2.InvalidURL, httpcore2.ProxyError, *failures
 
 
 class PrivateAddress(httpx2.RequestError):
-    """A host other than the index itself is at an address of a private network."""
+    """A place other than the index itself is at an address of a private network."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,11 @@ class Upstream:
     @property
     def host(self) -> str:
         return self.url.raw_host.decode("ascii")
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """The host and the port."""
+        return self.host, _port(self.url)
 
     def holds(self, url: httpx2.URL) -> bool:
         """Whether a URL belongs to the index itself: it has the same origin, and is below its path."""
@@ -105,7 +113,7 @@ async def open_client(
             request.headers.pop("authorization", None)
 
     async with httpx2.AsyncClient(
-        transport=_Transport(trusted, index.host, Proxies(environ)),
+        transport=_Transport(trusted, index.place, Proxies(environ)),
         trust_env=False,
         follow_redirects=True,
         max_redirects=_REDIRECTS,
@@ -128,30 +136,37 @@ def describe(error: BaseException) -> str:
 
 
 class _Addresses:
-    """The addresses that an installation may reach: public ones, and those of the index, if its host is given."""
+    """The addresses that an installation may reach: public ones, and those of the index, if its place is given."""
 
-    def __init__(self, own_host: str | None) -> None:
-        self._own_host = own_host
+    def __init__(self, own_place: tuple[str, int] | None) -> None:
+        self._own_place = own_place
         # A mirror often serves index and files under several names of one address, so they all may use that address.
-        self._own: set[str] = set()
-        self._checked: set[str] = set()
+        # Behind another port, there is another service.
+        self._own: set[tuple[str, int]] = set()
+        self._checked: set[tuple[str, int]] = set()
 
     async def find(self, host: str, port: int) -> list[str]:
         """The allowed addresses of a host, resolved once; `PrivateAddress` if it has only others."""
         found = await _addresses(host, port)
-        if host == self._own_host:
-            self._own.update(found)
-        allowed = [address for address in found if address in self._own or is_public(address)]
+        if (host, port) == self._own_place:
+            self._own.update((address, port) for address in found)
+        allowed = [address for address in found if (address, port) in self._own or is_public(address)]
         if found and not allowed:
-            raise PrivateAddress("is at a private address, which is allowed only for the package index itself")
+            raise PrivateAddress(
+                "is at a private address, which is allowed only for the package index itself, at its own port"
+            )
         return allowed
 
     async def check(self, host: str, port: int) -> None:
         """Raises `PrivateAddress` for a host at private addresses; one that has no address here is for the proxy."""
-        if host not in self._checked:
+        if (host, port) not in self._checked:
             with suppress(httpcore2.ConnectError, httpcore2.ConnectTimeout):
                 await self.find(host, port)
-            self._checked.add(host)
+            self._checked.add((host, port))
+
+
+def _port(url: httpx2.URL) -> int:
+    return url.port or _PORTS[url.scheme]
 
 
 async def _addresses(host: str, port: int) -> list[str]:
@@ -180,14 +195,26 @@ class _Body(httpx2.AsyncByteStream):
             await close()
 
 
+class _Unread(_Body):
+    """The body of a redirect, which nobody needs, and which httpx2 would keep in memory, however long it is."""
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        left = _UNREAD
+        async for part in self._stream:
+            left -= len(part)
+            if left < 0:
+                return
+            yield b""
+
+
 class _Transport(httpx2.AsyncBaseTransport):
     """A transport with our own network backend, which the transport of httpx2 does not support."""
 
-    def __init__(self, trusted: ssl.SSLContext, own_host: str, proxies: Proxies) -> None:
+    def __init__(self, trusted: ssl.SSLContext, own_place: tuple[str, int], proxies: Proxies) -> None:
         self._trusted = trusted
         self._proxies = proxies
         # They share no connection: the index may be at a private address, but a redirect out of it must not.
-        self._allowed = {False: _Addresses(own_host), True: _Addresses(None)}
+        self._allowed = {False: _Addresses(own_place), True: _Addresses(None)}
         self._pools: dict[tuple[bool, str], httpcore2.AsyncConnectionPool] = {}
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -202,15 +229,20 @@ class _Transport(httpx2.AsyncBaseTransport):
             )
         )
         assert isinstance(answer.stream, AsyncIterable)
-        return httpx2.Response(
-            answer.status, headers=answer.headers, stream=_Body(answer.stream), extensions=answer.extensions
+        # Cookies would be kept for the whole installation, however many there are.
+        headers = [(name, value) for name, value in answer.headers if name.lower() != b"set-cookie"]
+        response = httpx2.Response(
+            answer.status, headers=headers, stream=_Body(answer.stream), extensions=answer.extensions
         )
+        if response.has_redirect_location:
+            response.stream = _Unread(answer.stream)
+        return response
 
     async def _pool(self, url: httpx2.URL, *, strayed: bool) -> httpcore2.AsyncConnectionPool:
         """The connections that a request can use; raises `PrivateAddress` for a host that no proxy may be asked for."""
         allowed, proxy = self._allowed[strayed], self._proxies.to(url.scheme, url.host)
         if proxy is not None:
-            await allowed.check(url.host, url.port or 0)
+            await allowed.check(url.host, _port(url))
         key = strayed, url.scheme if proxy is not None else ""
         if key not in self._pools:
             self._pools[key] = httpcore2.AsyncConnectionPool(

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import anyio
 
@@ -29,6 +30,9 @@ from .choosing import choose
 from .downloads import FOLDER, Downloads
 from .installed import list_libraries
 from .ruling import LibraryRules
+
+if TYPE_CHECKING:
+    from .gateway import Gateways
 
 _MOST = 50
 """Maximum libraries of one installation."""
@@ -67,6 +71,7 @@ class Installer:
         self._downloads = Downloads(cache / FOLDER)
         self._trusted: ssl.SSLContext | None = None
         """The certificates of package indexes that are trusted; read by the first installation."""
+        self._gateways: Gateways | None = None
 
     def check(self, language: Language, libraries: Sequence[str]) -> None:
         """Raises `PolicyDenied` or `InvalidArgument` for libraries that cannot be installed; starts nothing."""
@@ -140,7 +145,7 @@ class Installer:
         problems: list[str],
     ) -> Completed | None:
         """Runs the package manager while the gateway is open; returns None if the time ran out."""
-        from .gateway import index_url, serve_index
+        from .gateway import Gateways, index_url, serve_index
         from .index_client import Upstream, open_client, read_certificates
 
         try:
@@ -150,6 +155,7 @@ class Installer:
             raise InstallFailed(f"the package index {error}; set {section} in the profile") from error
         # Files of an index on this machine are not cached: they are near enough, and can change under the same name.
         downloads = None if index.host in _LOOPBACK else self._downloads
+        self._gateways = gateways = self._gateways or Gateways()
         done: Completed | None = None
         with anyio.move_on_after(self._profile.limits.install_timeout):
             self._trusted = trusted = self._trusted or await read_certificates()
@@ -162,6 +168,7 @@ class Installer:
                 serve = partial(
                     serve_index,
                     client=client,
+                    gateways=gateways,
                     downloads=downloads,
                     files=re.compile(manager.files_pattern),
                     on_problem=problems.append,
