@@ -259,6 +259,32 @@ def test_any_error_is_reported_and_the_runner_continues(runner: Runner, code: st
     assert runner.run("kept").result == "1"
 
 
+def test_variables_are_kept_although_they_use_all_memory_of_the_process(runner: Runner) -> None:
+    run = runner.run(
+        "import resource\nresource.setrlimit(resource.RLIMIT_DATA, (64 << 20, 64 << 20))\nheld, size = [], 1 << 20\n"
+        "while True:\n    try:\n        held.append(bytes(size))\n    except MemoryError:\n"
+        "        if size < 10_000: raise\n        size //= 2"
+    )
+    assert run.err.endswith("MemoryError\n")
+    assert int(runner.run("len(held)").result or 0) > 10
+    runner.run("held.clear()")
+    assert runner.run("held = len(bytes(1 << 20))\nheld").result == str(1 << 20)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import os\ndef read(*_): raise MemoryError\nos.read = read",
+        "import os, threading, time\ndef scandir(*_): raise MemoryError\nos.scandir = scandir\n"
+        "threading.Thread(target=time.sleep, args=(1000,)).start()",
+    ],
+    ids=["no memory for the request", "no memory for the report"],
+)
+def test_a_runner_without_memory_ends_and_says_so(runner: Runner, code: str) -> None:
+    with pytest.raises(RunnerEnded, match=r"exit code 1; .*the code left the interpreter no memory"):
+        list(map(runner.run, (code, "1")))
+
+
 def test_objects_of_an_error_are_freed_after_its_run(runner: Runner) -> None:
     runner.run(
         "import gc, weakref\ngc.disable()\nclass Big: pass\n"

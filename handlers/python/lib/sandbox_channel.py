@@ -53,7 +53,7 @@ class Channel:
             try:
                 chunk = os.read(self._input, 1 << 16)
             except BaseException as error:
-                if getattr(error, "errno", None):
+                if getattr(error, "errno", None) or isinstance(error, MemoryError):
                     raise
                 continue  # raised by a signal handler that the code installed earlier
             if not chunk:

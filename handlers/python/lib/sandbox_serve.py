@@ -14,6 +14,9 @@ from sandbox_imports import AfterImport
 
 DESCRIPTORS_LOST = 71
 """The runner's exit status when the code has closed the descriptors that connect it to the server."""
+_RESERVE = 4 << 20
+"""Bytes that the runner gives up once code has used all memory that this process may have: enough to report the error,
+and to read the next request."""
 
 
 def set_up() -> tuple[Guard, Session]:
@@ -47,6 +50,9 @@ def serve(guard: Guard, session: Session) -> None:
             pass
     except OSError:
         status = DESCRIPTORS_LOST
+    except MemoryError:
+        os.write(2, b"MemoryError: the code left the interpreter no memory\n")
+        status = 1
     # sys.exit would wait for the code's threads.
     os._exit(status)
 
@@ -64,6 +70,7 @@ class Runs:
         self._searched = (os.environ.get("SANDBOX_LIBRARIES", ""), self._workdir)
         self._exit_code = 0
         self._inspection = None
+        self._reserve = _reserved()
 
     def serve_one(self) -> bool:
         """Answers one request; False at the end of the input."""
@@ -73,6 +80,7 @@ class Runs:
         self._channel.begin(request["nonce"])
         guard, session = self._guard, self._session
         guard.interrupted = False
+        self._reserve = self._reserve or _reserved()
         self._forget_missing_modules()
         files, figures = Scan(self._workdir), listed(self._figures)
 
@@ -80,6 +88,8 @@ class Runs:
         if request.get("inspect"):
             guard.run(self._prepare_inspection, request)
         error = guard.run(self._execute, request)
+        if isinstance(error, MemoryError):
+            self._reserve = None
         forked = os.getpid() != self._process
         drawing = None if forked else guard.run(_write_figures)
         if error is None:
@@ -161,6 +171,13 @@ class Runs:
                 sys.path_importer_cache.pop(folder, None)  # the folder did not exist at the first search
             else:
                 finder.invalidate_caches()
+
+
+def _reserved() -> bytes | None:
+    try:
+        return bytes(_RESERVE)  # no page of it is ever touched, so it takes no memory of the machine
+    except MemoryError:
+        return None
 
 
 def _note_saved_figures(backend_bases) -> None:
