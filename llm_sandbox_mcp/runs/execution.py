@@ -2,6 +2,7 @@
 
 import codecs
 import signal
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
@@ -26,6 +27,11 @@ _SETTLED = 0.1
 _DROPPED = 0.002
 """Seconds to wait after each portion past the limit: printing is cheap, but costs engines and the server far more."""
 
+_AFTERMATH = 0.1
+"""Seconds after the answer to look whether a flood goes on: processes that the code started do not all stop with it."""
+_TRICKLE = 4096
+"""Bytes that processes may print in that time; more is a flood."""
+
 Ending = Literal["answered", "exited", "lost", "timeout", "cpu_limit", "output_limit", "cancelled"]
 """`answered`: the runner reported. `exited`: its process ended instead. `lost`: the whole sandbox ended."""
 
@@ -41,12 +47,15 @@ class Outcome:
     exit_code: int | None
     """The exit code of the runner's process, if it ended."""
     alive: bool
-    """Whether the runner is ready for another request: it answered, even if only after an interrupt."""
+    """Whether the runner is ready for another request: it answered, even if only after an interrupt, and its streams
+    are its own again."""
     stdout: bytes
     stderr: bytes
     dropped: int
     """Bytes printed past the limit, while the code was being stopped."""
     duration: float
+    floods: bool = False
+    """Whether processes that the code left running went on flooding its streams after the runner's answer."""
 
 
 class Run:
@@ -75,6 +84,7 @@ class Run:
         self._exit_code: int | None = None
         self._ended: Ending | None = None
         self._settled = True
+        self._floods = False
 
     def stop(self, reason: Ending = "cancelled") -> None:
         """Interrupts the code, then kills it if it does not answer; `finish` returns with that reason."""
@@ -98,13 +108,19 @@ class Run:
         if self._ended is None:
             self._stopped = self._stopped or "timeout"
             await self._interrupt()
+        if self._stopped == "output_limit" and self._answered:
+            await self._look_for_floods()
         if self._callback_error is not None:
             raise self._callback_error
         return self._outcome(anyio.current_time() - start)
 
     @property
-    def answered(self) -> bool:
+    def alive(self) -> bool:
         """Whether the runner reported that it is done, so that it can take another request."""
+        return self._answered and not self._floods
+
+    @property
+    def _answered(self) -> bool:
         return self._settled and all(stream.parser.done for stream in self._streams)
 
     @property
@@ -136,6 +152,24 @@ class Run:
                 await self._process.settle()
                 self._settled = True
 
+    async def _look_for_floods(self) -> None:
+        """Reads on for a moment: what comes now would be in the output of every later run."""
+        left = _TRICKLE
+
+        async def read(source: ByteReceiveStream, scope: anyio.CancelScope) -> None:
+            nonlocal left
+            with suppress(anyio.EndOfStream, anyio.ClosedResourceError):
+                while left >= 0:
+                    left -= len(await source.receive())
+            if left < 0:
+                scope.cancel()
+
+        with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _AFTERMATH):
+            async with anyio.create_task_group() as tasks:
+                for stream in self._streams:
+                    tasks.start_soon(read, stream.source, tasks.cancel_scope)
+        self._floods = left < 0
+
     async def _converse(self) -> None:
         """Continues the exchange; if it is cancelled, it can be called again and nothing is lost."""
         async with anyio.create_task_group() as tasks:
@@ -150,7 +184,7 @@ class Run:
             await self._read(stdout)
             if not stderr.drained.is_set():
                 await stderr.drained.wait()
-            if self.answered:
+            if self._answered:
                 self._ended = "answered"
                 tasks.cancel_scope.cancel()
 
@@ -214,14 +248,15 @@ class Run:
         stdout, stderr = self._streams
         return Outcome(
             ending=self._stopped or self._ended or "lost",
-            report=decode_report(bytes(stdout.parser.payload)) if self.answered else None,
+            report=decode_report(bytes(stdout.parser.payload)) if self._answered else None,
             begun=stdout.parser.begun,
             exit_code=self._exit_code,
-            alive=self.answered,
+            alive=self.alive,
             stdout=bytes(stdout.kept),
             stderr=bytes(stderr.kept),
             dropped=stdout.dropped + stderr.dropped,
             duration=duration,
+            floods=self._floods,
         )
 
 

@@ -52,7 +52,7 @@ class Kernel:
             return await run.finish()
         finally:
             self._run = None
-            self.alive = run.answered
+            self.alive = run.alive
 
     async def check(self, timeout: float) -> None:
         """Returns once the runner has answered an empty program; raises `StartFailed` if it does not in time."""

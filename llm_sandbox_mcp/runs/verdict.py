@@ -108,7 +108,7 @@ def inspection_of(outcome: Outcome) -> Inspection | None:
 def exit_code_of(outcome: Outcome) -> int:
     """The exit code of a run: the code's own, or 128 plus the number of the signal that ended it."""
     if outcome.ending in _STOPPED:
-        return _INTERRUPTED if outcome.alive else _KILLED
+        return _INTERRUPTED if outcome.alive or outcome.floods else _KILLED
     if outcome.report is not None:
         return outcome.report.exit_code
     if outcome.ending == "answered":
@@ -147,6 +147,9 @@ def notes_of(
     elif outcome.ending == "exited":
         ended = f"the interpreter ended with {_ending(outcome.exit_code)}"
         notes.append(Note("ended", f"{ended}; variables are lost, files are kept", exit_code=outcome.exit_code))
+    elif outcome.floods:
+        ended = "the interpreter was ended, since processes of the code went on printing"
+        notes.append(Note("ended", f"{ended}; variables are lost, files are kept"))
     elif outcome.ending == "answered" and outcome.report is None:
         cause = "the runner's report was not readable; the status and result of the code are unknown"
         notes.append(Note("unreadable", cause))

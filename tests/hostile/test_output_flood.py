@@ -80,6 +80,43 @@ async def test_a_flood_that_stops_at_the_interrupt_keeps_state(arena: Arena) -> 
     assert await arena.check("print(kept)", result.session_id) == "1\n"
 
 
+BEHIND = {
+    "python": "import subprocess, time\nfor _ in range(2): subprocess.Popen(['yes'], start_new_session=True)\ntime.sleep(1000)",
+    "javascript": "const { spawn } = require('child_process');\n"
+    "for (let i = 0; i < 2; i++) spawn('yes', { stdio: 'inherit', detached: true });\nawait new Promise(() => {})",
+    "r": "for (i in 1:2) system('setsid yes &')\nSys.sleep(1000)",
+    "ruby": "2.times { Process.spawn('yes', pgroup: true) }\nsleep",
+    "bash": "yes & yes >&2 & sleep 1000",
+    "java": 'for (int i = 0; i < 2; i++) new ProcessBuilder("setsid", "yes").inheritIO().start();\nThread.sleep(1000000);',
+    "cpp": '#include <cstdlib>\nint main() { return system("setsid yes & setsid yes & sleep 1000"); }',
+    "go": 'package main\nimport ("os"; "os/exec"; "time")\nfunc main() { for i := 0; i < 2; i++ {'
+    ' c := exec.Command("setsid", "yes"); c.Stdout = os.Stdout; c.Start() }; time.Sleep(1 << 40) }',
+}
+"""Processes that outlive the interrupt and go on printing."""
+HELLO = {
+    "python": "print('hello')",
+    "javascript": "console.log('hello')",
+    "r": "cat('hello\\n')",
+    "ruby": "puts 'hello'",
+    "bash": "echo hello",
+    "java": 'System.out.println("hello");',
+    "cpp": '#include <cstdio>\nint main() { puts("hello"); }',
+    "go": 'package main\nimport "fmt"\nfunc main() { fmt.Println("hello") }',
+}
+
+
+@pytest.mark.parametrize("limits", [{"limits": {"memory": 256 * MIB, "disk": 32 * MIB}}], indirect=True)
+@pytest.mark.parametrize("language", BEHIND)
+async def test_what_a_flood_leaves_behind_is_not_in_the_output_of_later_runs(arena: Arena, language: str) -> None:
+    first = await arena.attack(BEHIND[language], language=language)
+    assert first.status == "output_limit", first
+    if language not in ("java", "cpp", "go"):  # the streams of a program end with it
+        assert (first.exit_code, first.session_state) == (130, "fresh"), first
+        assert any("went on printing" in note for note in first.notes), first.notes
+    again = await arena.execute(HELLO[language], language=language, session_id=first.session_id)
+    assert (again.status, again.stdout.text, again.stderr.text) == ("ok", "hello\n", ""), again
+
+
 async def test_a_flood_between_runs_is_bounded_too(arena: Arena) -> None:
     # The flood begins after the first run: a flood that begins during a run is ended with the run.
     first = await arena.attack("""

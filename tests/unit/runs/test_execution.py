@@ -35,14 +35,19 @@ class Stream:
 class Interruptible(Process):
     """A runner that answers only when it is interrupted."""
 
-    def __init__(self, *, settles: bool) -> None:
+    def __init__(self, *, settles: bool = True, after: bytes = b"") -> None:
+        """`after` is what other processes print at the end."""
         self._settles = settles
+        self._after = after
         self._streams = Stream(), Stream()
         self.stdin = cast(ByteSendStream, self)
         self.stdout, self.stderr = (cast(ByteReceiveStream, stream) for stream in self._streams)
 
     async def send(self, item: bytes) -> None:
         """Accepts the request."""
+
+    async def print(self, data: bytes) -> None:
+        await self._streams[0].send.send(data)
 
     async def wait(self) -> int:
         await anyio.sleep_forever()
@@ -56,6 +61,7 @@ class Interruptible(Process):
         report = b'{"status": "error", "exit_code": 130}'
         for stream, payload in zip(self._streams, (report, b""), strict=True):
             stream.send.send_nowait(f"\x1e{NONCE}.{len(payload)}\n".encode() + payload)
+            stream.send.send_nowait(self._after)
 
     async def settle(self) -> None:
         if not self._settles:
@@ -72,3 +78,13 @@ async def test_a_runner_is_used_again_only_if_no_signal_can_still_arrive(settles
         with anyio.fail_after(BOUND):
             outcome = await Run(process, b"{}\n", NONCE, RunRequest("", timeout=0.01, output=100, grace=0.1)).finish()
     assert (outcome.ending, outcome.alive) == ("timeout", settles)
+
+
+@pytest.mark.parametrize(("after", "floods"), [(b"a line of a server\n", False), (b"y\n" * 4096, True)])
+async def test_a_runner_whose_streams_others_go_on_flooding_is_not_used_again(after: bytes, floods: bool) -> None:
+    async with Interruptible(after=after) as process:
+        await process.print(b"x" * 200)
+        with anyio.fail_after(BOUND):
+            outcome = await Run(process, b"{}\n", NONCE, RunRequest("", timeout=BOUND, output=100, grace=5)).finish()
+    assert (outcome.ending, outcome.floods, outcome.alive) == ("output_limit", floods, not floods)
+    assert outcome.report is not None
