@@ -1,10 +1,12 @@
 """The interface of a backend, which makes sandboxes on one engine; what can be built on `spawn` is built here, once."""
 
+import math
 import signal
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -29,6 +31,10 @@ _COMMAND_OUTPUT = 1 << 20
 """Bytes kept of the output of one of our own tools inside a sandbox; the rest is dropped."""
 LOOK_OUTPUT = 8 << 20
 """The same for `Sandbox.look`, where the whole output counts."""
+_PATIENCE = 10.0
+"""Seconds that our own tools have before a run, and after it: far more than they need."""
+_SLOWEST = 4 << 20
+"""Bytes per second: moving so many gives them a further second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +128,32 @@ class Completed:
     stderr: bytes
 
 
+class Patience:
+    """Until when our own tools may be busy in a sandbox: code can stop them, or write forever in their name."""
+
+    def __init__(self) -> None:
+        self.until = math.inf
+        """On the clock of the event loop."""
+        self._most = math.inf
+
+    @contextmanager
+    def shared(self, most: float = math.inf) -> Iterator[None]:
+        """While the scope lasts, all tools together have ten seconds, longer for the bytes that they move.
+
+        `most` is how many seconds that can become.
+        """
+        now = anyio.current_time()
+        self.until, self._most = now + _PATIENCE, now + most
+        try:
+            yield
+        finally:
+            self.until = self._most = math.inf
+
+    def moved(self, size: int) -> None:
+        """Takes note of bytes that a tool has moved."""
+        self.until = min(self.until + size / _SLOWEST, self._most)
+
+
 class Process(AsyncResource):
     """A process in a sandbox: three byte streams, an end, and signals to its process group.
 
@@ -169,6 +201,20 @@ class Sandbox(ABC):
     """The search path for programs in it."""
     mounted: Collection[View] = ()
     """The views that it has as mounts, read-only; all others are to be copied into it."""
+
+    @cached_property
+    def patience(self) -> Patience:
+        """How long our own tools may be busy in it."""
+        return Patience()
+
+    @asynccontextmanager
+    async def paused(self) -> AsyncIterator[None]:
+        """Stops the processes in it, except those that are started while the scope lasts; they go on when it ends.
+
+        So code neither stops our own tools nor writes in their name. It is no promise: code can find ways to be
+        continued, and not every backend can do this.
+        """
+        yield
 
     @property
     def origin(self) -> str:

@@ -2,10 +2,11 @@
 
 import os
 import posixpath
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 
 import anyio
+import anyio.lowlevel
 
 from ..errors import BadPath, Unavailable, UnknownFile, quoted
 from ..tasks import open_tasks
@@ -47,7 +48,7 @@ path, and so lose what was there."""
 
 async def empty(sandbox: Sandbox, folder: str) -> None:
     """Removes everything below a folder; follows no symbolic link."""
-    with in_time("emptying a folder"):
+    async with in_time(sandbox, "emptying a folder"):
         await sandbox.run(("find", folder, "-mindepth", "1", "-delete"), {"PATH": PATH})
 
 
@@ -65,10 +66,11 @@ async def copy_in(
             yield chunk
         yield padding(size) + END
 
-    with in_time():
-        done = await sandbox.run(("sh", "-c", _WRITE, "sh", WORKDIR, path), {"PATH": PATH}, stdin=archive())
     try:
-        await _check_written(sandbox, path, done)
+        async with in_time(sandbox) as moved:
+            argv = ("sh", "-c", _WRITE, "sh", WORKDIR, path)
+            done = await sandbox.run(argv, {"PATH": PATH}, stdin=counted(archive(), moved))
+            await _check_written(sandbox, path, done)
     except BadPath:
         # The part of it that fits, which would look like the file. Only now: without it, the disk is not full.
         await delete(sandbox, [path])
@@ -77,15 +79,15 @@ async def copy_in(
 
 async def delete(sandbox: Sandbox, paths: Sequence[str]) -> None:
     """Deletes files below the working directory; it is no error if one does not exist."""
-    with in_time("deleting files"):
+    async with in_time(sandbox, "deleting files"):
         await sandbox.run(("rm", "-f", "--", *(f"{WORKDIR}/{path}" for path in paths)), {"PATH": PATH})
 
 
 async def make_folder(sandbox: Sandbox, path: str) -> None:
     """Makes a folder below the working directory with missing parents, unless it exists; raises as `copy_in` does."""
-    with in_time():
+    async with in_time(sandbox):
         done = await sandbox.run(("mkdir", "-p", "--", f"{WORKDIR}/{path}"), {"PATH": PATH})
-    await _check_written(sandbox, path, done)
+        await _check_written(sandbox, path, done)
 
 
 async def _check_written(sandbox: Sandbox, path: str, done: Completed) -> None:
@@ -97,6 +99,12 @@ async def _check_written(sandbox: Sandbox, path: str, done: Completed) -> None:
         raise BadPath(f"path {quoted(path)} cannot be written: {reason}")
 
 
+async def is_full(sandbox: Sandbox) -> bool:
+    """Whether one of the folders that code can write has no space left; raises `Unavailable` if that is not known."""
+    async with in_time(sandbox, "looking for free space"):
+        return (await sandbox.fullness(thorough=True)).disk
+
+
 async def pack(sandbox: Sandbox, path: str) -> bytes:
     """A file, or a folder with all its contents, as a tar archive that begins with its name; `path` is absolute.
 
@@ -106,13 +114,14 @@ async def pack(sandbox: Sandbox, path: str) -> bytes:
     folder, name = posixpath.split(path)
     limit = 2 * sandbox.policy.disk
     archive, errors = bytearray(), bytearray()
-    with in_time():
+    async with in_time(sandbox) as moved:
         argv = ("tar", "-c", "-f", "-", *_FORM, "-C", folder, "--", name)
         async with await sandbox.spawn(argv, {"PATH": PATH}, fed=True) as process, open_tasks() as tasks:
             tasks.start_soon(drain, process.stderr, errors)
             await feed(process.stdin, None)
             async for chunk in process.stdout:
                 archive += chunk
+                moved(len(chunk))
                 if len(archive) > limit:
                     most = f"{format_size(limit)}, twice limits.disk of the profile"
                     raise BadPath(f"path {quoted(path)} has more than {most}; copy its parts separately")
@@ -131,12 +140,14 @@ async def copy_out(sandbox: Sandbox, folder: str, names: Sequence[str], limit: i
     be trusted.
     """
     left = list(names)
-    with in_time():
+    async with in_time(sandbox) as moved:
         while left:
-            left = await _copy_out_some(sandbox, folder, left, limit, take)
+            left = await _copy_out_some(sandbox, folder, left, limit, take, moved)
 
 
-async def _copy_out_some(sandbox: Sandbox, folder: str, names: list[str], limit: int, take: TakeMember) -> list[str]:
+async def _copy_out_some(
+    sandbox: Sandbox, folder: str, names: list[str], limit: int, take: TakeMember, moved: Callable[[int], None]
+) -> list[str]:
     """Copies up to and including the first file that is too large; returns the names that are left."""
     argv = ("tar", "-c", "-f", "-", *_FORM, "--no-recursion", "-C", folder, "--null", "-T", "-")
     reader = ArchiveReader(limit)
@@ -146,6 +157,7 @@ async def _copy_out_some(sandbox: Sandbox, folder: str, names: list[str], limit:
         tasks.start_soon(drain, process.stderr, bytearray())
         tasks.start_soon(feed, process.stdin, once(b"".join(os.fsencode(name) + b"\0" for name in names)))
         async for chunk in process.stdout:
+            moved(len(chunk))
             for member in reader.feed(chunk):
                 await take(member)
                 if member.size > limit:
@@ -160,22 +172,43 @@ async def _copy_out_some(sandbox: Sandbox, folder: str, names: list[str], limit:
     return []
 
 
+async def counted(chunks: AsyncIterator[bytes], moved: Callable[[int], None]) -> AsyncIterator[bytes]:
+    """The same chunks; calls `moved` with the size of each that was taken."""
+    async for chunk in chunks:
+        yield chunk
+        moved(len(chunk))
+
+
 async def once(data: bytes) -> AsyncIterator[bytes]:
     yield data
 
 
-@contextmanager
-def in_time(
+@asynccontextmanager
+async def in_time(
+    sandbox: Sandbox,
     what: str = "copying",
     *,
-    seconds: float = COPY_SECONDS,
+    seconds: float | None = None,
     step: str = "stop the code that runs in the session, or reset the session",
-) -> Iterator[None]:
-    """Bounds the time of our own tools: code that runs in the sandbox can stop them, or write forever in their name."""
-    with anyio.move_on_after(seconds) as scope:
-        yield
+) -> AsyncIterator[Callable[[int], None]]:
+    """Pauses the code while our own tools are busy in a sandbox, and bounds their time.
+
+    Yields a function that takes note of moved bytes. Raises `Unavailable` when the time is over, which is `seconds` at
+    most, and at once if earlier tools have used up the sandbox's patience.
+    """
+    patience = sandbox.patience
+    most = anyio.current_time() + (COPY_SECONDS if seconds is None else seconds)
+    with anyio.CancelScope(deadline=min(most, patience.until)) as scope:
+
+        def moved(size: int) -> None:
+            patience.moved(size)
+            scope.deadline = min(most, patience.until)
+
+        await anyio.lowlevel.checkpoint_if_cancelled()
+        async with sandbox.paused():
+            yield moved
     if scope.cancelled_caught:
-        raise Unavailable(f"{what} took longer than {seconds:g} s; {step}")
+        raise Unavailable(f"{what} was not done in time, as when processes of the code stop it", step)
 
 
 def first_line(text: bytes) -> str:

@@ -12,7 +12,7 @@ import anyio.to_thread
 from ..errors import SandboxLost, Unavailable
 from ..tasks import open_tasks
 from .base import Sandbox, drain, feed
-from .copying import COPY_SECONDS, first_line, in_time, once
+from .copying import COPY_SECONDS, counted, first_line, in_time, once
 from .layout import PATH
 from .listing import SAME, Listed, mapped_names, read_tree, tree_command
 
@@ -61,7 +61,8 @@ async def list_tree(sandbox: Sandbox, folder: str, since: int = 0) -> Listed | N
     Raises `Unavailable` if not all of it can be listed.
     """
     for _ in range(_LOOKS):
-        output = await sandbox.look(tree_command(folder, since), COPY_SECONDS)
+        async with in_time(sandbox, f"listing {folder}"):
+            output = await sandbox.look(tree_command(folder, since), COPY_SECONDS)
         if since and output == SAME:
             return None
         found = await anyio.to_thread.run_sync(read_tree, output)
@@ -78,7 +79,8 @@ async def held_files(sandbox: Sandbox, folder: str) -> Collection[str]:
 
     Raises `Unavailable` if that cannot be found out.
     """
-    found = await sandbox.look(_HELD.format(folder), COPY_SECONDS)
+    async with in_time(sandbox, f"finding the open files of {folder}"):
+        found = await sandbox.look(_HELD.format(folder), COPY_SECONDS)
     *paths, end, rest = found.split(b"\0") if b"\0" in found else (b"", b"")
     if end != b"end" or rest:
         raise Unavailable(f"which files of {folder} code has open is not known; end processes that have very many")
@@ -97,8 +99,9 @@ async def unpack(
 
     `protected` says what code should not write by accident: `all`, only the folders `git`, or nothing.
     """
-    with in_time(seconds=seconds):
-        done = await sandbox.run(("sh", "-c", _UNPACK, "sh", folder, protected), {"PATH": PATH}, stdin=archive)
+    async with in_time(sandbox, seconds=seconds) as moved:
+        argv = ("sh", "-c", _UNPACK, "sh", folder, protected)
+        done = await sandbox.run(argv, {"PATH": PATH}, stdin=counted(archive, moved))
     return first_line(done.stderr) if done.exit_code else ""
 
 
@@ -106,7 +109,7 @@ async def remove(sandbox: Sandbox, folder: str, names: Sequence[str], *, protect
     """Removes files below a folder, and folders that are empty then."""
     deepest_first = sorted(names, key=lambda name: -name.count("/"))
     listed = b"".join(os.fsencode(f"./{name}") + b"\0" for name in deepest_first)
-    with in_time("deleting files"):
+    async with in_time(sandbox, "deleting files"):
         await sandbox.run(("sh", "-c", _REMOVE, "sh", folder, protected), {"PATH": PATH}, stdin=once(listed))
 
 
@@ -119,12 +122,13 @@ async def send_out(
     """
     argv = ("tar", "-c", "-f", "-", *_PACKED, "--no-recursion", "-C", folder, "--null", "-T", "-")
     wanted = once(b"".join(os.fsencode(name) + b"\0" for name in names))
-    with in_time(seconds=seconds_for(len(names)), step="run again: then they are saved"):
+    async with in_time(sandbox, seconds=seconds_for(len(names)), step="run again: then they are saved") as moved:
         async with await sandbox.spawn(argv, {"PATH": PATH}, fed=True) as process, open_tasks() as tasks:
             tasks.start_soon(drain, process.stderr, bytearray())
             tasks.start_soon(feed, process.stdin, wanted)
             async for chunk in process.stdout:
                 await anyio.to_thread.run_sync(partial(take, chunk))
+                moved(len(chunk))
                 most -= len(chunk)
                 if most < 0:
                     break

@@ -7,6 +7,7 @@ from typing import TypedDict, Unpack
 import anyio.to_thread
 
 from ..audit import Audit
+from ..backends.copying import COPY_SECONDS
 from ..errors import InvalidArgument, SandboxLost
 from ..files.artifacts import ArtifactStore, long_streams
 from ..languages import Language, Languages
@@ -175,7 +176,8 @@ class Executing:
             sandbox = await self._preparation.sandbox(session, chosen, on_progress)
             if prepared.libraries:
                 await self._installing.into(session, sandbox, places, prepared.libraries, on_progress)
-            notes += await self._views.show(sandbox)
+            with sandbox.patience.shared():
+                notes += await self._views.show(sandbox)
             prepared.begun = True
             ran = await session.run(places, request, policy)
             outcome = ran.outcome
@@ -185,11 +187,12 @@ class Executing:
                     "the sandbox ended while the code ran, and what the code did is unknown; run again to start fresh"
                 )
             long = long_streams(outcome, session.runs, self._limits.shown)
-            artifacts, left_out = await self._store.collect(session.id, ran.sandbox, outcome, long)
-            if ran.sandbox is not None and prepared.keep:
-                left_out += await leave_output(session, ran.sandbox, long)
             whole = finished(status, outcome, program=chosen.handler.build is not None)
-            left_out += await self._views.save(ran.sandbox, whole=whole, last=not prepared.keep)
+            with sandbox.patience.shared(COPY_SECONDS):
+                artifacts, left_out = await self._store.collect(session.id, ran.sandbox, outcome, long)
+                if ran.sandbox is not None and prepared.keep:
+                    left_out += await leave_output(session, ran.sandbox, long)
+                left_out += await self._views.save(ran.sandbox, whole=whole, last=not prepared.keep)
         if places.lacking:
             notes.append(_note_of_lacking(chosen, places))
         prepared.losses = (ran.loss, ran.ended)

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 import anyio
 import anyio.to_thread
 
-from ..backends import folder_copies
+from ..backends import copying, folder_copies
 from ..backends.base import Sandbox
 from ..backends.listing import FOLDER, Entry, Tree
 from ..errors import SandboxLost, Unavailable
@@ -170,7 +170,7 @@ class Views:
         if found:
             known = {name: inode for name, inode in copy.folders.items() if name in copy.base}
             copy.folders = {**known, **found.folders}
-        if why and (await sandbox.fullness(thorough=True)).disk:
+        if why and await copying.is_full(sandbox):
             return f"the disk limit of {format_size(sandbox.policy.disk)} is reached"
         return why
 

@@ -5,13 +5,15 @@ import pytest
 
 from llm_sandbox_mcp.errors import SandboxError
 from tests.engines import MIB
-from tests.hostile.calls import NONCE
+from tests.hostile.calls import NONCE, RESUMED
 from tests.hostile.conftest import Arena
 from tests.hostile.test_output_flood import resident
 
 pytestmark = pytest.mark.anyio
 
-TAKE_OVER = """
+TAKE_OVER = (
+    RESUMED
+    + """
 import io, os, signal, tarfile
 def members():
     for name, kind, size in MEMBERS:
@@ -22,6 +24,7 @@ def members():
 if os.fork() == 0:
     os.setsid()
     while True:
+        stay_awake()
         for name in filter(str.isdigit, os.listdir('/proc')):
             try:
                 if open(f'/proc/{name}/comm').read() == 'tar\\n':
@@ -39,6 +42,7 @@ if os.fork() == 0:
                 pass
 open('file', 'w').write('honest')
 """
+)
 
 CRAFTED = [
     *(("file", kind, 0) for kind in (b"1", b"2", b"3", b"4", b"5", b"6")),
@@ -48,7 +52,7 @@ CRAFTED = [
 
 async def test_crafted_members_are_dropped(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("llm_sandbox_mcp.backends.copying.COPY_SECONDS", 1.0)
-    result = await arena.attack(f"ENDLESS, MEMBERS = b'', {CRAFTED!r}" + TAKE_OVER)
+    result = await arena.attack(f"ENDLESS, MEMBERS = b'', {CRAFTED!r}\n" + TAKE_OVER)
     assert result.status == "ok", result
     assert {artifact.name for artifact in result.artifacts} <= {"file"}
     assert {artifact.name for artifact in arena.service.files.artifacts(result.session_id)} <= {"file"}
@@ -63,7 +67,7 @@ async def test_an_endless_archive_is_abandoned(
 ) -> None:
     monkeypatch.setattr("llm_sandbox_mcp.backends.copying.COPY_SECONDS", 1.0)
     before = resident()
-    result = await arena.attack(f"ENDLESS, MEMBERS = {byte!r}, {members!r}" + TAKE_OVER)
+    result = await arena.attack(f"ENDLESS, MEMBERS = {byte!r}, {members!r}\n" + TAKE_OVER)
     assert result.status == "ok", result
     try:
         copied = await arena.service.files.copy_out(result.session_id, "file")

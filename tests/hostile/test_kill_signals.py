@@ -1,12 +1,14 @@
 """Attack: signals to everything. Outcome: an error that says so, and the session recovers."""
 
 import json
+from contextlib import suppress
 from functools import partial
 
+import anyio
 import pytest
 
 from llm_sandbox_mcp.errors import SandboxError
-from tests.hostile.calls import ATTEMPT, REPORT
+from tests.hostile.calls import ATTEMPT, REPORT, RESUMED
 from tests.hostile.conftest import ANSWER, Arena
 
 pytestmark = pytest.mark.anyio
@@ -144,13 +146,51 @@ os.read = lambda *arguments: (read(*arguments), os._exit(0))
     assert any("started fresh" in note for note in second.notes), second
 
 
-async def test_a_stopped_copy_does_not_block_the_session_forever(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+HUNT = """
+import os, signal
+known = {int(name) for name in os.listdir('/proc') if name.isdigit()}
+ready = os.pipe()
+if os.fork() == 0:
+    os.setsid()
+    known.add(os.getpid())
+    os.write(ready[1], b'x')
+    while True:
+        for name in os.listdir('/proc'):
+            if name.isdigit() and int(name) not in known:
+                try:
+                    os.kill(int(name), signal.SIG%s)
+                except OSError:
+                    pass
+os.read(ready[0], 1)
+open('file', 'w').write('x')
+print('x' * 20_000)
+"""
+
+
+@pytest.mark.parametrize("number", ["STOP", "KILL"])
+async def test_code_that_attacks_every_new_process_cannot_reach_the_servers_own_tools(
+    arena: Arena, number: str
+) -> None:
+    with anyio.fail_after(ANSWER):
+        result = await arena.attack(HUNT % number, timeout=2)
+    assert (result.status, result.session_state) == ("ok", "kept"), result
+    assert [artifact.name for artifact in result.artifacts] == ["run-2-stdout.txt", "file"], result
+    assert [note for note in result.notes if "the whole output" in note and "is in the file" in note], result
+    for _ in range(10):
+        await arena.service.files.copy_in(result.session_id, "other", bytes(200_000))
+        assert (await arena.service.files.copy_out(result.session_id, "other")).size == 200_000
+
+
+async def test_a_copy_that_code_stops_all_the_same_ends_in_time(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("llm_sandbox_mcp.backends.copying.COPY_SECONDS", 1.0)
-    result = await arena.attack("""
+    result = await arena.attack(
+        RESUMED
+        + """
 import os, signal
 if os.fork() == 0:
     os.setsid()
     while True:
+        stay_awake()
         for name in os.listdir('/proc'):
             if name.isdigit():
                 try:
@@ -158,18 +198,46 @@ if os.fork() == 0:
                         os.kill(int(name), signal.SIGSTOP)
                 except OSError:
                     pass
-open('file', 'w').write('x')
-""")
+open('file', 'w').write('x' * 1_000_000)
+"""
+    )
     assert result.status == "ok"
     session = result.session_id
     for copy in (
-        partial(arena.service.files.copy_in, session, "other", bytes(200_000)),
+        partial(arena.service.files.copy_in, session, "other", bytes(2_000_000)),
         partial(arena.service.files.copy_out, session, "file"),
     ):
         # `tar` may be faster than the code that looks for it, but not every time.
-        with pytest.raises(SandboxError, match="took longer"):  # noqa: PT012
+        with pytest.raises(SandboxError, match="not done in time"):  # noqa: PT012
             for _ in range(200):
                 await copy()
+
+
+async def test_code_that_stops_all_processes_in_a_loop_delays_nothing_for_long(
+    arena: Arena, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("llm_sandbox_mcp.backends.copying.COPY_SECONDS", 1.0)
+    result = await arena.attack("""
+import os, signal, time
+if os.fork() == 0:
+    os.setsid()
+    while not os.path.exists('go'):
+        time.sleep(0.001)
+    while True:
+        try:
+            os.kill(-1, signal.SIGSTOP)
+        except OSError:
+            pass
+""")
+    assert result.status == "ok", result
+    session = result.session_id
+    with anyio.fail_after(2 * ANSWER):
+        for _ in range(5):
+            with suppress(SandboxError):
+                await arena.service.files.copy_in(session, "go", b"")
+        again = await arena.service.execute("1", session_id=session, timeout=0.5)
+        assert again.status in ("ok", "timeout"), again
+        await arena.service.sessions.close(session)
 
 
 async def test_stopping_pid_1_is_not_possible(arena: Arena) -> None:

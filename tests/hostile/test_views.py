@@ -13,6 +13,7 @@ import pytest
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import host_folder, small_profile
+from tests.hostile.calls import RESUMED
 from tests.hostile.conftest import Arena
 
 pytestmark = pytest.mark.anyio
@@ -127,7 +128,9 @@ async def test_code_connects_to_no_socket_that_is_not_open_to_every_user(arena: 
             assert done.stdout.text in expected, done
 
 
-FORGE = """
+FORGE = (
+    RESUMED
+    + """
 import os, signal, tarfile, io
 os.makedirs('/data/out/many', exist_ok=True)
 for number in range(1500):
@@ -147,6 +150,7 @@ if os.fork() == 0:
     done = {os.getpid()}
     os.write(started[1], b'x')
     while True:
+        stay_awake()
         for pid in map(int, filter(str.isdigit, os.listdir('/proc'))):
             try:
                 command = b'' if pid in done else open(f'/proc/{pid}/cmdline', 'rb').read()
@@ -164,6 +168,7 @@ if os.fork() == 0:
                 pass
 os.read(started[0], 1)
 """
+)
 NAMES = """
 import os, subprocess
 os.chdir('/data/out')

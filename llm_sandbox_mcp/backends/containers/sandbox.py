@@ -35,6 +35,8 @@ _ABANDONED = 5.0
 """Seconds to find out the id of a process whose start was abandoned, so that it can be killed."""
 _ENDING = 2.5
 """Seconds within which a container ends after all its processes were killed."""
+_EVERYTHING = 1
+"""The "group" of a signal to all processes but the first one and the agent: the agent negates it."""
 
 
 _FULL = f"stat -f -c '%a %c %d' {' '.join(FOLDERS)}; find {' '.join(FOLDERS)} -type f -size +{{}}c -print -quit"
@@ -155,6 +157,22 @@ class ContainerSandbox(Sandbox):
                     await process.aclose()
             raise
         return process
+
+    @asynccontextmanager
+    async def paused(self) -> AsyncIterator[None]:
+        if self._joined:  # its other processes are not the code's
+            yield
+            return
+        try:
+            await self._agent.signal(_EVERYTHING, signal.SIGSTOP)
+            # Nothing is started before all is stopped, nor in a container whose agent code has stopped: Podman would
+            # wait for the start of the process for ever, and could not even remove the container.
+            if await self._agent.usage() is None and self.alive:
+                raise Unavailable("the sandbox does not answer, as when code stops all processes; reset the session")
+            yield
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._agent.signal(_EVERYTHING, signal.SIGCONT)
 
     @asynccontextmanager
     async def listen(self, port: int = 0) -> AsyncIterator[Listener]:

@@ -6,6 +6,7 @@ request and answer is one packet on the control socket; NUL separates its fields
     S id cwd argc argv... env...  + stdin, stdout, stderr   ->  P id, or F id errno; later X id exit-code
     K id signal                                             ->  nothing: the signal goes to the process group
     A id                                                    ->  A id: all earlier requests are done
+    H, C                                                    ->  nothing: all other processes are stopped, or continued
     L id port                                               ->  L id  + a TCP socket that listens on loopback, or
                                                                 L id errno
                                                                 R  + the writable directories and the network
@@ -77,6 +78,8 @@ class Init:
                 self._kill(name, int(fields[0]))
             elif kind == b"A":
                 self.send(b"A", name)
+            elif kind in (b"H", b"C"):
+                self._signal_all(_signal.SIGSTOP if kind == b"H" else _signal.SIGCONT)
             elif kind == b"L":
                 self._listen(name, int(fields[0]))
         finally:
@@ -126,6 +129,12 @@ class Init:
                 os.killpg(pid, number)
             except ProcessLookupError:
                 pass
+
+    def _signal_all(self, number: int) -> None:
+        try:  # noqa: SIM105 - importing contextlib would cost start time
+            os.kill(-1, number)  # one call, so that no process can start another one meanwhile
+        except ProcessLookupError:
+            pass
 
     def _listen(self, name: bytes, port: int) -> None:
         listener = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM | _socket.SOCK_CLOEXEC)

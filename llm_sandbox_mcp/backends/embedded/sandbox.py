@@ -166,8 +166,17 @@ class EmbeddedSandbox(Sandbox):
         try:
             await self._control.send(b"\0".join(fields), descriptors)
         except anyio.BrokenResourceError:
-            if fields[0] not in (b"K", b"A"):
+            if fields[0] not in (b"K", b"A", b"H", b"C"):
                 raise self._gone() from None
+
+    @asynccontextmanager
+    async def paused(self) -> AsyncIterator[None]:
+        await self.request(b"H", b"")
+        try:
+            yield
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self.request(b"C", b"")
 
     @asynccontextmanager
     async def listen(self, port: int = 0) -> AsyncIterator[Listener]:

@@ -1,24 +1,38 @@
-"""Folders in a sandbox that are copies: what is not known of them is an error."""
+"""Folders in a sandbox that are copies: what is not known of them is an error, and soon."""
 
+from collections.abc import Mapping
 from typing import cast
 
+import anyio
 import pytest
 
-from llm_sandbox_mcp.backends.base import Sandbox
+from llm_sandbox_mcp.backends.base import Patience, Sandbox
+from llm_sandbox_mcp.backends.copying import in_time
 from llm_sandbox_mcp.backends.folder_copies import held_files, list_tree
 from llm_sandbox_mcp.errors import Unavailable
+from llm_sandbox_mcp.testing.clock import BACKEND
 
 pytestmark = pytest.mark.anyio
 
 
-class Answering:
-    """A sandbox whose tools print this; nothing if they did not end in time."""
+@pytest.fixture
+def anyio_backend() -> tuple[str, Mapping[str, object]]:
+    return BACKEND
 
-    def __init__(self, output: bytes) -> None:
+
+class Answering:
+    """A sandbox whose tools print this; without it, they never end."""
+
+    paused = Sandbox.paused
+
+    def __init__(self, output: bytes | None) -> None:
         self._output = output
+        self.patience = Patience()
 
     async def look(self, command: str, seconds: float) -> bytes:
-        return self._output
+        if self._output is None:
+            await anyio.sleep_forever()
+        return self._output or b""
 
 
 @pytest.mark.parametrize("output", [b"", b"/data/out/a\0/data/ou", b"/data/out/a\0end", b"end\0/data/out/a\0"])
@@ -35,3 +49,28 @@ async def test_open_files_are_named_without_their_folder() -> None:
 async def test_a_list_that_is_not_whole_is_an_error() -> None:
     with pytest.raises(Unavailable, match="what is in /data/out cannot be listed"):
         await list_tree(cast(Sandbox, Answering(b"1.000000000\0\0")), "/data/out")
+
+
+async def test_tools_that_never_end_have_ten_seconds_together() -> None:
+    sandbox = cast(Sandbox, Answering(None))
+    start = anyio.current_time()
+    with sandbox.patience.shared():
+        for find_out in (list_tree, held_files, list_tree):
+            with pytest.raises(Unavailable, match="was not done in time"):
+                await find_out(sandbox, "/data/out")
+    assert 10 <= anyio.current_time() - start < 11
+    with pytest.raises(Unavailable, match="was not done in time"):
+        await list_tree(sandbox, "/data/out")
+    assert 40 <= anyio.current_time() - start < 41
+
+
+@pytest.mark.parametrize(("sizes", "seconds"), [((1 << 20,) * 8, 12), ((1,) * 5, 10), ((1 << 30,), 25)])
+async def test_they_have_longer_if_they_move_bytes_but_not_for_ever(sizes: tuple[int, ...], seconds: int) -> None:
+    sandbox = cast(Sandbox, Answering(None))
+    start = anyio.current_time()
+    with sandbox.patience.shared(25), pytest.raises(Unavailable, match="was not done in time"):  # noqa: PT012
+        async with in_time(sandbox) as moved:
+            for size in sizes:
+                moved(size)
+            await anyio.sleep_forever()
+    assert seconds <= anyio.current_time() - start < seconds + 1
