@@ -183,8 +183,8 @@ class Session:
         with anyio.CancelScope(shield=True):
             until = max(anyio.current_time(), sent_at + request.timeout + limits.grace) + _LAST_CHECK
             used, fullness, answers = await self._check(sandbox, before, outcome, until)
-            ended = outcome.alive or outcome.ending == "exited" or outcome.floods
-            if outcome.ending == "lost" or not ended or (not outcome.alive and used.oom_kills):
+            left_alone = outcome.alive or outcome.ending == "exited" or outcome.floods
+            if outcome.ending == "lost" or not left_alone or (not outcome.alive and used.oom_kills):
                 self.drop("the code was killed")
             elif overcrowded(fullness, limits):
                 self.drop("there were more files and folders than allowed")
