@@ -30,6 +30,8 @@ CONNECTIONS = 64
 PAGE = 64 << 20
 """Maximum bytes of one response of the index that must be rewritten, unpacked."""
 _URL = 4096
+_PROBLEMS = 8
+"""Maximum lines about failures: code can cause any number."""
 _PIECE = 64 << 10
 _TURN = 2 << 10
 """Bytes of a page that are rewritten before other tasks run; whatever they are, that takes two milliseconds."""
@@ -51,11 +53,12 @@ _ANSWERED = (
 )
 
 _GZIP = 16 + zlib.MAX_WBITS
+_FROM_TOP = re.compile("/[^/]")
 _WHOLE = ("https://", "http://")
 _NOTHING = re.compile(r"(?!)")
 
 OnProblem = Callable[[str], None]
-"""Gets one line without credentials when a download fails; package managers do not show such lines."""
+"""Gets one line without credentials when a download fails first; package managers do not show such lines."""
 
 
 class Gateways:
@@ -138,6 +141,7 @@ class _Gateway:
         self._downloads = downloads
         self._unchanging = files
         self._on_problem = on_problem
+        self._told: set[str] = set()
 
     async def answer(self, request: Request, reply: Reply) -> None:
         url, is_page = self._source(request)
@@ -167,9 +171,8 @@ class _Gateway:
                     await self._send_as_is(request, reply, response)
         except FAILURES as error:
             host = error.request.url.host if isinstance(error, httpx2.RequestError) and _has_request(error) else host
-            line = f"{host} {describe(error)}"
-            self._on_problem(line)
-            raise Refused(403 if isinstance(error, PrivateAddress) else 502, line) from error
+            status = 403 if isinstance(error, PrivateAddress) else 502
+            raise self._failed(f"{host} {describe(error)}", status) from error
 
     def _source(self, request: Request) -> tuple[httpx2.URL, bool]:
         """The URL to fetch, and whether it is a page, which can name files and can change."""
@@ -210,10 +213,10 @@ class _Gateway:
             async for piece in _unpacked(response):
                 taken += len(piece)
                 if taken > PAGE:
-                    raise self._unusable(f"{response.url.host} answered with more than {PAGE >> 20} MiB")
+                    raise self._failed(f"{response.url.host} answered with more than {PAGE >> 20} MiB")
                 await reply.write(await self._gateways.rewrite(page, piece))
         except (zlib.error, EOFError):
-            raise self._unusable(f"{response.url.host} answered with a page that cannot be read") from None
+            raise self._failed(f"{response.url.host} answered with a page that cannot be read") from None
         await reply.write(page.end())
 
     async def _send_as_is(
@@ -230,17 +233,23 @@ class _Gateway:
                     await take(piece)
                 await reply.write(piece)
 
-    def _unusable(self, line: str) -> Refused:
-        self._on_problem(line)
-        return Refused(502, line)
+    def _failed(self, line: str, status: int = 502) -> Refused:
+        if line not in self._told and len(self._told) < _PROBLEMS:
+            self._told.add(line)
+            self._on_problem(line)
+        return Refused(status, line)
 
     def _locator(self, page_url: str) -> Locate:
         """Maps each link of a page to its URL in the gateway; `ValueError` for text that is no link."""
         below = f"{self._index}/"
+        top = urljoin(page_url, "/").rstrip("/")
 
         def locate(link: str) -> str:
             whole = link.strip()
-            if not whole.startswith(_WHOLE):
+            if _FROM_TOP.match(whole) and "/." not in whole:
+                # As below, but four times as fast; a page can have a million of them.
+                whole = f"{top}{whole}"
+            elif not whole.startswith(_WHOLE):
                 whole = urljoin(page_url, whole)
             url, hash_mark, fragment = whole.partition("#")
             if url.startswith(below):

@@ -126,7 +126,7 @@ class Installer:
                 "install fewer at once, or raise limits.install_timeout in the profile"
             )
         if done.exit_code != 0:
-            causes = [*await _limits_reached(sandbox, before), *dict.fromkeys(problems)]
+            causes = [*await _limits_reached(sandbox, before), *problems]
             reason = "; ".join([*causes, _last_lines(done.stderr or done.stdout)])
             raise InstallFailed(f"{manager.manager} could not install {', '.join(libraries)}: {one_line(reason)}")
         if self.ruled(places.language):

@@ -5,9 +5,9 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-EACH = 64 << 20
-"""Maximum bytes for one installation: about 150,000 files; the oldest are forgotten."""
-ALL = 256 << 20
+EACH = 32 << 20
+"""Maximum bytes for one installation: about 80,000 files; the oldest are forgotten."""
+ALL = 128 << 20
 """Maximum bytes for all installations of a server; the one that has most forgets first."""
 _OVERHEAD = 250
 """Bytes of memory that a file takes beside its URL."""

@@ -8,7 +8,7 @@ import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote, urljoin, urlsplit
 
 import anyio
 import anyio.lowlevel
@@ -182,6 +182,16 @@ async def test_a_page_cannot_lead_the_server_into_a_private_network(index: Local
     assert "private address" in file.text
 
 
+async def test_each_problem_is_told_once_and_not_more_than_a_few(index: LocalIndex) -> None:
+    links = "".join(f'<a href="http://10.0.0.{number}/x.whl">x</a>' for number in range(20))
+    index.pages["/simple/tiny/"] = Page(links.encode(), "text/html")
+    async with gateway(f"{index.url}/simple") as serving:
+        for named in (await serving.ask("/tiny/")).text.split('"')[1::2]:
+            for _ in range(2):
+                assert (await serving.ask(urlsplit(named).path)).status_code == 403
+    assert serving.problems == [f"10.0.0.{number} {PRIVATE}" for number in range(8)]
+
+
 @pytest.mark.parametrize(
     ("location", "status"),
     [("http://169.254.169.254/latest/", 403), ("file:///etc/passwd", 502), ("/simple/loop/", 502)],
@@ -243,6 +253,21 @@ async def test_links_of_a_redirected_page_are_relative_to_its_final_address(inde
         assert page.text.endswith('tiny.whl#sha256=00">x</a>')
         file = await serving.ask(urlsplit(page.text.split('"')[1]).path)
     assert file.content == b"content"
+
+
+@pytest.mark.parametrize(
+    "link",
+    ["tiny.whl", "/simple/tiny/tiny.whl", "//{host}/simple/tiny/tiny.whl", "/other/../simple/tiny/./tiny.whl", "?x=y"],
+)
+async def test_relative_links_lead_where_they_lead_without_the_gateway(index: LocalIndex, link: str) -> None:
+    link = link.replace("{host}", f"127.0.0.1:{index.port}")
+    index.pages["/simple/tiny/"] = Page(f'<a href="{link}#a">x</a>'.encode(), "text/html")
+    async with gateway(f"{index.url}/simple") as serving:
+        named = (await serving.ask("/tiny/")).text.split('"')[1]
+        await serving.ask(urlsplit(named).path + ("?x=y" if "?" in named else ""))
+    wanted = urlsplit(urljoin(f"{index.url}/simple/tiny/", link))
+    assert named.endswith("#a")
+    assert index.requests[-1][0] == f"{wanted.path}{'?' if wanted.query else ''}{wanted.query}"
 
 
 async def test_ranges_and_validators_of_files_are_passed_on_and_pages_are_never_stored(index: LocalIndex) -> None:
@@ -406,6 +431,7 @@ async def test_a_page_that_is_too_long_is_cut_off(index: LocalIndex, monkeypatch
         ("br", b"x"),
         ("gzip, gzip", gzip.compress(gzip.compress(b"x"))),
     ],
+    ids=["no end", "cut", "more", "empty", "no gzip", "br", "twice"],
 )
 async def test_a_page_that_cannot_be_unpacked_is_cut_off(coding: str, body: bytes) -> None:
     async with (
