@@ -34,7 +34,7 @@ _PROBLEMS = 8
 """Maximum lines about failures: code can cause any number."""
 _PIECE = 64 << 10
 _TURN = 2 << 10
-"""Bytes of a page that are rewritten before other tasks run; whatever they are, that takes two milliseconds."""
+"""Bytes of a page that are rewritten before other tasks run: a fraction of a millisecond, and the worst ones a few."""
 
 _PATH = re.compile(r"/|(?:/(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})+)+/?")
 _QUERY = re.compile(r"(?:[A-Za-z0-9._~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{2})*")
