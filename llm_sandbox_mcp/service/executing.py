@@ -214,7 +214,7 @@ class Executing:
             result=outcome.report.result if outcome.report is not None else None,
             duration=outcome.duration,
             session_id=session.id,
-            session_state="ended" if session.closed else "fresh" if ran.fresh else "kept",
+            session_state="ended" if session.closed else "kept" if session.has_sandbox and not ran.fresh else "fresh",
             artifacts=tuple(artifacts),
             notes=(*explanations, *notes, *left_out),
             # In a thread: it takes long to read a megabyte of values.

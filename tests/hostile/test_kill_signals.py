@@ -181,6 +181,14 @@ async def test_code_that_attacks_every_new_process_cannot_reach_the_servers_own_
         assert (await arena.service.files.copy_out(result.session_id, "other")).size == 200_000
 
 
+async def test_code_that_stops_new_processes_all_the_same_is_gone_with_its_session(arena: Arena) -> None:
+    # An engine waits 30 s for the start of a process. The arena checks that no container is left.
+    awake = HUNT.replace("    while True:\n", "    while True:\n        stay_awake()\n")
+    with anyio.fail_after(5 * ANSWER), suppress(SandboxError):
+        result = await arena.attack(RESUMED + awake % "STOP", timeout=2)
+        assert result.duration < ANSWER, result
+
+
 async def test_a_copy_that_code_stops_all_the_same_ends_in_time(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("llm_sandbox_mcp.backends.copying.COPY_SECONDS", 1.0)
     result = await arena.attack(

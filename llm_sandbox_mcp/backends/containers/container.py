@@ -104,3 +104,7 @@ class Container(ABC):
     @abstractmethod
     async def remove(self) -> None:
         """Ends and removes the container; does nothing if it is already gone."""
+
+    async def engine_answers(self) -> bool:
+        """Whether its engine is known to answer now."""
+        return False

@@ -29,6 +29,8 @@ _START = 60.0
 """Seconds from the container's start to its agent's first line."""
 _STARTED = 30.0
 """Seconds for a process to print its id; code of the same user can stop it before it does."""
+_STUCK = 10.0
+"""Seconds for the engine to start a process, which takes a tenth of one."""
 _LISTING = 30.0
 """Seconds for slower commands: listing all files, or searching for programs in an image's own environment."""
 _ABANDONED = 5.0
@@ -135,7 +137,10 @@ class ContainerSandbox(Sandbox):
             raise lost_sandbox()
         with anyio.CancelScope(shield=True):
             # Shielded: a start that is cancelled half way would leave an unknown process.
-            process = ContainerProcess(self, await self._container.start(command, fed=fed))
+            async with open_tasks() as tasks:
+                tasks.start_soon(self._end_if_stuck, _STUCK)
+                process = ContainerProcess(self, await self._container.start(command, fed=fed))
+                tasks.cancel_scope.cancel()
         if self._killed:
             # The process came too late to be closed with the others.
             process.close()
@@ -151,12 +156,24 @@ class ContainerSandbox(Sandbox):
                 )
         except BaseException:
             if process in self.processes:  # it may run, although its id is not known yet
-                with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _ABANDONED):
-                    with contextlib.suppress(Exception):
-                        await process.started(program)
-                    await process.aclose()
+                with anyio.CancelScope(shield=True):
+                    with anyio.move_on_after(_ABANDONED) as scope:
+                        with contextlib.suppress(Exception):
+                            await process.started(program)
+                        await process.aclose()
+                    if scope.cancelled_caught:
+                        await self._end_if_stuck(0)
             raise
         return process
+
+    async def _end_if_stuck(self, seconds: float) -> None:
+        """Ends the container if its engine, which answers, does not start a process in it in this time.
+
+        Code that stops each new process at once keeps the engine waiting, and some engines keep the container locked.
+        """
+        await anyio.sleep(seconds)
+        if self.outside is not None and await self._container.engine_answers():
+            self.outside.kill()
 
     @asynccontextmanager
     async def paused(self) -> AsyncIterator[None]:
@@ -265,8 +282,13 @@ class ContainerSandbox(Sandbox):
         """Removes the container and closes everything that is connected to it."""
         outside, self.outside = self.outside, None
         try:
-            if outside is not None:
-                await outside.close()
-            await self.kill()
+            async with open_tasks() as tasks:
+                if outside is not None:
+                    await outside.close()
+                    tasks.start_soon(outside.kill_later)
+                await self.kill()
+                tasks.cancel_scope.cancel()
         finally:
+            if outside is not None:
+                outside.let_go()
             self._agent.close()
