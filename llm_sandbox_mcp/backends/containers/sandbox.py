@@ -29,7 +29,7 @@ _START = 60.0
 """Seconds from the container's start to its agent's first line."""
 _STARTED = 30.0
 """Seconds for a process to print its id; code of the same user can stop it before it does."""
-_STUCK = 10.0
+_STUCK = 20.0
 """Seconds for the engine to start a process, which takes a tenth of one."""
 _LISTING = 30.0
 """Seconds for slower commands: listing all files, or searching for programs in an image's own environment."""
