@@ -3,7 +3,7 @@
 import os
 import signal
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -303,5 +303,12 @@ async def test_a_launcher_that_is_killed_while_it_starts_is_replaced_too(
 
 
 def _launchers() -> set[int]:
-    children = {pid for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()}
-    return {int(pid) for pid in children if b"embedded.launcher" in Path(f"/proc/{pid}/cmdline").read_bytes()}
+    return {int(path.name) for path in Path("/proc").glob("[0-9]*") if _is_launcher(path)}
+
+
+def _is_launcher(process: Path) -> bool:
+    # Not by the lists of children in /proc, which can leave some out while processes come and go.
+    with suppress(OSError):
+        parent = int((process / "stat").read_text().rpartition(")")[2].split()[1])
+        return parent == os.getpid() and b"embedded.launcher" in (process / "cmdline").read_bytes()
+    return False

@@ -199,7 +199,8 @@ class Runner:
             channel.expect(self.nonce)
         request = {"nonce": self.nonce, "cell": self.cell, "variables": dict(variables or {}), "code": code, **asked}
         line = json.dumps(request, ensure_ascii=False, separators=(",", ":")) + "\n"
-        self._stdin.write(line.encode())
+        with contextlib.suppress(BrokenPipeError):  # it has ended, as `finish` will report
+            self._stdin.write(line.encode())
 
     def finish(self) -> Run:
         """Waits for the last frame on both streams; if an interrupted run goes on, interrupts again as the server does."""
