@@ -166,7 +166,9 @@ class Bodies:
             await self._app(scope, receive, send)
             return
         client, _ = scope.get("client") or ("", 0)
-        announced = Headers(scope=scope).get("content-length", "")
+        headers = Headers(scope=scope)
+        # Beside chunks, an announced length means nothing.
+        announced = "" if "transfer-encoding" in headers else headers.get("content-length", "")
         size = int(announced[:20]) if announced.isdecimal() else 0
         parsed, begun = 0, False
 

@@ -27,11 +27,12 @@ def anyio_backend() -> tuple[str, Mapping[str, object]]:
 
 
 class Client:
-    """A request, sent part by part. Without `length`, its length is not announced."""
+    """A request, sent part by part. Without `length`, its length is not announced; if `chunked`, it can be any."""
 
-    def __init__(self, address: str = "10.0.0.1", length: int | None = LARGEST) -> None:
+    def __init__(self, address: str = "10.0.0.1", length: int | None = LARGEST, *, chunked: bool = False) -> None:
         self.length = length
         headers = [] if length is None else [(b"content-length", str(length).encode())]
+        headers += [(b"transfer-encoding", b"chunked")] if chunked else []
         self.scope: Scope = {
             "type": "http",
             "method": "POST",
@@ -193,10 +194,12 @@ async def test_of_those_who_wait_the_client_with_least_is_first() -> None:
         assert many.text == none.text == str(LARGEST)
 
 
-async def test_a_body_of_unknown_length_has_room_for_the_largest_until_it_is_complete() -> None:
+@pytest.mark.parametrize("announced", [None, 1, SMALL + 1])
+async def test_a_body_of_unknown_length_has_room_for_the_largest_until_it_is_complete(announced: int | None) -> None:
+    """Also if a length is announced that does not count, as beside chunks."""
     server = Server()
     async with anyio.create_task_group() as tasks:
-        chunked = [begin(tasks, server, Client(length=None), SMALL + 1) for _ in range(MOST)]
+        chunked = [begin(tasks, server, Client(length=announced, chunked=True), SMALL + 1) for _ in range(MOST)]
         await settled()
         waiting = whole(tasks, server)
         await settled()
