@@ -11,7 +11,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
-from llm_sandbox_mcp.server.bodies import ROOM, SMALL, Bodies
+from llm_sandbox_mcp.server.bodies import ROOM, SMALL, USUAL, Bodies
 from llm_sandbox_mcp.testing.clock import BACKEND
 
 pytestmark = pytest.mark.anyio
@@ -178,6 +178,22 @@ async def test_one_client_leaves_room_to_another_and_complete_bodies_stay() -> N
         for client in (*complete, other, whole(tasks, server)):
             await client.answered.wait()
             assert client.text == str(LARGEST)
+
+
+async def test_requests_that_keep_all_that_their_client_can_have_leave_room_for_bodies_of_usual_size() -> None:
+    """Also of the same client: behind a proxy, and on loopback, all have one address."""
+    server = Server()
+    async with anyio.create_task_group() as tasks:
+        for _ in range(2):
+            held = Client()
+            held.send(LARGEST, text=b"{},")
+            tasks.start_soon(held.ask, server.bodies)
+        await settled()
+        assert server.parsing == 2
+        other, usual = whole(tasks, server), begin(tasks, server, Client(length=USUAL), USUAL, more=False)
+        await settled()
+        assert (other.read, usual.read, server.parsing) == (0, USUAL, 3)
+        server.answering.set()
 
 
 async def test_of_those_who_wait_the_client_with_least_is_first() -> None:
