@@ -2,7 +2,8 @@
 
 Whoever sends little never waits. A larger body needs room before it is read, and more before it is parsed if much comes
 of it; it has this room until its request is answered. One client can have as much as it leaves to others, with bodies
-of usual size almost all; who has least is first. While others wait, bodies that arrive slowly give way. Clients are told apart by their addresses.
+of usual size almost all; who has least is first. While others wait, bodies that arrive slowly give way. Clients are
+told apart by their addresses.
 """
 
 import asyncio
