@@ -116,7 +116,8 @@ class Room:
             self._again.cancel()
             self._again = None
         while self._waiting:
-            # What is complete comes first. It always fits once, as bodies that arrive take a quarter at most.
+            # What is complete comes first: it ends soonest. Bodies that arrive leave room to it: one client's take a
+            # quarter at most, but for those of usual size, which give way like all others if they are slow.
             first = min(
                 self._waiting,
                 key=lambda body: (not body.complete, self._of_client[body.client], body.wanted > USUAL),
