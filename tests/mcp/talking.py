@@ -52,9 +52,9 @@ class Talk:
 
 
 @asynccontextmanager
-async def server(*options: str) -> AsyncIterator[Talk]:
+async def server(*options: str, stderr: int = subprocess.DEVNULL) -> AsyncIterator[Talk]:
     """Starts a server; kills it at the end of the scope if it still runs."""
-    async with await anyio.open_process([*SERVE, *options], stderr=subprocess.DEVNULL) as process:
+    async with await anyio.open_process([*SERVE, *options], stderr=stderr) as process:
         try:
             yield Talk(process)
         finally:

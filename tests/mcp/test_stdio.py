@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import signal
 import subprocess
 from collections.abc import AsyncIterator
@@ -126,6 +127,30 @@ async def test_a_message_larger_than_a_pipe_goes_both_ways() -> None:
         assert (await talk.receive())["error"]["code"] == -32602
         await talk.send(message("tools/call", {"name": "execute_code", "arguments": {"code": "1", name: 1}}, 3))
         assert (await talk.receive())["result"]["isError"]
+
+
+async def test_a_client_that_never_reads_the_log_gets_its_answers_and_the_end(tmp_path: Path) -> None:
+    profile = tmp_path / "profile.toml"
+    profile.write_text("[languages.python]\ndeny = ['idna']\n")
+    outlet, inlet = os.pipe()
+    try:
+        async with server("--profile", str(profile), stderr=inlet) as talk:
+            await talk.send(message("initialize", CLIENT, 1))
+            await talk.receive()
+            await talk.send(message("notifications/initialized"))
+            for number in range(2, 2 + MANY):  # each refusal is a line for the operator
+                call = {"name": "install_libraries", "arguments": {"libraries": ["idna"]}}
+                await talk.send(message("tools/call", call, number))
+                received = await talk.receive()
+                assert received["result"]["isError"]
+                assert "is denied by the profile" in received["result"]["content"][0]["text"]
+            assert not select.select([], [inlet], [], 0)[1]  # the pipe is full
+            with anyio.fail_after(SOON):
+                await talk.hang_up()
+                assert await talk.process.wait() == 0
+    finally:
+        os.close(inlet)
+        os.close(outlet)
 
 
 def peak(pid: int) -> int:

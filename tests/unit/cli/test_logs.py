@@ -1,0 +1,81 @@
+"""Whoever logs never waits for whoever reads the log."""
+
+import logging
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import BinaryIO
+
+import pytest
+
+from llm_sandbox_mcp.cli import logs
+
+MANY = 5000
+"""Records, of a hundred bytes: far more than a pipe and the handler together take."""
+
+
+@contextmanager
+def logging_to(inlet: int) -> Iterator[logging.Logger]:
+    handler, logger = logs.Background(inlet), logging.getLogger("tests.logs")
+    logger.propagate = False
+    logger.addHandler(handler)
+    try:
+        yield logger
+        handler.flush()
+    finally:
+        handler.close()
+        logger.removeHandler(handler)
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[BinaryIO, int]]:
+    outlet, inlet = os.pipe()
+    with open(outlet, "rb") as file:
+        yield file, inlet
+    os.close(inlet)
+
+
+def flood(logger: logging.Logger) -> None:
+    for number in range(MANY):
+        logger.warning("%0100d", number)
+
+
+@pytest.mark.parametrize("blocking", [True, False])
+def test_records_that_nobody_reads_are_counted_and_told_once(blocking: bool, pipe: tuple[BinaryIO, int]) -> None:
+    file, inlet = pipe
+    os.set_blocking(inlet, blocking)
+    with logging_to(inlet) as logger:
+        flood(logger)
+        written = []
+        while "are missing" not in (line := file.readline().decode()):
+            written.append(int(line))
+        assert written == [*range(len(written))]
+        assert int(line.split()[0]) == MANY - len(written)
+        assert "read it, or redirect it" in line
+        logger.warning("after")
+        assert file.readline() == b"after\n"
+
+
+def test_the_end_of_a_program_waits_a_moment_for_its_last_records(
+    pipe: tuple[BinaryIO, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, inlet = pipe
+    monkeypatch.setattr(logs, "_END", 0.01)
+    with logging_to(inlet) as logger:
+        flood(logger)
+    # The end came, though nobody read anything.
+    (writing,) = [thread for thread in threading.enumerate() if thread.name == "log"]
+    assert writing.daemon
+    while b"are missing" not in file.readline():
+        pass
+    writing.join()
+
+
+def test_a_log_whose_reader_is_gone_harms_nobody(pipe: tuple[BinaryIO, int]) -> None:
+    file, inlet = pipe
+    with logging_to(inlet) as logger:
+        (handler,) = logger.handlers
+        file.close()
+        flood(logger)
+        handler.flush()
