@@ -2,7 +2,7 @@
 
 import ipaddress
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -156,8 +156,14 @@ def grants(destinations: Sequence[Destination], host: str | IPAddress, port: int
     return any(destination.holds(host) for destination in at)
 
 
-def opens(destinations: Sequence[Destination], host: str | IPAddress, address: str, port: int) -> bool:
-    """Whether a granted host may be connected to at this address: a public one, or one that is named itself.
+def opens(
+    destinations: Sequence[Destination],
+    host: str | IPAddress,
+    address: str,
+    port: int,
+    unnamed: Callable[[str], bool] = is_public,
+) -> bool:
+    """Whether a granted host may be connected to at this address, which is named itself, or need not be.
 
     Naming `localhost` names its addresses, too.
     """
@@ -167,4 +173,4 @@ def opens(destinations: Sequence[Destination], host: str | IPAddress, address: s
     if host == LOCALHOST and any(ip in network for network in _LOOPBACK):
         return True
     named = any(destination.holds(ip) for destination in destinations if destination.port == port)
-    return named or (isinstance(host, str) and is_public(address))
+    return named or (isinstance(host, str) and unnamed(address))

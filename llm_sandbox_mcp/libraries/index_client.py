@@ -12,9 +12,9 @@ import anyio
 import httpcore2
 import httpx2
 
-from ..destinations import is_public
 from ..network import failures
 from ..network.dialing import Dialer
+from ..network.elsewhere import is_elsewhere
 from .paths import is_plain
 from .proxies import Proxies, UnusableProxy
 
@@ -150,10 +150,11 @@ class _Addresses:
         found = await _addresses(host, port)
         if (host, port) == self._own_place:
             self._own.update((address, port) for address in found)
-        allowed = [address for address in found if (address, port) in self._own or is_public(address)]
+        allowed = [address for address in found if (address, port) in self._own or is_elsewhere(address)]
         if found and not allowed:
             raise PrivateAddress(
-                "is at a private address, which is allowed only for the package index itself, at its own port"
+                "is at a private address, or one of this machine, which is allowed only for the package index itself, "
+                "at its own port"
             )
         return allowed
 

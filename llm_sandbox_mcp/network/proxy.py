@@ -15,6 +15,7 @@ from ..destinations import Destination, IPAddress, grants, opens, read_authority
 from ..errors import ListeningFailed, SandboxLost, StartFailed, quoted
 from ..tasks import open_tasks
 from .connecting import Resolver, connect
+from .elsewhere import is_elsewhere
 from .http1 import Refused, Reply, Request, Serving, serve
 from .secrets import Secret
 from .sharing import Shared
@@ -177,8 +178,9 @@ class Gate:
     ) -> list[str]:
         """The addresses of a granted host; it is refused if one of them must not be connected to."""
         addresses = await self._resolver.resolve(host, port)
-        if not all(opens(destinations, host, address, port) for address in addresses):
-            reason = f"{quoted(str(host))} is at an address that is not public; add the address to network.domains, too"
+        if not all(opens(destinations, host, address, port, is_elsewhere) for address in addresses):
+            where = "an address that is not public, or is this machine's own"
+            reason = f"{quoted(str(host))} is at {where}; add the address to network.domains, too"
             raise await self._refusal(request, reason)
         return addresses
 

@@ -23,7 +23,7 @@ from llm_sandbox_mcp.libraries import index_client
 from llm_sandbox_mcp.libraries.downloads import Downloads
 from llm_sandbox_mcp.libraries.gateway import Gateways, checked_path
 from llm_sandbox_mcp.libraries.index_pages import PAGES
-from llm_sandbox_mcp.network import http1
+from llm_sandbox_mcp.network import elsewhere, http1
 from llm_sandbox_mcp.network.http1 import Refused
 from tests.gateways import UNTRUSTING, Gateway, gateway
 from tests.local_index import SIMPLE_JSON, LocalIndex, Page, wheel
@@ -122,7 +122,10 @@ async def test_connections_beyond_the_limit_wait_for_a_free_place(
         assert (await serving.ask("/tiny/")).status_code == 200
 
 
-PRIVATE = "is at a private address, which is allowed only for the package index itself, at its own port"
+PRIVATE = (
+    "is at a private address, or one of this machine, which is allowed only for the package index itself, "
+    "at its own port"
+)
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
@@ -182,6 +185,17 @@ async def test_a_page_cannot_lead_the_server_into_a_private_network(index: Local
     assert "private address" in file.text
 
 
+async def test_a_page_cannot_lead_the_server_to_itself_at_a_public_address(
+    index: LocalIndex, stranger: LocalIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(elsewhere, "is_public", lambda address: True)
+    index.add_project("tiny", wheel("tiny"), LocalIndex(stranger.port))
+    async with gateway(f"{index.url}/simple") as serving:
+        named = (await serving.ask("/tiny/")).json()["files"][0]["url"]
+        assert (await serving.ask(urlsplit(named).path)).status_code == 403
+    assert stranger.requests == []
+
+
 async def test_each_problem_is_told_once_and_not_more_than_a_few(index: LocalIndex) -> None:
     links = "".join(f'<a href="http://10.0.0.{number}/x.whl">x</a>' for number in range(20))
     index.pages["/simple/tiny/"] = Page(links.encode(), "text/html")
@@ -235,7 +249,7 @@ async def test_credentials_do_not_follow_a_redirect_out_of_the_index(
     index: LocalIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Tests never connect to public addresses; the tests above show which addresses a redirect can lead to.
-    monkeypatch.setattr(index_client, "is_public", lambda address: True)
+    monkeypatch.setattr(index_client, "is_elsewhere", lambda address: True)
     index.pages["/simple/tiny/"] = Page(b"", status=302, headers={"Location": "/elsewhere"})
     index.pages["/elsewhere"] = Page(b"", status=302, headers={"Location": "/simple/other/"})
     index.pages["/simple/other/"] = Page(b"{}", SIMPLE_JSON)

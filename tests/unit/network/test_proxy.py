@@ -20,7 +20,7 @@ from llm_sandbox_mcp.audit import Audit
 from llm_sandbox_mcp.backends.listening import Listener, listen_on
 from llm_sandbox_mcp.destinations import Destination
 from llm_sandbox_mcp.errors import ProfileError
-from llm_sandbox_mcp.network import connecting, http1
+from llm_sandbox_mcp.network import connecting, elsewhere, http1
 from llm_sandbox_mcp.network import proxy as proxies
 from llm_sandbox_mcp.network.proxy import make_proxy
 from llm_sandbox_mcp.network.secrets import Secret, read_secrets
@@ -265,6 +265,20 @@ async def test_a_name_that_resolves_to_a_private_address_is_refused(
         resolving(monkeypatch, addresses)
         assert (await client.tunnel("api.test:443")).startswith(b"HTTP/1.1 403 ")
     assert "not public" in refused(caplog)[0]["reason"]
+
+
+async def test_a_name_of_this_machine_is_refused_also_at_a_public_address(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    # Tests give this machine no public addresses: its own ones count as such here.
+    monkeypatch.setattr(elsewhere, "is_public", lambda address: True)
+    with echoing() as port:
+        async with serving(f"api.test:{port}", f"named.test:{port}", f"127.1.2.4:{port}") as client:
+            resolving(monkeypatch, ["127.1.2.3"])
+            assert (await client.tunnel(f"api.test:{port}")).startswith(b"HTTP/1.1 403 ")
+            resolving(monkeypatch, ["127.1.2.4"])
+            assert not (await client.tunnel(f"named.test:{port}")).startswith(b"HTTP/1.1 403 ")
+    assert "is this machine's own" in refused(caplog)[0]["reason"]
 
 
 async def test_a_name_is_resolved_once_and_the_connection_goes_to_that_address(monkeypatch: pytest.MonkeyPatch) -> None:
