@@ -132,14 +132,16 @@ class Serving:
 
 
 async def serve(listener: Listener, serving: Serving) -> None:
-    """Serves the connections to the listener until it is cancelled; no error of one connection ends it."""
+    """Serves the connections to the listener until it is cancelled; no error of a connection ends it."""
     shared = serving.shared or Shared(serving.connections)
     async with anyio.create_task_group() as group:
         while True:
             try:
                 stream = await listener.accept()
-            except OSError:
+            except Exception as error:
                 # The peer closed the connection before it was accepted, or descriptors ran out: serving goes on.
+                if not isinstance(error, OSError):
+                    _log.exception("a connection could not be accepted")
                 await anyio.sleep(0.05)
                 continue
             try:

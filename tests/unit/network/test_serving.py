@@ -1,0 +1,90 @@
+"""An error of one connection, or while one is accepted, never ends the listener."""
+
+import errno
+import logging
+import os
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import anyio
+import pytest
+from anyio.abc import ByteStream
+
+from llm_sandbox_mcp.backends.listening import Listener, listen_on
+from llm_sandbox_mcp.network.http1 import Reply, Request, Serving, serve
+
+pytestmark = pytest.mark.anyio
+
+ASK = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+
+
+class Stumbling(Listener):
+    """Raises these errors first, one for each connection that it would accept."""
+
+    def __init__(self, listener: Listener, *errors: Exception) -> None:
+        self.port = listener.port
+        self.errors = [*errors]
+        self._listener = listener
+
+    async def accept(self) -> ByteStream:
+        if self.errors:
+            raise self.errors.pop(0)
+        return await self._listener.accept()
+
+
+@asynccontextmanager
+async def serving(*errors: Exception) -> AsyncIterator[Stumbling]:
+    """A server whose handlers fail at one path, and at what is no request; `errors` come before connections."""
+
+    async def answer(request: Request, reply: Reply) -> None:
+        if request.target == "/broken":
+            raise RuntimeError("unforeseen")
+        await reply.line(200, "fine")
+
+    async def unreadable(_seen: bytes) -> None:
+        raise RuntimeError("unforeseen")
+
+    with anyio.fail_after(30):
+        async with (
+            listen_on(socket.create_server(("127.0.0.1", 0))) as listener,
+            anyio.create_task_group() as tasks,
+        ):
+            stumbling = Stumbling(listener, *errors)
+            tasks.start_soon(serve, stumbling, Serving(answer, 8, on_unreadable=unreadable))
+            yield stumbling
+            tasks.cancel_scope.cancel()
+
+
+async def asked(port: int, raw: bytes = ASK) -> bytes:
+    async with await anyio.connect_tcp("127.0.0.1", port) as stream:
+        await stream.send(raw)
+        return b"".join([data async for data in stream])
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.EMFILE, os.strerror(errno.EMFILE)),
+        OSError(errno.ECONNABORTED, os.strerror(errno.ECONNABORTED)),
+        anyio.BrokenResourceError(),
+        MemoryError(),
+        RuntimeError("unforeseen"),
+    ],
+    ids=["no descriptor", "gone", "broken", "no memory", "unforeseen"],
+)
+async def test_an_error_while_a_connection_is_accepted_leaves_the_next_one_its_answer(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving(error, error) as listener:
+        assert (await asked(listener.port)).startswith(b"HTTP/1.1 200 ")
+        assert not listener.errors
+    told = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert len(told) == (0 if isinstance(error, OSError) else 2)
+
+
+@pytest.mark.parametrize("raw", [ASK.replace(b"/ ", b"/broken ", 1), b"\0\r\n\r\n"], ids=["request", "no request"])
+async def test_an_error_of_a_handler_ends_its_own_connection_only(raw: bytes) -> None:
+    async with serving() as listener:
+        assert not (await asked(listener.port, raw)).startswith(b"HTTP/1.1 200 ")
+        assert (await asked(listener.port)).startswith(b"HTTP/1.1 200 ")
