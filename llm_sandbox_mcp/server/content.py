@@ -156,14 +156,14 @@ def describe_installed(installed: Installed) -> str:
     return f"session: {installed.session_id}\ninstalled: {shown}"
 
 
-def describe_artifacts(artifacts: Sequence[ArtifactItem]) -> list[str]:
-    """One line for each artifact."""
+def describe_artifacts(artifacts: Sequence[ArtifactItem], most: int = _LINKS_SHOWN) -> list[str]:
+    """One line for each artifact, up to so many."""
     lines = [
         f"artifact: {one_line(artifact.name)} ({_kind(artifact)}, {format_size(artifact.size_bytes)}) {artifact.uri}"
-        for artifact in artifacts[:_LINKS_SHOWN]
+        for artifact in artifacts[:most]
     ]
-    if len(artifacts) > _LINKS_SHOWN:
-        lines.append(f"and {len(artifacts) - _LINKS_SHOWN} more; call get_artifacts to list all")
+    if len(artifacts) > most:
+        lines.append(f"and {len(artifacts) - most} more; call get_artifacts to list all")
     return lines
 
 

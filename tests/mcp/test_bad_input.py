@@ -125,7 +125,7 @@ ROWS: Mapping[str, Sequence[Row]] = {
         execute("timeout_seconds", "smaller", timeout_seconds=10**400),
         get("offset", "at least 0", "default", offset=-1, names=["kept.txt"]),
         get("length", "at least 0", "default", length=-1, names=["kept.txt"]),
-        get("names", "one name", offset=1),
+        get("names", "one name", length=1),
         get("names", "one name", length=1, names=["kept.txt", "kept.txt"]),
         execute("wait_seconds", "at least 0", "default", wait_seconds=-1),
         execute("wait_seconds", "smaller", wait_seconds=10**400),

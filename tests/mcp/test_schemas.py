@@ -303,15 +303,34 @@ async def test_a_long_text_is_read_as_base64_which_json_does_not_make_longer(fak
     assert isinstance(read[1], TextResourceContents) and read[1].text.encode() == fake.stored["text.txt"]
 
 
-async def test_of_thousands_of_artifacts_the_last_ones_are_listed(fake: FakeService, era: str) -> None:
+async def test_thousands_of_artifacts_are_listed_in_parts_from_the_last_to_the_first(
+    fake: FakeService, era: str
+) -> None:
+    fake.stored = {f"{number}.txt": b"" for number in range(450)}
+    found: list[str] = []
+    lines: list[str] = []
+    offset = 0
+    async with connect(fake, era) as client:
+        while offset or not found:
+            result = await call(client, "get_artifacts", session_id=SESSION, offset=offset)
+            found[:0] = [found["name"] for found in result.structured_content["artifacts"]]
+            lines += [line for line in text(result).splitlines() if line.startswith("artifact: ")]
+            before, offset = offset, result.structured_content["next_offset"]
+            part = f"note: artifacts {max(1, 251 - before)} to {450 - before} of 450"
+            more = f"; call again with offset {offset} to list those before them"
+            assert text(result).splitlines()[-1] == (part + more if offset else part)
+        refused = await call(client, "get_artifacts", session_id=SESSION, offset=450)
+    assert found == [*fake.stored]
+    assert len({*lines}) == len(lines) == 450  # the text lists them all as well
+    assert text(refused) == "offset must be below 450, the number of artifacts; got 450"
+
+
+async def test_of_many_named_artifacts_the_last_ones_are_returned(fake: FakeService, era: str) -> None:
     fake.stored = {f"{number}.txt": b"" for number in range(300)}
     async with connect(fake, era) as client:
-        result = await call(client, "get_artifacts", session_id=SESSION)
-        named = await answer(client, "get_artifacts", session_id=SESSION, names=[*fake.stored])
-    listed = [found["name"] for found in result.structured_content["artifacts"]]
-    assert listed == [f"{number}.txt" for number in range(100, 300)]
-    assert text(result).endswith("note: these are the last 200 of 300 artifacts; name others to get them")
-    assert len(named["artifacts"]) == 200
+        result = await call(client, "get_artifacts", session_id=SESSION, names=[*fake.stored])
+    assert len(result.structured_content["artifacts"]) == 200
+    assert "note: these are the last 200 of 300 artifacts; name the others in a further call" in text(result)
 
 
 async def test_the_same_picture_is_shown_once(fake: FakeService, era: str) -> None:

@@ -23,7 +23,8 @@ async def get_artifacts(service: Service, host_files: bool, ctx: Context, argume
     session_id = arguments.session_id
     if arguments.save_to and not host_files:
         raise PolicyDenied("save_to: only a server on stdio can save files on its machine; leave it out")
-    in_part = bool(arguments.offset or arguments.length)
+    listing = not (arguments.names or arguments.length or arguments.save_to)
+    in_part = not listing and bool(arguments.offset or arguments.length)
     if in_part and len(arguments.names) != 1:
         raise InvalidArgument("names must be one name if offset or length is given; name the artifact to read")
     if in_part and arguments.save_to:
@@ -32,25 +33,49 @@ async def get_artifacts(service: Service, host_files: bool, ctx: Context, argume
     ctx.lifespan_context.note_use(ctx, session_id)
     if in_part:
         return await _get_part(service, arguments, wanted[0])
+    if listing:
+        return _list(session_id, wanted, arguments.offset)
     saved, notes = await _save(service, session_id, wanted, arguments.save_to) if arguments.save_to else ([], [])
+    shown = wanted[-_LISTED:]
     answer = Artifacts(
         session_id=session_id,
-        artifacts=[item(session_id, artifact) for artifact in wanted[-_LISTED:]],
+        artifacts=[item(session_id, artifact) for artifact in shown],
         text="\n".join(notes),
         next_offset=0,
         saved=saved,
     )
     lines = describe_artifacts(answer.artifacts) or ["no artifacts"]
     if len(wanted) > _LISTED:
-        lines.append(f"note: these are the last {_LISTED} of {len(wanted)} artifacts; name others to get them")
+        step = "name the others in a further call" if arguments.names else "leave out save_to to list the others"
+        lines.append(f"note: these are the last {_LISTED} of {len(wanted)} artifacts; {step}")
     lines += [f"saved: {one_line(path)}" for path in saved]
     lines += notes
-    if saved or not arguments.names:
+    if saved:
         return success("\n".join(lines), answer)
-    attached = await attach(service, session_id, wanted[-_LISTED:], embed=True)
+    attached = await attach(service, session_id, shown, embed=True)
     if any(isinstance(block, ResourceLink) for block in attached):
         lines.append("note: the rest is at its links; text is also returned in parts, by offset and length")
     return success("\n".join(lines), answer, attached)
+
+
+def _list(session_id: str, found: Sequence[Artifact], skipped: int) -> CallToolResult:
+    """A part of the list: the last artifacts, but for those that are skipped."""
+    if skipped and skipped >= len(found):
+        raise InvalidArgument(f"offset must be below {len(found)}, the number of artifacts; got {skipped}")
+    end = len(found) - skipped
+    start = max(0, end - _LISTED)
+    answer = Artifacts(
+        session_id=session_id,
+        artifacts=[item(session_id, artifact) for artifact in found[start:end]],
+        text="",
+        next_offset=len(found) - start if start else 0,
+        saved=[],
+    )
+    lines = describe_artifacts(answer.artifacts, _LISTED) or ["no artifacts"]
+    if len(found) > _LISTED:
+        more = f"; call again with offset {answer.next_offset} to list those before them" if start else ""
+        lines.append(f"note: artifacts {start + 1} to {end} of {len(found)}{more}")
+    return success("\n".join(lines), answer)
 
 
 async def _save(
