@@ -54,6 +54,7 @@ LAYERS = (
 
 ENGINE_MAY_IMPORT = {
     "backends.base",
+    "backends.copying",
     "backends.counters",
     "backends.images",
     "backends.layout",

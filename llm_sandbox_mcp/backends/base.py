@@ -265,7 +265,8 @@ class Sandbox(ABC):
     async def list_files(self) -> Files:
         """The regular files below the working directory; checks at most 10,000 entries.
 
-        Leaves out hidden files, files in `node_modules` and `__pycache__`, and names that are not UTF-8.
+        Leaves out hidden files, files in `node_modules` and `__pycache__`, and names that are not UTF-8. Raises
+        `Unavailable` if code keeps our own tools from listing them.
         """
         return read_list((await self.run(["sh", "-c", LIST], {"PATH": self.path})).stdout)
 

@@ -9,7 +9,7 @@ import anyio
 from ..backends.base import Process, Sandbox
 from ..backends.layout import PATH
 from ..backends.listing import Files
-from ..errors import SandboxLost, StartFailed
+from ..errors import SandboxLost, StartFailed, Unavailable
 from ..languages import Build
 from ..places import Places
 from ..results import Library
@@ -64,7 +64,9 @@ class Program:
             self._built[key] = number
         if outcome.ending == "lost":
             return outcome
-        changed = _changed(before, await self._sandbox.list_files())
+        changed: list[str] = []
+        with contextlib.suppress(Unavailable):  # what the program did is known all the same
+            changed = _changed(before, await self._sandbox.list_files())
         return _answered(outcome, changed[:_FILES], len(changed[_FILES:]))
 
     async def check(self, timeout: float) -> None:

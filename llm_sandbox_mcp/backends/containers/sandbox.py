@@ -13,6 +13,7 @@ from ...errors import StartFailed, Unavailable
 from ...policy import Policy
 from ...tasks import open_tasks
 from ..base import OWN_ENTRIES, Fullness, Process, Sandbox, Usage
+from ..copying import in_time
 from ..layout import HOME, WORKDIR
 from ..listening import Listener, listen_on
 from ..listing import LIST, MISSING, Files, read_list
@@ -31,8 +32,9 @@ _STARTED = 30.0
 """Seconds for a process to print its id; code of the same user can stop it before it does."""
 _STUCK = 20.0
 """Seconds for the engine to start a process, which takes a tenth of one."""
-_LISTING = 30.0
-"""Seconds for slower commands: listing all files, or searching for programs in an image's own environment."""
+_LISTING = 10.0
+_SEARCHING = 30.0
+"""Seconds for slower commands: listing all files, and searching for programs in an image's own environment."""
 _ABANDONED = 5.0
 """Seconds to find out the id of a process whose start was abandoned, so that it can be killed."""
 _ENDING = 2.5
@@ -222,7 +224,8 @@ class ContainerSandbox(Sandbox):
     async def list_files(self) -> Files:
         if self.outside is not None:
             return await self.outside.folders.list_files()
-        return read_list(await self._agent.look(LIST, _LISTING))
+        async with in_time(self, "listing files", seconds=_LISTING):
+            return read_list(await self._agent.look(LIST, _LISTING))
 
     async def look(self, command: str, seconds: float) -> bytes:
         return await self._agent.look(command, seconds)
@@ -257,7 +260,7 @@ class ContainerSandbox(Sandbox):
             "sh",
             *programs,
         ]
-        return (await self._agent.look(shlex.join(command), _LISTING)).decode(errors="replace").split()
+        return (await self._agent.look(shlex.join(command), _SEARCHING)).decode(errors="replace").split()
 
     async def ending(self) -> bool:
         """Whether it has ended, or will in a moment, as when all its processes were killed at once."""

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import anyio
 
-from ...errors import InvalidArgument, StartFailed, Unavailable, quoted
+from ...errors import InvalidArgument, StartFailed, quoted
 from ...tasks import open_tasks
 from ..base import Process, Sandbox
+from ..copying import in_time
 from ..layout import FIGURES, HOME, PATH, WORKDIR
 from .engine import Stored
 
@@ -33,7 +34,7 @@ _NAME = re.compile(
 _LONGEST = 255
 
 _SECONDS = 120.0
-"""Timeout for packing a session's folders; code of the same user can stop it."""
+"""Most seconds to pack a session's folders, if they have much."""
 _OUTPUT = 300
 
 # Holes take no space (--sparse). Figures are artifacts already, and only the session knows what was built.
@@ -67,23 +68,21 @@ async def pack(sandbox: Sandbox, archive: Path) -> None:
     output = bytearray()
     # At most, both folders are full, and the headers of small files take less than the pages of these files.
     left = 4 * sandbox.policy.disk
-    with anyio.move_on_after(_SECONDS) as deadline:
+    with sandbox.patience.shared(_SECONDS):
         async with (
+            in_time(sandbox, "packing the session's folders", seconds=_SECONDS) as moved,
             await sandbox.spawn(_PACK, {"PATH": PATH}) as process,
             await anyio.open_file(archive, "wb") as file,
             open_tasks() as tasks,
         ):
             tasks.start_soon(_keep, process, output)
             async for part in process.stdout:
+                moved(len(part))
                 left -= len(part)
                 if left < 0:
                     raise StartFailed("the session's folders give more data than fits into them; reset the session")
                 await file.write(part)
             code = await process.wait()
-    if deadline.cancelled_caught:
-        raise Unavailable(
-            f"packing the session's folders took longer than {_SECONDS:g} s; stop the code that runs in the session"
-        )
     if code > 1:  # 1: files changed meanwhile, which is allowed
         reason = " ".join(output.decode(errors="replace").split())
         raise StartFailed(

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 
 import anyio
 
-from ...errors import SandboxLost, StartFailed
+from ...errors import SandboxLost, StartFailed, Unavailable
 from ...policy import Policy
 from ..base import Fullness, Process, Sandbox, Usage
+from ..copying import in_time
 from ..layout import ENVIRONMENTS, PATH, TOOLS, WORKDIR
 from ..listening import Listener, listen_on, port_refused
 from ..listing import LIST, Files, read_list
@@ -214,8 +215,9 @@ class EmbeddedSandbox(Sandbox):
         files: Files = await self._folders.list_files(refused, at_once=_AT_ONCE)
         if refused:
             # Only the sandbox's own uid may read these folders, so a process in the sandbox lists the files.
-            with anyio.move_on_after(_LISTING), suppress(SandboxLost, StartFailed):
-                files = {**read_list((await self.run(["/bin/sh", "-c", LIST], {"PATH": PATH})).stdout), **files}
+            with suppress(SandboxLost, StartFailed, Unavailable):
+                async with in_time(self, seconds=_LISTING):
+                    files = {**read_list((await self.run(["/bin/sh", "-c", LIST], {"PATH": PATH})).stdout), **files}
         return files
 
     async def lacking(self, programs: Sequence[str], env: Mapping[str, str]) -> Sequence[str]:

@@ -1,16 +1,21 @@
 """Folders in a sandbox that are copies: what is not known of them is an error, and soon."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import cast
 
 import anyio
 import pytest
 
-from llm_sandbox_mcp.backends.base import Patience, Sandbox
+from llm_sandbox_mcp.backends.base import Patience, Process, Sandbox
+from llm_sandbox_mcp.backends.containers import templates
+from llm_sandbox_mcp.backends.containers.sandbox import ContainerSandbox
 from llm_sandbox_mcp.backends.copying import in_time
 from llm_sandbox_mcp.backends.folder_copies import held_files, list_tree
 from llm_sandbox_mcp.errors import Unavailable
 from llm_sandbox_mcp.testing.clock import BACKEND
+from tests.unit.policies import POLICY
 
 pytestmark = pytest.mark.anyio
 
@@ -33,6 +38,58 @@ class Answering:
         if self._output is None:
             await anyio.sleep_forever()
         return self._output or b""
+
+
+class Stopped(Answering):
+    """A sandbox whose code stops our tools; it notes whether they were started while the code was paused."""
+
+    outside = None
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self.policy = POLICY
+        self.is_paused = False
+        self.started_paused: list[bool] = []
+        self._agent = self
+
+    @asynccontextmanager
+    async def paused(self) -> AsyncIterator[None]:
+        self.is_paused = True
+        yield
+        self.is_paused = False
+
+    async def look(self, command: str, seconds: float) -> bytes:
+        self.started_paused.append(self.is_paused)
+        return await super().look(command, seconds)
+
+    async def spawn(self, *_: object, **__: object) -> Process:
+        self.started_paused.append(self.is_paused)
+        await anyio.sleep_forever()
+        raise AssertionError
+
+
+@pytest.mark.parametrize("tool", ["pack", "list"])
+async def test_tools_that_the_code_stops_have_ten_seconds_and_run_while_it_is_paused(tool: str, tmp_path: Path) -> None:
+    sandbox = Stopped()
+    start = anyio.current_time()
+    tools: dict[str, Callable[[], Awaitable[object]]] = {
+        "pack": lambda: templates.pack(cast(Sandbox, sandbox), tmp_path / "archive.tar"),
+        "list": lambda: ContainerSandbox.list_files(cast(ContainerSandbox, sandbox)),
+    }
+    with pytest.raises(Unavailable, match="was not done in time"):
+        await tools[tool]()
+    assert sandbox.started_paused == [True]
+    assert anyio.current_time() - start < 11
+
+
+async def test_a_list_shares_the_time_of_other_tools() -> None:
+    sandbox = Stopped()
+    start = anyio.current_time()
+    with sandbox.patience.shared():
+        await anyio.sleep(8)
+        with pytest.raises(Unavailable, match="was not done in time"):
+            await ContainerSandbox.list_files(cast(ContainerSandbox, sandbox))
+    assert anyio.current_time() - start < 11
 
 
 @pytest.mark.parametrize("output", [b"", b"/data/out/a\0/data/ou", b"/data/out/a\0end", b"end\0/data/out/a\0"])
