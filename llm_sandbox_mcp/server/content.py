@@ -230,6 +230,11 @@ async def contents(session_id: str, artifact: Artifact, data: bytes) -> TextReso
     may_be_text = artifact.mime_type not in KINDS and len(data) <= _EMBEDDED
     if may_be_text and (text := as_text(data)) is not None:
         return TextResourceContents(uri=uri, mime_type=artifact.mime_type, text=text)
+    return await blob(uri, artifact, data)
+
+
+async def blob(uri: str, artifact: Artifact, data: bytes) -> BlobResourceContents:
+    """The whole artifact, or a part of it, as base64."""
     return BlobResourceContents(uri=uri, mime_type=artifact.mime_type, blob=await _base64(data))
 
 

@@ -26,16 +26,20 @@ from mcp.types import (
 )
 
 from ..backends.listening import PROXY_PORT
-from ..errors import SandboxError, quoted
+from ..errors import InvalidArgument, SandboxError, quoted
 from ..service import Service
+from ..units import format_size
 from . import uris
 from .audience import Context
-from .content import contents, valid
+from .content import blob, contents, valid
 from .old_names import OldNames
 from .words import in_words
 
 _COMPLETIONS = 100
 """Completions in one answer at most; the protocol sets this limit."""
+_MOST = 4 << 20
+"""Bytes of an artifact in one answer. The package makes JSON of it all at once, and no thread helps with that: 32 MiB
+would hold up everybody for half a second."""
 _SUBSCRIPTIONS = 1000
 """Resources that one connection can subscribe to."""
 
@@ -92,7 +96,7 @@ class Resources:
                     uri_template=uris.ARTIFACT_TEMPLATE,
                     name="artifact",
                     title="Artifact",
-                    description="A file or figure that a run left behind",
+                    description="A file or figure that a run left behind; large ones in parts: ?offset=0&length=10000",
                 ),
             ]
         )
@@ -114,8 +118,16 @@ class Resources:
             return _json(uri, asdict(self._service.pool()))
         if (language := uris.parse_language_uri(uri)) is not None:
             return _json(uri, await self._service.describe_language(language))
-        if (address := uris.parse_artifact_uri(uri)) is not None:
-            artifact, data = await self._service.files.read_artifact(*address)
+        whole, offset, length = uris.parse_part_uri(uri) or (uri, 0, 0)
+        if (address := uris.parse_artifact_uri(whole)) is not None:
+            artifact, data = await self._service.files.read_artifact(*address, offset, min(length or _MOST, _MOST))
+            if whole != uri:
+                return ReadResourceResult(contents=[await blob(uri, artifact, data)])
+            if artifact.size > _MOST:
+                raise InvalidArgument(
+                    f"{quoted(artifact.name)} has {format_size(artifact.size)}, and one answer carries "
+                    f"{format_size(_MOST)} at most; read it in parts, the first at {uris.part_uri(uri, 0, _MOST)}"
+                )
             return ReadResourceResult(contents=[await contents(address[0], artifact, data)])
         known = ", ".join((uris.LANGUAGES, uris.LANGUAGE_TEMPLATE, uris.PROFILE, uris.POOL, uris.ARTIFACT_TEMPLATE))
         raise MCPError(INVALID_PARAMS, f"unknown resource {quoted(uri)}; available: {known}", {"uri": valid(uri)})

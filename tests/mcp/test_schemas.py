@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import logging
+import random
 from base64 import b64decode
 from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
@@ -301,6 +302,27 @@ async def test_a_long_text_is_read_as_base64_which_json_does_not_make_longer(fak
         ]
     assert isinstance(read[0], BlobResourceContents) and b64decode(read[0].blob) == fake.stored["long.txt"]
     assert isinstance(read[1], TextResourceContents) and read[1].text.encode() == fake.stored["text.txt"]
+
+
+async def test_a_large_artifact_is_read_in_parts_as_its_error_says(fake: FakeService, era: str) -> None:
+    fake.stored = {"a?b.bin": random.Random(1).randbytes((9 << 20) + 1), "just.bin": bytes(4 << 20)}
+    got = bytearray()
+    async with connect(fake, era) as client:
+        whole = (await client.read_resource(artifact_uri(SESSION, "just.bin"))).contents[0]
+        assert isinstance(whole, BlobResourceContents) and len(b64decode(whole.blob)) == 4 << 20
+        address = artifact_uri(SESSION, "a?b.bin")
+        with pytest.raises(
+            MCPError, match=r"has 9MiB, and one answer carries 4MiB at most; read it in parts"
+        ) as refused:
+            await client.read_resource(address)
+        step = refused.value.error.message.rpartition(" ")[2]
+        assert step == f"{address}?offset=0&length={4 << 20}"
+        while len(got) < len(fake.stored["a?b.bin"]):
+            part = (await client.read_resource(step)).contents[0]
+            assert isinstance(part, BlobResourceContents) and part.uri == step
+            got += b64decode(part.blob)
+            step = step.replace(step.partition("=")[2], f"{len(got)}&length={1 << 40}")
+    assert got == fake.stored["a?b.bin"]
 
 
 async def test_thousands_of_artifacts_are_listed_in_parts_from_the_last_to_the_first(
