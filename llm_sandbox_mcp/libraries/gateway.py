@@ -68,12 +68,15 @@ class Gateways:
         self.files = Room()
         self._turn = anyio.Lock()
 
-    async def rewrite(self, rewriting: Rewriting, piece: bytes) -> bytes:
-        """The bytes of a page that are done after its next piece, in turns with all other pages and tasks."""
+    async def rewrite(self, own: anyio.Lock, rewriting: Rewriting, piece: bytes) -> bytes:
+        """The bytes of a page that are done after its next piece, in turns with all other installations and tasks.
+
+        `own` is the lock of its installation, whose pages share its turns.
+        """
         # Not in a thread: it would hold up the others for five milliseconds again and again, and could not be stopped.
         done = []
         for start in range(0, len(piece), _TURN):
-            async with self._turn:
+            async with own, self._turn:
                 done.append(rewriting.feed(piece[start : start + _TURN]))
                 await anyio.lowlevel.checkpoint()
         return b"".join(done)
@@ -137,6 +140,7 @@ class _Gateway:
         self._index = str(upstream.url).rstrip("/")
         self._client = client
         self._gateways = gateways
+        self._turn = anyio.Lock()
         self._named = named
         self._downloads = downloads
         self._unchanging = files
@@ -214,7 +218,7 @@ class _Gateway:
                 taken += len(piece)
                 if taken > PAGE:
                     raise self._failed(f"{response.url.host} answered with more than {PAGE >> 20} MiB")
-                await reply.write(await self._gateways.rewrite(page, piece))
+                await reply.write(await self._gateways.rewrite(self._turn, page, piece))
         except (zlib.error, EOFError):
             raise self._failed(f"{response.url.host} answered with a page that cannot be read") from None
         await reply.write(page.end())

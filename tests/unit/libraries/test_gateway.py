@@ -22,7 +22,7 @@ from llm_sandbox_mcp.libraries import gateway as gateway_module
 from llm_sandbox_mcp.libraries import index_client
 from llm_sandbox_mcp.libraries.downloads import Downloads
 from llm_sandbox_mcp.libraries.gateway import Gateways, checked_path
-from llm_sandbox_mcp.libraries.index_pages import PAGES
+from llm_sandbox_mcp.libraries.index_pages import PAGES, Rewriting
 from llm_sandbox_mcp.network import elsewhere, http1
 from llm_sandbox_mcp.network.http1 import Refused
 from tests.gateways import UNTRUSTING, Gateway, gateway
@@ -478,10 +478,34 @@ async def test_the_bytes_of_a_page_never_hold_up_other_tasks() -> None:
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(neighbour)
-        done = await Gateways().rewrite(page, b"<a " * 300_000) + page.end()
+        done = await Gateways().rewrite(anyio.Lock(), page, b"<a " * 300_000) + page.end()
         tasks.cancel_scope.cancel()
     assert done == b"<a " * 300_000
     assert turns >= 300
+
+
+async def test_installations_take_turns_however_many_pages_one_of_them_asks_for() -> None:
+    gateways, greedy, other = Gateways(), anyio.Lock(), anyio.Lock()
+    turns = []
+
+    class Counted(Rewriting):
+        def feed(self, piece: bytes) -> bytes:
+            turns.append(self._locate(""))
+            return piece
+
+        def _outside(self, piece: bytes, at: int) -> int:
+            raise AssertionError
+
+        def _relocated(self, link: bytes) -> bytes:
+            raise AssertionError
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(64):
+            tasks.start_soon(gateways.rewrite, greedy, Counted(lambda _: "greedy"), bytes(1 << 20))
+        await anyio.lowlevel.checkpoint()  # all of them wait now
+        await gateways.rewrite(other, Counted(lambda _: "other"), bytes(1 << 20))
+        tasks.cancel_scope.cancel()
+    assert turns.count("greedy") <= turns.count("other") + 2
 
 
 async def test_a_page_of_any_bytes_is_served(index: LocalIndex) -> None:
