@@ -1,9 +1,9 @@
 """Memory for the bodies of HTTP requests: how much they can have at once, whose turn it is, and which give way.
 
 Whoever sends little never waits. A larger body needs room before it is read, and more before it is parsed if much comes
-of it; it has this room until its request is answered. One client can have as much as it leaves to others, with bodies
-of usual size almost all; who has least is first. While others wait, bodies that arrive slowly give way. Clients are
-told apart by their addresses.
+of it; it has this room until its request is answered, as the `mcp` package keeps all of it until then. One client can
+have as much as it leaves to others, with bodies of usual size almost all; who has least is first. While others wait,
+bodies that arrive slowly give way. Clients are told apart by their addresses.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ PACE = 1 << 20
 """A body also gives way if it has not so many bytes for each second after the first ones."""
 _JSON = 4 << 20
 """Bytes of the largest body that is parsed; only files are larger."""
-_PARSED = ((b"[", 64), (b"{", 64), (b",", 32))
+_PARSED = ((b"[", 64), (b"{", 64), (b":", 96), (b",", 32))
 """Bytes that lists, objects and their elements take in addition once they are parsed: 4 MiB of `{},` become 100 MB."""
 _AGAIN = 5
 """Seconds after which a client should try again."""
@@ -45,6 +45,25 @@ _SLOW = "the body took too long to arrive while others waited; send it faster or
 
 Refuse = Callable[[Request, HTTPException], Awaitable[Response]]
 """Makes the answer to a request that is refused."""
+
+
+class Parsed:
+    """How many bytes a body of JSON takes once it is parsed."""
+
+    size = 0
+    _in_string = False
+    _escape = b""
+
+    def add(self, part: bytes) -> None:
+        """Counts a part, wherever the body is cut, in time that grows with its bytes."""
+        text = (self._escape + part).replace(b"\\\\", b"")
+        self._escape = b"\\" if text.endswith(b"\\") else b""
+        # Without what is escaped, each quotation mark begins or ends a string.
+        pieces = text.replace(b'\\"', b"").split(b'"')
+        # In UTF-16, which is JSON as well, these bytes can mean anything; in UTF-8, zeros are never allowed.
+        outside = part if b"\0" in part else b"".join(pieces[self._in_string :: 2])
+        self._in_string ^= len(pieces) % 2 == 0
+        self.size += len(part) + sum(outside.count(sign) * more for sign, more in _PARSED)
 
 
 @dataclass(eq=False, slots=True)
@@ -62,6 +81,7 @@ class Body:
     """When it got room, and when a part of it arrived; in seconds of the loop's clock."""
     got: int = 0
     """Bytes that arrived."""
+    parsed: Parsed = field(default_factory=Parsed)
     complete: bool = False
     refused: str = ""
     """Why its request is refused, if it is."""
@@ -187,10 +207,9 @@ class Bodies:
         # Beside chunks, an announced length means nothing.
         announced = "" if "transfer-encoding" in headers else headers.get("content-length", "")
         size = int(announced[:20]) if announced.isdecimal() else 0
-        parsed, begun = 0, False
+        begun = False
 
         async def receive_with_room() -> Message:
-            nonlocal parsed
             if body.complete:
                 return await receive()
             if not body.size and max(size, body.got) > SMALL:
@@ -200,10 +219,10 @@ class Bodies:
             body.heard = anyio.current_time()
             part = message.get("body", b"")
             body.got += len(part)
-            parsed += len(part) + sum(part.count(sign) * more for sign, more in _PARSED)
+            body.parsed.add(part)
             if not message.get("more_body", False):
                 body.complete = True
-                needed = min(parsed, self._quarter) if body.got <= _JSON else body.got
+                needed = min(body.parsed.size, self._quarter) if body.got <= _JSON else body.got
                 if needed > max(SMALL, body.size):
                     await self._room.grow(body, needed)
                 self._room.shrink(body, needed)

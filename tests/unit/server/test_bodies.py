@@ -1,17 +1,21 @@
 """Who gets memory for the bodies of requests, who waits, and who gives way; on a clock that jumps."""
 
+import json
+import re
 from collections.abc import Mapping
 
 import anyio
 import pytest
 from anyio import wait_all_tasks_blocked as settled
 from anyio.abc import TaskGroup
+from hypothesis import given
+from hypothesis import strategies as st
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
-from llm_sandbox_mcp.server.bodies import ROOM, SMALL, USUAL, Bodies
+from llm_sandbox_mcp.server.bodies import ROOM, SMALL, USUAL, Bodies, Parsed
 from llm_sandbox_mcp.testing.clock import BACKEND
 
 pytestmark = pytest.mark.anyio
@@ -241,6 +245,49 @@ async def test_a_body_needs_the_room_that_it_takes_once_it_is_parsed(length: int
         for client in clients:
             await client.answered.wait()
         assert {client.text for client in clients} == {str(length)}
+
+
+async def test_text_needs_no_more_room_than_it_has_bytes_whatever_it_contains() -> None:
+    server = Server()
+    async with anyio.create_task_group() as tasks:
+        for _ in range(MOST):
+            client = Client()
+            client.send(1, text=b'"', more=True)
+            client.send(LARGEST - 2, text=b'[{,:\\"', more=True)
+            client.send(1, text=b'"')
+            tasks.start_soon(client.ask, server.bodies)
+        await settled()
+        assert server.parsing == MOST
+        server.answering.set()
+
+
+VALUES = st.recursive(
+    st.text('[{,:\\"é', max_size=5), lambda inside: st.lists(inside) | st.dictionaries(st.text('{"\\'), inside)
+)
+
+
+def parsed(*parts: bytes) -> int:
+    """Bytes that a body takes once it is parsed, beyond those that arrive."""
+    counted = Parsed()
+    for part in parts:
+        counted.add(part)
+    return counted.size - sum(map(len, parts))
+
+
+@given(VALUES, st.integers(1, 9))
+def test_only_what_is_outside_of_strings_counts_more_than_its_bytes_wherever_a_body_is_cut(
+    value: object, size: int
+) -> None:
+    text = json.dumps(value, ensure_ascii=False).encode()
+    outside = re.sub(rb'"(?:[^"\\]|\\.)*"', b"", text, flags=re.DOTALL)
+    assert parsed(*(text[start : start + size] for start in range(0, len(text), size))) == parsed(outside)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-16-be", "utf-32"])
+def test_no_encoding_hides_what_a_body_contains(encoding: str) -> None:
+    text = f'["\\""{",{}" * 1000}]'
+    assert json.loads(text.encode(encoding)) == ['"', *[{}] * 1000]
+    assert parsed(text.encode(encoding)) >= parsed(b"[" + b",{}" * 1000)
 
 
 async def test_a_client_that_is_gone_leaves_its_room() -> None:
