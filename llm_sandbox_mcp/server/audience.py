@@ -12,6 +12,7 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ResourcesListChanged, ResourceUpdated
 
 from ..service import Service
+from ..service.background import Caller
 from .calls import Calls
 from .uris import artifact_uri
 
@@ -94,6 +95,13 @@ class Audience:
 
 Context = ServerRequestContext[Audience]
 """What comes with a request."""
+
+
+def caller_of(ctx: Context) -> Caller:
+    """Who sent a request: over HTTP its address, and its connection if the protocol has lasting ones."""
+    client = ctx.request.client if ctx.request is not None else None
+    # The package offers handlers no public way to their connection.
+    return (client.host, ctx.session._connection.session_id or "") if client is not None else ()
 
 
 async def _inform(connection: Connection, uris: Iterable[str]) -> None:

@@ -2,8 +2,8 @@
 
 import logging
 import math
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -28,6 +28,11 @@ _OF_SESSION = 32
 """Runs of one session at most that go on or wait."""
 _ENDED = 64
 """Ended runs at most whose results are kept; more if there can be many sessions, so that each has some."""
+_REMEMBERED = 4096
+"""Ids of runs whose results made room for others."""
+
+Caller = tuple[str, ...]
+"""Who calls, as far as that is known: first what a caller can have few of, such as its address, then connections."""
 
 _log = logging.getLogger(__name__)
 
@@ -80,12 +85,15 @@ class Following:
 class BackgroundRun:
     """One run that belongs to the server. It ends by itself, at its timeout, or when it is cancelled."""
 
-    def __init__(self, run_id: str, prepared: Prepared, following: Following) -> None:
+    def __init__(self, run_id: str, caller: Caller, prepared: Prepared, following: Following) -> None:
         self.id = run_id
         self.session = prepared.session
+        self.given = False
+        """Whether a caller has its result, or its error."""
         self.created = datetime.now(UTC)
         self.started_at = anyio.current_time()
         self.ended_at = 0.0
+        self._caller = caller
         self._prepared = prepared
         self._following = following
         self._scope = anyio.CancelScope()
@@ -114,6 +122,11 @@ class BackgroundRun:
         return self._ended.is_set()
 
     @property
+    def owner(self) -> tuple[str, ...]:
+        """Who it belongs to: its caller, and its session; those that ended are one, as anybody can have many."""
+        return (*self._caller, "" if self.session.closed else self.session_id)
+
+    @property
     def cancelled(self) -> bool:
         """Whether it ended because it was cancelled."""
         return self._execution is not None and self._execution.status == "cancelled"
@@ -131,6 +144,7 @@ class BackgroundRun:
         with self._following.passing_on(listener), anyio.move_on_after(seconds):
             await self._ended.wait()
         if self._error is not None:
+            self.given = True
             raise self._error.with_traceback(None)  # otherwise it would grow each time
         if self._execution is None:
             self.session.told = True  # the caller learns of the session with this answer
@@ -142,6 +156,7 @@ class BackgroundRun:
 
     def taken(self) -> None:
         """Takes note that a caller has its result."""
+        self.given = True
         self._prepared.taken()
 
     def cancel(self) -> None:
@@ -160,6 +175,7 @@ class BackgroundRun:
                 _log.exception("a run failed")
         finally:
             self.ended_at = anyio.current_time()
+            del self._prepared.request  # results are kept for long, and megabytes can have been asked
             if self._execution is None and self._error is None:
                 self._execution = self._cancelled()
             self._ended.set()
@@ -193,8 +209,9 @@ class Runs:
         """Seconds for which the results of ended runs are kept."""
         self._kept = max(_ENDED, 2 * limits.max)
         self._runs: dict[str, BackgroundRun] = {}
+        self._gave_way: deque[str] = deque(maxlen=_REMEMBERED)
 
-    async def start(self, code: str, **asked: Unpack[Asked]) -> BackgroundRun:
+    async def start(self, code: str, caller: Caller = (), **asked: Unpack[Asked]) -> BackgroundRun:
         """Starts a run, and raises the same request errors as `Executing.prepare`.
 
         Raises `CapacityReached` if too many runs of its session, or of all sessions, have not ended.
@@ -203,7 +220,7 @@ class Runs:
         prepared = await self._executing.prepare(code, on_output=following.output, **asked)
         # Not before this: while others are prepared, this one is not counted. No new session is refused.
         self._check_room(prepared.session.id)
-        run = BackgroundRun(self._live.ids.new(), prepared, following)
+        run = BackgroundRun(self._live.ids.new(), caller, prepared, following)
         self._runs[run.id] = run
         self._prune()
         self._tasks.start_soon(run.serve, self._executing)
@@ -213,7 +230,10 @@ class Runs:
         """The run with that id; raises `UnknownRun`."""
         self._prune()
         if (run := self._runs.get(run_id)) is None:
-            why = self._live.ids.fate(run_id, "its result was given, or expired")
+            if run_id in self._gave_way:
+                why = "its result made room for those of other runs; run again, and read results soon"
+            else:
+                why = self._live.ids.fate(run_id, "its result was given, or expired")
             raise UnknownRun(f"run {quoted(run_id, 40)} is not known: {why}")
         return run
 
@@ -245,12 +265,26 @@ class Runs:
 
     def _prune(self) -> None:
         oldest = anyio.current_time() - self.kept_for
-        of_owner: dict[str, list[BackgroundRun]] = defaultdict(list)
-        for run in list(self._runs.values()):
-            if run.ended and run.ended_at < oldest:
+        kept = []
+        for run in [run for run in self._runs.values() if run.ended]:
+            if run.ended_at < oldest:
                 self.forget(run)
-            elif run.ended:
-                # Sessions that have ended share one part, so that who opens many does not drop the results of others.
-                of_owner["" if run.session.closed else run.session_id].append(run)
-        for _ in range(sum(map(len, of_owner.values())) - self._kept):
-            self.forget(max(of_owner.values(), key=len).pop(0))
+            else:
+                kept.append(run)
+        while len(kept) > self._kept:
+            run = _least_missed(kept)
+            kept.remove(run)
+            self.forget(run)
+            if not run.given:
+                self._gave_way.append(run.id)
+
+
+def _least_missed(runs: Sequence[BackgroundRun]) -> BackgroundRun:
+    """The run whose result makes room for others: of those that were given, if any, the oldest of whoever has most."""
+    found = [run for run in runs if run.given] or runs
+    for known in range(1, 1 + max(len(run.owner) for run in found)):
+        of_owner: dict[tuple[str, ...], list[BackgroundRun]] = defaultdict(list)
+        for run in found:
+            of_owner[run.owner[:known]].append(run)
+        found = max(of_owner.values(), key=len)
+    return found[0]

@@ -21,7 +21,7 @@ from llm_sandbox_mcp.results import (
     SessionInfo,
 )
 from llm_sandbox_mcp.service import Service
-from llm_sandbox_mcp.service.background import BackgroundRun, Listener
+from llm_sandbox_mcp.service.background import BackgroundRun, Caller, Listener
 from tests.pictures import png
 
 SESSION = "0" * 32
@@ -71,6 +71,7 @@ class FakeService:
     results_taken: int = 0
     printed: Sequence[str] = ()
     asked: list[Mapping[str, object]] = field(default_factory=list)
+    callers: list[Caller] = field(default_factory=list)
     looked_at: list[str] = field(default_factory=list)
     listeners: list[Callable[[str, tuple[str, ...]], None]] = field(default_factory=list)
 
@@ -96,7 +97,8 @@ class FakeService:
         """The fake also stands in for the runs of the service, and for the only run."""
         return self
 
-    async def start(self, code: str, **asked: object) -> Self:
+    async def start(self, code: str, caller: Caller, **asked: object) -> Self:
+        self.callers.append(caller)
         self.asked.append({"code": code, **asked})
         return self
 

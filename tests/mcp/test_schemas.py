@@ -10,8 +10,10 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import anyio
+import httpx2
 import pytest
 from mcp import Client, MCPError
+from mcp.client.streamable_http import streamable_http_client
 from mcp.server.context import ServerRequestContext
 from mcp.types import (
     BlobResourceContents,
@@ -35,9 +37,11 @@ from tests.pictures import png
 
 from .fake import NOTHING_PRINTED, PNG, SESSION, FakeService
 from .results import answer, call, refusal, text
+from .wire import CLIENT, message
 
 pytestmark = pytest.mark.anyio
 
+HTTP = "http://127.0.0.1:8000/mcp"
 TOOLS = ["execute_code", "install_libraries", "copy_file", "get_artifacts", "manage_session"]
 
 
@@ -443,6 +447,34 @@ async def test_over_http_sessions_of_others_are_not_listed(
         assert len((await answer(client, "manage_session", action="list"))["sessions"]) == seen
         await answer(client, "execute_code", code="1")
         assert len((await answer(client, "manage_session", action="list"))["sessions"]) == 1
+
+
+async def test_over_http_a_caller_is_known_by_its_address_and_its_connection_if_that_lasts(fake: FakeService) -> None:
+    application = build_server(fake.service(), host_files=False).streamable_http_app(json_response=True)
+
+    def client_at(host: str) -> httpx2.AsyncClient:
+        headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+        return httpx2.AsyncClient(transport=httpx2.ASGITransport(application, client=(host, 1)), headers=headers)
+
+    async with application.router.lifespan_context(application):
+        for host in ("10.0.0.1", "10.0.0.1", "10.0.0.2"):
+            async with client_at(host) as http:
+                hello = await http.post(HTTP, content=message("initialize", CLIENT, 1))
+                session = {"mcp-session-id": hello.headers["mcp-session-id"]}
+                await http.post(HTTP, content=message("notifications/initialized"), headers=session)
+                asked = message("tools/call", {"name": "execute_code", "arguments": {"code": "1"}}, 2)
+                await http.post(HTTP, content=asked, headers=session)
+                await http.delete(HTTP, headers=session)
+            async with (
+                client_at(host) as http,
+                Client(streamable_http_client(HTTP, http_client=http), mode="2026-07-28") as client,
+            ):
+                await answer(client, "execute_code", code="1")
+    assert [(host, bool(connection)) for host, connection in fake.callers] == [
+        *[("10.0.0.1", True), ("10.0.0.1", False)] * 2,
+        *[("10.0.0.2", True), ("10.0.0.2", False)],
+    ]
+    assert len({*fake.callers}) == 5
 
 
 async def test_a_connection_does_not_accumulate_sessions_that_ended(

@@ -1,5 +1,6 @@
 """Runs that go on without their caller: what is known of them meanwhile, how they end, and how long they are kept."""
 
+import gc
 from contextlib import suppress
 
 import anyio
@@ -7,8 +8,9 @@ import pytest
 
 from llm_sandbox_mcp.errors import CapacityReached, StartFailed, UnknownRun
 from llm_sandbox_mcp.results import Execution, StreamName
+from llm_sandbox_mcp.runs.requests import RunRequest
 from llm_sandbox_mcp.service import Service
-from llm_sandbox_mcp.service.background import BackgroundRun, Listener
+from llm_sandbox_mcp.service.background import BackgroundRun, Caller, Listener
 from llm_sandbox_mcp.service.executing import Asked
 from llm_sandbox_mcp.testing.memory import MemoryBackend
 
@@ -174,12 +176,12 @@ async def test_only_the_latest_results_are_kept(service: Service) -> None:
     assert service.runs.of_session(session) == tuple(runs[-64:])
 
 
-async def many(service: Service, number: int, session: str = "") -> list[BackgroundRun]:
+async def many(service: Service, number: int, session: str = "", caller: Caller = ()) -> list[BackgroundRun]:
     """Runs that ended one after the other, in one session or each in one that ends with it."""
     runs = []
     for _ in range(number):
         asked: Asked = {"language": "script", "session_id": session, "keep_session": bool(session)}
-        runs.append(await service.runs.start("print one", **asked))
+        runs.append(await service.runs.start("print one", caller, **asked))
         await ended(runs[-1])
         await anyio.sleep(0.1)  # of the clock that jumps: only so many sandboxes may start in a second
     return runs
@@ -201,6 +203,51 @@ async def test_results_of_sessions_that_ended_do_not_replace_those_of_an_open_on
     latest = (await many(service, 200))[-1]
     assert service.runs.get(own.id) is own
     assert service.runs.get(latest.id) is latest
+
+
+@pytest.mark.parametrize("other", [("10.0.0.2", ""), ("10.0.0.1", "b")], ids=["address", "connection"])
+async def test_results_that_one_caller_leaves_do_not_replace_the_only_one_of_another(
+    service: Service, other: Caller
+) -> None:
+    own = (await many(service, 1, caller=other))[0]
+    for connection in range(3):
+        left = await many(service, 50, caller=("10.0.0.1", f"a{connection}"))
+    assert service.runs.get(own.id) is own
+    assert service.runs.get(left[-1].id) is left[-1]
+
+
+async def test_many_connections_of_one_address_do_not_replace_the_results_of_another(service: Service) -> None:
+    own = await many(service, 2, caller=("10.0.0.2", "b"))
+    for connection in range(100):
+        await many(service, 1, caller=("10.0.0.1", f"a{connection}"))
+    assert [service.runs.get(found.id) for found in own] == own
+
+
+async def test_results_that_were_given_make_room_first(service: Service) -> None:
+    waiting = await many(service, 30)
+    given = await many(service, 30)
+    for found in given:
+        found.taken()
+    await many(service, 30)
+    assert [service.runs.get(found.id) for found in waiting] == waiting
+    with pytest.raises(UnknownRun, match="its result was given, or expired"):
+        service.runs.get(given[0].id)
+
+
+async def test_a_result_that_made_room_says_so(service: Service) -> None:
+    runs = await many(service, 66)
+    with pytest.raises(UnknownRun) as raised:
+        service.runs.get(runs[0].id)
+    assert str(raised.value).endswith(
+        "is not known: its result made room for those of other runs; run again, and read results soon"
+    )
+
+
+async def test_what_was_asked_is_not_kept_with_the_result(service: Service) -> None:
+    code = f"print {'one' * 1000}"
+    found = await start(service, code)
+    await ended(found)
+    assert not [kept for kept in gc.get_objects() if isinstance(kept, RunRequest) and kept.code == code]
 
 
 async def test_callers_cannot_leave_runs_behind_without_limit(service: Service) -> None:

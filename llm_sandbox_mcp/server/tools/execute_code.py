@@ -8,7 +8,7 @@ from ...errors import InvalidArgument, SandboxError
 from ...results import Execution
 from ...service import Service
 from ...service.background import BackgroundRun, Listener
-from ..audience import Context
+from ..audience import Context, caller_of
 from ..content import attach, describe_run, failure, going_on, structured, success
 from ..progress import reporting
 from ..schemas import ExecuteCode, Executed
@@ -22,6 +22,7 @@ async def execute_code(
     """The result of the run; if it goes on, what is known about it, or a task for a client that knows tasks."""
     run = await service.runs.start(
         arguments.code,
+        caller_of(ctx),
         language=arguments.language,
         session_id=arguments.session_id,
         libraries=arguments.libraries,
