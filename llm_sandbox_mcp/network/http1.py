@@ -145,16 +145,19 @@ async def serve(listener: Listener, serving: Serving) -> None:
                 await anyio.sleep(0.05)
                 continue
             try:
-                place = await shared.take(listener, serving.connections)
+                scope = anyio.CancelScope()
+                place = await shared.take(listener, serving.connections, scope.cancel)
             except BaseException:
                 await anyio.aclose_forcefully(stream)
                 raise
-            group.start_soon(_connection, stream, serving, shared, place)
+            group.start_soon(_connection, stream, serving, shared, place, scope)
 
 
-async def _connection(stream: ByteStream, serving: Serving, shared: Shared, place: Place) -> None:
+async def _connection(
+    stream: ByteStream, serving: Serving, shared: Shared, place: Place, scope: anyio.CancelScope
+) -> None:
     try:
-        with place.scope:
+        with scope:
             async with stream:
                 await _converse(stream, serving, place)
     except Exception as error:

@@ -1,6 +1,6 @@
-"""Connections of many listeners that share a maximum, so that none of them can leave another without."""
+"""Connections of many owners that share a maximum, so that none of them can leave another without."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import anyio
 
@@ -11,18 +11,20 @@ SETTLED = 1.0
 class Place:
     """What a connection holds while it is open."""
 
-    def __init__(self, listener: object) -> None:
-        self.listener = listener
-        self.scope = anyio.CancelScope()
-        """What its connection does; it is cancelled when another one takes the place."""
+    def __init__(self, owner: object, end: Callable[[], None]) -> None:
+        """`owner` is what it counts for, such as a listener; `end` is called when another one takes the place."""
+        self.owner = owner
+        self.end = end
         self.idle = True
         """Whether no request is in progress."""
+        self.late = False
+        """Whether it gives way only after other idle ones of its owner."""
         self.since = anyio.current_time()
         """When data last moved in the request in progress; if there is none, when the wait for one began."""
 
-    def wait(self) -> None:
+    def wait(self, *, late: bool = False) -> None:
         """No request is in progress from now on."""
-        self.idle, self.since = True, anyio.current_time()
+        self.idle, self.late, self.since = True, late, anyio.current_time()
 
     def work(self) -> None:
         """A request is in progress from now on."""
@@ -34,10 +36,10 @@ class Place:
 
 
 class Shared:
-    """The places of all listeners that share it. Where all are taken, one that waits gets that of another connection.
+    """The places of all owners that share it. Where all are taken, one that waits gets that of another connection.
 
-    This is an idle one of the listener with the most connections among those with idle ones. If there is none, and the
-    listener with the most has at least two more than the one that waits, it is that one's connection in which no data
+    This is an idle one of the owner with the most connections among those with idle ones. If there is none, and the
+    owner with the most has at least two more than the one that waits, it is that one's connection in which no data
     moved for the longest time, also if a request is in progress.
     """
 
@@ -46,26 +48,32 @@ class Shared:
         self._places: dict[object, set[Place]] = {}
         self._left = anyio.Event()
 
-    async def take(self, listener: object, most: int) -> Place:
-        """A place for one more connection of a listener, once it has fewer than `most`, or an idle one gave way."""
-        while not self._make_room(listener, most):
+    async def take(self, owner: object, most: int, end: Callable[[], None]) -> Place:
+        """A place for one more connection of an owner, once it has fewer than `most`, or an idle one gave way."""
+        while (place := self.take_now(owner, most, end)) is None:
             with anyio.move_on_after(SETTLED):
                 await self._left.wait()
-        place = Place(listener)
-        self._places.setdefault(listener, set()).add(place)
+        return place
+
+    def take_now(self, owner: object, most: int, end: Callable[[], None]) -> Place | None:
+        """The same without a wait; None if nothing gives way now."""
+        if not self._make_room(owner, most):
+            return None
+        place = Place(owner, end)
+        self._places.setdefault(owner, set()).add(place)
         return place
 
     def leave(self, place: Place) -> None:
         """Gives the place back, if no other connection has taken it."""
-        places = self._places.get(place.listener, set())
+        places = self._places.get(place.owner, set())
         places.discard(place)
         if not places:
-            self._places.pop(place.listener, None)
+            self._places.pop(place.owner, None)
         self._left.set()
         self._left = anyio.Event()
 
-    def _make_room(self, listener: object, most: int) -> bool:
-        own = self._places.get(listener, set())
+    def _make_room(self, owner: object, most: int) -> bool:
+        own = self._places.get(owner, set())
         if len(own) < most and sum(map(len, self._places.values())) < self._most:
             return True
         given_up = self._idle([own] if len(own) >= most else self._places.values())
@@ -75,15 +83,15 @@ class Shared:
         if given_up is None:
             return False
         self.leave(given_up)
-        given_up.scope.cancel()
+        given_up.end()
         return True
 
     def _idle(self, among: Iterable[set[Place]]) -> Place | None:
-        """The place of the connection that is idle for the longest time, of the listener with the most connections."""
+        """The place of the connection that is idle for the longest time, of the owner with the most connections."""
         settled = anyio.current_time() - SETTLED
         for places in sorted(among, key=len, reverse=True):
             if idle := [place for place in places if place.idle and place.since <= settled]:
-                return min(idle, key=_since)
+                return min(idle, key=lambda place: (place.late, place.since))
         return None
 
 

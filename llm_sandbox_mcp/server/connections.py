@@ -5,10 +5,13 @@ Each connection takes an open file of the server, and sandboxes need open files 
 
 import asyncio
 import socket
+from functools import partial
 from typing import Any
 
 import h11
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+
+from ..network.sharing import Shared
 
 SILENT = 5.0
 """Seconds that a client may take for its first request."""
@@ -25,6 +28,9 @@ _AT_ONCE = 8
 _MORE = 16
 """Connections above the limit that still get an answer with the reason; any more are closed at once."""
 
+_LISTENS = (b"mcp-method", b"subscriptions/listen")
+"""The header of a request for news in the 2026 protocol; in others, it has the method GET."""
+
 
 def prepare(listener: socket.socket) -> None:
     """Sets the options of each connection that is accepted; one whose client does not read ends after `UNREAD`."""
@@ -34,32 +40,71 @@ def prepare(listener: socket.socket) -> None:
 
 
 def bounded(most: int) -> dict[str, Any]:
-    """Settings for uvicorn: requests on more connections than `most` are answered with status 503."""
-    return {"http": _Connection, "limit_concurrency": most, "backlog": _AT_ONCE}
+    """Settings for uvicorn: requests on more connections than `most` get status 503, unless others give way to them."""
+    return {"http": partial(_Connection, Shared(most), most), "backlog": _AT_ONCE}
 
 
 class _Connection(H11Protocol):
-    """Ends if no request comes in time, if a request stalls, and at once if there are too many connections."""
+    """Ends if no request comes in time, if a request stalls, and at once if there are too many connections.
+
+    Where there are too many, it gives way to others by the rules of `Shared`, for each address. It is idle without a
+    whole request, and with a stream of news, which it can open again.
+    """
+
+    def __init__(self, shared: Shared, most: int, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._shared = shared
+        self._most = most
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._take_place()
         self._first_request = self.loop.call_later(SILENT, self._end_if_silent)
         self._rest: asyncio.TimerHandle | None = None
         self._began: float | None = None
         """When the first part of a request arrived, while its rest is missing."""
-        assert self.limit_concurrency is not None
-        if len(self.connections) > self.limit_concurrency + _MORE:
+        if self._place is None and len(self.connections) > self._most + _MORE:
             transport.abort()
 
     def data_received(self, data: bytes) -> None:
+        if self._place is None:
+            self._take_place()
+        # uvicorn's own limit would also refuse the requests of those that have a place: none, or all.
+        self.limit_concurrency = None if self._place is not None and len(self.tasks) < 2 * self._most else 0
+        before = self.cycle
         super().data_received(data)
         self._wait_for_the_rest()
+        self._note_request(before)
+
+    def on_response_complete(self) -> None:
+        if self._place is not None:
+            self._place.wait()
+        before = self.cycle
+        super().on_response_complete()  # the next request can have arrived
+        self._note_request(before)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._place is not None:
+            self._shared.leave(self._place)
         self._first_request.cancel()
         if self._rest is not None:
             self._rest.cancel()
         super().connection_lost(exc)
+
+    def _take_place(self) -> None:
+        address = self.client[0] if self.client else ""
+        self._place = self._shared.take_now(address, self._most, self.transport.abort)
+
+    def _note_request(self, before: RequestResponseCycle | None) -> None:
+        """Notes what the connection does now; `before` is the request that was known before."""
+        if self._place is None or self.cycle is None:
+            return
+        listens = self.scope["method"] == "GET" or _LISTENS in self.headers
+        if self.cycle is not before:
+            self._place.wait(late=listens)
+        cut = self.conn.their_state is h11.SEND_BODY
+        if self._place.idle and not (listens or cut or self.cycle.response_complete):
+            self._place.work()
 
     def _wait_for_the_rest(self) -> None:
         if self._rest is not None:

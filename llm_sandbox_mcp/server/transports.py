@@ -19,9 +19,6 @@ from ..errors import BadAddress
 from ..service import Service
 from .access import names_of, read_token, require_token
 
-CLIENTS = 1000
-"""Clients that are remembered after their handshake, with about 40 KB each, until they are silent for half an hour."""
-
 if TYPE_CHECKING:
     from starlette.applications import Starlette
 
@@ -145,6 +142,7 @@ def _application(server: Server[Any], service: Service, stopping: anyio.Event, t
     from starlette.types import Receive, Scope, Send
 
     from .bodies import Bodies
+    from .handshakes import CLIENTS, Handshakes
     from .rest import not_there
 
     section = service.profile.http
@@ -176,12 +174,13 @@ def _application(server: Server[Any], service: Service, stopping: anyio.Event, t
         return PlainTextResponse(f"{error.detail}\n", error.status_code, error.headers)
 
     logging.getLogger("mcp.server.streamable_http").addFilter(_worth_logging)
-    application = server.streamable_http_app(transport_security=settings, max_sessions=CLIENTS)
+    application = server.streamable_http_app(transport_security=settings, max_sessions=CLIENTS + connections())
     application.router.routes += [
         Route("/sse", ServeSSE(), methods=["GET"]),
         Mount("/messages/", sse.handle_post_message),
     ]
     largest = max(DEFAULT_MAX_REQUEST_BODY_SIZE, service.profile.artifacts.file_size if section.execute_code else 0)
+    application.add_middleware(Handshakes)
     # The middleware that is added last runs first: of a request without the token, nothing is read.
     application.add_middleware(Bodies, largest, refuse)
     if token is not None:

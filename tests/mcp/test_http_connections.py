@@ -22,23 +22,56 @@ from .serving import Server, start, stop
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("embedded")]
 
-FEW = ["sh", "-c", 'ulimit -n 256; exec "$@"', "sh", *serving.SERVE]
-IMPATIENT = """
+FEW = ["sh", "-c", 'ulimit -n 256; exec "$@"', "sh"]
+MOST = 32
+"""Connections that a server can have then."""
+
+
+def with_times(**times: float | str) -> list[str]:
+    """The command of a server with other values for some constants."""
+    lines = [f"{name.replace('__', '.')} = {value}" for name, value in times.items()]
+    program = f"""
 import sys
-from llm_sandbox_mcp.server import connections, transports
-connections.UNREAD = 1.0
-connections.STALLED = 0.5
-connections.WHOLE = 2.0
-transports.CLIENTS = 3
+from llm_sandbox_mcp.network import sharing
+from llm_sandbox_mcp.server import connections, handshakes, transports
+{chr(10).join(lines)}
 from llm_sandbox_mcp.__main__ import main
 sys.exit(main())
 """
+    return [sys.executable, "-c", program, *serving.SERVE[3:]]
+
+
+IMPATIENT = with_times(connections__UNREAD=1.0, connections__STALLED=0.5, connections__WHOLE=2.0)
+PATIENT = with_times(connections__SILENT=1000.0, sharing__SETTLED=1000.0)
+SETTLED = with_times(connections__SILENT=1000.0, sharing__SETTLED=0.0)
+"""Whoever does nothing is idle at once."""
 MODERN = "2026-07-28"
 BOUND = 90.0
 ASKED = (
     b"POST /mcp HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
     b"accept: application/json, text/event-stream\r\nmcp-protocol-version: 2025-06-18\r\ncontent-length: 3\r\n\r\n{}\n"
 )
+HEALTH = b"GET /health HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
+
+
+def posted(method: str, **params: object) -> bytes:
+    """A request of the 2026 protocol, as bytes of HTTP."""
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": MODERN,
+        "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": {"_meta": meta, **params}})
+    name = f"mcp-name: {params['name']}\r\n" if "name" in params else ""
+    head = (
+        "POST /mcp HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+        f"accept: application/json, text/event-stream\r\nmcp-protocol-version: {MODERN}\r\n"
+        f"mcp-method: {method}\r\n{name}content-length: {len(body)}\r\n\r\n"
+    )
+    return f"{head}{body}".encode()
+
+
+LISTEN = posted("subscriptions/listen", notifications={"resourcesListChanged": True})
 
 
 @contextmanager
@@ -59,9 +92,9 @@ def profile(profile: Path) -> Path:
     return profile
 
 
-def connect(server: Server) -> socket.socket:
+def connect(server: Server, own: str = "127.0.0.1") -> socket.socket:
     host, _, port = server.url.removeprefix("http://").partition(":")
-    return socket.create_connection((host, int(port)), timeout=BOUND)
+    return socket.create_connection((host, int(port)), timeout=BOUND, source_address=(own, 0))
 
 
 def files(server: Server) -> int:
@@ -91,7 +124,7 @@ async def works(server: Server) -> bool:
 async def test_hundreds_of_silent_clients_are_disconnected_and_leave_files_for_sandboxes(
     profile: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with served(monkeypatch, profile, FEW) as server, ExitStack() as silent:
+    with served(monkeypatch, profile, [*FEW, *serving.SERVE]) as server, ExitStack() as silent:
         assert await works(server)
         before = files(server)
         with anyio.fail_after(BOUND):
@@ -107,19 +140,81 @@ async def test_hundreds_of_silent_clients_are_disconnected_and_leave_files_for_s
 
 
 async def test_a_client_beyond_the_limit_gets_status_503(profile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with served(monkeypatch, profile, FEW) as server, ExitStack() as others:
-        for _ in range(32):
-            others.enter_context(connect(server))
+    with served(monkeypatch, profile, [*FEW, *PATIENT]) as server, ExitStack() as others:
+        earlier = [others.enter_context(connect(server)) for _ in range(MOST)]
         with connect(server) as last:
-            last.sendall(b"GET /health HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
-            assert last.recv(4096).startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
+            assert said(last, HEALTH).startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
+            for client in earlier:
+                assert healthy(client)
+
+
+IDLE = {
+    "nothing": b"",
+    "an answered request": HEALTH,
+    "a part of a head": HEALTH[:-2],
+    "a part of a body": ASKED[:-2],
+    "a stream of SSE": b"GET /sse HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n",
+    "a stream of news": LISTEN,
+}
+
+
+@pytest.mark.parametrize("raw", IDLE.values(), ids=IDLE)
+async def test_connections_without_work_make_room_for_others_of_the_same_address(
+    profile: Path, monkeypatch: pytest.MonkeyPatch, raw: bytes
+) -> None:
+    with served(monkeypatch, profile, [*FEW, *SETTLED]) as server, ExitStack() as others:
+        earlier = []
+        for _ in range(MOST):
+            earlier.append(client := others.enter_context(connect(server)))
+            assert healthy(client)
+            client.sendall(raw)
+            if raw.endswith(b"\r\n\r\n") or raw is LISTEN:
+                assert b" 200 " in client.recv(4096)
+        for _ in range(2):
+            with connect(server) as last:
+                assert healthy(last)
+        assert await works(server)
+        assert disconnected(earlier[0])
+
+
+async def test_connections_at_work_make_room_only_for_an_address_that_has_fewer(
+    profile: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = with_times(connections__SILENT=1000.0, sharing__SETTLED=0.0, transports__connections="lambda: 3")
+    with served(monkeypatch, profile, command) as server, ExitStack() as others:
+        for _ in range(3):
+            client = others.enter_context(connect(server))
+            assert healthy(client)  # it is accepted, so what it sends is read first
+            client.sendall(posted("tools/call", name="execute_code", arguments={"code": "while True: pass"}))
+        with connect(server) as same:
+            assert said(same, HEALTH).startswith(b"HTTP/1.1 503 ")
+        with connect(server, "127.0.0.2") as other:
+            assert healthy(other)
+
+
+async def test_connections_without_a_request_make_room_before_streams(
+    profile: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with served(monkeypatch, profile, [*FEW, *SETTLED]) as server, ExitStack() as others:
+        stream = others.enter_context(connect(server))
+        stream.sendall(IDLE["a stream of SSE"])
+        begun = b""
+        while b"session_id" not in begun or not begun.endswith(b"\r\n\r\n"):
+            more = stream.recv(4096)
+            assert more, begun
+            begun += more
+        kept = [others.enter_context(connect(server)) for _ in range(3 * MOST)]
+        assert healthy(kept[-1])
+        # Its address for messages came with the answer, and nothing since; it would end now.
+        stream.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            stream.recv(4096)
 
 
 async def test_a_client_that_never_reads_is_disconnected_and_others_are_served(
     profile: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    impatient = [sys.executable, "-c", IMPATIENT, *serving.SERVE[3:]]
-    with served(monkeypatch, profile, impatient) as server, connect(server) as deaf:
+    with served(monkeypatch, profile, IMPATIENT) as server, connect(server) as deaf:
         assert await works(server)
         before = files(server)
         deaf.setblocking(False)
@@ -169,8 +264,7 @@ CUT = {
 async def test_a_client_that_stops_within_a_request_is_disconnected(
     profile: Path, monkeypatch: pytest.MonkeyPatch, cut: bytes
 ) -> None:
-    impatient = [sys.executable, "-c", IMPATIENT, *serving.SERVE[3:]]
-    with served(monkeypatch, profile, impatient) as server, connect(server) as slow:
+    with served(monkeypatch, profile, IMPATIENT) as server, connect(server) as slow:
         # The cut request is not the first one of the connection, which has a different time limit.
         slow.sendall(b"GET /health HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
         received = b""
@@ -187,8 +281,7 @@ async def test_a_client_that_stops_within_a_request_is_disconnected(
 async def test_a_client_that_sends_a_request_byte_by_byte_is_disconnected(
     profile: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    impatient = [sys.executable, "-c", IMPATIENT, *serving.SERVE[3:]]
-    with served(monkeypatch, profile, impatient) as server, connect(server) as slow:
+    with served(monkeypatch, profile, IMPATIENT) as server, connect(server) as slow:
         slow.sendall(ASKED.replace(b"content-length: 3", b"content-length: 4000000")[:-3])
         slow.settimeout(0.1)
         with suppress(ConnectionError):
@@ -249,12 +342,44 @@ def memory(server: Server) -> int:
     return int(found[1]) << 10
 
 
-async def test_the_number_of_remembered_clients_is_limited(profile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    impatient = [sys.executable, "-c", IMPATIENT, *serving.SERVE[3:]]
-    with served(monkeypatch, profile, impatient) as server:
-        said = [shake_hands(server) for _ in range(4)]
-        assert [head.split(b" ", 2)[1] for head in said] == [b"200", b"200", b"200", b"503"]
+async def test_remembered_clients_make_room_for_others_and_those_that_were_used_last(
+    profile: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with served(monkeypatch, profile, with_times(handshakes__CLIENTS=3, sharing__SETTLED=0.0)) as server:
+        async with server.connect("legacy") as client:
+            assert (await answer(client, "manage_session", action="list"))["sessions"] == []
+            heads = [shake_hands(server) for _ in range(10)]
+            assert {head.split(b" ", 2)[1] for head in heads} == {b"200"}
+            # It is still remembered; those that only shook hands made room for each other.
+            assert (await answer(client, "manage_session", action="list"))["sessions"] == []
+            assert [remembered(server, head) for head in heads] == [False] * 8 + [True] * 2
         assert await works(server)
+
+
+def remembered(server: Server, head: bytes) -> bool:
+    """Whether the server remembers the client that got this answer to its handshake."""
+    found = re.search(rb"mcp-session-id: (\w+)", head)
+    assert found
+    with connect(server) as client:
+        told = said(client, ASKED.replace(b"\r\n\r\n", b"\r\nmcp-session-id: %b\r\n\r\n" % found[1]))
+    assert b" 400 " in told or b" 404 " in told
+    return b" 400 " in told
+
+
+def said(client: socket.socket, raw: bytes) -> bytes:
+    """What the server says to a request."""
+    client.sendall(raw)
+    return client.recv(4096)
+
+
+def healthy(client: socket.socket) -> bool:
+    """Whether a request on this connection is served, with its whole answer."""
+    told = said(client, HEALTH)
+    while told.startswith(b"HTTP/1.1 200 ") and not told.endswith(b"\r\n\r\nok\n"):
+        more = client.recv(4096)
+        assert more, told
+        told += more
+    return told.startswith(b"HTTP/1.1 200 ")
 
 
 def shake_hands(server: Server) -> bytes:
