@@ -104,9 +104,8 @@ async def test_warm_pods_of_two_servers_are_each_used_once(serving: Serving, clu
         assert sorted(used) == ["0", "1", "2", "3"]
 
 
-async def test_the_pods_of_a_server_that_was_killed_end_by_themselves_and_are_swept(
-    cluster: Any, namespace: str, folder: Path
-) -> None:
+async def kill_a_server(folder: Path, cluster: Any, namespace: str) -> Any:
+    """Kills a server with a pod, so that it cannot clean up; returns its lease, which it has just renewed."""
     text = "\n".join(
         [
             '[backend]\nname = "kubernetes"',
@@ -123,18 +122,50 @@ async def test_the_pods_of_a_server_that_was_killed_end_by_themselves_and_are_sw
             await talk.start_endless_run()
             talk.process.send_signal(signal.SIGKILL)
             await talk.process.wait()
+    assert len(names(cluster, namespace)) == 1
+    (lease,) = leases(cluster).list_namespaced_lease(namespace).items
+    return lease
+
+
+async def change(cluster: Any, lease: Any, **spec: object) -> None:
+    """Changes a lease in the cluster."""
+    name, namespace = lease.metadata.name, lease.metadata.namespace
+    await anyio.to_thread.run_sync(
+        lambda: leases(cluster).patch_namespaced_lease(name, namespace, {"spec": spec}),
+    )
+
+
+async def test_the_pods_of_a_server_that_was_killed_end_by_themselves_and_are_swept(
+    cluster: Any, namespace: str, folder: Path
+) -> None:
+    lease = await kill_a_server(folder, cluster, namespace)
 
     def ended() -> bool:
         return all(pod.status.phase in ("Succeeded", "Failed") for pod in cluster.list_namespaced_pod(namespace).items)
 
-    assert len(names(cluster, namespace)) == 1
     await until(ended, 15)
-    (lease,) = leases(cluster).list_namespaced_lease(namespace).items
-    change = {"spec": {"renewTime": AGO.isoformat().replace("+00:00", "Z")}}
-    await anyio.to_thread.run_sync(
-        lambda: leases(cluster).patch_namespaced_lease(lease.metadata.name, namespace, change)
-    )
+    await change(cluster, lease, renewTime=AGO.isoformat().replace("+00:00", "Z"))
     with host_folder() as other:
         async with open_service(small_profile("kubernetes", other, kubernetes={"namespace": namespace})) as service:
             assert await service.backend.sweep() == 1
     await until(lambda: not names(cluster, namespace), 5)
+
+
+async def test_a_server_that_starts_within_the_lease_of_a_killed_one_sweeps_once_that_has_run_out(
+    serving: Serving, cluster: Any, namespace: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("llm_sandbox_mcp.service.preparation._SWEEP", 0.5)
+    lease = await kill_a_server(folder, cluster, namespace)
+
+    def held() -> set[str]:
+        return {lease.metadata.name for lease in leases(cluster).list_namespaced_lease(namespace).items}
+
+    async with serving() as service:
+        await service.warm(())
+        # The sweep at its start finds a server that may be alive.
+        assert await service.backend.sweep() == 0
+        assert lease.metadata.name in held()
+        assert names(cluster, namespace)
+        await change(cluster, lease, leaseDurationSeconds=1)
+        await until(lambda: lease.metadata.name not in held() and not names(cluster, namespace), 30)
+        assert len(held()) == 1
