@@ -1,8 +1,11 @@
-"""A reverse proxy in front of the cluster's API that refuses long request lines, as most proxies do."""
+"""A reverse proxy in front of the cluster's API that refuses long request lines, as most proxies do, and counts bytes."""
 
+import json
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -14,9 +17,33 @@ _LINE = 8000
 """Maximum bytes of a request line."""
 
 
+@dataclass
+class Proxy:
+    """A running proxy."""
+
+    url: str = ""
+    sent: int = 0
+    """Bytes that the websockets to the cluster have got."""
+
+    def write_kubeconfig(self, folder: Path) -> str:
+        """Writes a kubeconfig that leads to the proxy, and returns its path."""
+        path = folder / "kubeconfig"
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "proxy", "cluster": {"server": self.url}}],
+            "users": [{"name": "nobody", "user": {}}],
+            "contexts": [{"name": "proxy", "context": {"cluster": "proxy", "user": "nobody"}}],
+            "current-context": "proxy",
+        }
+        path.write_text(json.dumps(config), encoding="utf-8")
+        return str(path)
+
+
 @asynccontextmanager
-async def proxied(configuration: Any) -> AsyncIterator[str]:
-    """The URL of a proxy, on loopback, to the cluster of a configuration of the package `kubernetes`, as its user."""
+async def proxied(configuration: Any) -> AsyncIterator[Proxy]:
+    """A proxy, on loopback, to the cluster of a configuration of the package `kubernetes`, as its user."""
+    proxy = Proxy()
     trusted = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
     if configuration.cert_file:
         trusted.load_cert_chain(configuration.cert_file, configuration.key_file)
@@ -27,7 +54,7 @@ async def proxied(configuration: Any) -> AsyncIterator[str]:
         async def answer(request: BaseRequest) -> web.StreamResponse:
             headers = {name: request.headers[name] for name in ("Accept", "Content-Type") if name in request.headers}
             if request.headers.get("upgrade", "").lower() == "websocket":
-                return await _pass_on(request, cluster)
+                return await _pass_on(request, cluster, proxy)
             body = await request.read() or None
             async with cluster.request(request.method, request.rel_url, headers=headers, data=body) as theirs:
                 ours = web.StreamResponse(status=theirs.status, headers={"Content-Type": theirs.content_type})
@@ -43,12 +70,13 @@ async def proxied(configuration: Any) -> AsyncIterator[str]:
         try:
             site = web.TCPSite(runner, "127.0.0.1", 0)
             await site.start()
-            yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+            proxy.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+            yield proxy
         finally:
             await runner.cleanup()
 
 
-async def _pass_on(request: BaseRequest, cluster: aiohttp.ClientSession) -> web.WebSocketResponse:
+async def _pass_on(request: BaseRequest, cluster: aiohttp.ClientSession, proxy: Proxy) -> web.WebSocketResponse:
     wanted = [word.strip() for word in request.headers["sec-websocket-protocol"].split(",")]
     async with cluster.ws_connect(request.rel_url, protocols=wanted, max_msg_size=0) as theirs:
         ours = web.WebSocketResponse(protocols=[str(theirs.protocol)], max_msg_size=0)
@@ -56,6 +84,7 @@ async def _pass_on(request: BaseRequest, cluster: aiohttp.ClientSession) -> web.
 
         async def copy(source: Any, target: Any) -> None:
             async for message in source:
+                proxy.sent += len(message.data) if source is ours else 0
                 await target.send_bytes(message.data)
             await target.close()
 

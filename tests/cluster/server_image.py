@@ -1,8 +1,10 @@
-"""The server's own image, built by the tests' Docker and imported into the cluster's containerd."""
+"""Images that the tests' Docker builds and the cluster's containerd gets, first of all the server's own."""
 
 import subprocess
 import tempfile
 from pathlib import Path
+
+from docker import DockerClient
 
 from tests.engines import base_image, docker
 from tests.engines.images import build_arguments, client
@@ -13,10 +15,9 @@ _NAME = "llm-sandbox-mcp"
 
 
 def ensure(containerd: Path) -> str:
-    """Builds the current image, imports it into the cluster, and returns its tag; an unchanged image is not imported
-    again."""
+    """Builds the server's current image, imports it into the cluster, and returns its tag."""
     with client(docker.daemon()) as engine:
-        image, _ = engine.images.build(
+        engine.images.build(
             path=str(ROOT),
             dockerfile=str(_DOCKERFILE),
             buildargs=build_arguments(_DOCKERFILE.read_text(encoding="utf-8"), base_image.NAME),
@@ -24,19 +25,25 @@ def ensure(containerd: Path) -> str:
             tag=_NAME,
             rm=True,
         )
-        tag = str(image.short_id).partition(":")[2]
-        there = [name for name in _ctr(containerd, "list", "-q").split() if f"/{_NAME}:" in name]
-        if not any(name.endswith(f"/{_NAME}:{tag}") for name in there):
-            image.tag(_NAME, tag)
-            with tempfile.NamedTemporaryFile(prefix="sandbox-test-", suffix=".tar") as archive:
-                archive.writelines(engine.images.get(f"{_NAME}:{tag}").save(named=f"{_NAME}:{tag}"))
-                archive.flush()
-                _ctr(containerd, "import", archive.name)
-            engine.images.remove(f"{_NAME}:{tag}")
-            # A node reports only its fifty largest images, and these old ones would be among them.
-            if there:
-                _ctr(containerd, "remove", *there)
-    return tag
+        return import_image(engine, _NAME, containerd).rpartition(":")[2]
+
+
+def import_image(engine: DockerClient, name: str, containerd: Path) -> str:
+    """Imports an image into the cluster, and returns its name there, with a tag; an unchanged one is not imported
+    again."""
+    tag = str(engine.images.get(name).short_id).partition(":")[2]
+    there = [known for known in _ctr(containerd, "list", "-q").split() if f"/{name}:" in known]
+    if not any(known.endswith(f"/{name}:{tag}") for known in there):
+        engine.images.get(name).tag(name, tag)
+        with tempfile.NamedTemporaryFile(prefix="sandbox-test-", suffix=".tar") as archive:
+            archive.writelines(engine.images.get(f"{name}:{tag}").save(named=f"{name}:{tag}"))
+            archive.flush()
+            _ctr(containerd, "import", archive.name)
+        engine.images.remove(f"{name}:{tag}")
+        # A node reports only its fifty largest images, and these old ones would be among them.
+        if there:
+            _ctr(containerd, "remove", *there)
+    return f"{name}:{tag}"
 
 
 def _ctr(containerd: Path, *words: str) -> str:

@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 
 from .conftest import Serving
@@ -15,20 +14,12 @@ pytestmark = pytest.mark.anyio
 async def test_everything_works_through_a_proxy_that_refuses_long_request_lines(
     serving: Serving, cluster: Any, folder: Path
 ) -> None:
-    async with proxied(cluster.api_client.configuration) as url:
-        kubeconfig = folder / "kubeconfig"
-        text = f"""
-            apiVersion: v1
-            kind: Config
-            clusters: [{{name: proxy, cluster: {{server: "{url}"}}}}]
-            users: [{{name: nobody, user: {{}}}}]
-            contexts: [{{name: proxy, context: {{cluster: proxy, user: nobody}}}}]
-            current-context: proxy
-        """
-        await anyio.Path(kubeconfig).write_text(text)
-        async with serving({"kubeconfig": str(kubeconfig)}) as service:
-            first = await service.execute("read x; echo $x >f; cat f", language="bash", stdin="through\n")
-            assert (first.status, first.stdout.text) == ("ok", "through\n"), first
-            again = await service.execute("cat f", language="bash", session_id=first.session_id)
-            assert again.stdout.text == "through\n"
-            assert (await service.execute("print(6 * 7)")).stdout.text == "42\n"
+    async with (
+        proxied(cluster.api_client.configuration) as proxy,
+        serving({"kubeconfig": proxy.write_kubeconfig(folder)}) as service,
+    ):
+        first = await service.execute("read x; echo $x >f; cat f", language="bash", stdin="through\n")
+        assert (first.status, first.stdout.text) == ("ok", "through\n"), first
+        again = await service.execute("cat f", language="bash", session_id=first.session_id)
+        assert again.stdout.text == "through\n"
+        assert (await service.execute("print(6 * 7)")).stdout.text == "42\n"

@@ -6,6 +6,7 @@ import anyio
 import docker
 import pytest
 
+from llm_sandbox_mcp.backends.containers.agent import pack_handlers
 from llm_sandbox_mcp.errors import StartFailed
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import small_profile
@@ -38,6 +39,10 @@ async def test_a_dockerfile_of_the_profile_is_built_on_the_first_use_which_gets_
                 first = await service.execute("cat /etc/mark", language="bash", on_progress=hear)
                 assert first.stdout.text == folder.name
                 assert any("COPY mark" in line for line in heard) and any("so far" in line for line in heard), heard
+                # It contains the handlers, under the name that its agent expects.
+                named = await service.execute("ls /opt/handlers-*.tar.gz", language="bash")
+                handlers = {one: each.folder for one, each in service.languages.items()}
+                assert named.stdout.text == f"/opt/{pack_handlers(handlers).name}\n"
                 built = len(heard)
                 again = await service.execute("cat /etc/mark", language="bash", on_progress=hear)
                 assert (again.stdout.text, len(heard)) == (folder.name, built)

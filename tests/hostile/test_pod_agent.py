@@ -1,9 +1,14 @@
-"""Attack: stealing the requests to the agent of a pod, its first process. Outcome: the session loses at most its state,
-and delays nobody."""
+"""Attack: keeping a pod from ending: by stealing the requests to its agent, its first process, or by stopping processes
+that its node starts. Outcome: the session loses at most its state, and delays nobody."""
+
+from contextlib import suppress
 
 import anyio
 import pytest
 
+from llm_sandbox_mcp.backends.base import Sandbox
+from llm_sandbox_mcp.backends.layout import PATH
+from llm_sandbox_mcp.errors import SandboxError
 from tests.hostile.conftest import Arena
 from tests.hostile.deviations import PODS
 
@@ -36,3 +41,39 @@ async def test_stealing_the_requests_to_the_agent_costs_the_session_its_state_an
     again = await arena.service.execute("print(6 * 7)", session_id=result.session_id)
     assert again.stdout.text == "42\n"
     assert any("the sandbox did not answer any more" in note for note in again.notes), again.notes
+
+
+HUNTER = """
+import os, signal
+known = {name for name in os.listdir('/proc') if name.isdigit()} | {str(os.getpid())}
+print('hunting', flush=True)
+while True:
+    for name in os.listdir('/proc'):
+        if name.isdigit() and name not in known:
+            try:
+                os.kill(int(name), signal.SIGSTOP)
+            except OSError:
+                pass
+"""
+"""Stops every process that is not there at its start. The node's own program becomes the code's user, and only then the
+process that it starts; a node waits for that for ever."""
+
+
+async def test_a_pod_whose_code_stops_what_its_node_starts_is_gone_with_its_sandbox(arena: Arena) -> None:
+    backend, policy = arena.service.backend, arena.service.profile.policy()
+
+    async def start(sandbox: Sandbox) -> None:
+        with suppress(SandboxError):
+            await sandbox.spawn(("true",), {"PATH": PATH})
+
+    # Each start is stopped in time by chance: one of many is. The arena checks that nothing of the pod is left.
+    async with (
+        backend.sandbox(policy, backend.image_of("python")) as sandbox,
+        await sandbox.spawn(("python3", "-c", HUNTER), {"PATH": PATH}) as hunter,
+    ):
+        assert await hunter.stdout.receive() == b"hunting\n"
+        arena.state()  # so that the check knows of this pod
+        with anyio.move_on_after(2):
+            async with anyio.create_task_group() as tasks:
+                for _ in range(16):
+                    tasks.start_soon(start, sandbox)

@@ -1,12 +1,14 @@
 # The agent, the main process of a container: unpacks the handlers, reports usage, sends signals, and ends with its server.
 #
 # The server talks to it over its standard input and output. Each request is one line, here with its answer:
-#   SIZE                 a compressed tar archive of the handlers follows, SIZE bytes long -> "ready" and the image's PATH,
+#   SIZE DIGEST          the handlers, first of all: if the image does not contain those of this digest -> "send", after which
+#                        a compressed tar archive of them follows, SIZE bytes long; then -> "ready" and the image's PATH,
 #                        "missing PROGRAM", or "stuck" if a template cannot be unpacked, for example for lack of space
 #   beat                 the server is alive: the time of a file shows this to other servers -> nothing
 #   signal NAME GROUP    -> nothing
 #   usage WORD           -> "usage WORD OOM_KILLS PIDS_REFUSED CPU"; the word is new each time, CPU is in microseconds
 #   look WORD COMMAND    -> a NUL and "WORD", the output of the server's command, a NUL and "WORD" again
+#   end                  the container is going to be removed: the agent ends -> nothing
 # The end of its input means that the server has ended. Then the agent ends, its container ends too, and the engine removes it.
 # Its second argument is a program that the engine needs in addition.
 # In a container that somebody else made (the first argument is "joined") the agent is one process among others: it unpacks no
@@ -32,8 +34,14 @@ for program in tar gzip head find env ${2-}; do
   command -v "$program" >/dev/null || { echo "missing $program"; exit 1; }
 done
 [ -d /opt/handlers ] || mkdir -p /opt/handlers 2>/dev/null
-read -r size
-head -c "$size" | tar -x -z -f - -C /opt/handlers || { echo "missing writable /opt/handlers"; exit 1; }
+read -r size digest
+# Not in a container that somebody else made, in which earlier code may have written this file.
+if [ "$1" != joined ] && [ -f "/opt/handlers-$digest.tar.gz" ]; then
+  tar -x -z -f "/opt/handlers-$digest.tar.gz" -C /opt/handlers
+else
+  echo send
+  head -c "$size" | tar -x -z -f - -C /opt/handlers
+fi || { echo "missing writable /opt/handlers"; exit 1; }
 : >/opt/handlers/.beat
 if [ "$1" != joined ] && [ -f /opt/template.tar ]; then
   # Only these two folders, whatever else code has put into the archive.
@@ -45,6 +53,7 @@ while read -r verb name group; do # the last variable gets the rest of the line
   case $verb in
     beat) true >/opt/handlers/.beat ;; # `:` would end the shell if the file cannot be opened
     signal) kill -s "$name" -- "-$group" 2>/dev/null ;;
+    end) exit ;;
     usage)
       count memory memory.events oom_kill; kills=$count
       [ "$kills" -gt 0 ] || { count memory memory.oom_control oom_kill; kills=$count; }

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import anyio
 
 from ..base import LOOK_OUTPUT, Usage
+from .agent import Packed
 from .container import Container, Streams
 
 ANSWER = 20.0
@@ -30,10 +31,14 @@ class Conversation:
         self._agent = agent
         self._asking = anyio.Lock()
 
-    async def introduce(self, handlers: bytes) -> str:
-        """Sends the agent the handlers, and returns its first line."""
+    async def introduce(self, handlers: Packed) -> str:
+        """Sends the agent the handlers, unless its image contains them, and returns its first line after that."""
+        answer = await self._answer(f"{len(handlers.archive)} {handlers.digest}\n".encode())
+        return await self._answer(handlers.archive) if answer == "send" else answer
+
+    async def _answer(self, data: bytes) -> str:
         with contextlib.suppress(anyio.BrokenResourceError):
-            await self._agent.stdin.send(b"%d\n" % len(handlers) + handlers)
+            await self._agent.stdin.send(data)
         return await self._line()
 
     @property

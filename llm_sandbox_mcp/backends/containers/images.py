@@ -6,7 +6,8 @@ import logging
 import re
 import socket
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -18,6 +19,7 @@ from ...errors import CapacityReached, InvalidArgument, StartFailed, quoted
 from ..base import Sandbox, Surroundings
 from ..images import Images, OnLine, Template
 from . import templates
+from .agent import pack_handlers
 from .engine import Engine, Stored
 from .making import Build, build, pull
 from .settings import Containers
@@ -29,6 +31,13 @@ _log = logging.getLogger(__name__)
 _ARGUMENT = re.compile(r"^\s*ARG\s+(\w+)", re.MULTILINE | re.IGNORECASE)
 _PASSED_ON = "PIP_"
 """Arguments of a Dockerfile that begin with this are taken from the server's environment."""
+
+
+@asynccontextmanager
+async def _folder() -> AsyncIterator[Path]:
+    """A folder for what is put into an image; not the server's own folder, which can be in memory."""
+    async with anyio.TemporaryDirectory(prefix="llm-sandbox-image-") as made:
+        yield Path(made)
 
 
 class ContainerImages(Images):
@@ -43,8 +52,15 @@ class ContainerImages(Images):
         self._committing = anyio.Lock()
 
     async def build(self, language: str, on_line: OnLine, *, base: str = "", network: str = "") -> None:
-        what = self._build(language, base, network)
-        await self._follow(partial(build, image=self._settings.name(language), what=what, on_line=on_line))
+        image = self._settings.name(language)
+        await self._follow(partial(build, image=image, what=self._build(language, base, network), on_line=on_line))
+        built = await self._look(image)
+        if built is None:
+            raise StartFailed(f"image {image} was removed while it was built; build it again")
+        handlers = await anyio.to_thread.run_sync(pack_handlers, self._surroundings.handlers)
+        async with _folder() as folder:
+            await anyio.Path(folder, handlers.name).write_bytes(handlers.archive)
+            await self._add(folder, handlers.name, built.id, image, on_line)
 
     async def pull(self, language: str, on_line: OnLine) -> None:
         await self._follow(partial(pull, image=self._settings.name(language), on_line=on_line))
@@ -88,15 +104,10 @@ class ContainerImages(Images):
             if before is None:
                 await self._find_room()
             base = await self._base(sandbox)
-            # Not in the server's own folder, which can be in memory.
-            async with anyio.TemporaryDirectory(prefix="llm-sandbox-template-") as made:
-                folder = Path(made)
+            async with _folder() as folder:
                 await templates.pack(sandbox, folder / templates.ARCHIVE)
-                await anyio.Path(folder / "Dockerfile").write_text(templates.DOCKERFILE, encoding="utf-8")
                 labels = {templates.LABEL: name, templates.BASE: base}
-                what = Build(folder / "Dockerfile", {"BASE": base}, labels=labels)
-                note = partial(_log.info, "%s: %s", name)
-                await self._follow(partial(build, image=name, what=what, on_line=note))
+                await self._add(folder, templates.ARCHIVE, base, name, partial(_log.info, "%s: %s", name), labels)
             await self._remove_replaced(name)
         return name
 
@@ -144,6 +155,17 @@ class ContainerImages(Images):
         if base:
             values["BASE"] = base
         return Build(dockerfile, {key: values[key] for key in sorted(values) if key in declared}, network)
+
+    async def _add(
+        self, folder: Path, file: str, base: str, image: str, on_line: OnLine, labels: Mapping[str, str] | None = None
+    ) -> None:
+        """Makes an image of a base, with a file from a folder in `/opt`."""
+        dockerfile = folder / "Dockerfile"
+        await anyio.Path(dockerfile).write_text(
+            f"ARG BASE\nFROM ${{BASE}}\nCOPY {file} /opt/{file}\n", encoding="utf-8"
+        )
+        what = Build(dockerfile, {"BASE": base}, labels=labels or {})
+        await self._follow(partial(build, image=image, what=what, on_line=on_line))
 
     async def _find_room(self) -> None:
         if len(await self.templates()) >= self._settings.templates:

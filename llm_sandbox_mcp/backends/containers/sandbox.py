@@ -17,6 +17,7 @@ from ..copying import in_time
 from ..layout import HOME, WORKDIR
 from ..listening import Listener, listen_on
 from ..listing import LIST, MISSING, Files, read_list
+from .agent import Packed
 from .container import Container, Streams, lost_sandbox
 from .conversation import ANSWER, Conversation
 from .outside import Outside
@@ -94,8 +95,8 @@ class ContainerSandbox(Sandbox):
     def origin(self) -> str:
         return f"{'' if self._joined else 'image '}{self.image} on {self._container.engine}"
 
-    async def begin(self, handlers: bytes) -> None:
-        """Sends the agent the handlers and waits until the container is ready; raises `StartFailed` with the cause."""
+    async def begin(self, handlers: Packed) -> None:
+        """Gives the agent the handlers and waits until the container is ready; raises `StartFailed` with the cause."""
         answer = ""
         with anyio.move_on_after(_START) as deadline:
             answer = await self._agent.introduce(handlers)

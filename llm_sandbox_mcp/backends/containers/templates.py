@@ -22,11 +22,6 @@ BASE = "llm-sandbox-mcp.template-base"
 """The base image of a template. If a session in a template is committed, the new one gets this base, not both."""
 
 ARCHIVE = "template.tar"
-DOCKERFILE = f"""\
-ARG BASE
-FROM ${{BASE}}
-COPY {ARCHIVE} /opt/{ARCHIVE}
-"""
 
 _NAME = re.compile(
     r"([a-z0-9.-]+(:[0-9]+)?/)?[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?"

@@ -10,7 +10,7 @@ from ...errors import CapacityReached, SandboxLost, StartFailed
 from ...policy import Policy
 from ...tasks import open_tasks
 from ..base import Sandbox
-from ..containers.agent import AGENT
+from ..containers.agent import AGENT, Packed
 from ..containers.removal import owned
 from .api import Api, Refused
 from .channels import PERL
@@ -26,7 +26,7 @@ _LEAVING = 1.0
 class Joining:
     """One pod, given by its name."""
 
-    def __init__(self, name: str, prefix: Sequence[str], handlers: bytes) -> None:
+    def __init__(self, name: str, prefix: Sequence[str], handlers: Packed) -> None:
         self._name = name
         self._prefix = prefix
         self._handlers = handlers

@@ -14,6 +14,11 @@ from .failures import Failure
 from .pod import Pod
 from .watching import REPORT_TIME, Watched
 
+_REASON = 20.0
+"""Seconds for the cluster to report why its node ended the first process: one or two, but more if the node is busy."""
+_LAST = 1.0
+"""Seconds for the agent to end when it is told to, which takes a tenth of one."""
+
 
 class PodSandbox(ContainerSandbox):
     """A running pod; the cluster reports when it ends, and why."""
@@ -48,7 +53,9 @@ class PodSandbox(ContainerSandbox):
 
     async def _failure(self) -> Failure | None:
         """How the pod failed if it is not alive; None if the cluster does not report it in time."""
-        self._deadline = self._deadline or anyio.current_time() + REPORT_TIME
+        # No end of a joined pod has to follow the end of the agent there, which code can kill.
+        seconds = REPORT_TIME if self._joined else _REASON
+        self._deadline = self._deadline or anyio.current_time() + seconds
         return await self._watched.reported_failure(self._deadline)
 
     async def ended_at_once(self) -> Unavailable:
@@ -74,7 +81,15 @@ class PodSandbox(ContainerSandbox):
     async def kill(self) -> None:
         if self._ended_by_itself and self.begun and not self._joined:
             # Removing the pod removes the cluster's report of its end too, so wait for the report first.
-            await self._failure()
+            with anyio.move_on_after(REPORT_TIME):
+                await self._failure()
+        if self.begun and not self._joined:
+            # With the first process all others end, even a stopped one that the node is just starting: a node that
+            # waits for such a start cannot kill any, nor tell the agent that its input has ended.
+            self._killed = True
+            with anyio.move_on_after(_LAST):
+                await self._agent.send("end")
+                await self._agent.ending(_LAST)
         await super().kill()
 
     @property
