@@ -1,5 +1,6 @@
 """One session: it owns a lease and live interpreters, and allows one use at a time."""
 
+import math
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -217,10 +218,11 @@ class Session:
     ) -> tuple[Usage, Fullness, bool]:
         """The usage of the run, how full the folders are, and whether both were known in time.
 
-        A pod is queried for this, and processes that the code left running can keep it too busy.
+        A pod is queried for this, and processes that the code left running can keep it too busy. In a sandbox that has
+        ended none are left, and its engine limits how long it looks for the reason.
         """
         used, fullness = Usage(), Fullness()
-        with anyio.CancelScope(deadline=until) as scope:
+        with anyio.CancelScope(deadline=until if sandbox.alive else math.inf) as scope:
             used = (await sandbox.usage()).since(before)
             fullness = await sandbox.fullness(thorough=not succeeded(outcome))
         return used, fullness, not scope.cancelled_caught

@@ -104,6 +104,13 @@ async def test_a_sandbox_that_is_gone_is_an_error_and_the_next_run_starts_fresh(
     assert any("started fresh" in note for note in again.notes), again.notes
 
 
+async def test_the_reason_of_the_end_of_a_sandbox_may_be_known_only_after_the_timeout_of_the_run(
+    service: Service,
+) -> None:
+    result = await run(service, "hide\noutgrow all", timeout=5)
+    assert (result.status, result.session_state) == ("out_of_memory", "fresh"), result
+
+
 async def test_a_sandbox_that_stops_answering_costs_its_session_and_blocks_nothing(service: Service) -> None:
     before = anyio.current_time()
     result = await run(service, "hide\nset x 1", timeout=5)
