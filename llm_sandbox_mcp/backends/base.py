@@ -1,16 +1,16 @@
 """The interface of a backend, which makes sandboxes on one engine; what can be built on `spawn` is built here, once."""
 
-import math
 import signal
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
 import anyio
+import anyio.lowlevel
 from anyio.abc import AsyncResource, ByteReceiveStream, ByteSendStream
 
 from ..errors import EngineUnavailable, SandboxLost
@@ -22,6 +22,7 @@ from .images import Images
 from .layout import PATH, WORKDIR
 from .listening import Listener
 from .listing import LIST, MISSING, Files, read_list
+from .patience import Patience
 from .room import Room, open_files
 
 OWN_ENTRIES = 1
@@ -31,10 +32,6 @@ _COMMAND_OUTPUT = 1 << 20
 """Bytes kept of the output of one of our own tools inside a sandbox; the rest is dropped."""
 LOOK_OUTPUT = 8 << 20
 """The same for `Sandbox.look`, where the whole output counts."""
-_PATIENCE = 10.0
-"""Seconds that our own tools have before a run, and after it: far more than they need."""
-_SLOWEST = 4 << 20
-"""Bytes per second: moving so many gives them a further second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,32 +125,6 @@ class Completed:
     stderr: bytes
 
 
-class Patience:
-    """Until when our own tools may be busy in a sandbox: code can stop them, or write forever in their name."""
-
-    def __init__(self) -> None:
-        self.until = math.inf
-        """On the clock of the event loop."""
-        self._most = math.inf
-
-    @contextmanager
-    def shared(self, most: float = math.inf) -> Iterator[None]:
-        """While the scope lasts, all tools together have ten seconds, longer for the bytes that they move.
-
-        `most` is how many seconds that can become.
-        """
-        now = anyio.current_time()
-        self.until, self._most = now + _PATIENCE, now + most
-        try:
-            yield
-        finally:
-            self.until = self._most = math.inf
-
-    def moved(self, size: int) -> None:
-        """Takes note of bytes that a tool has moved."""
-        self.until = min(self.until + size / _SLOWEST, self._most)
-
-
 class Process(AsyncResource):
     """A process in a sandbox: three byte streams, an end, and signals to its process group.
 
@@ -199,6 +170,8 @@ class Sandbox(ABC):
     """The image it was made from; empty if the engine has no images."""
     path: str = PATH
     """The search path for programs in it."""
+    processes: Collection[Process] = ()
+    """The processes that were started in it and have not been closed."""
     mounted: Collection[View] = ()
     """The views that it has as mounts, read-only; all others are to be copied into it."""
 
@@ -207,12 +180,16 @@ class Sandbox(ABC):
         """How long our own tools may be busy in it."""
         return Patience()
 
-    @asynccontextmanager
-    async def paused(self) -> AsyncIterator[None]:
-        """Stops the processes in it, except those that are started while the scope lasts; they go on when it ends.
+    async def ready(self) -> None:
+        """Raises `Unavailable` if code keeps our own tools from being started in it."""
+        await anyio.lowlevel.checkpoint_if_cancelled()
 
-        So code neither stops our own tools nor writes in their name. It is no promise: code can find ways to be
-        continued, and not every backend can do this.
+    @asynccontextmanager
+    async def paused(self, code: Collection[Process]) -> AsyncIterator[None]:
+        """Stops the processes of code while the scope lasts; all that it has stopped itself goes on when it ends.
+
+        What was started here and is not `code` goes on at once, even if code has stopped it, so that our own tools can
+        end. It is no promise: code can find ways to be continued, and not every backend can do this.
         """
         yield
 

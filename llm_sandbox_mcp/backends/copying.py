@@ -4,17 +4,20 @@ import os
 import posixpath
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 
 import anyio
-import anyio.lowlevel
 
-from ..errors import BadPath, Unavailable, UnknownFile, quoted
+from ..errors import BadPath, StartFailed, Unavailable, UnknownFile, quoted
 from ..tasks import open_tasks
 from ..units import format_size
 from .archive import END, EXECUTABLE_MODE, FILE_MODE, ArchiveReader, Member, header, padding
 from .base import Completed, Sandbox, drain, feed
 from .layout import PATH, WORKDIR
+from .patience import seconds_for
 
+Chunks = Callable[[], AsyncIterator[bytes]]
+"""Yields the same bytes at each call."""
 TakeMember = Callable[[Member], Awaitable[None]]
 
 _SUMMARY = "Exiting with failure status"
@@ -31,6 +34,10 @@ _FORM = ("--format=gnu", "--hard-dereference")
 
 COPY_SECONDS = 30.0
 """Longest time for one copy in or out."""
+_UNHINDERED = 1.0
+"""Seconds that a tool has before code is paused, and so may notice something; longer for the bytes that it moves."""
+_KILLED = 128
+"""Higher exit codes are those of tools that a signal has ended."""
 
 _WRITE = """\
 cd "$1" || exit
@@ -48,13 +55,11 @@ path, and so lose what was there."""
 
 async def empty(sandbox: Sandbox, folder: str) -> None:
     """Removes everything below a folder; follows no symbolic link."""
-    async with in_time(sandbox, "emptying a folder"):
-        await sandbox.run(("find", folder, "-mindepth", "1", "-delete"), {"PATH": PATH})
+    async with in_time(sandbox, "emptying a folder") as tools:
+        await tools.run(("find", folder, "-mindepth", "1", "-delete"))
 
 
-async def copy_in(
-    sandbox: Sandbox, path: str, size: int, content: AsyncIterator[bytes], *, executable: bool = False
-) -> None:
+async def copy_in(sandbox: Sandbox, path: str, size: int, content: Chunks, *, executable: bool = False) -> None:
     """Writes one file below the working directory and makes missing folders; follows no symbolic link.
 
     Raises `BadPath` with the reason when it cannot be written, such as a full disk; nothing is left of it then.
@@ -62,14 +67,13 @@ async def copy_in(
 
     async def archive() -> AsyncIterator[bytes]:
         yield header(path, size, mode=EXECUTABLE_MODE if executable else FILE_MODE)
-        async for chunk in content:
+        async for chunk in content():
             yield chunk
         yield padding(size) + END
 
     try:
-        async with in_time(sandbox) as moved:
-            argv = ("sh", "-c", _WRITE, "sh", WORKDIR, path)
-            done = await sandbox.run(argv, {"PATH": PATH}, stdin=counted(archive(), moved))
+        async with in_time(sandbox) as tools:
+            done = await tools.run(("sh", "-c", _WRITE, "sh", WORKDIR, path), archive)
             await _check_written(sandbox, path, done)
     except BadPath:
         # The part of it that fits, which would look like the file. Only now: without it, the disk is not full.
@@ -79,14 +83,14 @@ async def copy_in(
 
 async def delete(sandbox: Sandbox, paths: Sequence[str]) -> None:
     """Deletes files below the working directory; it is no error if one does not exist."""
-    async with in_time(sandbox, "deleting files"):
-        await sandbox.run(("rm", "-f", "--", *(f"{WORKDIR}/{path}" for path in paths)), {"PATH": PATH})
+    async with in_time(sandbox, "deleting files") as tools:
+        await tools.run(("rm", "-f", "--", *(f"{WORKDIR}/{path}" for path in paths)))
 
 
 async def make_folder(sandbox: Sandbox, path: str) -> None:
     """Makes a folder below the working directory with missing parents, unless it exists; raises as `copy_in` does."""
-    async with in_time(sandbox):
-        done = await sandbox.run(("mkdir", "-p", "--", f"{WORKDIR}/{path}"), {"PATH": PATH})
+    async with in_time(sandbox) as tools:
+        done = await tools.run(("mkdir", "-p", "--", f"{WORKDIR}/{path}"))
         await _check_written(sandbox, path, done)
 
 
@@ -114,18 +118,24 @@ async def pack(sandbox: Sandbox, path: str) -> bytes:
     folder, name = posixpath.split(path)
     limit = 2 * sandbox.policy.disk
     archive, errors = bytearray(), bytearray()
-    async with in_time(sandbox) as moved:
+
+    async def read() -> int:
+        archive.clear()
+        errors.clear()
         argv = ("tar", "-c", "-f", "-", *_FORM, "-C", folder, "--", name)
         async with await sandbox.spawn(argv, {"PATH": PATH}, fed=True) as process, open_tasks() as tasks:
             tasks.start_soon(drain, process.stderr, errors)
             await feed(process.stdin, None)
             async for chunk in process.stdout:
-                archive += chunk
-                moved(len(chunk))
+                archive.extend(chunk)
+                tools.moved(len(chunk))
                 if len(archive) > limit:
                     most = f"{format_size(limit)}, twice limits.disk of the profile"
                     raise BadPath(f"path {quoted(path)} has more than {most}; copy its parts separately")
-            exit_code = await process.wait()
+            return await process.wait()
+
+    async with in_time(sandbox) as tools:
+        exit_code = await tools.use(read)
     if exit_code > _CHANGED:
         reason = first_line(bytes(errors))
         kind = UnknownFile if _NOT_THERE in reason else BadPath
@@ -140,19 +150,22 @@ async def copy_out(sandbox: Sandbox, folder: str, names: Sequence[str], limit: i
     be trusted.
     """
     left = list(names)
-    async with in_time(sandbox) as moved:
+    async with in_time(sandbox) as tools:
         while left:
-            left = await _copy_out_some(sandbox, folder, left, limit, take, moved)
+            if await tools.use(partial(_copy_out_some, sandbox, folder, left, limit, take, tools.moved)) > _KILLED:
+                break
 
 
 async def _copy_out_some(
-    sandbox: Sandbox, folder: str, names: list[str], limit: int, take: TakeMember, moved: Callable[[int], None]
-) -> list[str]:
-    """Copies up to and including the first file that is too large; returns the names that are left."""
+    sandbox: Sandbox, folder: str, left: list[str], limit: int, take: TakeMember, moved: Callable[[int], None]
+) -> int:
+    """Copies up to and including the first file that is too large, and removes from the list what need not be copied
+    any more; returns the exit code of `tar`."""
     argv = ("tar", "-c", "-f", "-", *_FORM, "--no-recursion", "-C", folder, "--null", "-T", "-")
     reader = ArchiveReader(limit)
     # All files together fit on the disk; a longer stream is the zeros of sparse files, which have no bound.
     budget = 2 * sandbox.policy.disk
+    names = list(left)
     async with await sandbox.spawn(argv, {"PATH": PATH}, fed=True) as process, open_tasks() as tasks:
         tasks.start_soon(drain, process.stderr, bytearray())
         tasks.start_soon(feed, process.stdin, once(b"".join(os.fsencode(name) + b"\0" for name in names)))
@@ -160,16 +173,24 @@ async def _copy_out_some(
             moved(len(chunk))
             for member in reader.feed(chunk):
                 await take(member)
+                if member.name in left:
+                    left.remove(member.name)
                 if member.size > limit:
                     tasks.cancel_scope.cancel()
                     # The rest of it, which may be holes, is not read. If the name was not requested, nothing can be
                     # concluded from it, so the copy ends.
-                    return names[names.index(member.name) + 1 :] if member.name in names else []
+                    left[:] = names[names.index(member.name) + 1 :] if member.name in names else []
+                    return 0
             budget -= len(chunk)
             if reader.malformed or budget < 0:
-                break
+                tasks.cancel_scope.cancel()
+                left.clear()
+                return 0
+        exit_code = await process.wait() if left else 0
         tasks.cancel_scope.cancel()
-    return []
+    if exit_code <= _KILLED:
+        left.clear()
+    return exit_code
 
 
 async def counted(chunks: AsyncIterator[bytes], moved: Callable[[int], None]) -> AsyncIterator[bytes]:
@@ -183,6 +204,68 @@ async def once(data: bytes) -> AsyncIterator[bytes]:
     yield data
 
 
+class Tools:
+    """Our own tools at work in a sandbox.
+
+    Code is paused only once it hinders them: ordinary code never does, and a pause is not hidden from it. Parents see
+    that their processes stop, and some system calls end early.
+    """
+
+    def __init__(self, sandbox: Sandbox, scope: anyio.CancelScope) -> None:
+        self._sandbox = sandbox
+        self._code = frozenset(sandbox.processes)
+        self._scope, self._most = scope, scope.deadline
+        patience = sandbox.patience
+        scope.deadline = min(self._most, patience.until)
+        self._unhindered = anyio.CancelScope(deadline=0 if patience.hindered else anyio.current_time() + _UNHINDERED)
+        self._paused = anyio.Event()
+
+    def moved(self, size: int) -> None:
+        """Takes note of bytes that a tool has moved."""
+        self._sandbox.patience.moved(size)
+        self._scope.deadline = min(self._most, self._sandbox.patience.until)
+        self._unhindered.deadline += seconds_for(size)
+
+    async def run(self, argv: Sequence[str], content: Chunks | None = None) -> Completed:
+        """Runs a tool until it ends, with this input."""
+        done: list[Completed] = []
+
+        async def run() -> int:
+            stdin = None if content is None else counted(content(), self.moved)
+            done.append(await self._sandbox.run(argv, {"PATH": PATH}, stdin=stdin))
+            return done[-1].exit_code
+
+        await self.use(run)
+        return done[-1]
+
+    async def use(self, work: Callable[[], Awaitable[int]]) -> int:
+        """Does work that returns the exit code of its tool; if a signal ended that, does it again with paused code."""
+        paused = self._paused.is_set()
+        try:
+            exit_code = await work()
+            if exit_code <= _KILLED or paused:
+                return exit_code
+        except StartFailed:  # as when a signal ended its start
+            if paused:
+                raise
+        await self.pause()
+        return await work()
+
+    async def pause(self) -> None:
+        """Returns once the code is paused."""
+        self._unhindered.cancel()
+        await self._paused.wait()
+
+    async def watch(self) -> None:
+        """Pauses the code when the time without a pause is over, until it is cancelled."""
+        with self._unhindered:
+            await anyio.sleep_forever()
+        self._sandbox.patience.hindered = True
+        async with self._sandbox.paused(self._code):
+            self._paused.set()
+            await anyio.sleep_forever()
+
+
 @asynccontextmanager
 async def in_time(
     sandbox: Sandbox,
@@ -190,23 +273,22 @@ async def in_time(
     *,
     seconds: float | None = None,
     step: str = "stop the code that runs in the session, or reset the session",
-) -> AsyncIterator[Callable[[int], None]]:
-    """Pauses the code while our own tools are busy in a sandbox, and bounds their time.
+) -> AsyncIterator[Tools]:
+    """Bounds the time of our own tools in a sandbox, and pauses the code if it hinders them.
 
-    Yields a function that takes note of moved bytes. Raises `Unavailable` when the time is over, which is `seconds` at
-    most, and at once if earlier tools have used up the sandbox's patience.
+    Raises `Unavailable` when the time is over, which is `seconds` at most, and at once if earlier tools have used up
+    the sandbox's patience.
     """
-    patience = sandbox.patience
     most = anyio.current_time() + (COPY_SECONDS if seconds is None else seconds)
-    with anyio.CancelScope(deadline=min(most, patience.until)) as scope:
-
-        def moved(size: int) -> None:
-            patience.moved(size)
-            scope.deadline = min(most, patience.until)
-
-        await anyio.lowlevel.checkpoint_if_cancelled()
-        async with sandbox.paused():
-            yield moved
+    with anyio.CancelScope(deadline=most) as scope:
+        tools = Tools(sandbox, scope)
+        await sandbox.ready()
+        async with open_tasks() as tasks:
+            tasks.start_soon(tools.watch)
+            if sandbox.patience.hindered:
+                await tools.pause()
+            yield tools
+            tasks.cancel_scope.cancel()
     if scope.cancelled_caught:
         raise Unavailable(f"{what} was not done in time, as when processes of the code stop it", step)
 

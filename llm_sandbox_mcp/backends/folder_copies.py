@@ -18,8 +18,8 @@ from .listing import SAME, Listed, mapped_names, read_tree, tree_command
 
 _SLOWEST = 100
 """Files per second."""
-_LOOKS = 3
-"""How often a folder is listed if processes of the code change it meanwhile."""
+_LOOKS = (False, False, True)
+"""A folder is listed so often if processes of the code change it meanwhile; at last, they are paused."""
 
 _PROTECTED = """\
 change() {
@@ -60,7 +60,8 @@ async def list_tree(sandbox: Sandbox, folder: str, since: int = 0) -> Listed | N
 
     Raises `Unavailable` if not all of it can be listed.
     """
-    for _ in range(_LOOKS):
+    for hindered in _LOOKS:
+        sandbox.patience.hindered |= hindered
         async with in_time(sandbox, f"listing {folder}"):
             output = await sandbox.look(tree_command(folder, since), COPY_SECONDS)
         if since and output == SAME:
@@ -99,9 +100,9 @@ async def unpack(
 
     `protected` says what code should not write by accident: `all`, only the folders `git`, or nothing.
     """
-    async with in_time(sandbox, seconds=seconds) as moved:
+    async with in_time(sandbox, seconds=seconds) as tools:
         argv = ("sh", "-c", _UNPACK, "sh", folder, protected)
-        done = await sandbox.run(argv, {"PATH": PATH}, stdin=counted(archive, moved))
+        done = await sandbox.run(argv, {"PATH": PATH}, stdin=counted(archive, tools.moved))
     return first_line(done.stderr) if done.exit_code else ""
 
 
@@ -109,8 +110,8 @@ async def remove(sandbox: Sandbox, folder: str, names: Sequence[str], *, protect
     """Removes files below a folder, and folders that are empty then."""
     deepest_first = sorted(names, key=lambda name: -name.count("/"))
     listed = b"".join(os.fsencode(f"./{name}") + b"\0" for name in deepest_first)
-    async with in_time(sandbox, "deleting files"):
-        await sandbox.run(("sh", "-c", _REMOVE, "sh", folder, protected), {"PATH": PATH}, stdin=once(listed))
+    async with in_time(sandbox, "deleting files") as tools:
+        await tools.run(("sh", "-c", _REMOVE, "sh", folder, protected), partial(once, listed))
 
 
 async def send_out(
@@ -122,13 +123,13 @@ async def send_out(
     """
     argv = ("tar", "-c", "-f", "-", *_PACKED, "--no-recursion", "-C", folder, "--null", "-T", "-")
     wanted = once(b"".join(os.fsencode(name) + b"\0" for name in names))
-    async with in_time(sandbox, seconds=seconds_for(len(names)), step="run again: then they are saved") as moved:
+    async with in_time(sandbox, seconds=seconds_for(len(names)), step="run again: then they are saved") as tools:
         async with await sandbox.spawn(argv, {"PATH": PATH}, fed=True) as process, open_tasks() as tasks:
             tasks.start_soon(drain, process.stderr, bytearray())
             tasks.start_soon(feed, process.stdin, wanted)
             async for chunk in process.stdout:
                 await anyio.to_thread.run_sync(partial(take, chunk))
-                moved(len(chunk))
+                tools.moved(len(chunk))
                 most -= len(chunk)
                 if most < 0:
                     break

@@ -7,7 +7,7 @@ name beside it.
 import errno
 import os
 import stat
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -80,8 +80,8 @@ class Call:
 @asynccontextmanager
 async def open_source(
     host_path: str, folders: Sequence[OpenFolder], *, hidden: bool
-) -> AsyncIterator[tuple[int, AsyncIterator[bytes]]]:
-    """A file's size, and its content in chunks; raises `BadHostPath` for all but regular files below the folders.
+) -> AsyncIterator[tuple[int, Callable[[], AsyncIterator[bytes]]]]:
+    """A file's size, and what yields its content; `BadHostPath` for all but regular files below the folders.
 
     Unless `hidden`, also for hidden files and for settings of a repository: there are often passwords in these.
     """
@@ -90,11 +90,12 @@ async def open_source(
 
         async def content() -> AsyncIterator[bytes]:
             left = size
+            await file.seek(0)
             while left and (chunk := await file.read(min(left, _CHUNK))):
                 left -= len(chunk)
                 yield chunk
 
-        yield size, content()
+        yield size, content
 
 
 @dataclass(frozen=True, slots=True)

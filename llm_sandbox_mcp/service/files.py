@@ -35,7 +35,7 @@ class Files:
         async def content() -> AsyncIterator[bytes]:
             yield data
 
-        return await self._write(session_id, path, len(data), content(), executable=executable)
+        return await self._write(session_id, path, len(data), content, executable=executable)
 
     async def make_folder(self, session_id: str, path: str) -> None:
         """Makes a folder below the working directory of a session, unless it exists."""
@@ -129,7 +129,7 @@ class Files:
         self._store.listen(listener)
 
     async def _write(
-        self, session_id: SessionId, path: str, size: int, content: AsyncIterator[bytes], *, executable: bool = False
+        self, session_id: SessionId, path: str, size: int, content: copying.Chunks, *, executable: bool = False
     ) -> Artifact:
         name = inner_path(path)
         session = self._sessions.get(session_id)

@@ -32,7 +32,7 @@ async def _leave(session: Session, sandbox: Sandbox, name: str, data: bytes) -> 
 
     try:
         await _make_room(session, sandbox, len(data), session.policy.disk // _SHARE)
-        await copying.copy_in(sandbox, name, len(data), content())
+        await copying.copy_in(sandbox, name, len(data), content)
     except (BadPath, SandboxLost, Unavailable) as error:
         return _not_left(name, error.cause, error.step)
     session.outputs[name] = len(data)

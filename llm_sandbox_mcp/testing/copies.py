@@ -24,7 +24,7 @@ async def put(sandbox: Sandbox, path: str, data: bytes) -> None:
             yield data[at : at + 1000]
 
     with anyio.fail_after(30):
-        await copying.copy_in(sandbox, path, len(data), content())
+        await copying.copy_in(sandbox, path, len(data), content)
 
 
 async def get(sandbox: Sandbox, *names: str, limit: int = 1 << 20) -> dict[str, Member]:
@@ -59,7 +59,7 @@ async def test_an_executable_file_can_be_run(sandbox: Sandbox) -> None:
         yield text
 
     with anyio.fail_after(30):
-        await copying.copy_in(sandbox, "deep/script", len(text), content(), executable=True)
+        await copying.copy_in(sandbox, "deep/script", len(text), content, executable=True)
         assert (await sandbox.run(["deep/script"], ENV)).stdout == b"ran\n"
 
 

@@ -182,7 +182,7 @@ async def copies(backend: str, data: bytes) -> tuple[float, float]:
         ):
             for _ in range(COPIES):
                 times = [time.perf_counter()]
-                await copying.copy_in(sandbox, "file", len(data), content())
+                await copying.copy_in(sandbox, "file", len(data), content)
                 times.append(time.perf_counter())
                 await copying.copy_out(sandbox, WORKDIR, ["file"], 2 * SIZE, take)
                 times.append(time.perf_counter())

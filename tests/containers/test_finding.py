@@ -52,7 +52,7 @@ async def runs(backend: Backend, folder: Path) -> bool:
         async with backend, backend.sandbox(policy, backend.image_of("python")) as sandbox:
             # It prints before its input has ended, and after.
             done = await sandbox.run(["sh", "-c", "echo early; exec cat"], {"PATH": PATH}, stdin=chunks())
-            await copying.copy_in(sandbox, "a", len(data), chunks())
+            await copying.copy_in(sandbox, "a", len(data), chunks)
             found = await sandbox.run(["wc", "-c", "a"], {"PATH": PATH})
             return done.stdout == b"early\n" + data and found.stdout == b"300000 a\n"
 

@@ -79,7 +79,7 @@ async def test_files_go_in_and_come_out_the_same(sandbox: Sandbox) -> None:
     async def once() -> AsyncIterator[bytes]:
         yield data
 
-    await copying.copy_in(sandbox, "deep/file", len(data), once())
+    await copying.copy_in(sandbox, "deep/file", len(data), once)
     assert [*await sandbox.list_files()] == ["deep/file"]
     got: list[Member] = []
 

@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -84,7 +85,7 @@ async def test_a_program_that_reads_its_input_to_the_end_prints_after_it(sandbox
 
 async def test_twenty_megabytes_go_in_and_come_out_the_same(sandbox: Sandbox) -> None:
     data = random.Random(2).randbytes(20_000_000)
-    await copying.copy_in(sandbox, "deep/file", len(data), once(data))
+    await copying.copy_in(sandbox, "deep/file", len(data), partial(once, data))
     assert [*await sandbox.list_files()] == ["deep/file"]
     got: list[Member] = []
 

@@ -6,6 +6,8 @@
 #                        "missing PROGRAM", or "stuck" if a template cannot be unpacked, for example for lack of space
 #   beat                 the server is alive: the time of a file shows this to other servers -> nothing
 #   signal NAME GROUP    -> nothing
+#   pause GROUP...       -> nothing: all processes are stopped; those that the engine started go on, without these groups of
+#                        code, and so does a command of the server
 #   usage WORD           -> "usage WORD OOM_KILLS PIDS_REFUSED CPU"; the word is new each time, CPU is in microseconds
 #   look WORD COMMAND    -> a NUL and "WORD", the output of the server's command, a NUL and "WORD" again
 #   end                  the container is going to be removed: the agent ends -> nothing
@@ -21,6 +23,12 @@ count() { # controller file key
     done <"$place"
   done
   count=0
+}
+
+look() {
+  printf '\000%s\n' "$name"
+  command eval "$group" </dev/null 2>/dev/null
+  printf '\000%s\n' "$name"
 }
 
 # From inside, only KILL and STOP affect the agent: code that signals every process it can does not lose its sandbox.
@@ -48,12 +56,23 @@ if [ "$1" != joined ] && [ -f /opt/template.tar ]; then
   tar -x -p -f /opt/template.tar -C / sandbox home 2>/dev/null || { echo stuck; exit 1; }
 fi
 mkdir -p /home/figures /home/libraries
+looking=
 echo "ready $PATH"
 while read -r verb name group; do # the last variable gets the rest of the line
   case $verb in
     beat) true >/opt/handlers/.beat ;; # `:` would end the shell if the file cannot be opened
     signal) kill -s "$name" -- "-$group" 2>/dev/null ;;
     end) exit ;;
+    pause)
+      kill -s STOP -- -1
+      kill -s CONT -- 0
+      for place in /proc/[0-9]*; do
+        id=${place#/proc/}
+        case " 1 $name $group " in *" $id "*) continue ;; esac # minus 1 would be all
+        read -r state <"$place/stat" || continue
+        case ${state##*) } in ?" 0 "*) kill -s CONT -- "$id" "-$id" ;; esac # its parent is outside the container
+      done 2>/dev/null
+      ;;
     usage)
       count memory memory.events oom_kill; kills=$count
       [ "$kills" -gt 0 ] || { count memory memory.oom_control oom_kill; kills=$count; }
@@ -67,10 +86,11 @@ while read -r verb name group; do # the last variable gets the rest of the line
       echo "usage $name $kills $refused $count"
       ;;
     look)
-      printf '\000%s\n' "$name"
+      # In the background, because code can stop it; one that is still busy is no longer waited for.
+      [ -z "$looking" ] || { kill -s KILL "$looking"; wait "$looking"; } 2>/dev/null
+      looking=
       # Without `command`, the shell would end if it cannot fork, which happens when code has used up all processes.
-      command eval "$group" </dev/null 2>/dev/null
-      printf '\000%s\n' "$name"
+      command eval 'look & looking=$!' 2>/dev/null || printf '\000%s\n\000%s\n' "$name" "$name"
       ;;
   esac
 done

@@ -7,7 +7,7 @@ answer is recognised by a random word, and output that was not requested is drop
 import contextlib
 import secrets
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import anyio
 
@@ -61,6 +61,10 @@ class Conversation:
     async def signal(self, group: int, number: signal.Signals) -> None:
         """Makes the agent send a signal to a process group in the container."""
         await self.send(f"signal {number.name.removeprefix('SIG')} {group}")
+
+    async def pause(self, code: Iterable[int]) -> None:
+        """Makes the agent stop all processes; what the engine started goes on, without these groups."""
+        await self.send(f"pause {' '.join(map(str, code))}")
 
     async def usage(self) -> Usage | None:
         """The agent's counters; None if it has ended, or does not answer in time."""

@@ -80,7 +80,8 @@ class ContainerProcess(Process):
     def __init__(self, sandbox: "ContainerSandbox", streams: Streams) -> None:
         self._sandbox = sandbox
         self._streams = streams
-        self._group = 0
+        self.group = 0
+        """The id of its process group, once it is known."""
         self._exit_code: int | None = None
         self.stdin = streams.stdin
         self.stdout = streams.stdout
@@ -113,7 +114,7 @@ class ContainerProcess(Process):
             raise StartFailed(
                 f"cannot start {program} in the sandbox: code in the sandbox wrote in its name; reset the session"
             )
-        self._group = int(line)
+        self.group = int(line)
 
     async def wait(self) -> int:
         if self._exit_code is None:
@@ -132,8 +133,8 @@ class ContainerProcess(Process):
         return self._streams.look()
 
     async def signal(self, number: signal.Signals) -> None:
-        if self._group and not self._streams.ended.is_set():
-            await self._sandbox.signal(self._group, number)
+        if self.group and not self._streams.ended.is_set():
+            await self._sandbox.signal(self.group, number)
 
     async def settle(self) -> None:
         # The agent handles requests in order: once it answers, it has sent the signals.

@@ -4,7 +4,7 @@ import contextlib
 import re
 import shlex
 import signal
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 import anyio
@@ -178,17 +178,21 @@ class ContainerSandbox(Sandbox):
         if self.outside is not None and await self._container.engine_answers():
             self.outside.kill()
 
+    async def ready(self) -> None:
+        await super().ready()
+        # Nothing is started in a container whose agent code has stopped: Podman would wait for the start of the process
+        # for ever, and could not even remove the container.
+        if not self._joined and await self._agent.usage() is None and self.alive:
+            raise Unavailable("the sandbox does not answer, as when code stops all processes; reset the session")
+
     @asynccontextmanager
-    async def paused(self) -> AsyncIterator[None]:
+    async def paused(self, code: Collection[Process]) -> AsyncIterator[None]:
         if self._joined:  # its other processes are not the code's
             yield
             return
         try:
-            await self._agent.signal(_EVERYTHING, signal.SIGSTOP)
-            # Nothing is started before all is stopped, nor in a container whose agent code has stopped: Podman would
-            # wait for the start of the process for ever, and could not even remove the container.
-            if await self._agent.usage() is None and self.alive:
-                raise Unavailable("the sandbox does not answer, as when code stops all processes; reset the session")
+            await self._agent.pause(process.group for process in self.processes if process in code)
+            await self._agent.usage()  # returns once all is stopped
             yield
         finally:
             with anyio.CancelScope(shield=True):

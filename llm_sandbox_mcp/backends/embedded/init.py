@@ -6,7 +6,9 @@ request and answer is one packet on the control socket; NUL separates its fields
     S id cwd argc argv... env...  + stdin, stdout, stderr   ->  P id, or F id errno; later X id exit-code
     K id signal                                             ->  nothing: the signal goes to the process group
     A id                                                    ->  A id: all earlier requests are done
-    H, C                                                    ->  nothing: all other processes are stopped, or continued
+    H - id...                                               ->  nothing: all processes are stopped, and those started
+                                                                here go on, without these
+    C                                                       ->  nothing: all processes go on
     L id port                                               ->  L id  + a TCP socket that listens on loopback, or
                                                                 L id errno
                                                                 R  + the writable directories and the network
@@ -33,7 +35,7 @@ _LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT, _LANDLOCK_BENEATH = 444, 44
 _WRITABLE = ("/sandbox", "/home", "/tmp")
 _VIEWS = "/data"
 """Only there if the operator opened a folder."""
-_DEFAULTED = tuple(n for n in range(1, 65) if n not in (_signal.SIGKILL, _signal.SIGSTOP, 32, 33))
+_SIGNALS = [n for n in range(1, 65) if n not in (_signal.SIGKILL, _signal.SIGSTOP, 32, 33)]
 
 
 class Init:
@@ -41,7 +43,10 @@ class Init:
 
     def __init__(self, control: _socket.socket) -> None:
         self._control = control
+        self.poll = select.poll()
         self._ids: dict[bytes, int] = {}
+        self._starting: dict[int, bytes] = {}
+        """Pipes of processes that do not run their programs yet: each is closed when that begins."""
         # Opened early: once this process is not dumpable, it cannot open its files below /proc for writing.
         self._oom_score = os.open("/proc/self/oom_score_adj", os.O_RDWR)
         self._own_score = os.read(self._oom_score, 8)
@@ -78,8 +83,10 @@ class Init:
                 self._kill(name, int(fields[0]))
             elif kind == b"A":
                 self.send(b"A", name)
-            elif kind in (b"H", b"C"):
-                self._signal_all(_signal.SIGSTOP if kind == b"H" else _signal.SIGCONT)
+            elif kind == b"H":
+                self._hold(fields)
+            elif kind == b"C":
+                self._signal_all(_signal.SIGCONT)
             elif kind == b"L":
                 self._listen(name, int(fields[0]))
         finally:
@@ -97,8 +104,9 @@ class Init:
             if not pid:
                 return
             name = next((name for name, known in self._ids.items() if known == pid), None)
-            if name is not None:
-                del self._ids[name]
+            for told in list(self._starting):
+                self.report(told)
+            if name is not None and self._ids.pop(name, 0):
                 code = os.waitstatus_to_exitcode(status)
                 self.send(b"X", name, b"%d" % (code if code >= 0 else 128 - code))
 
@@ -106,29 +114,80 @@ class Init:
         cwd, count, *words = fields
         argv, env = words[: int(count)], words[int(count) :]
         environment = dict(entry.split(b"=", 1) for entry in env)
-        actions = [(os.POSIX_SPAWN_DUP2, fd, target) for target, fd in enumerate(descriptors)]
         try:
             # The child inherits this: when memory runs out, the kernel kills what the code started, not the sandbox.
             os.write(self._oom_score, self._expendable)
             os.chdir(cwd)
             program = _find(argv[0], environment.get(b"PATH", b""))
-            self._ids[name] = os.posix_spawn(
-                program, argv, environment, file_actions=actions, setsid=True, setsigmask=(), setsigdef=_DEFAULTED
-            )
+            told, tell = os.pipe()
+            try:
+                # Not `posix_spawn`: until the child runs its program, this process would wait, and code can stop it.
+                pid = os.fork()
+                if not pid:
+                    self._become(program, argv, environment, descriptors, tell)
+            except OSError:
+                os.close(told)
+                raise
+            finally:
+                os.close(tell)
         except OSError as error:
             self.send(b"F", name, b"%d" % (error.errno or 0))
         else:
-            self.send(b"P", name)
+            os.set_blocking(told, False)
+            self._ids[name], self._starting[told] = pid, name
+            self.poll.register(told, select.POLLIN)
         finally:
             os.write(self._oom_score, self._own_score)
+
+    def _become(
+        self, program: bytes, argv: list[bytes], environment: dict[bytes, bytes], descriptors: list[int], tell: int
+    ) -> None:
+        """Turns this process, a child, into a program; else reports the errno and ends."""
+        try:
+            os.setsid()
+            for target, descriptor in enumerate(descriptors):
+                os.dup2(descriptor, target)
+            for number in _SIGNALS:
+                if _signal.getsignal(number) == _signal.SIG_IGN:  # others become the default by themselves
+                    _signal.signal(number, _signal.SIG_DFL)
+            _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
+            os.execve(program, argv, environment)
+        except OSError as error:
+            os.write(tell, b"%d" % (error.errno or 0))
+        finally:
+            os._exit(127)
+
+    def report(self, told: int) -> None:
+        """Reports that a process runs its program, or why not."""
+        try:
+            error = os.read(told, 16)
+        except BlockingIOError:
+            return
+        self.poll.unregister(told)
+        os.close(told)
+        name = self._starting.pop(told)
+        if error:
+            del self._ids[name]
+            self.send(b"F", name, error)
+        else:
+            self.send(b"P", name)
 
     def _kill(self, name: bytes, number: int) -> None:
         pid = self._ids.get(name)
         if pid is not None:
-            try:  # noqa: SIM105 - importing contextlib would cost start time
+            try:
                 os.killpg(pid, number)
             except ProcessLookupError:
-                pass
+                try:  # noqa: SIM105 - importing contextlib would cost start time
+                    os.kill(pid, number)  # it has no group of its own yet
+                except ProcessLookupError:
+                    pass
+
+    def _hold(self, names: list[bytes]) -> None:
+        self._signal_all(_signal.SIGSTOP)
+        for name in self._ids:
+            if name not in names:
+                self._kill(name, _signal.SIGCONT)
 
     def _signal_all(self, number: int) -> None:
         try:  # noqa: SIM105 - importing contextlib would cost start time
@@ -216,14 +275,15 @@ def main() -> None:
     # Only after `ready`, which sends descriptors: the kernel refuses that while the uid has more descriptors in flight
     # than this process's limit on open files. Where sandboxes share a uid, one could keep another from starting.
     _set_limits(sys.argv[2])
-    poll = select.poll()
-    poll.register(control.fileno(), select.POLLIN)
-    poll.register(woken, select.POLLIN)
+    init.poll.register(control.fileno(), select.POLLIN)
+    init.poll.register(woken, select.POLLIN)
     while True:
-        for descriptor, _ in poll.poll():
+        for descriptor, _ in init.poll.poll():
             if descriptor == woken:
                 os.read(woken, 4096)
                 init.reap()
+            elif descriptor != control.fileno():
+                init.report(descriptor)
             elif not init.receive():
                 return
 

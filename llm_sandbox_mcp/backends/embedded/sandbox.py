@@ -5,7 +5,7 @@ import os
 import shutil
 import signal
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
@@ -87,7 +87,7 @@ class EmbeddedProcess(Process):
         """Closes our ends of its streams."""
         for stream in (self.stdin, self.stdout, self.stderr):
             stream.close()
-        self._sandbox.unclosed.discard(self)
+        self._sandbox.processes.discard(self)
 
 
 @dataclass(slots=True)
@@ -119,7 +119,7 @@ class EmbeddedSandbox(Sandbox):
         self._end = kill
         self._names = itertools.count(1)
         self._processes: dict[bytes, EmbeddedProcess] = {}
-        self.unclosed: set[EmbeddedProcess] = set()
+        self.processes: set[EmbeddedProcess] = set()
         """Processes whose streams are open. The owner of a process closes it; processes that live as long as the
         sandbox, such as runners, are closed with the sandbox."""
         self._listeners: dict[bytes, _Answer] = {}
@@ -144,7 +144,7 @@ class EmbeddedSandbox(Sandbox):
         theirs, ours = _pipes()
         process = EmbeddedProcess(name, self, ours)
         self._processes[name] = process
-        self.unclosed.add(process)
+        self.processes.add(process)
         try:
             await self.request(b"S", name, os.fsencode(cwd), b"%d" % len(argv), *fields, descriptors=theirs)
             for descriptor in theirs:
@@ -171,9 +171,9 @@ class EmbeddedSandbox(Sandbox):
                 raise self._gone() from None
 
     @asynccontextmanager
-    async def paused(self) -> AsyncIterator[None]:
-        await self.request(b"H", b"")
+    async def paused(self, code: Collection[Process]) -> AsyncIterator[None]:
         try:
+            await self.request(b"H", b"", *(process.name for process in self.processes if process in code))
             yield
         finally:
             with anyio.CancelScope(shield=True):
@@ -246,7 +246,7 @@ class EmbeddedSandbox(Sandbox):
     async def close(self) -> None:
         """Closes the sandbox's descriptors."""
         self._control.close()
-        for process in list(self.unclosed):
+        for process in list(self.processes):
             process.let_go()
         if self.namespace >= 0:
             os.close(self.namespace)

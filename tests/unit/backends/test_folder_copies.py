@@ -8,11 +8,12 @@ from typing import cast
 import anyio
 import pytest
 
-from llm_sandbox_mcp.backends.base import Patience, Process, Sandbox
+from llm_sandbox_mcp.backends.base import Process, Sandbox
 from llm_sandbox_mcp.backends.containers import templates
 from llm_sandbox_mcp.backends.containers.sandbox import ContainerSandbox
 from llm_sandbox_mcp.backends.copying import in_time
 from llm_sandbox_mcp.backends.folder_copies import held_files, list_tree
+from llm_sandbox_mcp.backends.patience import Patience
 from llm_sandbox_mcp.errors import Unavailable
 from llm_sandbox_mcp.testing.clock import BACKEND
 from tests.unit.policies import POLICY
@@ -28,7 +29,8 @@ def anyio_backend() -> tuple[str, Mapping[str, object]]:
 class Answering:
     """A sandbox whose tools print this; without it, they never end."""
 
-    paused = Sandbox.paused
+    ready, paused = Sandbox.ready, Sandbox.paused
+    processes: tuple[Process, ...] = ()
 
     def __init__(self, output: bytes | None) -> None:
         self._output = output
@@ -126,8 +128,8 @@ async def test_they_have_longer_if_they_move_bytes_but_not_for_ever(sizes: tuple
     sandbox = cast(Sandbox, Answering(None))
     start = anyio.current_time()
     with sandbox.patience.shared(25), pytest.raises(Unavailable, match="was not done in time"):  # noqa: PT012
-        async with in_time(sandbox) as moved:
+        async with in_time(sandbox) as tools:
             for size in sizes:
-                moved(size)
+                tools.moved(size)
             await anyio.sleep_forever()
     assert seconds <= anyio.current_time() - start < seconds + 1

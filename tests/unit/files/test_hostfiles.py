@@ -28,7 +28,7 @@ TRIES = tries(1000)
 
 async def read(path: str, *opened: Path, hidden: bool = False) -> bytes:
     async with open_source(path, [OpenFolder(str(root)) for root in opened], hidden=hidden) as (_, content):
-        return b"".join([portion async for portion in content])
+        return b"".join([portion async for portion in content()])
 
 
 async def write(path: str, *opened: Path, content: bytes = b"new", call: Call | None = None) -> HostFile:
