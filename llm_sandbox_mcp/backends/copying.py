@@ -35,7 +35,8 @@ _FORM = ("--format=gnu", "--hard-dereference")
 COPY_SECONDS = 30.0
 """Longest time for one copy in or out."""
 _UNHINDERED = 1.0
-"""Seconds that a tool has before code is paused, and so may notice something; longer for the bytes that it moves."""
+"""Seconds until code is paused, which it may notice: at most half of the tools' time, longer for bytes that they move.
+"""
 _KILLED = 128
 """Higher exit codes are those of tools that a signal has ended."""
 
@@ -217,7 +218,9 @@ class Tools:
         self._scope, self._most = scope, scope.deadline
         patience = sandbox.patience
         scope.deadline = min(self._most, patience.until)
-        self._unhindered = anyio.CancelScope(deadline=0 if patience.hindered else anyio.current_time() + _UNHINDERED)
+        now = anyio.current_time()
+        unhindered = 0 if patience.hindered else min(_UNHINDERED, (scope.deadline - now) / 2)
+        self._unhindered = anyio.CancelScope(deadline=now + unhindered)
         self._paused = anyio.Event()
 
     def moved(self, size: int) -> None:

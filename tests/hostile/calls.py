@@ -53,5 +53,5 @@ def stay_awake():
         assert libc.timer_create(1, (ctypes.c_int * 16)(0, 0, signal.SIGCONT), ctypes.byref(timer)) == 0
     libc.timer_settime(timer, 0, (ctypes.c_long * 4)(0, 0, 0, 1_000_000), None)
 """
-"""The server pauses code while its own tools are busy. A process that calls `stay_awake()` again and again is continued
+"""The server pauses code that hinders its own tools. A process that calls `stay_awake()` again and again is continued
 by a timer of the kernel."""

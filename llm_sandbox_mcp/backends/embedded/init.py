@@ -47,6 +47,8 @@ class Init:
         self._ids: dict[bytes, int] = {}
         self._starting: dict[int, bytes] = {}
         """Pipes of processes that do not run their programs yet: each is closed when that begins."""
+        self.ignored: list[int] = []
+        """The signals that this process ignores, and that a program would ignore too; others become the default."""
         # Opened early: once this process is not dumpable, it cannot open its files below /proc for writing.
         self._oom_score = os.open("/proc/self/oom_score_adj", os.O_RDWR)
         self._own_score = os.read(self._oom_score, 8)
@@ -147,9 +149,8 @@ class Init:
             os.setsid()
             for target, descriptor in enumerate(descriptors):
                 os.dup2(descriptor, target)
-            for number in _SIGNALS:
-                if _signal.getsignal(number) == _signal.SIG_IGN:  # others become the default by themselves
-                    _signal.signal(number, _signal.SIG_DFL)
+            for number in self.ignored:
+                _signal.signal(number, _signal.SIG_DFL)
             _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
             os.execve(program, argv, environment)
         except OSError as error:
@@ -271,6 +272,7 @@ def main() -> None:
     os.set_blocking(wake, False)
     _signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     _signal.signal(_signal.SIGCHLD, lambda number, frame: None)
+    init.ignored = [number for number in _SIGNALS if _signal.getsignal(number) == _signal.SIG_IGN]
     init.ready()
     # Only after `ready`, which sends descriptors: the kernel refuses that while the uid has more descriptors in flight
     # than this process's limit on open files. Where sandboxes share a uid, one could keep another from starting.
