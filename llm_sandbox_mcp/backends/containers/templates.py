@@ -61,23 +61,28 @@ async def pack(sandbox: Sandbox, archive: Path) -> None:
     Raises `StartFailed` if they cannot be read, and `Unavailable` if it takes too long.
     """
     output = bytearray()
-    # At most, both folders are full, and the headers of small files take less than the pages of these files.
-    left = 4 * sandbox.policy.disk
-    with sandbox.patience.shared(_SECONDS):
+
+    async def read() -> int:
+        output.clear()
+        # At most, both folders are full, and the headers of small files take less than the pages of these files.
+        left = 4 * sandbox.policy.disk
         async with (
-            in_time(sandbox, "packing the session's folders", seconds=_SECONDS) as moved,
             await sandbox.spawn(_PACK, {"PATH": PATH}) as process,
             await anyio.open_file(archive, "wb") as file,
             open_tasks() as tasks,
         ):
             tasks.start_soon(_keep, process, output)
             async for part in process.stdout:
-                moved(len(part))
+                tools.moved(len(part))
                 left -= len(part)
                 if left < 0:
                     raise StartFailed("the session's folders give more data than fits into them; reset the session")
                 await file.write(part)
-            code = await process.wait()
+            return await process.wait()
+
+    with sandbox.patience.shared(_SECONDS):
+        async with in_time(sandbox, "packing the session's folders", seconds=_SECONDS) as tools:
+            code = await tools.use(read)
     if code > 1:  # 1: files changed meanwhile, which is allowed
         reason = " ".join(output.decode(errors="replace").split())
         raise StartFailed(
