@@ -29,6 +29,8 @@ _LISTING = 5.0
 """Seconds to list all files if a process in the sandbox has to do it."""
 _SETTLED = 20.0
 """Seconds for PID 1 to confirm that all earlier requests are done."""
+_STARTING = 5.0
+"""Seconds for a process to run its program, a hundred times what that takes on a busy machine."""
 
 
 class EmbeddedProcess(Process):
@@ -150,7 +152,15 @@ class EmbeddedSandbox(Sandbox):
             for descriptor in theirs:
                 os.close(descriptor)
             theirs = ()
-            await process.started.wait()
+            with anyio.move_on_after(_STARTING) as limit:
+                await process.started.wait()
+            if limit.cancelled_caught:
+                # Code has stopped it before it ran its program, and until then PID 1 can do nothing else.
+                await self.kill()
+                raise SandboxLost(
+                    f"no process started in the sandbox for {_STARTING:g} s, as when code stops each, so it was ended; "
+                    "run again"
+                )
             if process.start_error:
                 raise StartFailed(f"cannot start {argv[0]} in the sandbox: {os.strerror(process.start_error)}")
             if self._lost and not process.ended.is_set():
