@@ -165,3 +165,10 @@ class Evicted(SandboxLost):
 
 class NodeLost(SandboxLost):
     """The machine of the sandbox is gone, or does not answer."""
+
+
+class EngineSilent(SandboxLost):
+    """The engine stopped answering while the code ran. What the code did is unknown, but the sandbox may still exist.
+
+    Its session keeps it, with all state, and asks the engine again at its next use.
+    """

@@ -32,6 +32,8 @@ _COMMAND_OUTPUT = 1 << 20
 """Bytes kept of the output of one of our own tools inside a sandbox; the rest is dropped."""
 LOOK_OUTPUT = 8 << 20
 """The same for `Sandbox.look`, where the whole output counts."""
+SILENT = 3.0
+"""Seconds without an answer, to a question that costs it nothing, after which an engine counts as silent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +158,10 @@ class Process(AsyncResource):
         If their arrival is not confirmed, it returns after a limited time all the same.
         """
 
+    async def silence(self) -> str:
+        """The same as `Sandbox.silence`, of its sandbox."""
+        return ""
+
     async def kill(self) -> None:
         """Ends the process group at once."""
         await self.signal(signal.SIGKILL)
@@ -238,6 +244,13 @@ class Sandbox(ABC):
     async def loss(self) -> SandboxLost | None:
         """What ended it, if its engine reports that; None otherwise. Takes a few seconds at most."""
         return None
+
+    async def silence(self) -> str:
+        """Why its engine passes nothing on now, as "cause; next step"; empty if it does. Takes a few seconds at most.
+
+        Ask it before code is blamed for giving no answer.
+        """
+        return ""
 
     async def list_files(self) -> Files:
         """The regular files below the working directory; checks at most 10,000 entries.

@@ -8,7 +8,7 @@ from functools import partial
 
 import anyio
 
-from ..errors import BadPath, StartFailed, Unavailable, UnknownFile, quoted
+from ..errors import BadPath, EngineUnavailable, StartFailed, Unavailable, UnknownFile, quoted
 from ..tasks import open_tasks
 from ..units import format_size
 from .archive import END, EXECUTABLE_MODE, FILE_MODE, ArchiveReader, Member, header, padding
@@ -293,6 +293,8 @@ async def in_time(
             yield tools
             tasks.cancel_scope.cancel()
     if scope.cancelled_caught:
+        if silence := await sandbox.silence():
+            raise EngineUnavailable(silence)
         raise Unavailable(f"{what} was not done in time, as when processes of the code stop it", step)
 
 

@@ -56,6 +56,8 @@ class Outcome:
     duration: float
     floods: bool = False
     """Whether processes that the code left running went on flooding its streams after the runner's answer."""
+    silence: str = ""
+    """Why the engine passed nothing on, as "cause; next step": then it is unknown what the code did and does."""
 
 
 class Run:
@@ -85,6 +87,8 @@ class Run:
         self._ended: Ending | None = None
         self._settled = True
         self._floods = False
+        self.silence = ""
+        """Why the engine passes nothing on, so that nothing is known of the code; empty if it does."""
 
     def stop(self, reason: Ending = "cancelled") -> None:
         """Interrupts the code, then kills it if it does not answer; `finish` returns with that reason."""
@@ -92,7 +96,8 @@ class Run:
         self._scope.cancel()
 
     async def finish(self) -> Outcome:
-        """Drives the run to its end; this takes at most its timeout and the grace.
+        """Drives the run to its end; this takes at most its timeout and the grace, and some seconds if the engine
+        has to be asked whether it answers.
 
         If it is cancelled from outside, it first stops the code in the same way. An exception of the output callback
         stops the run and is raised.
@@ -113,6 +118,14 @@ class Run:
         if self._callback_error is not None:
             raise self._callback_error
         return self._outcome(anyio.current_time() - start)
+
+    async def catch_up(self) -> None:
+        """Takes in the late answer of a run that ended with the engine's silence; nobody is told its output."""
+        self._on_output = None
+        # Asked first: an interrupt that is not passed on would only wait, with others, for the engine to continue.
+        self.silence = await self._process.silence()
+        if not self.silence:
+            await self._interrupt()
 
     @property
     def alive(self) -> bool:
@@ -145,6 +158,9 @@ class Run:
                     self._ended = "lost"
             if self._ended is not None:
                 break
+        if self._ended is None:
+            with anyio.CancelScope(shield=True):
+                self.silence = await self._process.silence()
         if self._ended == "answered":
             # The run may have ended by itself while the interrupt was on its way.
             self._settled = False
@@ -257,6 +273,7 @@ class Run:
             dropped=stdout.dropped + stderr.dropped,
             duration=duration,
             floods=self._floods,
+            silence=self.silence,
         )
 
 

@@ -24,6 +24,16 @@ class Interpreter(Protocol):
     def running(self) -> bool:
         """Whether it has not ended; code can end it at any time."""
 
+    @property
+    def silence(self) -> str:
+        """Why its last run is cut off, as "cause; next step": the engine passed nothing on; empty if it did."""
+
+    async def catch_up(self) -> None:
+        """Asks the engine again after such a run, and stops the code; then `silence` and `alive` say what came of it.
+
+        It is not `alive` if it cannot be used again.
+        """
+
     async def run(self, request: RunRequest, cell: int) -> Outcome:
         """Runs code to its end, one run at a time; `cell` is the number of the run in its session.
 

@@ -3,7 +3,7 @@
 import contextlib
 
 from ..backends.base import Process, Sandbox
-from ..errors import SandboxLost, StartFailed
+from ..errors import EngineUnavailable, SandboxLost, StartFailed
 from ..languages import Runner
 from ..places import Places
 from ..results import Library
@@ -23,6 +23,8 @@ class Kernel:
     def __init__(self, process: Process) -> None:
         self._process = process
         self._run: Run | None = None
+        self._last: Run | None = None
+        """The last run, if its answer may still come, because the engine is silent."""
         self.alive = True
         """Whether it can take another request."""
 
@@ -52,12 +54,27 @@ class Kernel:
             return await run.finish()
         finally:
             self._run = None
+            self._last = run if run.silence else None
             self.alive = run.alive
+
+    @property
+    def silence(self) -> str:
+        """Why its last run is cut off."""
+        return self._last.silence if self._last is not None else ""
+
+    async def catch_up(self) -> None:
+        """Takes in the late answer of its last run; the code is interrupted."""
+        if self._last is not None:
+            await self._last.catch_up()
+            self.alive = self._last.alive
+            self._last = self._last if self._last.silence else None
 
     async def check(self, timeout: float) -> None:
         """Returns once the runner has answered an empty program; raises `StartFailed` if it does not in time."""
         # Without grace: a runner that does not answer in time is not kept.
         outcome = await self.run(RunRequest("", timeout=timeout, output=_CHECK_OUTPUT, grace=0), cell=0)
+        if outcome.silence:
+            raise EngineUnavailable(outcome.silence)
         if outcome.ending != "answered":
             lines = outcome.stderr.decode(errors="replace").strip().splitlines()
             raise StartFailed(

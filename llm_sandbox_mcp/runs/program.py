@@ -40,6 +40,10 @@ class Program:
         """The folder number of each built program, by the hash of its code; the most recently run program is last."""
         self._libraries: tuple[Library, ...] = ()
         self._run: Run | None = None
+        self._last: Process | None = None
+        """The last process, if it may still run, because the engine is silent."""
+        self.silence = ""
+        """Why its last run is cut off."""
         self.alive = True
         """Whether the last process has ended, so that the next can start."""
 
@@ -62,12 +66,18 @@ class Program:
             left = max(0.001, request.timeout - (anyio.current_time() - start))
             outcome = await self._step(self._start, number, request.stdin.encode(), replace(request, timeout=left))
             self._built[key] = number
-        if outcome.ending == "lost":
+        if outcome.ending == "lost" or outcome.silence:
             return outcome
         changed: list[str] = []
         with contextlib.suppress(Unavailable):  # what the program did is known all the same
             changed = _changed(before, await self._sandbox.list_files())
         return _answered(outcome, changed[:_FILES], len(changed[_FILES:]))
+
+    async def catch_up(self) -> None:
+        """Asks the engine again: what it passes on first is that the last process was killed."""
+        if self._last is not None:
+            self.silence = await self._last.silence()
+            self.alive = not self.silence
 
     async def check(self, timeout: float) -> None:
         """Returns if the sandbox still starts programs; raises `SandboxLost` or `StartFailed` if not."""
@@ -127,7 +137,8 @@ class Program:
                 try:
                     outcome = await run.finish()
                 finally:
-                    ended = run.exited or await _killed(process)
+                    self._last, self.silence = process if run.silence else None, run.silence
+                    ended = run.exited or (not run.silence and await _killed(process))
             return replace(outcome, alive=ended)
         finally:
             self._run = None

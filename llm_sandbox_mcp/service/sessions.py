@@ -1,12 +1,12 @@
 """Sessions as callers use them: they open, list, interrupt, reset and close them by id."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import anyio
 
 from ..backends.base import Backend
-from ..errors import InvalidArgument, UnknownSession, quoted
+from ..errors import EngineUnavailable, InvalidArgument, UnknownSession, quoted
 from ..files.artifacts import ArtifactStore
 from ..languages import Language, Languages
 from ..messages import Note, Step
@@ -114,11 +114,13 @@ class Sessions:
         notes: list[Note] = []
         if not self._views.writable:
             return notes
-        with anyio.move_on_after(_ENDING) as scope:
+        done = False
+        with anyio.move_on_after(_ENDING), suppress(EngineUnavailable):
             async with session.exclusive():
                 if session.has_sandbox:
                     notes += await self._views.save_rest(await session.sandbox())
-        if scope.cancelled_caught:
+            done = True
+        if not done:
             notes += await self._views.save(None, whole=False, last=True)
         return notes
 

@@ -10,7 +10,7 @@ import anyio
 from ..backends import copying
 from ..backends.base import Fullness, Sandbox, Usage, halves
 from ..backends.layout import FIGURES
-from ..errors import SandboxLost, UnknownSession, quoted
+from ..errors import EngineSilent, EngineUnavailable, SandboxLost, UnknownSession, quoted
 from ..messages import Step
 from ..places import Places
 from ..policy import Policy
@@ -24,6 +24,8 @@ from ..runs.requests import RunRequest
 from ..runs.verdict import overcrowded, succeeded
 from .overtime import Overtime
 from .pace import Pace
+
+_NOT_STOPPED = "the code did not stop when it was interrupted and was killed"
 
 _LAST_CHECK = 0.1
 """Seconds for the last check of a sandbox after the timeout and the grace of its run."""
@@ -131,8 +133,12 @@ class Session:
         """The session's sandbox; interpreters that ended since the last run are removed.
 
         If there is none, it gets a new one, warm or not, for the language, or for the language of the last use.
+        Raises `EngineUnavailable` as long as the engine that was silent in the last run still is.
         """
         self._language = language or self._language
+        for interpreter in list(self._interpreters.values()):
+            if interpreter.silence:
+                await self._catch_up(interpreter)
         if self._lease is not None and not self._lease.sandbox.alive:
             lost = await self._lease.sandbox.loss()
             self.drop(halves(str(lost))[0] if lost else "its sandbox ended")
@@ -157,7 +163,8 @@ class Session:
     async def run(self, places: Places, request: RunRequest, limits: Policy) -> Ran:
         """Runs code in the interpreter of its language, within these limits: the session's own or lower ones.
 
-        State that cannot be kept is dropped before this returns or raises, so that the next run starts fresh.
+        State that cannot be kept is dropped before this returns or raises, so that the next run starts fresh. Raises
+        `EngineSilent` if the engine passed nothing on at the end; the state is kept.
         """
         name = places.language.name
         sandbox = await self.sandbox(name)
@@ -181,6 +188,10 @@ class Session:
             interpreter = await self._interpreter(sandbox, places)
             sent_at = anyio.current_time()
             outcome = await ask(interpreter)
+        if outcome.silence:
+            cause, _ = halves(outcome.silence)
+            unknown_end = f"{cause}, and what the code did is unknown"
+            raise EngineSilent(unknown_end, "once it answers, go on in the same session, which keeps its state")
         with anyio.CancelScope(shield=True):
             until = max(anyio.current_time(), sent_at + request.timeout + limits.grace) + _LAST_CHECK
             used, fullness, answers = await self._check(sandbox, before, outcome, until)
@@ -209,9 +220,17 @@ class Session:
         try:
             return await interpreter.run(request, self.runs)
         except BaseException:
-            if not interpreter.alive:
-                self.drop("the code did not stop when it was interrupted and was killed")
+            if not interpreter.alive and not interpreter.silence:
+                self.drop(_NOT_STOPPED)
             raise
+
+    async def _catch_up(self, interpreter: Interpreter) -> None:
+        """Takes in what an engine that was silent passes on late; `EngineUnavailable` if it still is."""
+        await interpreter.catch_up()
+        if interpreter.silence:
+            raise EngineUnavailable(interpreter.silence)
+        if not interpreter.alive and interpreter.running:
+            self.drop(_NOT_STOPPED)
 
     async def _check(
         self, sandbox: Sandbox, before: Usage, outcome: Outcome, until: float

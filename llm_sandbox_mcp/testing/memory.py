@@ -8,6 +8,7 @@ import math
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -129,6 +130,13 @@ class MemorySandbox(Sandbox):
         self.full = Fullness()
         self.answers = True
         """Whether it reports its counts at once; otherwise the last counts are returned after `ANSWER` seconds."""
+        self.silent = ""
+        """Why its engine passes nothing on, as "cause; next step"; see `fall_silent`."""
+        self.heard = anyio.Event()
+        """Set while the engine passes on what is printed."""
+        self.heard.set()
+        self._unheard: list[Callable[[], None]] = []
+        """Signals that the engine has not passed on yet."""
         self.processes: list[MemoryProcess] = []
         self._programs = programs
         self._tasks = tasks
@@ -147,6 +155,28 @@ class MemorySandbox(Sandbox):
         self.processes.append(process)
         self._tasks.start_soon(process.run, program)
         return process
+
+    async def silence(self) -> str:
+        await anyio.lowlevel.checkpoint()
+        return self.silent
+
+    def fall_silent(self, why: str = "memory does not answer; wait") -> None:
+        """From now on, neither output nor signals are passed on, while the processes go on."""
+        self.silent, self.heard = why, anyio.Event()
+
+    def speak(self) -> None:
+        """Passes everything on again, and first what came meanwhile."""
+        self.silent, unheard, self._unheard = "", self._unheard, []
+        self.heard.set()
+        for signalled in unheard:
+            signalled()
+
+    def pass_on(self, signalled: Callable[[], None]) -> None:
+        """Sends a signal once the engine does not keep silent."""
+        if self.silent:
+            self._unheard.append(signalled)
+        else:
+            signalled()
 
     def listen(self, port: int = 0) -> AbstractAsyncContextManager[Listener]:
         raise ListeningFailed("a sandbox in memory has no network; use another backend")
@@ -207,6 +237,7 @@ class MemoryProcess(Process):
 
     async def print(self, data: bytes, stream: str = "stdout") -> None:
         """Prints to one of its outputs, and waits while the buffer is full."""
+        await self.sandbox.heard.wait()
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             await self._outputs[stream].send.send(data)
 
@@ -236,10 +267,11 @@ class MemoryProcess(Process):
         await anyio.lowlevel.checkpoint()
         if not self.sandbox.alive:
             raise SandboxLost("the sandbox has ended")
-        if number == signal.SIGINT and self.interrupted is not None:
-            self.interrupted()
-        else:
-            self.end(128 + number)
+        interrupted = self.interrupted if number == signal.SIGINT else None
+        self.sandbox.pass_on(interrupted or partial(self.end, 128 + number))
+
+    async def silence(self) -> str:
+        return await self.sandbox.silence()
 
     async def settle(self) -> None:
         await anyio.lowlevel.checkpoint()

@@ -13,7 +13,7 @@ import anyio
 import pytest
 from anyio.abc import TaskGroup, TaskStatus
 
-from llm_sandbox_mcp.errors import EngineUnavailable, NodeLost, SandboxLost
+from llm_sandbox_mcp.errors import EngineSilent, EngineUnavailable, NodeLost, SandboxLost
 from llm_sandbox_mcp.service import Service
 from tests.containers.engines import until
 from tests.deadlines import within
@@ -31,26 +31,37 @@ MISSED = 400.0
 
 
 class Way:
-    """The only connection to the cluster, which can be cut and opened again."""
+    """The only connection to the cluster, which can be cut and opened again, or held, so that it passes no bytes."""
 
     def __init__(self, tasks: TaskGroup, host: str, port: int) -> None:
         self._tasks = tasks
         self._to = (host, port)
         self._scope = anyio.CancelScope()
+        self._passing = anyio.Event()
+        self._passing.set()
         self.port = 0
 
     async def open(self) -> None:
         self._scope = anyio.CancelScope()
         self.port = await self._tasks.start(self._carry)
 
+    def hold(self) -> None:
+        self._passing = anyio.Event()
+
+    def let_go(self) -> None:
+        self._passing.set()
+
     def cut(self) -> None:
         self._scope.cancel()
 
     async def _carry(self, *, task_status: TaskStatus[int]) -> None:
         with self._scope:
-            async with forwarded("127.0.0.1", *self._to, local_port=self.port) as port:
+            async with forwarded("127.0.0.1", *self._to, wait=self._pass, local_port=self.port) as port:
                 task_status.started(port)
                 await anyio.sleep_forever()
+
+    async def _pass(self) -> None:
+        await self._passing.wait()
 
 
 @asynccontextmanager
@@ -68,7 +79,12 @@ async def way_to(cluster: Any, folder: Path) -> AsyncIterator[tuple[Way, str]]:
 
 
 async def run_into(
-    service: Service, session: str, error: type[SandboxLost], says: str, happens: Callable[[], None]
+    service: Service,
+    session: str,
+    error: type[SandboxLost],
+    says: str,
+    happens: Callable[[], None],
+    timeout: float = MISSED,
 ) -> None:
     """Runs endless code, and once it runs calls `happens`; checks that the run fails with this error and message."""
     started = anyio.Event()
@@ -79,7 +95,7 @@ async def run_into(
     async def run() -> None:
         with pytest.raises(error, match=says) as raised:
             await service.execute(
-                "echo on; sleep 1000", language="bash", session_id=session, timeout=MISSED, on_output=seen
+                "echo on; sleep 1000", language="bash", session_id=session, timeout=timeout, on_output=seen
             )
         assert raised.type is error
 
@@ -116,6 +132,24 @@ async def test_a_cluster_that_goes_away_during_a_run_is_soon_reported_and_used_a
             assert any("started fresh" in note for note in again.notes)
         await until(lambda: phases() == ["Running", "Running"], SOON)
     await until(lambda: phases() == [], SOON)
+
+
+async def test_a_cluster_that_is_silent_at_the_end_of_a_run_is_named_and_the_session_keeps_its_state(
+    serving: Serving, cluster: Any, namespace: str, folder: Path
+) -> None:
+    async with way_to(cluster, folder) as (way, file), serving({"kubeconfig": file}) as service:
+        session = (await service.execute("x=41", language="bash")).session_id
+        says = "kubernetes does not answer at .*: no answer within 3 s, and what the code did is unknown"
+        with within(SOON):
+            await run_into(service, session, EngineSilent, says, way.hold, 2)
+        for again in (session, ""):
+            with within(SOON), pytest.raises(EngineUnavailable, match="kubernetes does not answer at"):
+                await service.execute("echo $x", language="bash", session_id=again)
+        way.let_go()
+        with within(SOON):
+            kept = await service.execute("echo $x", language="bash", session_id=session)
+        assert (kept.stdout.text, kept.notes) == ("41\n", ())
+    await until(lambda: not cluster.list_namespaced_pod(namespace).items, SOON)
 
 
 async def test_a_start_under_way_when_the_cluster_goes_away_fails_soon_and_its_pod_is_removed_later(

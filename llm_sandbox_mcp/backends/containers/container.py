@@ -105,6 +105,6 @@ class Container(ABC):
     async def remove(self) -> None:
         """Ends and removes the container; does nothing if it is already gone."""
 
-    async def engine_answers(self) -> bool:
-        """Whether its engine is known to answer now."""
-        return False
+    @abstractmethod
+    async def silence(self) -> str:
+        """Why its engine does not answer now, as "cause; next step"; empty if it does."""

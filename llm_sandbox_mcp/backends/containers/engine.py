@@ -1,4 +1,4 @@
-"""The interface to a container engine. Every call blocks and is made in a worker thread."""
+"""The interface to a container engine. Every call but `silence` blocks and is made in a worker thread."""
 
 import errno
 import http.client
@@ -13,8 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 from urllib.parse import urlsplit
 
+import anyio
+from anyio.abc import ByteStream
+
 from ...errors import EngineUnavailable, StartFailed
-from ..base import Check
+from ..base import SILENT, Check
 from .settings import Mount
 from .tls import SecureSocket
 
@@ -30,6 +33,7 @@ USERS = range(1 << 20, 1 << 30)
 """Uids for containers, if an engine does not map them; few systems have users in this range."""
 MAPPED_USERS = range(10_000, 60_000)
 """Uids for containers, if an engine maps them to other uids of the machine; it maps 65,536 of them."""
+_PING = b"GET /_ping HTTP/1.1\r\nHost: engine\r\nConnection: close\r\n\r\n"
 FILES = 4096
 """Maximum open files of one process in a container."""
 
@@ -159,6 +163,31 @@ class Engine(ABC):
         with self._dialled() as plain:
             connection.sock = self.tls.wrap_socket(plain, server_hostname=self._host) if self.tls else plain
         return connection
+
+    async def silence(self) -> str:
+        """Why it does not answer now, as "cause; next step"; empty if it does.
+
+        Takes no worker thread: all of them may be waiting for it.
+        """
+        try:
+            with anyio.move_on_after(SILENT):
+                async with await self._dial() as stream:
+                    await stream.send(_PING)
+                    await stream.receive()
+                return ""
+        except (OSError, anyio.EndOfStream, anyio.BrokenResourceError) as error:
+            return str(self.unreachable(error))
+        return str(self.unreachable(TimeoutError(f"no answer within {SILENT:g} s")))
+
+    async def _dial(self) -> ByteStream:
+        place = urlsplit(self.address)
+        if place.scheme == "unix":
+            return await anyio.connect_unix(place.path)
+        if self.tls is None:
+            return await anyio.connect_tcp(self._host, place.port or 0)
+        return await anyio.connect_tcp(
+            self._host, place.port or 0, ssl_context=self.tls, tls_hostname=self._host, tls_standard_compatible=False
+        )
 
     @property
     def _host(self) -> str:

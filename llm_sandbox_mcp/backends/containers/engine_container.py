@@ -37,10 +37,8 @@ class EngineContainer(Container):
     async def remove(self) -> None:
         await self._in_thread(lambda: self._engine.remove(self.id))
 
-    async def engine_answers(self) -> bool:
-        with contextlib.suppress(SandboxError):
-            return bool(await self._in_thread(self._engine.version))
-        return False
+    async def silence(self) -> str:
+        return await self._engine.silence()
 
     async def _exit_code(self, process: str) -> int | None:
         with anyio.move_on_after(_EXIT_SECONDS), contextlib.suppress(SandboxError):

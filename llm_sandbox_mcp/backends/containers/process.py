@@ -140,6 +140,9 @@ class ContainerProcess(Process):
         # The agent handles requests in order: once it answers, it has sent the signals.
         await self._sandbox.answers()
 
+    async def silence(self) -> str:
+        return await self._sandbox.silence()
+
     async def aclose(self) -> None:
         with anyio.CancelScope(shield=True):
             await self.kill()

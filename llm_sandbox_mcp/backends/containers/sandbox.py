@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 import anyio
 
-from ...errors import StartFailed, Unavailable
+from ...errors import EngineUnavailable, StartFailed, Unavailable
 from ...policy import Policy
 from ...tasks import open_tasks
 from ..base import OWN_ENTRIES, Fullness, Process, Sandbox, Usage
@@ -101,8 +101,11 @@ class ContainerSandbox(Sandbox):
         with anyio.move_on_after(_START) as deadline:
             answer = await self._agent.introduce(handlers)
         if deadline.cancelled_caught:
-            raise StartFailed(
-                f"a container of {self.origin} did not start in {_START:g} s; check whether its machine is overloaded"
+            raise await self._unanswered(
+                StartFailed(
+                    f"a container of {self.origin} did not start in {_START:g} s; "
+                    "check whether its machine is overloaded"
+                )
             )
         if answer == "stuck":
             raise StartFailed(
@@ -153,9 +156,11 @@ class ContainerSandbox(Sandbox):
             with anyio.move_on_after(_STARTED) as deadline:
                 await process.started(program)
             if deadline.cancelled_caught:
-                raise StartFailed(
-                    f"{program} did not start within {_STARTED:g} s; "
-                    "stop the code that runs in the session, or reset the session"
+                raise await self._unanswered(
+                    StartFailed(
+                        f"{program} did not start within {_STARTED:g} s; "
+                        "stop the code that runs in the session, or reset the session"
+                    )
                 )
         except BaseException:
             if process in self.processes:  # it may run, although its id is not known yet
@@ -175,15 +180,25 @@ class ContainerSandbox(Sandbox):
         Code that stops each new process at once keeps the engine waiting, and some engines keep the container locked.
         """
         await anyio.sleep(seconds)
-        if self.outside is not None and await self._container.engine_answers():
+        if self.outside is not None and not await self._container.silence():
             self.outside.kill()
+
+    async def silence(self) -> str:
+        return await self._container.silence()
+
+    async def _unanswered(self, error: Unavailable) -> Unavailable:
+        """The error for a missing answer: this one, or that the engine is silent."""
+        silence = await self.silence()
+        return EngineUnavailable(silence) if silence else error
 
     async def ready(self) -> None:
         await super().ready()
         # Nothing is started in a container whose agent code has stopped: Podman would wait for the start of the process
         # for ever, and could not even remove the container.
         if not self._joined and await self._agent.usage() is None and self.alive:
-            raise Unavailable("the sandbox does not answer, as when code stops all processes; reset the session")
+            raise await self._unanswered(
+                Unavailable("the sandbox does not answer, as when code stops all processes; reset the session")
+            )
 
     @asynccontextmanager
     async def paused(self, code: Collection[Process]) -> AsyncIterator[None]:

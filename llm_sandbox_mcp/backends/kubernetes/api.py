@@ -14,6 +14,7 @@ import anyio
 from kubernetes.aio.client import ApiClient, Configuration
 
 from ...errors import EngineUnavailable
+from ..base import SILENT
 from .connector import Connector
 
 FIRST_SECONDS = 4.0
@@ -87,6 +88,18 @@ class Api:
                     content = await answer.read()
         self._patience = SECONDS
         return _checked(answer.status, content)
+
+    async def silence(self) -> str:
+        """Why the cluster does not answer now, as "cause; next step"; empty if it does."""
+        try:
+            with anyio.move_on_after(SILENT):
+                await self.call("GET", "/version")
+                return ""
+        except Refused:  # an answer too
+            return ""
+        except EngineUnavailable as error:
+            return str(error)
+        return str(self._unreachable(f"no answer within {SILENT:g} s"))
 
     @asynccontextmanager
     async def watch(self, path: str, query: Query) -> AsyncIterator[AsyncIterator[Json]]:

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import anyio
 from anyio.abc import TaskGroup
 
-from ...errors import SandboxError, SandboxLost, StartFailed
+from ...errors import EngineUnavailable, SandboxError, SandboxLost, StartFailed
 from ...policy import Network, Policy
 from ...results import OnProgress
 from ..base import Backend, Check, Sandbox, Surroundings, halves
@@ -194,7 +194,7 @@ class PodBackend(Backend):
                     # Shielded: a pod made while its caller is cancelled would have no owner for a while.
                     with anyio.CancelScope(shield=True):
                         await self._create(api, self._manifest(name, recipe))
-                    await self._started(watched, image)
+                    await self._started(api, watched, image)
                     try:
                         agent = await pod.attach()
                     except SandboxLost as lost:
@@ -216,10 +216,12 @@ class PodBackend(Backend):
         except Refused as refused:
             raise as_error(refused, "create a pod", api) from refused
 
-    async def _started(self, watched: Watched, image: str) -> None:
+    async def _started(self, api: Api, watched: Watched, image: str) -> None:
         try:
             await watched.started(_START, self._settings.node_timeout)
         except TimeoutError:
+            if silence := await api.silence():
+                raise EngineUnavailable(silence) from None
             raise StartFailed(
                 f"pod {watched.name} of image {image} did not start in {_START:g} s; "
                 "check whether the cluster is overloaded"

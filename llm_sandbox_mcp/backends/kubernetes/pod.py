@@ -81,6 +81,9 @@ class Pod(Container):
             if refused.status != 404:
                 raise StartFailed(f"pod {self.id} cannot be deleted: {refused}; delete it yourself") from refused
 
+    async def silence(self) -> str:
+        return await self._api.silence()
+
     def remove_soon(self) -> None:
         """Removes the pod in the background; if that fails, its owner has to remove it."""
         self._tasks.start_soon(self._try_to_remove)

@@ -7,7 +7,7 @@ import anyio
 
 from ...errors import SandboxLost, Unavailable
 from ...policy import Policy
-from ..base import Usage
+from ..base import SILENT, Usage
 from ..containers.container import Streams
 from ..containers.sandbox import ContainerSandbox
 from .failures import Failure
@@ -69,6 +69,14 @@ class PodSandbox(ContainerSandbox):
             return found.later()
         name, unheard = self._watched.name, self._watched.unheard
         return SandboxLost(f"the connection to pod {name} broke: {unheard}") if unheard else None
+
+    async def silence(self) -> str:
+        # An answer of the agent comes all the way, so that no request is needed.
+        if self.begun:
+            with anyio.move_on_after(SILENT):
+                if await self._agent.usage() is not None:
+                    return ""
+        return await super().silence()
 
     async def usage(self) -> Usage:
         used = await super().usage()
