@@ -67,6 +67,10 @@ async def test_the_daemon_is_named_with_its_version_and_address(
     assert {check.state for check in rest} == {"ok"}
 
 
+async def test_the_daemon_is_asked_over_tls_whether_it_answers(sandbox: Sandbox) -> None:
+    assert not await sandbox.silence()
+
+
 async def test_runs_keep_their_state_and_report_their_errors(service: Service) -> None:
     first = await service.execute("x = 41")
     failed = await service.execute("x += 1\n1 / 0", session_id=first.session_id)

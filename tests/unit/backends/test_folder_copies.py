@@ -29,7 +29,7 @@ def anyio_backend() -> tuple[str, Mapping[str, object]]:
 class Answering:
     """A sandbox whose tools print this; without it, they never end."""
 
-    ready, paused = Sandbox.ready, Sandbox.paused
+    ready, paused, silence = Sandbox.ready, Sandbox.paused, Sandbox.silence
     processes: tuple[Process, ...] = ()
 
     def __init__(self, output: bytes | None) -> None:

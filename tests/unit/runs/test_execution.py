@@ -9,7 +9,9 @@ import pytest
 from anyio.abc import ByteReceiveStream, ByteSendStream
 
 from llm_sandbox_mcp.backends.base import Process
+from llm_sandbox_mcp.errors import EngineUnavailable
 from llm_sandbox_mcp.runs.execution import Run
+from llm_sandbox_mcp.runs.kernel import Kernel
 from llm_sandbox_mcp.runs.requests import RunRequest
 
 pytestmark = pytest.mark.anyio
@@ -88,3 +90,19 @@ async def test_a_runner_whose_streams_others_go_on_flooding_is_not_used_again(af
             outcome = await Run(process, b"{}\n", NONCE, RunRequest("", timeout=BOUND, output=100, grace=5)).finish()
     assert (outcome.ending, outcome.floods, outcome.alive) == ("output_limit", floods, not floods)
     assert outcome.report is not None
+
+
+class Unheard(Interruptible):
+    """A runner whose engine is silent."""
+
+    async def signal(self, number: signal.Signals) -> None:
+        """Does not arrive."""
+
+    async def silence(self) -> str:
+        return "the engine does not answer; start it"
+
+
+async def test_a_runner_is_not_blamed_at_its_check_for_the_silence_of_its_engine() -> None:
+    async with Unheard() as process:
+        with anyio.fail_after(BOUND), pytest.raises(EngineUnavailable, match="the engine does not answer; start it"):
+            await Kernel(process).check(0.01)
