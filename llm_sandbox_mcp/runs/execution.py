@@ -146,10 +146,27 @@ class Run:
         return all(stream.drained.is_set() for stream in self._streams)
 
     async def _interrupt(self) -> None:
-        deadline = anyio.current_time() + self._grace
+        deadline = await self._interrupt_twice(self._grace)
+        if self._ended is None:
+            asked_at = anyio.current_time()
+            with anyio.CancelScope(shield=True):
+                self.silence = await self._process.silence()
+            if not self.silence:
+                # As long as that took: an engine that has just continued passes on what it held back.
+                deadline = await self._interrupt_twice(anyio.current_time() - asked_at)
+        if self._ended == "answered":
+            # The run may have ended by itself while the interrupt was on its way.
+            self._settled = False
+            with anyio.CancelScope(shield=True, deadline=deadline + _SETTLED):
+                await self._process.settle()
+                self._settled = True
+
+    async def _interrupt_twice(self, seconds: float) -> float:
+        """Interrupts the code, and waits for the answer so many seconds; returns until when that was."""
+        deadline = anyio.current_time() + seconds
         # Twice: a runner that has not read its request yet, or not started a child yet, misses the first. The second
-        # comes after half of the grace: it breaks off the cleanup of the code, and the answer has the other half.
-        for until in (deadline - self._grace / 2, deadline):
+        # comes after half of the time: it breaks off the cleanup of the code, and the answer has the other half.
+        for until in (deadline - seconds / 2, deadline):
             with anyio.CancelScope(shield=True, deadline=until):
                 try:
                     await self._process.signal(signal.SIGINT)
@@ -158,15 +175,7 @@ class Run:
                     self._ended = "lost"
             if self._ended is not None:
                 break
-        if self._ended is None:
-            with anyio.CancelScope(shield=True):
-                self.silence = await self._process.silence()
-        if self._ended == "answered":
-            # The run may have ended by itself while the interrupt was on its way.
-            self._settled = False
-            with anyio.CancelScope(shield=True, deadline=deadline + _SETTLED):
-                await self._process.settle()
-                self._settled = True
+        return deadline
 
     async def _look_for_floods(self) -> None:
         """Reads on for a moment: what comes now would be in the output of every later run."""

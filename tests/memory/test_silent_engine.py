@@ -36,6 +36,23 @@ async def test_a_session_keeps_its_state_while_its_engine_is_silent(
     assert (again.result, again.stdout.text, again.notes) == ("41", "", ())
 
 
+async def test_an_engine_that_continues_while_it_is_asked_costs_no_state(
+    service: Service, engine: MemoryBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, sandbox = await with_state(service, engine)
+
+    async def continues() -> str:
+        await anyio.sleep(2)
+        sandbox.speak()
+        return ""
+
+    monkeypatch.setattr(sandbox, "silence", continues)
+    sandbox.fall_silent()
+    late = await run(service, "sleep 1000", session_id=session)
+    assert (late.status, late.session_state) == ("timeout", "kept")
+    assert (await run(service, "get x", session_id=session)).result == "41"
+
+
 async def test_code_that_does_not_stop_once_the_engine_is_back_is_killed(
     service: Service, engine: MemoryBackend
 ) -> None:
