@@ -14,7 +14,7 @@ _WAITING = 1000
 """Lines that can wait to be written; further ones are counted and dropped."""
 _END = 1.0
 """Seconds to write the last lines when the program ends."""
-_OMITTED = "%d records are missing, as standard error was not read in time; read it, or redirect it to a file"
+_OMITTED = "%d records are missing here, as standard error was not read in time; read it, or redirect it to a file"
 
 
 def log_to_stderr() -> None:
@@ -42,10 +42,10 @@ class Background(logging.Handler):
         """Has a record written; returns at once."""
         line = self.format(record)
         with self._changed:
-            if len(self._lines) >= _WAITING:
+            # Once one is missing, so are all until the others are written: the gap is told where it is, and once.
+            if self._omitted or len(self._lines) == _WAITING:
                 self._omitted += 1
                 return
-            self._tell_omitted()
             self._lines.append(line)
             self._changed.notify_all()
             if self._thread is None:
@@ -75,15 +75,11 @@ class Background(logging.Handler):
             _write_whole(self._descriptor, f"{line}\n".encode(errors="replace"))
             with self._changed:
                 self._lines.popleft()
-                if not self._lines:
-                    self._tell_omitted()
+                if self._omitted and not self._lines:
+                    told = logging.LogRecord(__name__, logging.WARNING, "", 0, _OMITTED, (self._omitted,), None)
+                    self._lines.append(self.format(told))
+                    self._omitted = 0
                 self._changed.notify_all()
-
-    def _tell_omitted(self) -> None:
-        if self._omitted:
-            told = logging.LogRecord(__name__, logging.WARNING, "", 0, _OMITTED, (self._omitted,), None)
-            self._lines.append(self.format(told))
-            self._omitted = 0
 
 
 def _write_whole(descriptor: int, data: bytes) -> None:
