@@ -70,7 +70,7 @@ print(json.dumps(sizes))
 
 async def test_only_its_own_processes_can_be_seen(arena: Arena, backend_name: str) -> None:
     output = await arena.check("""
-import json, os
+import os
 environments, commands = [], []
 for name in filter(str.isdigit, os.listdir('/proc')):
     for kind, found in (('environ', environments), ('cmdline', commands)):
@@ -78,9 +78,6 @@ for name in filter(str.isdigit, os.listdir('/proc')):
             found.append(open(f'/proc/{name}/{kind}', errors='replace').read())
         except OSError:
             pass
-print(json.dumps([environments, commands]))
+print(len(commands), any("SANDBOX_TEST_CANARY" in text for text in environments), any("/tmp/" in text for text in commands))
 """)
-    environments, commands = json.loads(output)
-    assert len(commands) == PROCESSES[backend_name]
-    assert not any("SANDBOX_TEST_CANARY" in text for text in environments)
-    assert all("/tmp/" not in text for text in commands)
+    assert output.split() == [str(PROCESSES[backend_name]), "False", "False"]

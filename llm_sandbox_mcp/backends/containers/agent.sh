@@ -10,6 +10,7 @@
 #                        code, and so does a command of the server
 #   usage WORD           -> "usage WORD OOM_KILLS PIDS_REFUSED CPU"; the word is new each time, CPU is in microseconds
 #   look WORD COMMAND    -> a NUL and "WORD", the output of the server's command, a NUL and "WORD" again
+#   looked               -> nothing: that command is over, or is no longer waited for
 #   end                  the container is going to be removed: the agent ends -> nothing
 # The end of its input means that the server has ended. Then the agent ends, its container ends too, and the engine removes it.
 # Its second argument is a program that the engine needs in addition.
@@ -29,6 +30,11 @@ look() {
   printf '\000%s\n' "$name"
   command eval "$group" </dev/null 2>/dev/null
   printf '\000%s\n' "$name"
+}
+
+end_look() {
+  [ -z "$looking" ] || { kill -s KILL "$looking"; wait "$looking"; } 2>/dev/null
+  looking=
 }
 
 # From inside, only KILL and STOP affect the agent: code that signals every process it can does not lose its sandbox.
@@ -87,10 +93,10 @@ while read -r verb name group; do # the last variable gets the rest of the line
       ;;
     look)
       # In the background, because code can stop it; one that is still busy is no longer waited for.
-      [ -z "$looking" ] || { kill -s KILL "$looking"; wait "$looking"; } 2>/dev/null
-      looking=
+      end_look
       # Without `command`, the shell would end if it cannot fork, which happens when code has used up all processes.
       command eval 'look & looking=$!' 2>/dev/null || printf '\000%s\n\000%s\n' "$name" "$name"
       ;;
+    looked) end_look ;;
   esac
 done

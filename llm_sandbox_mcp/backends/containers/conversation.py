@@ -15,6 +15,8 @@ from ..base import LOOK_OUTPUT, Usage
 from .agent import Packed
 from .container import Container, Streams
 
+_LOOKED = 1.0
+"""Seconds to pass on that a command is no longer waited for."""
 ANSWER = 20.0
 """Seconds for the agent to answer."""
 _LINE = 4096
@@ -87,10 +89,14 @@ class Conversation:
         mark = f"\0{word}\n".encode()
         output = bytearray()
         async with self._asking:
-            with anyio.move_on_after(seconds), contextlib.suppress(anyio.EndOfStream):
-                await self.send(f"look {word} {command}")
-                while output.count(mark) < 2 and len(output) < LOOK_OUTPUT:
-                    output += await self._agent.stdout.receive(_READ)
+            try:
+                with anyio.move_on_after(seconds), contextlib.suppress(anyio.EndOfStream):
+                    await self.send(f"look {word} {command}")
+                    while output.count(mark) < 2 and len(output) < LOOK_OUTPUT:
+                        output += await self._agent.stdout.receive(_READ)
+            finally:
+                with anyio.move_on_after(_LOOKED, shield=True):
+                    await self.send("looked")
         # Before the first mark there may be an earlier answer that came too late.
         match bytes(output).split(mark, 2):
             case [_, printed, _]:
