@@ -29,8 +29,9 @@ _LISTING = 5.0
 """Seconds to list all files if a process in the sandbox has to do it."""
 _SETTLED = 20.0
 """Seconds for PID 1 to confirm that all earlier requests are done."""
-_STARTING = 5.0
-"""Seconds for a process to run its program, a hundred times what that takes on a busy machine."""
+_STARTING, _WORK = 5.0, 0.02
+"""Seconds for a process to run its program, a hundred times what that takes on a busy machine; and how much processor
+time that can take, of which it gets as little as each of the processes that the sandbox may have."""
 
 
 class EmbeddedProcess(Process):
@@ -152,13 +153,15 @@ class EmbeddedSandbox(Sandbox):
             for descriptor in theirs:
                 os.close(descriptor)
             theirs = ()
-            with anyio.move_on_after(_STARTING) as limit:
+            seconds = _STARTING + _WORK * self.policy.pids / self.policy.cpus
+            with anyio.move_on_after(seconds) as limit:
                 await process.started.wait()
             if limit.cancelled_caught:
                 # Code has stopped it before it ran its program, and until then PID 1 can do nothing else.
                 await self.kill()
+                self._lose()
                 raise SandboxLost(
-                    f"no process started in the sandbox for {_STARTING:g} s, as when code stops each, so it was ended; "
+                    f"no process started in the sandbox for {seconds:.0f} s, as when code stops each, so it was ended; "
                     "run again"
                 )
             if process.start_error:

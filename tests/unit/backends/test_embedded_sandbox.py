@@ -8,6 +8,8 @@ import pytest
 
 from llm_sandbox_mcp.backends.base import Usage
 from llm_sandbox_mcp.backends.embedded.sandbox import EmbeddedSandbox
+from llm_sandbox_mcp.errors import SandboxLost
+from llm_sandbox_mcp.testing.clock import BACKEND
 from tests.unit.policies import POLICY
 
 pytestmark = pytest.mark.anyio
@@ -48,3 +50,19 @@ async def test_a_listener_that_arrives_while_its_scope_is_cancelled_is_closed(tu
         await sandbox.close()
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port), 10)
+
+
+@pytest.mark.parametrize("anyio_backend", [BACKEND], ids=["jumping"])
+@pytest.mark.parametrize(("pids", "cpus", "seconds"), [(50, 1.0, 6), (200, 0.1, 45)])
+async def test_a_sandbox_in_which_nothing_starts_is_ended_after_the_time_that_a_busy_one_needs(
+    anyio_backend: tuple[str, object], pids: int, cpus: float, seconds: int
+) -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    policy = POLICY.model_copy(update={"pids": pids, "cpus": cpus})
+    sandbox = EmbeddedSandbox("name", policy, ours, _no_usage, _nothing, anyio.CapacityLimiter(1))
+    start = anyio.current_time()
+    with theirs, pytest.raises(SandboxLost, match=f"no process started in the sandbox for {seconds} s"):
+        await sandbox.spawn(["true"], {})
+    assert seconds <= anyio.current_time() - start < seconds + 1
+    assert not sandbox.alive
+    await sandbox.close()
