@@ -228,7 +228,8 @@ class Session:
         """Takes in what an engine that was silent passes on late; `EngineUnavailable` if it still is."""
         await interpreter.catch_up()
         if interpreter.silence:
-            raise EngineUnavailable(interpreter.silence)
+            cause, step = halves(interpreter.silence)
+            raise EngineUnavailable(f"{cause}, so nothing was done, and the session keeps its state; {step}")
         if not interpreter.alive and interpreter.running:
             self.drop(_NOT_STOPPED)
 

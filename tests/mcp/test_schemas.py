@@ -316,16 +316,18 @@ async def test_a_large_artifact_is_read_in_parts_as_its_error_says(fake: FakeSer
         assert isinstance(whole, BlobResourceContents) and len(b64decode(whole.blob)) == 4 << 20
         address = artifact_uri(SESSION, "a?b.bin")
         with pytest.raises(
-            MCPError, match=r"has 9MiB, and one answer carries 4MiB at most; read it in parts"
+            MCPError, match=r"has 9MiB, and one answer carries 4MiB at most; read it in 3 parts"
         ) as refused:
             await client.read_resource(address)
         step = refused.value.error.message.rpartition(" ")[2]
         assert step == f"{address}?offset=0&length={4 << 20}"
+        with pytest.raises(MCPError, match="length must be at most 4194304 bytes in one answer; read several parts"):
+            await client.read_resource(f"{address}?offset=0&length=4194305")
         while len(got) < len(fake.stored["a?b.bin"]):
             part = (await client.read_resource(step)).contents[0]
             assert isinstance(part, BlobResourceContents) and part.uri == step
             got += b64decode(part.blob)
-            step = step.replace(step.partition("=")[2], f"{len(got)}&length={1 << 40}")
+            step = step.replace(step.partition("=")[2], f"{len(got)}&length={4 << 20}")
     assert got == fake.stored["a?b.bin"]
 
 

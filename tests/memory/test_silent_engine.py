@@ -29,7 +29,10 @@ async def test_a_session_keeps_its_state_while_its_engine_is_silent(
     with pytest.raises(EngineSilent, match=UNKNOWN):
         await run(service, code, session_id=session)
     for _ in range(3):
-        with pytest.raises(EngineUnavailable, match="memory does not answer; wait"):
+        with pytest.raises(
+            EngineUnavailable,
+            match="memory does not answer, so nothing was done, and the session keeps its state; wait",
+        ):
             await run(service, "get x", session_id=session)
     sandbox.speak()
     again = await run(service, "get x", session_id=session)
