@@ -54,9 +54,7 @@ async def get_artifacts(service: Service, host_files: bool, ctx: Context, argume
         return success("\n".join(lines), answer)
     attached = await attach(service, session_id, shown, embed=True)
     if any(isinstance(block, ResourceLink) for block in attached):
-        lines.append(
-            "note: the rest is at its links, if large in parts; text is also returned in parts, by offset and length"
-        )
+        lines.append("note: the rest is at its links; text is also returned in parts, by offset and length")
     return success("\n".join(lines), answer, attached)
 
 
