@@ -1,7 +1,9 @@
 """Copies into and out of a sandbox with the sandbox's own `tar` and `find`, which see only what its code sees."""
 
+import math
 import os
 import posixpath
+import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -37,7 +39,7 @@ COPY_SECONDS = 30.0
 _UNHINDERED = 1.0
 """Seconds until code is paused, which it may notice: at most half of the tools' time, longer for bytes that they move.
 """
-_KILLED = 128
+KILLED = 128
 """Higher exit codes are those of tools that a signal has ended."""
 
 _WRITE = """\
@@ -153,7 +155,7 @@ async def copy_out(sandbox: Sandbox, folder: str, names: Sequence[str], limit: i
     left = list(names)
     async with in_time(sandbox) as tools:
         while left:
-            if await tools.use(partial(_copy_out_some, sandbox, folder, left, limit, take, tools.moved)) > _KILLED:
+            if await tools.use(partial(_copy_out_some, sandbox, folder, left, limit, take, tools.moved)) > KILLED:
                 break
 
 
@@ -189,7 +191,7 @@ async def _copy_out_some(
                 return 0
         exit_code = await process.wait() if left else 0
         tasks.cancel_scope.cancel()
-    if exit_code <= _KILLED:
+    if exit_code <= KILLED:
         left.clear()
     return exit_code
 
@@ -241,12 +243,28 @@ class Tools:
         await self.use(run)
         return done[-1]
 
+    async def look(self, command: str) -> bytes:
+        """The output of one of our own shell commands, as `Sandbox.look` returns it.
+
+        Of one that code has killed, no end may be heard: without an answer, it is run again with paused code.
+        """
+        output: list[bytes] = []
+
+        async def look() -> int:
+            with anyio.CancelScope(deadline=math.inf if self._paused.is_set() else self._unhindered.deadline):
+                output.append(await self._sandbox.look(command, COPY_SECONDS))
+                return 0
+            return KILLED + signal.SIGKILL
+
+        await self.use(look)
+        return output[-1]
+
     async def use(self, work: Callable[[], Awaitable[int]]) -> int:
         """Does work that returns the exit code of its tool; if a signal ended that, does it again with paused code."""
         paused = self._paused.is_set()
         try:
             exit_code = await work()
-            if exit_code <= _KILLED or paused:
+            if exit_code <= KILLED or paused:
                 return exit_code
         except StartFailed:  # as when a signal ended its start
             if paused:

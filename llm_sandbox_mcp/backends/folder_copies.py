@@ -12,14 +12,14 @@ import anyio.to_thread
 from ..errors import SandboxLost, Unavailable
 from ..tasks import open_tasks
 from .base import Sandbox, drain, feed
-from .copying import COPY_SECONDS, counted, first_line, in_time, once
+from .copying import COPY_SECONDS, KILLED, Chunks, first_line, in_time, once
 from .layout import PATH
 from .listing import SAME, Listed, mapped_names, read_tree, tree_command
 
 _SLOWEST = 100
 """Files per second."""
 _LOOKS = (False, False, True)
-"""A folder is listed so often if processes of the code change it meanwhile; at last, they are paused."""
+"""We look so often if processes of the code change or kill something meanwhile; at last, they are paused."""
 
 _PROTECTED = """\
 change() {
@@ -60,10 +60,7 @@ async def list_tree(sandbox: Sandbox, folder: str, since: int = 0) -> Listed | N
 
     Raises `Unavailable` if not all of it can be listed.
     """
-    for hindered in _LOOKS:
-        sandbox.patience.hindered |= hindered
-        async with in_time(sandbox, f"listing {folder}"):
-            output = await sandbox.look(tree_command(folder, since), COPY_SECONDS)
+    async for output in _looks(sandbox, f"listing {folder}", tree_command(folder, since)):
         if since and output == SAME:
             return None
         found = await anyio.to_thread.run_sync(read_tree, output)
@@ -80,12 +77,20 @@ async def held_files(sandbox: Sandbox, folder: str) -> Collection[str]:
 
     Raises `Unavailable` if that cannot be found out.
     """
-    async with in_time(sandbox, f"finding the open files of {folder}"):
-        found = await sandbox.look(_HELD.format(folder), COPY_SECONDS)
-    *paths, end, rest = found.split(b"\0") if b"\0" in found else (b"", b"")
-    if end != b"end" or rest:
-        raise Unavailable(f"which files of {folder} code has open is not known; end processes that have very many")
-    return {path.removeprefix(f"{folder}/") for path in mapped_names(paths)}
+    async for output in _looks(sandbox, f"finding the open files of {folder}", _HELD.format(folder)):
+        *paths, end, rest = output.split(b"\0") if b"\0" in output else (b"", b"")
+        if end == b"end" and not rest:
+            return {path.removeprefix(f"{folder}/") for path in mapped_names(paths)}
+    raise Unavailable(f"which files of {folder} code has open is not known; end processes that have very many")
+
+
+async def _looks(sandbox: Sandbox, what: str, command: str) -> AsyncIterator[bytes]:
+    """What a command of ours prints, each time anew, since code can change or kill what it looks at."""
+    for hindered in _LOOKS:
+        sandbox.patience.hindered |= hindered
+        async with in_time(sandbox, what) as tools:
+            output = await tools.look(command)
+        yield output
 
 
 def seconds_for(files: int) -> float:
@@ -93,16 +98,15 @@ def seconds_for(files: int) -> float:
     return COPY_SECONDS + files / _SLOWEST
 
 
-async def unpack(
-    sandbox: Sandbox, folder: str, archive: AsyncIterator[bytes], *, protected: str, seconds: float
-) -> str:
+async def unpack(sandbox: Sandbox, folder: str, archive: Chunks, *, protected: str, seconds: float) -> str:
     """Puts the files of a tar archive into a folder; returns why some of them could not be written.
 
     `protected` says what code should not write by accident: `all`, only the folders `git`, or nothing.
     """
     async with in_time(sandbox, seconds=seconds) as tools:
-        argv = ("sh", "-c", _UNPACK, "sh", folder, protected)
-        done = await sandbox.run(argv, {"PATH": PATH}, stdin=counted(archive, tools.moved))
+        done = await tools.run(("sh", "-c", _UNPACK, "sh", folder, protected), archive)
+    if done.exit_code > KILLED:
+        return "the tool that copies files into the sandbox was killed"
     return first_line(done.stderr) if done.exit_code else ""
 
 
@@ -115,24 +119,42 @@ async def remove(sandbox: Sandbox, folder: str, names: Sequence[str], *, protect
 
 
 async def send_out(
-    sandbox: Sandbox, folder: str, names: Sequence[str], take: Callable[[bytes], None], most: int
+    sandbox: Sandbox,
+    folder: str,
+    wanted: Callable[[], Sequence[str]],
+    take: Callable[[bytes], None],
+    most: int,
+    seconds: float,
 ) -> None:
-    """Passes a tar archive of these files below a folder to `take`, in worker threads; it cannot be trusted.
+    """Passes a tar archive of the `wanted` files below a folder to `take`; it cannot be trusted.
 
-    Names that do not exist or cannot be read are left out. After `most` bytes, it is cut.
+    Both are called in worker threads, and `wanted` again if another archive follows, since code has killed the tool.
+    Names that do not exist or cannot be read are left out. After `most` bytes, an archive is cut. Raises `Unavailable`
+    if that takes more `seconds`.
     """
     argv = ("tar", "-c", "-f", "-", *_PACKED, "--no-recursion", "-C", folder, "--null", "-T", "-")
-    wanted = once(b"".join(os.fsencode(name) + b"\0" for name in names))
-    async with in_time(sandbox, seconds=seconds_for(len(names)), step="run again: then they are saved") as tools:
+
+    async def send() -> int:
+        left = most
+        names = b"".join(os.fsencode(name) + b"\0" for name in await anyio.to_thread.run_sync(wanted))
         async with await sandbox.spawn(argv, {"PATH": PATH}, fed=True) as process, open_tasks() as tasks:
             tasks.start_soon(drain, process.stderr, bytearray())
-            tasks.start_soon(feed, process.stdin, wanted)
+            tasks.start_soon(feed, process.stdin, once(names))
             async for chunk in process.stdout:
                 await anyio.to_thread.run_sync(partial(take, chunk))
                 tools.moved(len(chunk))
-                most -= len(chunk)
-                if most < 0:
-                    break
+                left -= len(chunk)
+                if left < 0:
+                    tasks.cancel_scope.cancel()
+                    return 0
+            exit_code = await process.wait()
             tasks.cancel_scope.cancel()
+        return exit_code
+
+    step = "run again: then they are saved"
+    async with in_time(sandbox, seconds=seconds, step=step) as tools:
+        exit_code = await tools.use(send)
         if not sandbox.alive:
             raise SandboxLost("the sandbox ended while its files were copied")
+    if exit_code > KILLED:
+        raise Unavailable("the tool that copies files out of the sandbox was killed", step)

@@ -35,5 +35,12 @@ class Report:
     """Files that are saved although code has them open for writing."""
     failed: dict[str, list[str]] = field(default_factory=dict)
     """By the reason, what could not be saved; it is tried again after the next run."""
+    unready: dict[str, list[str]] = field(default_factory=dict)
+    """The same for what this machine has not refused."""
     refused: dict[str, list[str]] = field(default_factory=dict)
     """By the reason, what is never saved."""
+
+    @property
+    def unsaved(self) -> bool:
+        """Whether something has to be tried again."""
+        return bool(self.failed or self.unready)

@@ -28,9 +28,9 @@ _SET_BITS = stat.S_ISUID | stat.S_ISGID | stat.S_ISVTX
 
 
 class Saving:
-    """Saves one set of changes, in worker threads, in this order: `begin`, `feed` with an archive, `finish`, `close`.
+    """Saves one set of changes, in worker threads: `begin`, `wanted`, `feed` an archive of that, `finish`, `close`.
 
-    Takes note in `base` of each change that is settled.
+    Takes note in `base` of each change that is settled. After an archive that is not whole, `wanted` begins another.
     """
 
     def __init__(
@@ -72,6 +72,7 @@ class Saving:
         self._aside: dict[str, str] = {}
         """Those of them that get their names when all else is saved, with the paths that they have until then."""
         self._wanted = {*plan.files}
+        self._largest = largest
         self._reader = ArchiveReader(largest, _PART)
         self._waiting = {*plan.databases}
         """What is saved when code has closed it."""
@@ -83,7 +84,7 @@ class Saving:
     @property
     def complete(self) -> bool:
         """Whether nothing has to be tried again."""
-        return not (self.report.failed or self.report.waiting or self.report.held or self._plan.databases)
+        return not (self.report.unsaved or self.report.waiting or self.report.held or self._plan.databases)
 
     def begin(self) -> None:
         """Moves what was moved, and makes new folders."""
@@ -105,6 +106,12 @@ class Saving:
                 else:
                     self.report.folders.append(name)
 
+    def wanted(self) -> list[str]:
+        """The files that an archive should have, of which `feed` takes the first bytes next."""
+        self._end_file()
+        self._reader = ArchiveReader(self._largest, _PART)
+        return [name for name in self._plan.files if name in self._wanted and name not in self._failed]
+
     def feed(self, data: bytes) -> None:
         """Takes the next bytes of an archive of the changed files, and saves each that is complete."""
         for part in self._reader.feed(data):
@@ -116,7 +123,7 @@ class Saving:
                 continue
             with self._failing(part.name):
                 if part.size != self._inside[part.name].stamp.size:
-                    raise OSError(errno.EBUSY, "code is still writing it")
+                    raise _Unready("code is still writing it")
                 self._current.draft.write(part.content)
                 if part.ends:
                     self._settle(self._current)
@@ -126,7 +133,7 @@ class Saving:
     def finish(self) -> None:
         """Deletes what was deleted, or takes note of it; not before all else is saved, which may be a copy of it."""
         for name in sorted(self._wanted):
-            self._fail(name, "it could not be read completely", self.report.failed)
+            self._fail(name, "it could not be read completely", self.report.unready)
         kept = [*self._plan.kept]
         if self.report.refused:  # which may be a copy of what is gone
             kept += self._gone
@@ -219,7 +226,7 @@ class Saving:
         """Replaces a file, or takes note that it is as it was; false if it has to wait until code has closed it."""
         sources = {*self._plan.sources.get(file.name, ())}
         if lost := sources & (self._wanted | self._failed):
-            raise OSError(errno.EBUSY, f"its older content could not be saved as {min(lost)}")
+            raise _Unready(f"its older content could not be saved as {min(lost)}")
         waits = file.name in self._held or bool(sources.intersection(self._waiting))
         stamp, mode = pair.host.stamp, pair.host.mode
         if not file.draft.same_as(file.last):
@@ -346,9 +353,11 @@ class Saving:
 
     @contextmanager
     def _failing(self, name: str) -> Iterator[None]:
-        """Takes note of what the system refuses."""
+        """Takes note of what the system refuses, and of what is not ready."""
         try:
             yield
+        except _Unready as error:
+            self._fail(name, str(error), self.report.unready)
         except KeptOut as error:
             self._refused.add(name)
             self._fail(name, error.strerror or str(error), self.report.refused)
@@ -359,6 +368,10 @@ class Saving:
         if name not in self._failed:
             self._failed.add(name)
             reasons.setdefault(why, []).append(name)
+
+
+class _Unready(Exception):
+    """A file cannot be saved yet; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)

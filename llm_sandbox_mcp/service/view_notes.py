@@ -96,9 +96,10 @@ def notes_of(view: View, report: Report, *, whole: bool, last: bool) -> list[Not
     elif report.incomplete:
         step = "close them before a run ends"
         notes.append(incomplete(view, sorted(report.incomplete), "code still has them open for writing", step))
-    for why, names in report.failed.items():
+    failed = [(f"{folder} on this machine cannot be written: {why}", names) for why, names in report.failed.items()]
+    for why, names in (*failed, *report.unready.items()):
         step = "the session has ended, and this is lost" if last else "it is tried again after the next run"
-        notes.append(not_saved(view, names, f"{folder} on this machine cannot be written: {why}", step))
+        notes.append(not_saved(view, names, why, step))
     for why, names in report.refused.items():
         notes.append(not_saved(view, names, f"{why}, where nothing is ever written", "use another name or folder"))
     return notes

@@ -144,7 +144,7 @@ class Views:
             await folder_copies.remove(sandbox, view.place, plan.removed, protected=protected)
         _leave_out_large(sandbox, view, copy, plan, tree, notes)
         packed = Packed()
-        archive = _archive(view, plan, packed)
+        archive = partial(_archive, view, plan, packed)
         seconds = folder_copies.seconds_for(len(plan.copied))
         try:
             why = await folder_copies.unpack(sandbox, view.place, archive, protected=protected, seconds=seconds)
@@ -252,7 +252,8 @@ class Views:
             await anyio.to_thread.run_sync(saving.begin)
             if plan.files:
                 most = sandbox.policy.disk + _HEADERS * len(plan.files)
-                await folder_copies.send_out(sandbox, view.place, plan.files, saving.feed, most)
+                seconds = folder_copies.seconds_for(len(plan.files))
+                await folder_copies.send_out(sandbox, view.place, saving.wanted, saving.feed, most, seconds)
             await anyio.to_thread.run_sync(saving.finish)
         finally:
             saving.close()
@@ -269,7 +270,7 @@ class Views:
         if saving.complete and not later and not plan.databases:
             copy.listed, copy.inside, copy.folders = found.time, inside, found.folders
             await self._look_again(sandbox, view, copy, saving.report, notes)
-        return not (saving.report.failed or later)
+        return not (saving.report.unsaved or later)
 
     async def _look_again(self, sandbox: Sandbox, view: View, copy: _Copy, report: Report, notes: list[Note]) -> None:
         """Finds files that processes of the code were still writing while they were saved."""

@@ -55,3 +55,24 @@ def stay_awake():
 """
 """The server pauses code that hinders its own tools. A process that calls `stay_awake()` again and again is continued
 by a timer of the kernel."""
+
+HUNT = """
+import os, signal
+known = {int(name) for name in os.listdir('/proc') if name.isdigit()}
+ready = os.pipe()
+if os.fork() == 0:
+    os.setsid()
+    known.add(os.getpid())
+    os.write(ready[1], b'x')
+    while True:
+        for name in os.listdir('/proc'):
+            if name.isdigit() and int(name) not in known:
+                try:
+                    os.kill(int(name), signal.SIG%s)
+                except OSError:
+                    pass
+os.read(ready[0], 1)
+open('file', 'w').write('x')
+print('x' * 20_000)
+"""
+"""Sends a signal to each new process, for as long as the session lasts; leaves a file and much output."""

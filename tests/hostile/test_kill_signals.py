@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from llm_sandbox_mcp.errors import SandboxError
-from tests.hostile.calls import ATTEMPT, REPORT, RESUMED
+from tests.hostile.calls import ATTEMPT, HUNT, REPORT, RESUMED
 from tests.hostile.conftest import ANSWER, Arena
 
 pytestmark = pytest.mark.anyio
@@ -144,27 +144,6 @@ os.read = lambda *arguments: (read(*arguments), os._exit(0))
     second = await arena.service.execute("print('really ran')", session_id=first.session_id)
     assert second.stdout.text == "really ran\n", second
     assert any("started fresh" in note for note in second.notes), second
-
-
-HUNT = """
-import os, signal
-known = {int(name) for name in os.listdir('/proc') if name.isdigit()}
-ready = os.pipe()
-if os.fork() == 0:
-    os.setsid()
-    known.add(os.getpid())
-    os.write(ready[1], b'x')
-    while True:
-        for name in os.listdir('/proc'):
-            if name.isdigit() and int(name) not in known:
-                try:
-                    os.kill(int(name), signal.SIG%s)
-                except OSError:
-                    pass
-os.read(ready[0], 1)
-open('file', 'w').write('x')
-print('x' * 20_000)
-"""
 
 
 @pytest.mark.parametrize("number", ["STOP", "KILL"])

@@ -13,7 +13,7 @@ import pytest
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import host_folder, small_profile
-from tests.hostile.calls import RESUMED
+from tests.hostile.calls import HUNT, RESUMED
 from tests.hostile.conftest import Arena
 
 pytestmark = pytest.mark.anyio
@@ -267,3 +267,15 @@ async def test_a_forged_list_and_a_forged_archive_lead_nowhere(arena: Arena) -> 
         assert not (out.parent / "escaped").exists()
         assert {path.name for path in out.iterdir()} <= {"many", ".git", "project.git", "0", "1", "2"}
         assert not [path for path in out.rglob("*") if path.is_file() and path.read_text() == "evil!"]
+
+
+async def test_code_that_kills_every_tool_loses_nothing_of_what_it_wrote(arena: Arena) -> None:
+    async with opened(arena) as (service, _, out):
+        session = (await service.execute(HUNT % "KILL")).session_id
+        for number in range(10):
+            (out / "theirs").write_text(f"{number}")
+            code = f"open('/data/out/{number}', 'w').write('x' * 300_000)\nopen('/data/out/theirs').read()"
+            done = await service.execute(code, session_id=session)
+            assert done.result == f"'{number}'", (number, done.notes)
+            assert [note for note in done.notes if "saved" in note] == [f"saved in {out}: {number}"], done
+            assert (out / f"{number}").stat().st_size == 300_000

@@ -244,8 +244,8 @@ class ContainerSandbox(Sandbox):
     async def list_files(self) -> Files:
         if self.outside is not None:
             return await self.outside.folders.list_files()
-        async with in_time(self, "listing files", seconds=_LISTING):
-            return read_list(await self._agent.look(LIST, _LISTING))
+        async with in_time(self, "listing files", seconds=_LISTING) as tools:
+            return read_list(await tools.look(LIST))
 
     async def look(self, command: str, seconds: float) -> bytes:
         return await self._agent.look(command, seconds)

@@ -51,11 +51,26 @@ class Hindered:
             raise StartFailed("no")
         return Completed(137 if self._how in ("kills", "memory") and hindered else 0, b"", b"")
 
+    async def look(self, command: str, seconds: float) -> bytes:
+        self.log.append("look")
+        if self._how and not self._paused.is_set():
+            await anyio.sleep_forever()
+        return b"seen"
+
 
 async def test_code_that_lets_tools_work_is_not_paused() -> None:
     sandbox = Hindered()
     await delete(cast(Sandbox, sandbox), ["file"])
-    assert sandbox.log == ["run"]
+    async with in_time(cast(Sandbox, sandbox)) as tools:
+        assert await tools.look("true") == b"seen"
+    assert sandbox.log == ["run", "look"]
+
+
+async def test_a_look_without_an_answer_is_repeated_while_code_is_paused() -> None:
+    sandbox = Hindered("kills")
+    async with in_time(cast(Sandbox, sandbox)) as tools:
+        assert await tools.look("true") == b"seen"
+    assert sandbox.log == ["look", "paused", "look", "continued"]
 
 
 @pytest.mark.parametrize(("how", "runs"), [("stops", 1), ("kills", 2), ("refuses", 2)])

@@ -135,7 +135,7 @@ def test_a_file_that_is_written_while_it_is_read_is_not_saved(top: Path) -> None
     report = save(
         top, {"file": known(top / "file", 1)}, {"file": inside(2), "new": inside(3)}, packed("file", data=b"half")
     )
-    assert report.failed == {"code is still writing it": ["file"], "it could not be read completely": ["new"]}
+    assert report.unready == {"code is still writing it": ["file"], "it could not be read completely": ["new"]}
     assert os.listdir(top) == ["file"]
     assert (top / "file").read_text() == "theirs"
 
@@ -145,7 +145,7 @@ def test_a_file_is_not_replaced_before_what_was_in_it_is_saved_elsewhere(top: Pa
     base = {"data": known(top / "data", 1)}
     tree = {"data": inside(2), "old/data": inside(1)}
     report = save(top, base, tree, packed("data"))
-    assert report.failed == {
+    assert report.unready == {
         "its older content could not be saved as old/data": ["data"],
         "it could not be read completely": ["old/data"],
     }
@@ -165,7 +165,7 @@ def test_a_folder_replaces_a_file_or_the_reverse_only_when_all_is_saved(top: Pat
     tree = {"file": FOLDER, "file/in": inside(3), "folder": inside(4), "other": inside(5)}
     first = {**base}
     report = save(top, base, tree, packed("file/in", "folder"))
-    assert report.failed == {"it could not be read completely": ["other"]}
+    assert report.unready == {"it could not be read completely": ["other"]}
     assert report.beside == {"file/in": "file.from-code/in", "folder": "folder.from-code"}
     assert sorted(report.kept) == ["file", "folder", "folder/in"]
     assert not report.waiting
@@ -363,7 +363,7 @@ def test_what_an_archive_leaves_out_is_named_and_nothing_is_deleted_for_it(top: 
     report = save(top, base, tree, packed("a", "b")[:cut])
     whole = [name for name, end in (("a", 512 + len(DATA)), ("b", 1536 + len(DATA))) if cut >= end]
     assert report.saved == whole
-    assert report.failed == {"it could not be read completely": sorted({"a", "b"} - {*whole})}
+    assert report.unready == {"it could not be read completely": sorted({"a", "b"} - {*whole})}
     assert sorted(os.listdir(top)) == sorted([*whole, "old"])
     assert {*base} == {"old", *whole}
     # Then, all of it.
