@@ -5,6 +5,7 @@ well. They may do so until the deadline of the run. From then on, their processo
 less often, and a sandbox that goes on working is ended.
 """
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -13,6 +14,8 @@ from anyio.abc import TaskGroup
 
 from ..backends.base import Sandbox
 from ..tasks import open_tasks
+
+_log = logging.getLogger(__name__)
 
 _FIRST = 0.5
 """Seconds from the deadline to the first decision; the time since the deadline doubles with each further check."""
@@ -59,11 +62,18 @@ class Overtime:
             now = anyio.current_time()
             async with open_tasks() as tasks:
                 for watched in [watched for watched in self._watched.values() if watched.due <= now]:
-                    tasks.start_soon(self._check, watched)
+                    tasks.start_soon(self._try, watched)
             self._wake = anyio.Event()
             self._asleep_until = min((watched.due for watched in self._watched.values()), default=float("inf"))
             with anyio.CancelScope(deadline=self._asleep_until):
                 await self._wake.wait()
+
+    async def _try(self, watched: _Watched) -> None:
+        try:
+            await self._check(watched)
+        except Exception:
+            _log.exception("the processor time of a sandbox could not be checked")
+            watched.due = anyio.current_time() + _SELDOM
 
     async def _check(self, watched: _Watched) -> None:
         cpu = (await watched.sandbox.usage()).cpu

@@ -130,6 +130,28 @@ async def test_a_sandbox_that_is_watched_again_has_the_new_deadline() -> None:
     assert again.checks == 0
 
 
+async def test_a_check_that_fails_is_logged_and_ends_neither_the_others_nor_later_ones(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(overtime, "_SELDOM", STEP)
+
+    class Failing(Counted):
+        async def usage(self) -> Usage:
+            if not self.checks:
+                self.checks += 1
+                raise RuntimeError("a mistake")
+            return await super().usage()
+
+    failing, other = Failing([0.0, 1.0]), Counted([0.0, 1.0])
+    async with open_tasks() as tasks:
+        watch(tasks, failing, other)
+        await until(other.ended)
+        await until(failing.ended)
+        tasks.cancel_scope.cancel()
+    (record,) = caplog.records
+    assert record.exc_info and str(record.exc_info[1]) == "a mistake"
+
+
 async def test_without_counters_a_sandbox_is_not_watched() -> None:
     uncounted, other = Counted([None]), Counted([0.0, 1.0])
     async with open_tasks() as tasks:
