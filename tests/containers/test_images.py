@@ -1,9 +1,13 @@
 """Images that are built when they are needed, and the progress that callers see."""
 
+import contextlib
+import io
+import os
 from pathlib import Path
 
 import anyio
 import docker
+import docker.errors
 import pytest
 
 from llm_sandbox_mcp.backends.containers.agent import pack_handlers
@@ -53,6 +57,37 @@ async def test_a_dockerfile_of_the_profile_is_built_on_the_first_use_which_gets_
             assert client.images.get(NAME).id == image
     finally:
         client.images.remove(NAME, force=True)
+
+
+async def test_images_that_were_built_and_committed_under_a_strict_umask_are_used(
+    engine: str, folder: Path, client: docker.DockerClient
+) -> None:
+    (folder / "own").mkdir()
+    (folder / "own/Dockerfile").write_text("FROM llm-sandbox-mcp-bash\n")
+    template = f"{NAME}-template"
+    own = {"images": {"bash": NAME}, "dockerfiles": {"bash": str(folder / "own/Dockerfile")}}
+    committed = {"images": {"bash": template}}
+    before = os.umask(0o077)
+    try:
+        with anyio.fail_after(60):
+            async with open_service(small_profile(engine, folder, containers=own)) as service:
+                done = await service.execute("echo kept > kept; stat -c %a /opt/handlers-*", language="bash")
+                assert done.stdout.text == "644\n", done
+                await service.sessions.commit(done.session_id, template)
+            async with open_service(small_profile(engine, folder, containers=committed)) as service:
+                done = await service.execute("cat kept", language="bash")
+                assert done.stdout.text == "kept\n", done
+            # One of an older server's: handlers that code's user cannot read are sent.
+            older = f"FROM {NAME}\nUSER root\nRUN chmod 600 /opt/handlers-*\n".encode()
+            client.images.build(fileobj=io.BytesIO(older), tag=template, rm=True)
+            async with open_service(small_profile(engine, folder, containers=committed)) as service:
+                done = await service.execute("stat -c %a /opt/handlers-*", language="bash")
+                assert done.stdout.text == "600\n", done
+    finally:
+        os.umask(before)
+        for image in (template, NAME):
+            with contextlib.suppress(docker.errors.NotFound):
+                client.images.remove(image, force=True)
 
 
 async def test_a_failure_of_the_build_reaches_the_caller_after_its_last_lines(engine: str, folder: Path) -> None:

@@ -50,7 +50,7 @@ done
 [ -d /opt/handlers ] || mkdir -p /opt/handlers 2>/dev/null
 read -r size digest
 # Not in a container that somebody else made, in which earlier code may have written this file.
-if [ "$1" != joined ] && [ -f "/opt/handlers-$digest.tar.gz" ]; then
+if [ "$1" != joined ] && [ -r "/opt/handlers-$digest.tar.gz" ]; then
   tar -x -z -f "/opt/handlers-$digest.tar.gz" -C /opt/handlers
 else
   echo send

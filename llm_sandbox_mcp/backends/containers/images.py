@@ -160,6 +160,8 @@ class ContainerImages(Images):
         self, folder: Path, file: str, base: str, image: str, on_line: OnLine, labels: Mapping[str, str] | None = None
     ) -> None:
         """Makes an image of a base, with a file from a folder in `/opt`."""
+        # Code's user unpacks it, whatever the umask here is.
+        await anyio.Path(folder, file).chmod(0o644)
         dockerfile = folder / "Dockerfile"
         await anyio.Path(dockerfile).write_text(
             f"ARG BASE\nFROM ${{BASE}}\nCOPY {file} /opt/{file}\n", encoding="utf-8"
