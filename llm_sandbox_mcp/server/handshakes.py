@@ -1,5 +1,6 @@
 """Clients of the older protocol, which are remembered after their handshake: how many, and which give way to others."""
 
+from collections import deque
 from dataclasses import dataclass
 
 import anyio
@@ -12,6 +13,9 @@ CLIENTS = 1000
 """Clients that are remembered, with about 40 KB each, until they are silent for half an hour."""
 
 _SESSION = "mcp-session-id"
+_PATH = "/mcp"
+_OVER = (200, 404)
+"""Answers to the end of a session: it was there, or it was not."""
 _HANDSHAKE = 2
 """Requests of a handshake."""
 _PATIENCE = 1.0
@@ -33,11 +37,14 @@ class Handshakes:
     Of one address, those that did no more than their handshake give way first, then those that are idle for longest.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, host: str) -> None:
+        """`host` is a name of this server that the application accepts."""
         self._app = app
+        self._host = host.encode()
         self._shared = Shared(CLIENTS)
         self._clients: dict[str, _Client] = {}
-        self._given_up: list[str] = []
+        self._given_up: deque[str] = deque()
+        """Those that the application still remembers."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         name = Headers(scope=scope).get(_SESSION) if scope["type"] == "http" else ""
@@ -51,8 +58,8 @@ class Handshakes:
     async def _open(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Does a request that can be a handshake; only one that succeeds takes the place of another client."""
         address, _ = scope.get("client") or ("", 0)
-        same = [(name, value) for name, value in scope["headers"] if name in (b"host", b"origin")]
-        ending = {**scope, "method": "DELETE"}
+        # Nothing that this client chose: it decides neither whether others end nor what is kept for that.
+        ending = {**scope, "method": "DELETE", "path": _PATH, "raw_path": _PATH.encode(), "query_string": b""}
 
         async def send_and_note(message: Message) -> None:
             if message["type"] == "http.response.start" and message["status"] == 200:
@@ -65,9 +72,25 @@ class Handshakes:
             await self._app(scope, receive, send_and_note)
         finally:
             with anyio.move_on_after(_PATIENCE, shield=True):
-                while self._given_up:
-                    name = (_SESSION.encode(), self._given_up.pop().encode())
-                    await self._app({**ending, "headers": [*same, name]}, _receive_nothing, _send_nothing)
+                for _ in range(len(self._given_up)):
+                    await self._end_one(ending)
+
+    async def _end_one(self, ending: Scope) -> None:
+        """Has the application forget one of those that gave way; if it does not, another request tries again."""
+        if not self._given_up:  # another request was faster
+            return
+        name, status = self._given_up.popleft(), 0
+
+        async def note(message: Message) -> None:
+            nonlocal status
+            status = message.get("status", status)
+
+        try:
+            headers = [(b"host", self._host), (_SESSION.encode(), name.encode())]
+            await self._app({**ending, "headers": headers}, _receive_nothing, note)
+        finally:
+            if status not in _OVER:
+                self._given_up.append(name)
 
     async def _use(self, name: str, client: _Client, scope: Scope, receive: Receive, send: Send) -> None:
         status = 0
@@ -104,7 +127,3 @@ class Handshakes:
 
 async def _receive_nothing() -> Message:
     return {"type": "http.request"}
-
-
-async def _send_nothing(_: Message) -> None:
-    pass

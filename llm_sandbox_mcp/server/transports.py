@@ -180,7 +180,7 @@ def _application(server: Server[Any], service: Service, stopping: anyio.Event, t
         Mount("/messages/", sse.handle_post_message),
     ]
     largest = max(DEFAULT_MAX_REQUEST_BODY_SIZE, service.profile.artifacts.file_size if section.execute_code else 0)
-    application.add_middleware(Handshakes)
+    application.add_middleware(Handshakes, settings.allowed_hosts[0])
     # The middleware that is added last runs first: of a request without the token, nothing is read.
     application.add_middleware(Bodies, largest, refuse)
     if token is not None:
