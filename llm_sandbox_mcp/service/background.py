@@ -228,7 +228,7 @@ class Runs:
 
     def get(self, run_id: str) -> BackgroundRun:
         """The run with that id; raises `UnknownRun`."""
-        self._prune()
+        self._prune(asked=run_id)
         if (run := self._runs.get(run_id)) is None:
             if run_id in self._gave_way:
                 why = "its result made room for those of other runs; run again, and read results soon"
@@ -263,13 +263,14 @@ class Runs:
                 "wait for one, or cancel one"
             )
 
-    def _prune(self) -> None:
+    def _prune(self, asked: str = "") -> None:
+        """Drops what is too old or too much, but for a result that its caller asks for now."""
         oldest = anyio.current_time() - self.kept_for
         kept = []
         for run in [run for run in self._runs.values() if run.ended]:
             if run.ended_at < oldest:
                 self.forget(run)
-            else:
+            elif run.id != asked:
                 kept.append(run)
         while len(kept) > self._kept:
             run = _least_missed(kept)
@@ -280,11 +281,15 @@ class Runs:
 
 
 def _least_missed(runs: Sequence[BackgroundRun]) -> BackgroundRun:
-    """The run whose result makes room for others: of those that were given, if any, the oldest of whoever has most."""
+    """The run whose result makes room for others: of those that were given, if any, the oldest of whoever has most.
+
+    Of those who have as many, it is one whose sessions ended, if any, then the one that came last: who comes again and
+    again under new names replaces only its own results.
+    """
     found = [run for run in runs if run.given] or runs
     for known in range(1, 1 + max(len(run.owner) for run in found)):
         of_owner: dict[tuple[str, ...], list[BackgroundRun]] = defaultdict(list)
         for run in found:
             of_owner[run.owner[:known]].append(run)
-        found = max(of_owner.values(), key=len)
+        found = max(reversed(of_owner.values()), key=lambda own: (len(own), all(run.session.closed for run in own)))
     return found[0]

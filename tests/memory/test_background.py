@@ -223,6 +223,34 @@ async def test_many_connections_of_one_address_do_not_replace_the_results_of_ano
     assert [service.runs.get(found.id) for found in own] == own
 
 
+async def test_an_unread_result_outlasts_many_connections_of_one_run_each(service: Service) -> None:
+    own = await start(service, "print mine")
+    await ended(own)
+    early = (await many(service, 1, caller=("10.0.0.1", "b")))[0]
+    for connection in range(100):
+        await many(service, 1, caller=("10.0.0.1", f"a{connection}"))
+    assert service.runs.get(early.id) is early
+    assert service.runs.get(own.id) is own
+
+
+async def test_an_unread_result_of_an_open_session_outlasts_those_of_sessions_that_ended(service: Service) -> None:
+    session = (await run(service, "print one")).session_id
+    early = (await many(service, 1, session, ("10.0.0.1", "b")))[0]
+    for connection in range(64):
+        await many(service, 1, caller=("10.0.0.1", f"a{connection}"))
+    late = (await many(service, 1, session, ("10.0.0.1", "c")))[0]
+    for connection in range(64, 100):
+        await many(service, 1, caller=("10.0.0.1", f"a{connection}"))
+    assert service.runs.get(early.id) is early
+    assert service.runs.get(late.id) is late
+
+
+async def test_who_comes_when_nobody_reads_results_gets_the_result_that_it_asks_for(service: Service) -> None:
+    for connection in range(100):
+        found = (await many(service, 1, caller=("10.0.0.1", f"a{connection}")))[0]
+        assert service.runs.get(found.id) is found
+
+
 async def test_results_that_were_given_make_room_first(service: Service) -> None:
     waiting = await many(service, 30)
     given = await many(service, 30)
