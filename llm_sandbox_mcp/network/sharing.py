@@ -1,5 +1,6 @@
 """Connections of many owners that share a maximum, so that none of them can leave another without."""
 
+import ipaddress
 from collections.abc import Callable, Iterable
 
 import anyio
@@ -93,6 +94,19 @@ class Shared:
             if idle := [place for place in places if place.idle and place.since <= settled]:
                 return min(idle, key=lambda place: (place.late, place.since))
         return None
+
+
+def owner_of(address: str) -> str:
+    """What a client with this address counts as: of IPv6 its network of 64 bits, as one machine can use all of it."""
+    try:
+        ip = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    if ip.version == 4:
+        return address
+    if ip.ipv4_mapped is not None:
+        return str(ip.ipv4_mapped)
+    return str(ipaddress.IPv6Network((ip.packed[:8] + bytes(8), 64)))
 
 
 def _since(place: Place) -> float:

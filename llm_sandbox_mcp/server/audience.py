@@ -11,6 +11,7 @@ from mcp.server.connection import Connection
 from mcp.server.context import ServerRequestContext
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ResourcesListChanged, ResourceUpdated
 
+from ..network.sharing import owner_of
 from ..service import Service
 from ..service.background import Caller
 from .calls import Calls
@@ -101,7 +102,7 @@ def caller_of(ctx: Context) -> Caller:
     """Who sent a request: over HTTP its address, and its connection if the protocol has lasting ones."""
     client = ctx.request.client if ctx.request is not None else None
     # The package offers handlers no public way to their connection.
-    return (client.host, ctx.session._connection.session_id or "") if client is not None else ()
+    return (owner_of(client.host), ctx.session._connection.session_id or "") if client is not None else ()
 
 
 async def _inform(connection: Connection, uris: Iterable[str]) -> None:

@@ -3,7 +3,7 @@
 Whoever sends little never waits. A larger body needs room before it is read, and more before it is parsed if much comes
 of it; it has this room until its request is answered, as the `mcp` package keeps all of it until then. One client can
 have as much as it leaves to others, with bodies of usual size almost all; who has least is first. While others wait,
-bodies that arrive slowly give way. Clients are told apart by their addresses.
+bodies that arrive slowly give way. Clients are told apart by their addresses, of IPv6 by the network.
 """
 
 import asyncio
@@ -19,6 +19,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ..network.sharing import owner_of
 
 SMALL = 64 << 10
 """Bytes of a body that needs no room; each connection can have so many anyway, before a request is looked at."""
@@ -202,7 +204,7 @@ class Bodies:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        client, _ = scope.get("client") or ("", 0)
+        address, _ = scope.get("client") or ("", 0)
         headers = Headers(scope=scope)
         # Beside chunks, an announced length means nothing.
         announced = "" if "transfer-encoding" in headers else headers.get("content-length", "")
@@ -234,7 +236,7 @@ class Bodies:
             await send(message)
 
         with anyio.CancelScope() as whole:
-            body = Body(client, whole)
+            body = Body(owner_of(address), whole)
             try:
                 await self._app(scope, receive_with_room, send_and_note)
             finally:

@@ -7,7 +7,7 @@ import anyio
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..network.sharing import Place, Shared
+from ..network.sharing import Place, Shared, owner_of
 
 CLIENTS = 1000
 """Clients that are remembered, with about 40 KB each, until they are silent for half an hour."""
@@ -65,7 +65,7 @@ class Handshakes:
             if message["type"] == "http.response.start" and message["status"] == 200:
                 name = Headers(raw=message["headers"]).get(_SESSION)
                 if name is not None:
-                    self._remember(name, address)
+                    self._remember(name, owner_of(address))
             await send(message)
 
         try:
@@ -113,12 +113,12 @@ class Handshakes:
                 self._clients.pop(name, None)
                 self._shared.leave(client.place)
 
-    def _remember(self, name: str, address: str) -> None:
+    def _remember(self, name: str, owner: str) -> None:
         def give_up() -> None:
             self._clients.pop(name, None)
             self._given_up.append(name)
 
-        place = self._shared.take_now(address, CLIENTS, give_up)
+        place = self._shared.take_now(owner, CLIENTS, give_up)
         if place is None:
             give_up()
         else:

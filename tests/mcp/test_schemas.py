@@ -459,7 +459,7 @@ async def test_over_http_a_caller_is_known_by_its_address_and_its_connection_if_
         return httpx2.AsyncClient(transport=httpx2.ASGITransport(application, client=(host, 1)), headers=headers)
 
     async with application.router.lifespan_context(application):
-        for host in ("10.0.0.1", "10.0.0.1", "10.0.0.2"):
+        for host in ("10.0.0.1", "10.0.0.1", "10.0.0.2", "2001:db8::1", "2001:db8::2"):
             async with client_at(host) as http:
                 hello = await http.post(HTTP, content=message("initialize", CLIENT, 1))
                 session = {"mcp-session-id": hello.headers["mcp-session-id"]}
@@ -475,8 +475,9 @@ async def test_over_http_a_caller_is_known_by_its_address_and_its_connection_if_
     assert [(host, bool(connection)) for host, connection in fake.callers] == [
         *[("10.0.0.1", True), ("10.0.0.1", False)] * 2,
         *[("10.0.0.2", True), ("10.0.0.2", False)],
+        *[("2001:db8::/64", True), ("2001:db8::/64", False)] * 2,
     ]
-    assert len({*fake.callers}) == 5
+    assert len({*fake.callers}) == 8
 
 
 async def test_a_connection_does_not_accumulate_sessions_that_ended(

@@ -168,11 +168,12 @@ async def test_a_body_that_arrives_bit_by_bit_gives_way_too() -> None:
         tasks.cancel_scope.cancel()
 
 
-async def test_one_client_leaves_room_to_another_and_complete_bodies_stay() -> None:
+@pytest.mark.parametrize("own", ["10.0.0.1", "2001:db8::{:x}"], ids=["IPv4", "IPv6"])
+async def test_one_client_leaves_room_to_another_and_complete_bodies_stay(own: str) -> None:
     server = Server()
     async with anyio.create_task_group() as tasks:
-        complete = [whole(tasks, server) for _ in range(MOST)]
-        more = whole(tasks, server)
+        complete = [whole(tasks, server, own.format(number)) for number in range(MOST)]
+        more = whole(tasks, server, own.format(MOST))
         other = whole(tasks, server, "10.0.0.2")
         await settled()
         assert (more.read, other.read) == (0, LARGEST)

@@ -38,7 +38,7 @@ class Slow:
 
 
 class Site:
-    """The package's own application, which remembers one client, and has room for two."""
+    """The package's own application, which has room for one client more than are remembered."""
 
     def __init__(self, application: Starlette) -> None:
         self._application = application
@@ -48,6 +48,7 @@ class Site:
         host: str = "localhost",
         session: str = "",
         path: str = "/mcp",
+        address: str = "10.0.0.1",
         meanwhile: Callable[[], Awaitable[object]] | None = None,
     ) -> tuple[int, str]:
         """The status, and the id of the session; `meanwhile` is done once the status is known."""
@@ -70,7 +71,7 @@ class Site:
             "root_path": "",
             "query_string": b"",
             "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
-            "client": ("10.0.0.1", 1),
+            "client": (address, 1),
             "server": ("10.0.0.2", 80),
         }
         answers: list[tuple[int, str]] = []
@@ -92,8 +93,10 @@ class Site:
         (answer,) = answers
         return answer
 
-    async def shake_hands(self, meanwhile: Callable[[], Awaitable[object]] | None = None) -> str:
-        status, session = await self.ask(meanwhile=meanwhile)
+    async def shake_hands(
+        self, meanwhile: Callable[[], Awaitable[object]] | None = None, address: str = "10.0.0.1"
+    ) -> str:
+        status, session = await self.ask(meanwhile=meanwhile, address=address)
         assert (status, bool(session)) == (200, True)
         return session
 
@@ -103,12 +106,18 @@ class Site:
 
 
 @pytest.fixture
-async def site(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Site]:
-    monkeypatch.setattr(handshakes, "CLIENTS", 1)
+def clients() -> int:
+    """Clients that are remembered."""
+    return 1
+
+
+@pytest.fixture
+async def site(monkeypatch: pytest.MonkeyPatch, clients: int) -> AsyncIterator[Site]:
+    monkeypatch.setattr(handshakes, "CLIENTS", clients)
     monkeypatch.setattr(sharing, "SETTLED", 0.0)
     settings = names_of(())
     application = Server[object]("test").streamable_http_app(
-        transport_security=settings, max_sessions=2, json_response=True
+        transport_security=settings, max_sessions=clients + 1, json_response=True
     )
     application.add_middleware(Slow)
     application.add_middleware(handshakes.Handshakes, settings.allowed_hosts[0])
@@ -138,3 +147,11 @@ async def test_room_is_made_later_if_there_was_no_time(site: Site, monkeypatch: 
     assert not await site.remembers(first)
     for _ in range(5):
         await site.shake_hands()
+
+
+@pytest.mark.parametrize("clients", [3])
+async def test_addresses_of_one_network_of_ipv6_replace_each_other(site: Site) -> None:
+    other = await site.shake_hands(address="192.0.2.1")
+    same = [await site.shake_hands(address=f"2001:db8::{number}") for number in range(3)]
+    assert await site.remembers(other)
+    assert [await site.remembers(session) for session in same] == [False, True, True]
