@@ -38,7 +38,10 @@ class WithoutFloods(logging.Filter):
         if seen >= LINES:
             return False
         note = _LAST if seen + 1 == LINES else note
-        message = record.getMessage()
+        try:
+            message = record.getMessage()
+        except Exception:  # the call was wrong: its handler says so, and the caller goes on
+            message = note = ""
         if note or len(message) > _LONGEST:
             record.msg, record.args = message[:_LONGEST] + note, ()
         # Another filter of this kind, of a logger or a handler, must not judge it again.

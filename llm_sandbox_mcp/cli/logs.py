@@ -3,6 +3,7 @@
 import logging
 import os
 import select
+import sys
 import threading
 from collections import deque
 from contextlib import suppress
@@ -14,6 +15,7 @@ _WAITING = 1000
 """Lines that can wait to be written; further ones are counted and dropped."""
 _END = 1.0
 """Seconds to write the last lines when the program ends."""
+_WRONG = "a record of %s could not be written: %s; correct the call at %s:%d"
 _OMITTED = "%d records are missing here, as standard error was not read in time; read it, or redirect it to a file"
 
 
@@ -39,19 +41,33 @@ class Background(logging.Handler):
         self._thread: threading.Thread | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Has a record written; returns at once."""
-        line = self.format(record)
+        """Has a record written; returns at once, and raises nothing."""
+        try:
+            self._put(self.format(record))
+        except Exception:
+            self.handleError(record)
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging defines the name
+        """Says in the log itself, where nobody waits, which record could not be written."""
+        error, _, _ = sys.exc_info()
+        with suppress(Exception):
+            name = error.__name__ if error is not None else "no error"
+            self._put(self._own(_WRONG, record.name, name, record.pathname, record.lineno))
+
+    def _put(self, line: str) -> None:
         with self._changed:
+            if self._thread is None:
+                # A daemon, and without the locks of sys.stderr: the program ends although this thread still writes.
+                thread = threading.Thread(target=self._write, name="log", daemon=True)
+                with suppress(RuntimeError):  # there can be none now: the next record tries again
+                    thread.start()
+                    self._thread = thread
             # Once one is missing, so are all until the others are written: the gap is told where it is, and once.
             if self._omitted or len(self._lines) == _WAITING:
                 self._omitted += 1
                 return
             self._lines.append(line)
             self._changed.notify_all()
-            if self._thread is None:
-                # A daemon, and without the locks of sys.stderr: the program ends although this thread still writes.
-                self._thread = threading.Thread(target=self._write, name="log", daemon=True)
-                self._thread.start()
 
     def flush(self) -> None:
         """Waits until all is written, but not for long."""
@@ -65,6 +81,9 @@ class Background(logging.Handler):
             self._closed = True
             self._changed.notify_all()
 
+    def _own(self, text: str, *values: object) -> str:
+        return self.format(logging.LogRecord(__name__, logging.WARNING, "", 0, text, values, None))
+
     def _write(self) -> None:
         while True:
             with self._changed:
@@ -76,8 +95,7 @@ class Background(logging.Handler):
             with self._changed:
                 self._lines.popleft()
                 if self._omitted and not self._lines:
-                    told = logging.LogRecord(__name__, logging.WARNING, "", 0, _OMITTED, (self._omitted,), None)
-                    self._lines.append(self.format(told))
+                    self._lines.append(self._own(_OMITTED, self._omitted))
                     self._omitted = 0
                 self._changed.notify_all()
 

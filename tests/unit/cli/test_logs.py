@@ -2,6 +2,7 @@
 
 import logging
 import os
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from typing import BinaryIO
 import pytest
 
 from llm_sandbox_mcp.cli import logs
+from llm_sandbox_mcp.floods import LINES, WithoutFloods
 
 MANY = 5000
 """Records, of a hundred bytes: more than the handler takes, of which a pipe does not take all."""
@@ -76,3 +78,38 @@ def test_a_log_whose_reader_is_gone_harms_nobody(pipe: tuple[BinaryIO, int]) -> 
     with logging_to(inlet) as logger:
         file.close()
         flood(logger)
+
+
+class Unreadable:
+    """An argument that nobody can log."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("not this one")
+
+
+@pytest.mark.parametrize("arguments", [("one",), (1, Unreadable())], ids=["too few", "unreadable"])
+def test_a_wrong_call_harms_no_caller_and_is_told_in_the_log(
+    arguments: tuple[object, ...], pipe: tuple[BinaryIO, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, inlet = pipe
+    monkeypatch.setattr(sys, "stderr", None)  # nobody may write there, as nobody may read it
+    with logging_to(inlet) as logger:
+        logger.handlers[0].addFilter(WithoutFloods())
+        logger.warning("%s %s", *arguments)
+        logger.warning("after")
+        told = file.readline().decode()
+        error = "TypeError" if len(arguments) == 1 else "RuntimeError"
+        assert told.startswith(f"a record of tests.logs could not be written: {error}; correct the call at ")
+        assert "test_logs.py:" in told
+        assert file.readline() == b"after\n"
+
+
+def test_a_flood_of_wrong_calls_is_told_a_few_times(pipe: tuple[BinaryIO, int]) -> None:
+    file, inlet = pipe
+    with logging_to(inlet) as logger:
+        logger.handlers[0].addFilter(WithoutFloods())
+        for _ in range(2 * LINES):
+            logger.warning("%s %s", "one")
+        logger.warning("after")
+        told = [file.readline() for _ in range(LINES + 1)]
+        assert told[-1] == b"after\n"
