@@ -5,6 +5,7 @@ Each connection takes an open file of the server, and sandboxes need open files 
 
 import asyncio
 import socket
+from collections import Counter
 from functools import partial
 from typing import Any
 
@@ -41,7 +42,7 @@ def prepare(listener: socket.socket) -> None:
 
 def bounded(most: int) -> dict[str, Any]:
     """Settings for uvicorn: requests on more connections than `most` get status 503, unless others give way to them."""
-    return {"http": partial(_Connection, Shared(most), most), "backlog": _AT_ONCE}
+    return {"http": partial(_Connection, Shared(most), most, Counter()), "backlog": _AT_ONCE}
 
 
 class _Connection(H11Protocol):
@@ -51,10 +52,16 @@ class _Connection(H11Protocol):
     whole request, and with a stream of news, which it can open again.
     """
 
-    def __init__(self, shared: Shared, most: int, **settings: Any) -> None:
+    def __init__(self, shared: Shared, most: int, left: Counter[object], **settings: Any) -> None:
+        """`left` counts the requests in progress whose connections have ended, of each owner of a place."""
         super().__init__(**settings)
         self._shared = shared
         self._most = most
+        self._left = left
+        self._lost = False
+        self._asked = 0
+        """Requests in progress."""
+        self._application, self.app = self.app, self._answer
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -70,7 +77,7 @@ class _Connection(H11Protocol):
         if self._place is None:
             self._take_place()
         # uvicorn's own limit would also refuse the requests of those that have a place: none, or all.
-        self.limit_concurrency = None if self._place is not None and len(self.tasks) < 2 * self._most else 0
+        self.limit_concurrency = None if self._place is not None and self._may_ask(self._place.owner) else 0
         before = self.cycle
         super().data_received(data)
         self._wait_for_the_rest()
@@ -84,12 +91,29 @@ class _Connection(H11Protocol):
         self._note_request(before)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._lost = True
         if self._place is not None:
             self._shared.leave(self._place)
+            if self._asked:
+                self._left[self._place.owner] += self._asked
         self._first_request.cancel()
         if self._rest is not None:
             self._rest.cancel()
         super().connection_lost(exc)
+
+    def _may_ask(self, owner: object) -> bool:
+        """Whether the owner's clients left so few requests in progress that others can leave as many."""
+        return not self._left[owner] or self._left[owner] + self._left.total() < 2 * self._most
+
+    async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
+        self._asked += 1
+        try:
+            await self._application(scope, receive, send)
+        finally:
+            self._asked -= 1
+            if self._lost and self._place is not None:
+                self._left[self._place.owner] -= 1
+                self._left += Counter()  # drops owners without any
 
     def _take_place(self) -> None:
         address = self.client[0] if self.client else ""

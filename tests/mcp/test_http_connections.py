@@ -419,3 +419,26 @@ def test_no_part_of_an_answer_waits_until_the_previous_part_is_acknowledged() ->
         connections.prepare(listener)
         with socket.create_connection(listener.getsockname()), listener.accept()[0] as taken:
             assert taken.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+def test_uploads_into_a_busy_session_whose_clients_leave_keep_nobody_out(
+    profile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rest = tmp_path / "rest.toml"
+    rest.write_text(profile.read_text() + "[http]\nexecute_code = true\n")
+    code = json.dumps({"code": "import time; time.sleep(50)", "session_id": "busy"})
+    busy = "HTTP/1.1\r\nhost: 127.0.0.1\r\nx-session-id: busy\r\ncontent-length: "
+    with served(monkeypatch, rest, [*FEW, *SETTLED]) as server, ExitStack() as running:
+        runner = running.enter_context(connect(server))
+        runner.sendall(f"POST /execute_code/ {busy}{len(code)}\r\n\r\n{code}".encode())
+        for number in range(3 * MOST):
+            with connect(server) as leaving:
+                leaving.sendall(f"POST /files/{number} {busy}1\r\n\r\nx".encode())
+        while True:  # until the server has seen that they are gone
+            with connect(server) as client:
+                client.sendall(HEALTH)
+                if client.recv(12).endswith(b"200"):
+                    break
+        runner.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            runner.recv(1)  # the code still runs

@@ -14,7 +14,7 @@ from starlette.routing import Route
 from ...service import Service
 from .answers import refused
 from .openapi import describe
-from .requests import Refused
+from .requests import Refused, until_gone
 from .routes import Operation, Rest
 
 Check = Callable[[Request], Awaitable[Response | None]]
@@ -56,7 +56,7 @@ def _endpoint(
         try:
             if refusal := await check(request):
                 raise Refused(refusal.status_code, _REASONS[refusal.status_code])
-            return await handlers["GET" if request.method == "HEAD" else request.method](request)
+            return await until_gone(request, handlers["GET" if request.method == "HEAD" else request.method])
         except ClientDisconnect:
             return Response(status_code=499)  # the caller is gone
         except Exception as error:

@@ -1,11 +1,14 @@
 """Reads what callers send, within limits, and notices when callers are gone."""
 
 import re
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
+import anyio
 from pydantic import ValidationError
 from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Message
 
 from ...errors import InvalidArgument
 from ...mistakes import first_mistake
@@ -21,7 +24,6 @@ _READ_ON = 64 << 20
 
 SESSION_HEADER = "X-Session-Id"
 
-_T = TypeVar("_T")
 _Model = TypeVar("_Model", bound=Body)
 
 
@@ -83,17 +85,26 @@ async def read_json(request: Request, model: type[_Model]) -> _Model:
     raise Refused(422, f"{mistake.key[:100] or 'the body'}: {reason}; see /openapi.json for valid requests")
 
 
-async def until_gone(request: Request, work: Coroutine[Any, Any, _T]) -> _T:
-    """Does the work of a request that has been read; if the caller disconnects, raises `ClientDisconnect`."""
-    async with open_tasks() as tasks:
+async def until_gone(request: Request, handle: Callable[[Request], Awaitable[Response]]) -> Response:
+    """Handles a request; if the caller disconnects meanwhile, raises `ClientDisconnect`."""
+    read = anyio.Event()
 
-        async def watch() -> None:
-            while (await request.receive())["type"] != "http.disconnect":
-                pass
-            tasks.cancel_scope.cancel()
+    async def receive() -> Message:
+        message = await request.receive()
+        if not message.get("more_body", False):
+            read.set()
+        return message
 
-        tasks.start_soon(watch)
-        result = await work
+    async def watch() -> None:
+        if request.method == "POST":
+            await read.wait()  # what arrives before is for the handler
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
         tasks.cancel_scope.cancel()
-        return result
+
+    async with open_tasks() as tasks:
+        tasks.start_soon(watch)
+        response = await handle(Request(request.scope, receive))
+        tasks.cancel_scope.cancel()
+        return response
     raise ClientDisconnect

@@ -17,7 +17,7 @@ from ...service import Service
 from . import models
 from .answers import answered, items, ran
 from .models import ExecuteCode, InstallLibraries, LogItem
-from .requests import LARGEST_BODY, read_bytes, read_json, session_of, until_gone
+from .requests import LARGEST_BODY, read_bytes, read_json, session_of
 from .sessions import Named, NamedSessions
 from .words import in_words
 
@@ -77,17 +77,14 @@ class Rest:
         with self._sessions.using(session_of(request, body)) as named:
             log = _Logging(named, "execute")
             try:
-                execution, notes = await until_gone(
-                    request,
-                    self._sessions.use(
-                        named,
-                        lambda session: self._service.execute(
-                            body.code,
-                            session_id=session,
-                            variables=body.local_dict or {},
-                            timeout=seconds,
-                            inspect=True,
-                        ),
+                execution, notes = await self._sessions.use(
+                    named,
+                    lambda session: self._service.execute(
+                        body.code,
+                        session_id=session,
+                        variables=body.local_dict or {},
+                        timeout=seconds,
+                        inspect=True,
                     ),
                 )
             except RequestError as error:
@@ -106,11 +103,8 @@ class Rest:
         with self._sessions.using(session_of(request, body)) as named:
             log = _Logging(named, "install")
             try:
-                installation, notes = await until_gone(
-                    request,
-                    self._sessions.use(
-                        named, lambda session: self._service.install(body.libraries, session_id=session)
-                    ),
+                installation, notes = await self._sessions.use(
+                    named, lambda session: self._service.install(body.libraries, session_id=session)
                 )
             except RequestError as error:
                 log.add("refused", in_words(error))
