@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from .. import __version__
 from ..service import Service
 from .audience import Audience
-from .calls import Calls, watch_cancellations
+from .calls import Calls, keep_room, watch_cancellations
 from .descriptions import describe_network
 from .prompts import Prompts
 from .resources import Resources
@@ -110,7 +110,7 @@ def build_server(service: Service, *, host_files: bool) -> SandboxServer:
     server.add_request_handler("tasks/get", TaskParams, tools.tasks.get)
     server.add_request_handler("tasks/update", TaskParams, tools.tasks.update)
     server.add_request_handler("tasks/cancel", TaskParams, tools.tasks.cancel)
-    server.middleware += [_hide_internals, watch_cancellations]
+    server.middleware += [keep_room, _hide_internals, watch_cancellations]
     return server
 
 

@@ -1,15 +1,17 @@
-"""Memory for the bodies of HTTP requests: how much they can have at once, whose turn it is, and which give way.
+"""Memory for the bodies of HTTP requests and for large answers: how much, whose turn it is, and which give way.
 
-Whoever sends little never waits. A larger body needs room before it is read, and more before it is parsed if much comes
-of it; it has this room until its request is answered, as the `mcp` package keeps all of it until then. One client can
-have as much as it leaves to others, with bodies of usual size almost all; who has least is first. While others wait,
-bodies that arrive slowly give way. Clients are told apart by their addresses, of IPv6 by the network.
+Whoever sends little never waits, unless its messages that are handled have all. A larger body needs room before it is
+read, and more before it is parsed if much comes of it; it has this room until its request is answered and its message
+is handled, which can be later, as all of it is kept until then. One client can have as much as it leaves to others,
+with bodies of usual size almost all; who has least is first. While others wait, bodies that arrive slowly give way.
+Clients are told apart by their addresses, of IPv6 by the network.
 """
 
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
 import anyio
@@ -39,6 +41,14 @@ _JSON = 4 << 20
 """Bytes of the largest body that is parsed; only files are larger."""
 _PARSED = ((b"[", 64), (b"{", 64), (b":", 96), (b",", 32))
 """Bytes that lists, objects and their elements take in addition once they are parsed: 4 MiB of `{},` become 100 MB."""
+_TEXT, _WIDE = 2, 5
+"""Copies of strings that parsing makes, and what they take if one character of them takes four bytes."""
+_FOUR = 0xF0
+"""The first byte of such a character, in UTF-8; or a larger one."""
+_HANDLED = 32 << 10
+"""Bytes that a message takes at least while it is handled."""
+_KEY = "llm_sandbox_mcp.room"
+"""Where the scope of a request has its `Claim`."""
 _AGAIN = 5
 """Seconds after which a client should try again."""
 
@@ -52,9 +62,17 @@ Refuse = Callable[[Request, HTTPException], Awaitable[Response]]
 class Parsed:
     """How many bytes a body of JSON takes once it is parsed."""
 
-    size = 0
+    _size = 0
+    _text = 0
+    """Bytes inside of strings."""
+    _wide = False
+    """Whether strings can have characters that take four bytes; then all others take as many."""
     _in_string = False
     _escape = b""
+
+    @property
+    def size(self) -> int:
+        return self._size + self._text * (_WIDE if self._wide else _TEXT)
 
     def add(self, part: bytes) -> None:
         """Counts a part, wherever the body is cut, in time that grows with its bytes."""
@@ -63,9 +81,12 @@ class Parsed:
         # Without what is escaped, each quotation mark begins or ends a string.
         pieces = text.replace(b'\\"', b"").split(b'"')
         # In UTF-16, which is JSON as well, these bytes can mean anything; in UTF-8, zeros are never allowed.
-        outside = part if b"\0" in part else b"".join(pieces[self._in_string :: 2])
+        unclear = b"\0" in part
+        outside = part if unclear else b"".join(pieces[self._in_string :: 2])
         self._in_string ^= len(pieces) % 2 == 0
-        self.size += len(part) + sum(outside.count(sign) * more for sign, more in _PARSED)
+        self._wide = self._wide or unclear or b"\\u" in text or max(part, default=0) >= _FOUR
+        self._text += len(part) if unclear else len(part) - len(outside)
+        self._size += len(part) + sum(outside.count(sign) * more for sign, more in _PARSED)
 
 
 @dataclass(eq=False, slots=True)
@@ -85,6 +106,12 @@ class Body:
     """Bytes that arrived."""
     parsed: Parsed = field(default_factory=Parsed)
     complete: bool = False
+    needed: int = 0
+    """Bytes that it needs while its message is handled."""
+    answer: int = 0
+    """Bytes of the answer, if they need room."""
+    users: int = 0
+    """The request, and handlers of its messages."""
     refused: str = ""
     """Why its request is refused, if it is."""
     has_room: anyio.Event = field(default_factory=anyio.Event)
@@ -121,16 +148,30 @@ class Room:
             body.refuse(_FULL)
             await anyio.lowlevel.checkpoint()
 
+    def is_full_of(self, body: Body) -> bool:
+        """Whether the client of a body has so much that even small bodies have to wait."""
+        own = self._of_client[body.client] - body.size
+        return own > 0 and own / 7 > self._left
+
     def shrink(self, body: Body, size: int) -> None:
         """Gives the rest of a body's room to others."""
         if size < body.size:
             self._resize(body, size)
             self._share()
 
-    def leave(self, body: Body) -> None:
-        """Gives all room of a body to others."""
-        self._waiting.pop(body, None)
-        self.shrink(body, 0)
+    @contextmanager
+    def use(self, body: Body) -> Iterator[None]:
+        """While anybody uses a body, it keeps its room; who comes after all others left takes it without a wait."""
+        body.users += 1
+        if body.size < body.needed:  # a small one, whose request needs no room
+            self._resize(body, body.needed)
+        try:
+            yield
+        finally:
+            body.users -= 1
+            if not body.users:
+                self._waiting.pop(body, None)
+                self.shrink(body, 0)
 
     def _share(self) -> None:
         """Gives room to whoever is next; if there is too little, looks again when a body has to give way."""
@@ -179,6 +220,35 @@ class Room:
             self._inside.discard(body)
 
 
+class Claim:
+    """The room of one request."""
+
+    def __init__(self, room: Room, body: Body) -> None:
+        self._room = room
+        self._body = body
+
+    def kept(self) -> AbstractContextManager[None]:
+        """Holds while a message of the request is in memory, also once the request has ended."""
+        return self._room.use(self._body)
+
+    async def take(self, size: int) -> None:
+        """Waits for room for an answer of up to so many bytes; after too long, refuses the request."""
+        self._body.complete = True
+        self._body.answer = size
+        await self._room.grow(self._body, size)
+
+    def shrink(self, size: int) -> None:
+        """Gives room back: the answer has only so many bytes."""
+        self._body.answer = size
+        self._room.shrink(self._body, size)
+
+
+def claim_of(request: Request) -> Claim:
+    """The room of a request that `Bodies` passed on."""
+    claim: Claim = request.scope[_KEY]
+    return claim
+
+
 def _left_to_others(body: Body) -> float:
     """How much has to be left to others, for each byte that the client of a body has.
 
@@ -225,9 +295,11 @@ class Bodies:
             if not message.get("more_body", False):
                 body.complete = True
                 needed = min(body.parsed.size, self._quarter) if body.got <= _JSON else body.got
-                if needed > max(SMALL, body.size):
+                needed = max(needed, body.answer)
+                if body.got and (needed > max(SMALL, body.size) or self._room.is_full_of(body)):
                     await self._room.grow(body, needed)
                 self._room.shrink(body, needed)
+                body.needed = max(needed, _HANDLED)
             return message
 
         async def send_and_note(message: Message) -> None:
@@ -237,10 +309,8 @@ class Bodies:
 
         with anyio.CancelScope() as whole:
             body = Body(owner_of(address), whole)
-            try:
-                await self._app(scope, receive_with_room, send_and_note)
-            finally:
-                self._room.leave(body)
+            with self._room.use(body):
+                await self._app({**scope, _KEY: Claim(self._room, body)}, receive_with_room, send_and_note)
         if body.refused and not begun:
             error = HTTPException(503, body.refused, {"Retry-After": str(_AGAIN)})
             response = await self._refuse(Request(scope, receive), error)

@@ -10,6 +10,7 @@ from mcp.server.connection import Connection
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 
 from ..service.background import BackgroundRun, Runs
+from .bodies import claim_of
 
 _GIVEN_UP = ("timed out", "timeout")
 """Parts of the reasons that clients send when they have waited for too long."""
@@ -83,3 +84,11 @@ async def watch_cancellations(ctx: ServerRequestContext[Any], call_next: CallNex
     if ctx.method == "notifications/cancelled":
         ctx.lifespan_context.calls.notify(ctx)
     return await call_next(ctx)
+
+
+async def keep_room(ctx: ServerRequestContext[Any], call_next: CallNext) -> HandlerResult:
+    """Middleware that keeps the room of a message until it is handled, also if its request ends before."""
+    if ctx.request is None:
+        return await call_next(ctx)
+    with claim_of(ctx.request).kept():
+        return await call_next(ctx)

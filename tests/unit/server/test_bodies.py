@@ -15,7 +15,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
-from llm_sandbox_mcp.server.bodies import ROOM, SMALL, USUAL, Bodies, Parsed
+from llm_sandbox_mcp.server.bodies import ROOM, SMALL, USUAL, Bodies, Claim, Parsed, claim_of
 from llm_sandbox_mcp.testing.clock import BACKEND
 
 pytestmark = pytest.mark.anyio
@@ -248,17 +248,20 @@ async def test_a_body_needs_the_room_that_it_takes_once_it_is_parsed(length: int
         assert {client.text for client in clients} == {str(length)}
 
 
-async def test_text_needs_no_more_room_than_it_has_bytes_whatever_it_contains() -> None:
+@pytest.mark.parametrize(
+    ("text", "most"), [("[{,:", 8), ("\N{GRINNING FACE}", 3), (r"\ud83d\ude00", 3)], ids=["ascii", "emoji", "escaped"]
+)
+async def test_text_needs_the_room_that_its_copies_take_whatever_it_contains(text: str, most: int) -> None:
     server = Server()
     async with anyio.create_task_group() as tasks:
         for _ in range(MOST):
             client = Client()
-            client.send(1, text=b'"', more=True)
-            client.send(LARGEST - 2, text=b'[{,:\\"', more=True)
+            client.send(13, text=f'"{text}'.encode().ljust(13), more=True)
+            client.send(LARGEST - 14, text=b'[{,:\\"', more=True)
             client.send(1, text=b'"')
             tasks.start_soon(client.ask, server.bodies)
         await settled()
-        assert server.parsing == MOST
+        assert server.parsing == most
         server.answering.set()
 
 
@@ -276,12 +279,12 @@ def parsed(*parts: bytes) -> int:
 
 
 @given(VALUES, st.integers(1, 9))
-def test_only_what_is_outside_of_strings_counts_more_than_its_bytes_wherever_a_body_is_cut(
-    value: object, size: int
-) -> None:
+def test_what_strings_contain_counts_only_by_its_length_wherever_a_body_is_cut(value: object, size: int) -> None:
     text = json.dumps(value, ensure_ascii=False).encode()
     outside = re.sub(rb'"(?:[^"\\]|\\.)*"', b"", text, flags=re.DOTALL)
-    assert parsed(*(text[start : start + size] for start in range(0, len(text), size))) == parsed(outside)
+    assert parsed(*(text[start : start + size] for start in range(0, len(text), size))) == parsed(outside) + 2 * (
+        len(text) - len(outside)
+    )
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-16-be", "utf-32"])
@@ -303,3 +306,43 @@ async def test_a_client_that_is_gone_leaves_its_room() -> None:
         last = whole(tasks, server)
         await settled()
         assert last.text == str(LARGEST)
+
+
+@pytest.mark.parametrize(("size", "most"), [(LARGEST, 10), (SMALL, 2000), (100, 7200)])
+async def test_messages_that_are_handled_after_their_requests_keep_their_room(size: int, most: int) -> None:
+    """As in sessions of the older protocol, whose clients can disconnect before the answer."""
+    handling = 0
+    ending = anyio.Event()
+
+    async def handle(claim: Claim) -> None:
+        nonlocal handling
+        with claim.kept():
+            handling += 1
+            await ending.wait()
+
+    async def application(scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        await request.body()
+        tasks.start_soon(handle, claim_of(request))
+        await PlainTextResponse("accepted", 202)(scope, receive, send)
+
+    async def refuse(_: Request, error: HTTPException) -> Response:
+        return PlainTextResponse(error.detail, error.status_code, error.headers)
+
+    async def ask(address: str = "10.0.0.1") -> int:
+        client = Client(address, size)
+        client.send(1, text=b'"', more=True)
+        client.send(size - 2, text=b"a", more=True)
+        client.send(1, text=b'"')
+        await client.ask(server)
+        return client.status
+
+    server = Bodies(application, LARGEST, refuse)
+    async with anyio.create_task_group() as tasks:
+        while await ask() == 202:
+            assert handling <= most
+        assert handling > most // 2
+        assert await ask("10.0.0.2") == 202
+        ending.set()
+        await settled()
+        assert await ask() == 202
