@@ -15,7 +15,7 @@ from anyio.abc import TaskStatus
 from mcp.server.lowlevel.server import Server
 
 from ..backends.room import connections
-from ..errors import BadAddress
+from ..errors import BadAddress, UnknownArtifact
 from ..service import Service
 from .access import names_of, read_token, require_token
 
@@ -123,12 +123,15 @@ def _listen(host: str, port: int, *, to_others: bool) -> socket.socket:
 
 
 def _worth_logging(record: logging.LogRecord) -> bool:
-    """False if a client disconnected, or ended its session, during its request: any client could fill the log so."""
+    """False if a client caused the error, so that it could fill the log.
+
+    It disconnected or ended its session during its request, or replaced an artifact that it was getting.
+    """
     from starlette.requests import ClientDisconnect
 
     from .once import TOO_LATE
 
-    return not (record.exc_info and isinstance(record.exc_info[1], (ClientDisconnect, *TOO_LATE)))
+    return not (record.exc_info and isinstance(record.exc_info[1], (ClientDisconnect, UnknownArtifact, *TOO_LATE)))
 
 
 def _application(server: Server[Any], service: Service, stopping: anyio.Event, token: str | None) -> "Starlette":
@@ -173,7 +176,8 @@ def _application(server: Server[Any], service: Service, stopping: anyio.Event, t
             return await not_there(request, error)
         return PlainTextResponse(f"{error.detail}\n", error.status_code, error.headers)
 
-    logging.getLogger("mcp.server.streamable_http").addFilter(_worth_logging)
+    for logger in ("mcp.server.streamable_http", "uvicorn.error"):
+        logging.getLogger(logger).addFilter(_worth_logging)
     application = server.streamable_http_app(transport_security=settings, max_sessions=CLIENTS + connections())
     application.router.routes += [
         Route("/sse", ServeSSE(), methods=["GET"]),

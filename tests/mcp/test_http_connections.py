@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import anyio
+import httpx2
 import pytest
 
 from llm_sandbox_mcp import floods
@@ -33,7 +34,7 @@ def with_times(**times: float | str) -> list[str]:
     program = f"""
 import sys
 from llm_sandbox_mcp.network import sharing
-from llm_sandbox_mcp.server import connections, handshakes, transports
+from llm_sandbox_mcp.server import bodies, connections, handshakes, transports
 {chr(10).join(lines)}
 from llm_sandbox_mcp.__main__ import main
 sys.exit(main())
@@ -421,11 +422,107 @@ def test_no_part_of_an_answer_waits_until_the_previous_part_is_acknowledged() ->
             assert taken.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
-def test_uploads_into_a_busy_session_whose_clients_leave_keep_nobody_out(
-    profile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+LARGE = 31 << 20
+LARGEST = 4_100_000
+"""Characters of a string that fits into a message."""
+
+
+@pytest.fixture
+def rest(profile: Path, tmp_path: Path) -> Path:
+    """A profile with the paths for callers without MCP."""
     rest = tmp_path / "rest.toml"
     rest.write_text(profile.read_text() + "[http]\nexecute_code = true\n")
+    return rest
+
+
+def write_large(server: Server, text: str) -> None:
+    """Lets code write a file as large as an artifact can be."""
+    code = f"n = open('large.bin', 'wb').write(b'{text}' * {LARGE})"
+    asked = json.dumps({"code": code, "session_id": "large"})
+    with connect(server) as client:
+        client.sendall(
+            f"POST /execute_code/ HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: {len(asked)}\r\n\r\n{asked}".encode()
+        )
+        assert client.recv(12).endswith(b"200")
+
+
+def download(server: Server, path: str) -> socket.socket:
+    """Asks for a file of this session, and reads nothing."""
+    client = connect(server)
+    client.sendall(f"GET {path} HTTP/1.1\r\nhost: 127.0.0.1\r\nx-session-id: large\r\n\r\n".encode())
+    return client
+
+
+def status(client: socket.socket) -> int:
+    """Waits for an answer, and leaves it unread."""
+    return int(client.recv(12, socket.MSG_PEEK | socket.MSG_WAITALL)[9:])
+
+
+@pytest.mark.parametrize("path", ["/artifacts/large.bin", "/files/large.bin"])
+def test_files_that_nobody_reads_take_little_memory(rest: Path, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    with served(monkeypatch, rest, with_times(bodies__PATIENCE=1.0)) as server, ExitStack() as deaf:
+        write_large(server, "x")
+        clients = [deaf.enter_context(download(server, path)) for _ in range(20)]
+        answers = [status(client) for client in clients]
+        assert 200 in answers
+        assert (503 in answers) == path.startswith("/files")
+        memory = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{server.process.pid}/status").read_text())
+        assert memory
+        assert int(memory[1]) < 450 << 10
+        read = clients[answers.index(200)].makefile("rb").read
+        assert read(LARGE).endswith(b"x" * 1000)
+
+
+def test_large_calls_of_clients_that_left_wait_for_a_session_in_bounded_memory(
+    rest: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    headers = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2025-06-18"}
+
+    def message(method: str, **params: object) -> dict[str, object]:
+        return {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+
+    def call(tool: str, **arguments: object) -> dict[str, object]:
+        return message("tools/call", name=tool, arguments=arguments, _meta={"x": "x" * LARGEST})
+
+    with (
+        served(monkeypatch, rest, with_times(bodies__PATIENCE=0.2)) as server,
+        httpx2.Client(base_url=server.url, headers=headers, timeout=BOUND) as client,
+    ):
+        info = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+        client.headers["Mcp-Session-Id"] = client.post("/mcp", json=message("initialize", **info)).headers[
+            "mcp-session-id"
+        ]
+        found = re.search(r'"session_id":"(\w+)"', client.post("/mcp", json=call("execute_code", code="1")).text)
+        assert found
+        busy = {"session_id": found[1]}
+        statuses = set()
+        with client.stream("POST", "/mcp", json=call("execute_code", code="import time; time.sleep(50)", **busy)):
+            for number in range(2, 62):
+                asked = {**call("copy_file", path="x", content="x", **busy), "id": number}
+                with client.stream("POST", "/mcp", json=asked) as answered:
+                    statuses.add(answered.status_code)
+            assert statuses == {200, 503}
+            memory = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{server.process.pid}/status").read_text())
+            assert memory
+            assert int(memory[1]) < 400 << 10
+
+
+def test_an_artifact_that_is_replaced_while_it_is_sent_is_cut_and_not_mixed(
+    rest: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with served(monkeypatch, rest, serving.SERVE) as server:
+        write_large(server, "x")
+        with download(server, "/artifacts/large.bin") as client:
+            assert status(client) == 200
+            write_large(server, "y")
+            _, _, content = client.makefile("rb").read().partition(b"\r\n\r\n")
+        assert 0 < len(content) < LARGE
+        assert set(content) == {ord("x")}
+
+
+def test_uploads_into_a_busy_session_whose_clients_leave_keep_nobody_out(
+    rest: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     code = json.dumps({"code": "import time; time.sleep(50)", "session_id": "busy"})
     busy = "HTTP/1.1\r\nhost: 127.0.0.1\r\nx-session-id: busy\r\ncontent-length: "
     with served(monkeypatch, rest, [*FEW, *SETTLED]) as server, ExitStack() as running:

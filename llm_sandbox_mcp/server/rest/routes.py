@@ -1,19 +1,20 @@
 """The paths of HTTP without MCP: to run Python code with variables, and for its files, libraries and limits."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import anyio
 from pydantic import BaseModel
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from ...errors import InstallFailed, RequestError, UnknownArtifact, UnknownSession
 from ...escaping import one_line
 from ...files.media import mime_type
 from ...results import Artifact, Status
 from ...service import Service
+from ..bodies import claim_of
 from . import models
 from .answers import answered, items, ran
 from .models import ExecuteCode, InstallLibraries, LogItem
@@ -22,6 +23,8 @@ from .sessions import Named, NamedSessions
 from .words import in_words
 
 _ERROR_SHOWN = 200
+_PIECE = 64 << 10
+"""Bytes of a file that are sent at once: what a caller has yet to read stays on disk, or in the room for bodies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +132,17 @@ class Rest:
 
     async def download_file(self, request: Request) -> Response:
         """The content of a file below the working directory of the session."""
-        path = request.path_params["path"]
-        return _file(path, await self._service.files.read(self._known(request), path))
+        path, session = request.path_params["path"], self._known(request)
+        claim = claim_of(request)
+        await claim.take(self._largest_file)
+        data = await self._service.files.read(session, path)
+        claim.shrink(len(data))
+
+        async def pieces() -> AsyncIterator[bytes]:
+            for start in range(0, len(data), _PIECE):
+                yield data[start : start + _PIECE]
+
+        return _Pieces(path, len(data), pieces())
 
     async def list_artifacts(self, request: Request) -> Response:
         """The files and figures that runs of the session left behind."""
@@ -141,8 +153,18 @@ class Rest:
         path = request.path_params["path"]
         if not self._artifacts(request):
             raise UnknownArtifact("the session has no artifacts; run code that writes files")
-        artifact, data = await self._service.files.read_artifact(self._known(request), path)
-        return _file(artifact.name, data)
+        session = self._known(request)
+        artifact, first = await self._service.files.read_artifact(session, path, 0, _PIECE)
+
+        async def pieces() -> AsyncIterator[bytes]:
+            yield first
+            for start in range(_PIECE, artifact.size, _PIECE):
+                now, piece = await self._service.files.read_artifact(session, path, start, _PIECE)
+                if now is not artifact:  # the answer is cut, which the caller notices
+                    raise UnknownArtifact("the artifact was replaced meanwhile; get it again")
+                yield piece
+
+        return _Pieces(artifact.name, artifact.size, pieces())
 
     async def limits(self, _request: Request) -> Response:
         """The limits of code and requests on this server."""
@@ -201,11 +223,15 @@ class _Logging:
         )
 
 
-def _file(name: str, data: bytes) -> Response:
-    # Code wrote the content: a browser must not show it as a page of this server, and must not guess its type.
-    headers = {
-        "Content-Disposition": "attachment",
-        "Content-Security-Policy": "sandbox",
-        "X-Content-Type-Options": "nosniff",
-    }
-    return Response(data, media_type=mime_type(name), headers=headers)
+class _Pieces(StreamingResponse):
+    """The content of a file, piece by piece, as fast as the caller reads."""
+
+    def __init__(self, name: str, size: int, pieces: AsyncIterator[bytes]) -> None:
+        # Code wrote the content: a browser must not show it as a page of this server, and must not guess its type.
+        headers = {
+            "Content-Length": str(size),
+            "Content-Disposition": "attachment",
+            "Content-Security-Policy": "sandbox",
+            "X-Content-Type-Options": "nosniff",
+        }
+        super().__init__(pieces, media_type=mime_type(name), headers=headers)
