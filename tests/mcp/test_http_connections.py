@@ -422,7 +422,7 @@ def test_no_part_of_an_answer_waits_until_the_previous_part_is_acknowledged() ->
             assert taken.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
-LARGE = 31 << 20
+ARTIFACT = 31 << 20
 LARGEST = 4_100_000
 """Characters of a string that fits into a message."""
 
@@ -437,7 +437,7 @@ def rest(profile: Path, tmp_path: Path) -> Path:
 
 def write_large(server: Server, text: str) -> None:
     """Lets code write a file as large as an artifact can be."""
-    code = f"n = open('large.bin', 'wb').write(b'{text}' * {LARGE})"
+    code = f"n = open('large.bin', 'wb').write(b'{text}' * {ARTIFACT})"
     asked = json.dumps({"code": code, "session_id": "large"})
     with connect(server) as client:
         client.sendall(
@@ -470,7 +470,7 @@ def test_files_that_nobody_reads_take_little_memory(rest: Path, monkeypatch: pyt
         assert memory
         assert int(memory[1]) < 450 << 10
         read = clients[answers.index(200)].makefile("rb").read
-        assert read(LARGE).endswith(b"x" * 1000)
+        assert read(ARTIFACT).endswith(b"x" * 1000)
 
 
 def test_large_calls_of_clients_that_left_wait_for_a_session_in_bounded_memory(
@@ -516,7 +516,7 @@ def test_an_artifact_that_is_replaced_while_it_is_sent_is_cut_and_not_mixed(
             assert status(client) == 200
             write_large(server, "y")
             _, _, content = client.makefile("rb").read().partition(b"\r\n\r\n")
-        assert 0 < len(content) < LARGE
+        assert 0 < len(content) < ARTIFACT
         assert set(content) == {ord("x")}
 
 

@@ -23,6 +23,9 @@ from mcp.types import (
     ResourceLink,
     TextResourceContents,
 )
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
 
 from llm_sandbox_mcp.errors import CapacityReached
 from llm_sandbox_mcp.folders import HANDLERS
@@ -32,6 +35,7 @@ from llm_sandbox_mcp.profile import load_profile
 from llm_sandbox_mcp.results import Artifact, Execution, Output
 from llm_sandbox_mcp.server import build_server
 from llm_sandbox_mcp.server.audience import Audience, Peer
+from llm_sandbox_mcp.server.bodies import Bodies
 from llm_sandbox_mcp.server.uris import artifact_uri
 from tests.pictures import png
 
@@ -452,7 +456,11 @@ async def test_over_http_sessions_of_others_are_not_listed(
 
 
 async def test_over_http_a_caller_is_known_by_its_address_and_its_connection_if_that_lasts(fake: FakeService) -> None:
+    async def refuse(request: Request, error: HTTPException) -> Response:
+        raise error
+
     application = build_server(fake.service(), host_files=False).streamable_http_app(json_response=True)
+    application.add_middleware(Bodies, 4 << 20, refuse)
 
     def client_at(host: str) -> httpx2.AsyncClient:
         headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
