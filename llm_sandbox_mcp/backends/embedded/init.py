@@ -177,7 +177,9 @@ class Init:
             os._exit(127)
 
     def report(self, told: int) -> None:
-        """Reports that a process runs its program, or why not."""
+        """Reports that a process runs its program, or why not, unless that was reported."""
+        if told not in self._starting:
+            return
         try:
             error = os.read(told, 16)
         except BlockingIOError:
