@@ -11,6 +11,7 @@ import docker.errors
 import pytest
 
 from llm_sandbox_mcp.backends.containers.agent import pack_handlers
+from llm_sandbox_mcp.backends.containers.templates import LABEL
 from llm_sandbox_mcp.errors import StartFailed
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import small_profile
@@ -85,7 +86,9 @@ async def test_images_that_were_built_and_committed_under_a_strict_umask_are_use
                 assert done.stdout.text == "600\n", done
     finally:
         os.umask(before)
-        for image in (template, NAME):
+        # The committed one has lost its name to the later one.
+        nameless = [str(image.id) for image in client.images.list(filters={"label": f"{LABEL}={template}:latest"})]
+        for image in (template, NAME, *nameless):
             with contextlib.suppress(docker.errors.NotFound):
                 client.images.remove(image, force=True)
 
