@@ -17,12 +17,12 @@ from typing import Self
 import anyio
 from anyio.abc import TaskGroup
 
-from .errors import InvalidArgument, UnknownSession
-from .folders import host_folders
-from .profile import Profile, load_profile
-from .results import Artifact, Execution, Library, OnOutput, OnProgress, PoolStatistics, StreamName
+from .aio.tasks import open_tasks
+from .base.errors import InvalidArgument, UnknownSession
+from .base.results import Artifact, Execution, Library, OnOutput, OnProgress, PoolStatistics, StreamName
+from .host.folders import host_folders
+from .profile.profile import Profile, load_profile
 from .service import Service
-from .tasks import open_tasks
 from .wiring import open_service
 
 # A program that has not configured logging does not get log lines, such as refusals, on standard error.

@@ -4,29 +4,29 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from .audit import Audit
+from .aio.tasks import open_tasks
 from .backends import create
 from .backends.base import Backend, Sandbox, Surroundings
 from .files.artifacts import ArtifactStore
 from .files.watching import WatchedFolders
-from .folders import HostFolders, host_folders
-from .languages import load_languages
-from .libraries.environments import tool_place
+from .host.audit import Audit
+from .host.folders import HostFolders, host_folders
+from .host.server_folder import open_runtime
+from .languages.languages import load_languages
+from .libraries.installed.ruling import library_rules
 from .libraries.installing import Installer
-from .libraries.preparing import Preparer, environment_places
-from .libraries.ruling import library_rules
-from .machine import check_limits
+from .libraries.prepared.environments import tool_place
+from .libraries.prepared.preparing import Preparer, environment_places
 from .network.proxy import make_proxy
 from .network.secrets import read_secrets
 from .pool.pool import WARM_UP, Pool
-from .profile import Profile
+from .profile.machine import check_limits
+from .profile.profile import Profile
 from .rules.checking import open_checker
 from .rules.presets import rules_of
 from .runs.interpreter import Interpreter, start_interpreter
-from .runtime import open_runtime
 from .service import Service
 from .sessions.live import LiveSessions
-from .tasks import open_tasks
 
 
 def open_backend(profile: Profile, surroundings: Surroundings) -> Backend:

@@ -11,7 +11,7 @@ import anyio
 from mcp import Client, StdioServerParameters
 from mcp.shared.dispatcher import ProgressFnT
 
-from llm_sandbox_mcp.cli.table import table
+from llm_sandbox_mcp.cli.console import table
 
 TABLE = Path(__file__).parent / "data" / "penguins.csv"
 OUT = Path("out").absolute()

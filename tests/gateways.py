@@ -14,9 +14,9 @@ import httpx2
 import pytest
 
 from llm_sandbox_mcp.backends.listening import listen_on
-from llm_sandbox_mcp.libraries.downloads import Downloads
-from llm_sandbox_mcp.libraries.gateway import Gateways, index_url, serve_index
-from llm_sandbox_mcp.libraries.index_client import open_client
+from llm_sandbox_mcp.libraries.installed.downloads import Downloads
+from llm_sandbox_mcp.libraries.installed.gateway import Gateways, index_url, serve_index
+from llm_sandbox_mcp.libraries.installed.index_client import open_client
 from tests.local_index import LocalIndex, local_index
 
 UNTRUSTING = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

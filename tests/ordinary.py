@@ -12,7 +12,7 @@ from tempfile import NamedTemporaryFile
 
 from packaging.requirements import Requirement
 
-from llm_sandbox_mcp.folders import CONFIGS, HANDLERS
+from llm_sandbox_mcp.host.folders import CONFIGS, HANDLERS
 
 USER = 65534
 LENT = range(300_000, 365_536)

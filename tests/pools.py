@@ -5,13 +5,13 @@ from contextlib import asynccontextmanager
 
 import anyio
 
-from llm_sandbox_mcp.audit import Audit
+from llm_sandbox_mcp.aio.tasks import open_tasks
 from llm_sandbox_mcp.backends.base import Backend, Sandbox
+from llm_sandbox_mcp.base.results import PoolStatistics
+from llm_sandbox_mcp.host.audit import Audit
 from llm_sandbox_mcp.network.proxy import Proxy
 from llm_sandbox_mcp.pool.pool import Pool, WarmUp
-from llm_sandbox_mcp.profile import load_profile
-from llm_sandbox_mcp.results import PoolStatistics
-from llm_sandbox_mcp.tasks import open_tasks
+from llm_sandbox_mcp.profile.profile import load_profile
 
 
 def one_warm(now: PoolStatistics) -> bool:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import get_args
 
-from llm_sandbox_mcp.results import Status
+from llm_sandbox_mcp.base.results import Status
 
 PROFILE = """
 [limits]

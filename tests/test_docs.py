@@ -14,9 +14,9 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 import llm_sandbox_mcp
-from llm_sandbox_mcp.folders import CONFIGS
-from llm_sandbox_mcp.languages import included_languages
-from llm_sandbox_mcp.profile import load_profile
+from llm_sandbox_mcp.host.folders import CONFIGS
+from llm_sandbox_mcp.languages.languages import included_languages
+from llm_sandbox_mcp.profile.profile import load_profile
 from llm_sandbox_mcp.server.schemas import define_tools
 
 from .cli.command import ROOT

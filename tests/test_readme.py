@@ -12,9 +12,9 @@ from typing import get_args
 
 import pytest
 
-from llm_sandbox_mcp.profile import load_profile
-from llm_sandbox_mcp.results import Status
-from llm_sandbox_mcp.sections import ArtifactLimits, Limits
+from llm_sandbox_mcp.base.results import Status
+from llm_sandbox_mcp.profile.profile import load_profile
+from llm_sandbox_mcp.profile.sections import ArtifactLimits, Limits
 
 from .cli.command import LIMIT, ROOT, command, environment
 from .documents import DOCUMENTS, blocks, lines

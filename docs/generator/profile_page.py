@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Iterator
 from typing import Any
 
-from llm_sandbox_mcp.folders import CONFIGS
+from llm_sandbox_mcp.host.folders import CONFIGS
 
 from .markdown import code, plain, sentence, table
 

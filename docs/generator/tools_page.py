@@ -14,8 +14,8 @@ import anyio
 from mcp import Client
 from mcp.types import Prompt, Resource, ResourceTemplate, TextContent, Tool
 
-from llm_sandbox_mcp.folders import HostFolders
-from llm_sandbox_mcp.profile import load_profile
+from llm_sandbox_mcp.host.folders import HostFolders
+from llm_sandbox_mcp.profile.profile import load_profile
 from llm_sandbox_mcp.server import build_server
 from llm_sandbox_mcp.server.schemas import Answer
 from llm_sandbox_mcp.testing.memory import MemoryBackend

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..errors import MissingPackage, ProfileError
-from ..escaping import one_line
-from ..similar import available
+from ..base.errors import MissingPackage, ProfileError
+from ..base.text import one_line
+from ..toml.corrections import available
 
 if TYPE_CHECKING:
     from .base import Backend, Surroundings

@@ -13,11 +13,11 @@ import anyio
 import anyio.lowlevel
 from anyio.abc import AsyncResource, ByteReceiveStream, ByteSendStream
 
-from ..errors import EngineUnavailable, SandboxLost
-from ..open_folders import View
-from ..policy import Policy
-from ..results import OnProgress
-from ..tasks import open_tasks
+from ..aio.tasks import open_tasks
+from ..base.errors import EngineUnavailable, SandboxLost
+from ..base.open_folders import View
+from ..base.policy import Policy
+from ..base.results import OnProgress
 from .images import Images
 from .layout import PATH, WORKDIR
 from .listening import Listener

@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager, suppress
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
-from ..errors import EngineUnavailable, SandboxError
-from ..policy import Policy
-from ..results import OnProgress
-from ..tasks import open_tasks
+from ..aio.tasks import open_tasks
+from ..base.errors import EngineUnavailable, SandboxError
+from ..base.policy import Policy
+from ..base.results import OnProgress
 from .base import Backend, Check, Sandbox, halves
 from .images import Images
 from .room import Room

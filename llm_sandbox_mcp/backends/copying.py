@@ -10,9 +10,9 @@ from functools import partial
 
 import anyio
 
-from ..errors import BadPath, EngineUnavailable, StartFailed, Unavailable, UnknownFile, quoted
-from ..tasks import open_tasks
-from ..units import format_size
+from ..aio.tasks import open_tasks
+from ..base.errors import BadPath, EngineUnavailable, StartFailed, Unavailable, UnknownFile, quoted
+from ..base.units import format_size
 from .archive import END, EXECUTABLE_MODE, FILE_MODE, ArchiveReader, Member, header, padding
 from .base import Completed, Sandbox, drain, feed
 from .layout import PATH, WORKDIR

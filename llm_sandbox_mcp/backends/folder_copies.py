@@ -9,8 +9,8 @@ from functools import partial
 
 import anyio.to_thread
 
-from ..errors import SandboxLost, Unavailable
-from ..tasks import open_tasks
+from ..aio.tasks import open_tasks
+from ..base.errors import SandboxLost, Unavailable
 from .base import Sandbox, drain, feed
 from .copying import COPY_SECONDS, KILLED, Chunks, first_line, in_time, once
 from .layout import PATH

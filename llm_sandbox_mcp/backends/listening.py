@@ -9,9 +9,8 @@ from contextlib import asynccontextmanager
 
 from anyio.abc import ByteStream
 
-from ..errors import ListeningFailed
-from ..readiness import readable
-from ..sockets import RawStream
+from ..aio.fds import RawStream, readable
+from ..base.errors import ListeningFailed
 
 PROXY_PORT = 3128
 """The port of the proxy in a sandbox whose policy allows hosts; each sandbox has its own loopback."""

@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import NamedTuple
 
-from ..utf8 import is_text
+from ..base.text import is_text
 from .layout import WORKDIR
 
 _TIME = re.compile(rb"\d{1,12}\.\d{9}")

@@ -9,8 +9,8 @@ from typing import TypeVar
 import anyio
 import anyio.to_thread
 
-from ..policy import Policy
-from ..utf8 import is_text
+from ..base.policy import Policy
+from ..base.text import is_text
 from .base import OWN_ENTRIES, Fullness
 from .listing import Stamp
 

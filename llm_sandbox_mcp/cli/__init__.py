@@ -4,8 +4,8 @@ import importlib
 import sys
 from collections.abc import Mapping, Sequence
 
-from ..errors import SandboxError
-from ..escaping import one_line
+from ..base.errors import SandboxError
+from ..base.text import one_line
 from .parser import parse
 from .words import in_words
 

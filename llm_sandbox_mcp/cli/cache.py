@@ -3,11 +3,10 @@
 import argparse
 from collections.abc import Mapping, Sequence
 
-from ..libraries.cache import Kept, clear, contents
-from ..units import format_size
-from .console import say
+from ..base.units import format_size
+from ..libraries.prepared.cache import Kept, clear, contents
+from .console import say, table
 from .opening import folders_of, read_profile
-from .table import table
 
 
 def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 
 import shtab
 
-from ..folders import CONFIGS, HANDLERS
-from .hosts import host_names
+from ..host.folders import CONFIGS, HANDLERS
+from .client_config.hosts import host_names
 from .parser import build
 
 _PROFILES = "_llm_sandbox_mcp_profile_files"

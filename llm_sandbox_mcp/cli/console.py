@@ -2,9 +2,10 @@
 
 import os
 import sys
+from collections.abc import Sequence
 
-from ..escaping import escape, one_line
-from ..readiness import writable
+from ..aio.fds import writable
+from ..base.text import escape, one_line
 
 _PORTION = 4096
 """A pipe that is ready accepts this many bytes without blocking (PIPE_BUF)."""
@@ -42,3 +43,13 @@ class Console:
     async def note(self, text: str) -> None:
         """Writes a line of this program, always escaped, because it can contain text from the code."""
         await self.line(one_line(text))
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table with a header line; each column is as wide as its widest cell."""
+    cells = [[one_line(cell) for cell in row] for row in (head, *rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    cells.insert(1, ["-" * width for width in widths])
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells
+    )

@@ -9,23 +9,23 @@ from dataclasses import replace
 
 from ..backends.base import Backend, Check, Sandbox, halves
 from ..backends.layout import ENVIRONMENTS, PATH, TOOLS
-from ..errors import InstallFailed, SandboxError, StartFailed
-from ..escaping import one_line
-from ..folders import HostFolders, can_be_used
-from ..languages import Language
-from ..libraries import environments
-from ..libraries.cache import contents
-from ..libraries.choosing import choose
-from ..places import Places
-from ..profile import Profile
+from ..base.errors import InstallFailed, SandboxError, StartFailed
+from ..base.text import one_line
+from ..compat.environment import OldVariable, old_variables, settings_of
+from ..host.folders import HostFolders, can_be_used
+from ..languages.languages import Language
+from ..languages.places import Places
+from ..libraries.installing import choose
+from ..libraries.prepared import environments
+from ..libraries.prepared.cache import contents
+from ..profile.profile import Profile
 from ..rules.checking import Unready
 from ..service import Service
 from ..service.describing import ask_version
 from . import layers
 from .cache import used_of
-from .old_environment import OldVariable, old_variables, settings_of
+from .console import table
 from .opening import folders_of, named_profile, opened, read_profile, run_until_signal
-from .table import table
 
 _BROKEN = 1
 _BUILD = "llm-sandbox-mcp images build"
@@ -182,9 +182,8 @@ async def _unprepared(language: Language, profile: Profile, environ: Mapping[str
         detail = f"{listed} are not prepared, and server.offline is true: code runs without them"
         return Check(language.name, "degraded", detail, f"with a network: {prepare}")
     # Imported here, since no other command needs an HTTP client.
-    from ..libraries.index_check import index_problem
-    from ..libraries.index_client import read_certificates
-    from ..libraries.indexes import index_of
+    from ..libraries.installed.index_client import read_certificates
+    from ..libraries.installed.indexes import index_of, index_problem
 
     try:
         index = await index_of(language, profile)

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 
 from ..backends.base import Backend
 from ..backends.images import Images
-from ..errors import InvalidArgument, SandboxError
-from ..escaping import escape
-from ..languages import Languages
-from ..units import format_size
+from ..base.errors import InvalidArgument, SandboxError
+from ..base.text import escape
+from ..base.units import format_size
+from ..languages.languages import Languages
+from .console import table
 from .opening import opened, read_profile, run_until_signal
-from .table import table
 
 _FAILED = 2
 

@@ -4,10 +4,10 @@ import argparse
 import sys
 from collections.abc import Mapping
 
-from ..languages import load_languages
-from ..messages import listed
+from ..base.messages import listed
+from ..languages.languages import load_languages
+from .console import table
 from .opening import read_profile
-from .table import table
 
 _LIBRARIES_SHOWN = 6
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from ..backends.base import Check, Sandbox
 from ..backends.layout import HOME, PATH, WORKDIR
-from ..policy import Policy
-from ..units import format_size
+from ..base.policy import Policy
+from ..base.units import format_size
 
 _PARTS = ("status", "mounts", "interfaces", "namespaces", "descriptors", "environment", "memory")
 _LOOK = """

@@ -8,8 +8,8 @@ import threading
 from collections import deque
 from contextlib import suppress
 
-from ..escaping import EscapingFormatter
-from ..floods import WithoutFloods
+from ..base.text import EscapingFormatter
+from ..host.floods import WithoutFloods
 
 _WAITING = 1000
 """Lines that can wait to be written; further ones are counted and dropped."""

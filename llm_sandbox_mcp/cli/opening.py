@@ -9,10 +9,10 @@ from contextlib import AbstractAsyncContextManager
 import anyio
 from anyio.abc import TaskStatus
 
-from ..errors import InvalidArgument
-from ..folders import HostFolders, host_folders
-from ..open_folders import OpenFolder
-from ..profile import Profile, load_profile
+from ..base.errors import InvalidArgument
+from ..base.open_folders import OpenFolder
+from ..host.folders import HostFolders, host_folders
+from ..profile.profile import Profile, load_profile
 from ..service import Service
 from ..wiring import open_service
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from .. import __version__
-from ..escaping import one_line
+from ..base.text import one_line
 from .examples import EXAMPLES
 
 _PROGRAM = "llm-sandbox-mcp"
@@ -72,7 +72,7 @@ def _command(commands: Any, name: str, summary: str, module: str = "") -> argpar
 
 def _clients(commands: Any) -> None:
     summary = "print the entry with which a host starts this server, or write it into the host's file"
-    parser = _command(commands, "client-config", summary, "clients")
+    parser = _command(commands, "client-config", summary, "client_config.command")
     parser.add_argument(
         "client",
         metavar="CLIENT",

@@ -5,11 +5,11 @@ import sys
 import time
 from collections.abc import Mapping
 
-from ..errors import StartFailed
-from ..escaping import escape, one_line
+from ..base.errors import StartFailed
+from ..base.text import escape, one_line
 from ..service import Service
+from .console import table
 from .opening import opened, read_profile, run_until_signal
-from .table import table
 
 _INCOMPLETE = 1
 _READY = "ready"

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import anyio
 
-from ..errors import ProfileError
-from ..folders import can_be_used
-from ..languages import Languages, load_languages
-from ..libraries.ruling import library_mistakes, library_rules
-from ..machine import limit_mistakes
+from ..base.errors import ProfileError
+from ..host.folders import can_be_used
+from ..languages.languages import Languages, load_languages
+from ..libraries.installed.ruling import library_mistakes, library_rules
 from ..network.secrets import read_value
-from ..profile import Profile
+from ..profile.machine import limit_mistakes
+from ..profile.profile import Profile
 from ..rules.checking import open_checker
 from ..rules.presets import rules_of
 
@@ -51,8 +51,8 @@ async def _indexes(profile: Profile, languages: Languages, environ: Mapping[str,
     if not named:
         return []
     # Imported here, since only profiles with an index need an HTTP client.
-    from ..libraries.index_check import index_problem
-    from ..libraries.index_client import read_certificates
+    from ..libraries.installed.index_client import read_certificates
+    from ..libraries.installed.indexes import index_problem
 
     trusted, problems = await read_certificates(), dict.fromkeys(named, "")
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 import anyio
 
-from ..escaping import one_line, without_credentials
-from ..languages import load_languages
-from ..libraries.ruling import library_rules
-from ..profile import Profile
+from ..base.text import one_line, without_credentials
+from ..languages.languages import load_languages
+from ..libraries.installed.ruling import library_rules
+from ..profile.profile import Profile
 from .console import say
 from .opening import read_profile
 from .profile_checks import profile_mistakes

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import anyio
 
-from ..errors import InvalidArgument
-from ..open_folders import OpenFolder
-from ..results import Execution, StreamName
+from ..base.errors import InvalidArgument
+from ..base.open_folders import OpenFolder
+from ..base.results import Execution, StreamName
 from ..service import Service
 from .console import Console
 from .opening import opened, read_profile, run_until_signal

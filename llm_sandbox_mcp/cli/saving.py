@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ..errors import BadPath
+from ..base.errors import BadPath
 from ..files.beneath import InTheWay, open_folder
 from ..files.drafts import NotOwned, write_file
 

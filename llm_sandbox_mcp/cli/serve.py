@@ -9,10 +9,10 @@ from collections.abc import Mapping
 
 import anyio
 
-from ..errors import InvalidArgument, ProfileError
-from ..sections import FilesSection
+from ..base.errors import InvalidArgument, ProfileError
+from ..compat.environment import old_variables, settings_of
+from ..profile.sections import FilesSection
 from .logs import log_to_stderr
-from .old_environment import old_variables, settings_of
 from .opening import named_profile, opened, read_profile
 
 _OPEN_MAX = 10_240

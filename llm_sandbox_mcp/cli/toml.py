@@ -8,9 +8,9 @@ import tomli_w
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from ..escaping import without_credentials
-from ..profile import Profile
-from ..units import SIZES, TIMES, parse_duration, parse_size
+from ..base.text import without_credentials
+from ..base.units import SIZES, TIMES, parse_duration, parse_size
+from ..profile.profile import Profile
 
 
 def as_toml(profile: Profile) -> str:

@@ -1,6 +1,6 @@
 """The wording of next steps for the command line."""
 
-from ..messages import Message, Step, Words, worded
+from ..base.messages import Message, Step, Words, worded
 
 OPTIONS: Words = {
     Step.MORE_TIME: "give a larger --timeout, or do less",

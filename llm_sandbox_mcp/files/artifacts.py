@@ -14,14 +14,14 @@ from ..backends import copying
 from ..backends.archive import Member
 from ..backends.base import Sandbox
 from ..backends.layout import FIGURES, WORKDIR
-from ..errors import BadPath, SandboxLost, Unavailable, UnknownArtifact, quoted
-from ..escaping import one_line
-from ..messages import Note, Step
-from ..results import Artifact, StoreStatistics
-from ..runs.execution import Outcome
+from ..base.errors import BadPath, SandboxLost, Unavailable, UnknownArtifact, quoted
+from ..base.messages import Note, Step
+from ..base.results import Artifact, StoreStatistics
+from ..base.text import one_line
+from ..base.units import format_size
+from ..profile.sections import ArtifactLimits
 from ..runs.protocol import Report
-from ..sections import ArtifactLimits
-from ..units import format_size
+from ..runs.run import Outcome
 from .images import identify
 from .media import mime_type
 from .pictures import can_be_shown, may_be_shown

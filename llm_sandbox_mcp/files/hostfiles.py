@@ -18,9 +18,9 @@ import anyio
 import anyio.to_thread
 
 from ..backends.listing import Stamp
-from ..errors import BadHostPath, quoted
-from ..open_folders import OpenFolder
-from ..results import HostFile
+from ..base.errors import BadHostPath, quoted
+from ..base.open_folders import OpenFolder
+from ..base.results import HostFile
 from .beneath import Changed, InTheWay, open_file, open_folder
 from .drafts import NotOwned, new_file
 from .places import KeptOut, Places

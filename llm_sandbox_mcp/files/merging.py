@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from ..backends.listing import FOLDER, Entry, Stamp, Tree
-from ..utf8 import is_text
+from ..base.text import is_text
 
 DEPTH = 64
 """How many folders a path can be in."""

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Iterator
 from itertools import islice
 
-from ..results import Artifact
+from ..base.results import Artifact
 from .images import identify
 
 LARGEST = 1_000_000

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ..backends.listing import FOLDER
-from ..open_folders import OpenFolder
+from ..base.open_folders import OpenFolder
 from .beneath import rename_new
 from .merging import Pair, parents
 from .places import Places

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ..backends.archive import ArchiveReader, Member
 from ..backends.listing import FOLDER, Entry, Stamp, Tree
-from ..open_folders import OpenFolder
+from ..base.open_folders import OpenFolder
 from .beneath import Changed, InTheWay, move_file, regular_state, remove_file
 from .drafts import Draft, NotOwned, new_file
 from .merging import DATABASE_ENDS, NEVER, Outgoing, Pair, parents

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from ..backends import archive
 from ..backends.listing import FOLDER, Entry, Tree
-from ..git_config import clean
-from ..utf8 import is_text
+from ..base.git_config import clean
+from ..base.text import is_text
 from .beneath import is_temporary, open_file, open_folder
 from .merging import DEPTH, parents
 

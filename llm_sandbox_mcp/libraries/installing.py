@@ -16,23 +16,23 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from ..aio.tasks import open_tasks
 from ..backends.base import Completed, Sandbox, Usage
-from ..errors import InstallFailed, InvalidArgument, ListeningFailed, PolicyDenied
-from ..escaping import one_line
-from ..languages import Language, Libraries
-from ..places import Places
-from ..profile import Profile
-from ..results import Library, OnProgress, Status
+from ..base.errors import InstallFailed, InvalidArgument, ListeningFailed, PolicyDenied
+from ..base.results import Library, OnProgress, Status
+from ..base.text import one_line
+from ..base.units import format_duration
+from ..languages.languages import Language, Libraries
+from ..languages.places import Places
+from ..profile.profile import Profile
 from ..runs.verdict import limits_hit
-from ..tasks import open_tasks
-from ..units import format_duration
-from .choosing import choose
-from .downloads import FOLDER, Downloads
-from .installed import list_libraries
-from .ruling import LibraryRules
+from .installed.downloads import FOLDER, Downloads
+from .installed.ruling import LibraryRules
+from .listing import list_libraries
 
 if TYPE_CHECKING:
-    from .gateway import Gateways
+    from .installed.gateway import Gateways
+
 
 _MOST = 50
 """Maximum libraries of one installation."""
@@ -109,7 +109,7 @@ class Installer:
         if on_progress is not None:
             await on_progress(f"installing {', '.join(libraries)} with {manager.manager}")
         # Imported here, since only an installation needs an HTTP client, and it would delay every start of the server.
-        from .indexes import index_of
+        from .installed.indexes import index_of
 
         upstream = await index_of(places.language, self._profile)
         problems: list[str] = []
@@ -145,8 +145,8 @@ class Installer:
         problems: list[str],
     ) -> Completed | None:
         """Runs the package manager while the gateway is open; returns None if the time ran out."""
-        from .gateway import Gateways, index_url, serve_index
-        from .index_client import Upstream, open_client, read_certificates
+        from .installed.gateway import Gateways, index_url, serve_index
+        from .installed.index_client import Upstream, open_client, read_certificates
 
         try:
             index = Upstream.parse(upstream)
@@ -194,3 +194,23 @@ def _last_lines(output: bytes) -> str:
     last = output[-4 * _LAST_CHARACTERS :]  # a character has at most four bytes, and output can be megabytes
     lines = [line.strip() for line in last.decode(errors="replace").splitlines() if line.strip()]
     return " | ".join(lines[-_LAST_LINES:])[-_LAST_CHARACTERS:] or "no reason given"
+
+
+async def choose(sandbox: Sandbox, places: Places) -> Libraries:
+    """How to install libraries into a sandbox; raises `InstallFailed`, with the missing programs, if none can."""
+    name, first = places.language.name, places.language.handler.libraries
+    if first is None:
+        raise PolicyDenied(f"{name} has no package manager here")
+    tried = []
+    for manager in (first, *first.alternatives):
+        absent = await sandbox.lacking(places.argv(manager.requires), places.env(sandbox.path))
+        if not absent:
+            return first.model_copy(update=dict(manager))
+        tried.append(" and ".join(absent))
+    missing = ", or ".join(tried)
+    step = f"install {missing} there"
+    if sandbox.image:
+        step = "add it to the image, or build one that has it: llm-sandbox-mcp images build"
+    raise InstallFailed(
+        f"libraries of {name} cannot be installed without {missing}, which {sandbox.origin} does not have; {step}"
+    )

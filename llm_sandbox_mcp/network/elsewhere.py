@@ -6,7 +6,7 @@ import os
 import socket
 import struct
 
-from ..destinations import IPAddress, is_public
+from ..base.destinations import IPAddress, is_public
 
 _RTM_NEWROUTE, _RTM_GETROUTE, _NLM_F_REQUEST, _RTA_DST = 24, 26, 1, 1
 _HEADER = struct.Struct("=IHHII")

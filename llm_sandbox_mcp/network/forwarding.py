@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import anyio.to_thread
 import httpcore2
 
-from ..destinations import HTTPS, read_authority
-from .dialing import Dialer
+from ..base.destinations import HTTPS, read_authority
+from .connecting import Dialer
 from .failures import FAILURES, describe
 from .http1 import Headers, Refused, Reply, Request
 from .secrets import Secret

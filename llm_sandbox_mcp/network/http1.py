@@ -10,8 +10,8 @@ import h11
 from anyio.abc import ByteStream
 
 from ..backends.listening import Listener
-from ..escaping import one_line
-from ..floods import WithoutFloods
+from ..base.text import one_line
+from ..host.floods import WithoutFloods
 from .sharing import Place, Shared
 
 HEAD = 16 << 10

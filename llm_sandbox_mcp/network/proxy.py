@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import anyio
 from anyio.abc import TaskStatus
 
-from ..audit import Audit
+from ..aio.tasks import open_tasks
 from ..backends.base import Sandbox
 from ..backends.listening import PROXY_PORT
-from ..destinations import Destination, IPAddress, grants, opens, read_authority, read_host
-from ..errors import ListeningFailed, SandboxLost, StartFailed, quoted
-from ..tasks import open_tasks
+from ..base.destinations import Destination, IPAddress, grants, opens, read_authority, read_host
+from ..base.errors import ListeningFailed, SandboxLost, StartFailed, quoted
+from ..host.audit import Audit
 from .connecting import Resolver, connect
 from .elsewhere import is_elsewhere
 from .http1 import Refused, Reply, Request, Serving, serve

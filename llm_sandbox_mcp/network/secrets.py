@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..destinations import Destination
-from ..errors import ProfileError
-from ..sections import SecretSection
+from ..base.destinations import Destination
+from ..base.errors import ProfileError
+from ..profile.sections import SecretSection
 
 _VALUE = re.compile(r"[!-~]([ -~]*[!-~])?")
 

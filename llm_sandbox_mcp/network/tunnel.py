@@ -9,7 +9,7 @@ from functools import partial
 import anyio
 from anyio.abc import ByteStream
 
-from ..sockets import RawStream
+from ..aio.fds import RawStream
 
 _PIECE = 1 << 16
 _SPLICE_AFTER = 1 << 20

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from ..policy import Policy
-from ..sections import PoolLimits
+from ..base.policy import Policy
+from ..profile.sections import PoolLimits
 
 _REFILLS = 1
 """Sandboxes warmed at the same time without a request for them: more would take processors from running code."""

@@ -18,12 +18,12 @@ from anyio.abc import TaskGroup
 
 from ..backends.base import Backend, Sandbox
 from ..backends.room import Room
-from ..errors import CapacityReached, PoolTimeout, SandboxError, StartFailed, Unavailable
-from ..policy import Policy
-from ..results import PoolKey, PoolStatistics
+from ..base.errors import CapacityReached, PoolTimeout, SandboxError, StartFailed, Unavailable
+from ..base.policy import Policy
+from ..base.results import PoolKey, PoolStatistics
+from ..base.units import format_duration
+from ..profile.sections import PoolLimits
 from ..runs.interpreter import Interpreter
-from ..sections import PoolLimits
-from ..units import format_duration
 from .leases import Lease, Owned, Request
 from .plan import Key, Member, Opening, Plan, State, Waiter, Wanted, plan
 

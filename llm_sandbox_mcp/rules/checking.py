@@ -8,11 +8,11 @@ from pathlib import Path
 from anyio.abc import TaskGroup
 from pydantic import BaseModel, NonNegativeInt, ValidationError
 
-from ..errors import PolicyDenied, quoted
-from ..languages import Language, Languages
-from ..messages import Note
-from ..tasks import open_tasks
-from ..units import format_duration
+from ..aio.tasks import open_tasks
+from ..base.errors import PolicyDenied, quoted
+from ..base.messages import Note
+from ..base.units import format_duration
+from ..languages.languages import Language, Languages
 from .process import Ended, OutOfTime, Worker
 from .section import SEVERITIES, Rule, RulesSection
 

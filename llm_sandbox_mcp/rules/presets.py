@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Mapping
 
-from ..errors import ProfileError
-from ..folders import CONFIGS
-from ..similar import available
-from ..toml_model import Many, Section, as_model, read_toml
+from ..base.errors import ProfileError
+from ..host.folders import CONFIGS
+from ..toml.corrections import available
+from ..toml.model import Many, Section, as_model, read_toml
 from .section import Rule, RulesSection, Severity
 
 FOLDER = CONFIGS / "rules"

@@ -11,8 +11,8 @@ import anyio
 from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from .. import own_programs
-from ..tasks import open_tasks
+from ..aio.tasks import open_tasks
+from ..host import programs
 
 _START = 30.0
 _ANSWER = 60.0
@@ -88,12 +88,12 @@ class Worker:
                 # Shielded: a start that is cancelled half way would leave a process that nothing refers to.
                 with anyio.CancelScope(shield=True):
                     process = self._process = await anyio.open_process(
-                        own_programs.command(f"{__package__}.worker"),
+                        programs.command(f"{__package__}.worker"),
                         stdin=subprocess.PIPE,
                         stdout=subprocess.PIPE,
                         stderr=subprocess.DEVNULL,
-                        env=own_programs.ENVIRONMENT,
-                        cwd=own_programs.FOLDER,
+                        env=programs.ENVIRONMENT,
+                        cwd=programs.FOLDER,
                         start_new_session=True,
                     )
             except OSError as error:

@@ -5,8 +5,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from ..toml_model import Many, Section
-from ..units import PositiveDuration
+from ..base.units import PositiveDuration
+from ..toml.model import Many, Section
 
 Severity = Literal["low", "medium", "high"]
 SEVERITIES: tuple[Severity, ...] = ("low", "medium", "high")

@@ -5,9 +5,9 @@ from contextlib import asynccontextmanager
 
 import anyio
 
+from ..aio.tasks import open_tasks
 from ..backends.base import Sandbox, Usage
-from ..policy import Policy
-from ..tasks import open_tasks
+from ..base.policy import Policy
 
 _STEP = 0.1
 """Seconds between two checks, if almost no processor time is left."""

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal
 
 from ..backends.layout import DATA
-from ..errors import InvalidArgument, PolicyDenied, quoted
-from ..languages import Hint, Language
-from ..messages import Note, Step, listed
-from ..open_folders import View
-from ..policy import Network
+from ..base.errors import InvalidArgument, PolicyDenied, quoted
+from ..base.messages import Note, Step, listed
+from ..base.open_folders import View
+from ..base.policy import Network
+from ..languages.languages import Hint, Language
 
 _SEARCHED = 4096
 """Bytes at the end of standard error that are searched: interpreters print the error last."""

@@ -3,13 +3,13 @@
 from typing import Protocol
 
 from ..backends.base import Sandbox
-from ..errors import StartFailed
-from ..places import Places
-from ..results import Library
-from .execution import Ending, Outcome
+from ..base.errors import StartFailed
+from ..base.results import Library
+from ..languages.places import Places
 from .kernel import Kernel
 from .program import Program
 from .requests import RunRequest
+from .run import Ending, Outcome
 
 
 class Interpreter(Protocol):

@@ -3,13 +3,13 @@
 import contextlib
 
 from ..backends.base import Process, Sandbox
-from ..errors import EngineUnavailable, SandboxLost, StartFailed
-from ..languages import Runner
-from ..places import Places
-from ..results import Library
-from .execution import Ending, Outcome, Run
+from ..base.errors import EngineUnavailable, SandboxLost, StartFailed
+from ..base.results import Library
+from ..languages.languages import Runner
+from ..languages.places import Places
 from .protocol import encode_request, new_nonce
 from .requests import RunRequest
+from .run import Ending, Outcome, Run
 
 _CHECK_OUTPUT = 1 << 16
 """Bytes that a runner may print until it has answered an empty program."""

@@ -9,13 +9,13 @@ import anyio
 from ..backends.base import Process, Sandbox
 from ..backends.layout import PATH
 from ..backends.listing import Files
-from ..errors import SandboxLost, StartFailed, Unavailable
-from ..languages import Build
-from ..places import Places
-from ..results import Library
-from .execution import Ending, Outcome, Run
+from ..base.errors import SandboxLost, StartFailed, Unavailable
+from ..base.results import Library
+from ..languages.languages import Build
+from ..languages.places import Places
 from .protocol import Report, new_nonce
 from .requests import RunRequest
+from .run import Ending, Outcome, Run
 
 _FILES = 200
 """Changed files that are listed at most, the same number as in the reports of runners."""

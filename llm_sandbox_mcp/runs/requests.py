@@ -5,11 +5,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..errors import InvalidArgument, quoted
-from ..languages import Language
-from ..messages import Note, Step
-from ..results import OnOutput
-from ..units import format_size
+from ..base.errors import InvalidArgument, quoted
+from ..base.messages import Note, Step
+from ..base.results import OnOutput
+from ..base.units import format_size
+from ..languages.languages import Language
 
 _VARIABLES_MAX = 1 << 20
 """Bytes of all variables of one run as JSON."""

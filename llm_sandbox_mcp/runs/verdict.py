@@ -4,13 +4,13 @@ import signal
 from collections.abc import Mapping
 
 from ..backends.base import Fullness, Usage
-from ..messages import Note, Step
-from ..policy import Policy
-from ..results import Inspection, Output, Raised, Status
-from ..units import format_duration, format_size
-from ..utf8 import whole_end, whole_start
-from .execution import Outcome
+from ..base.messages import Note, Step
+from ..base.policy import Policy
+from ..base.results import Inspection, Output, Raised, Status
+from ..base.text import whole_end, whole_start
+from ..base.units import format_duration, format_size
 from .protocol import decode_values
+from .run import Outcome
 
 _INTERRUPTED = 128 + signal.SIGINT
 _KILLED = 128 + signal.SIGKILL

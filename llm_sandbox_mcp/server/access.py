@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from ..errors import ProfileError
+from ..base.errors import ProfileError
 
 if TYPE_CHECKING:
     from mcp.server.auth.provider import AccessToken

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from ..errors import InvalidArgument, quoted
+from ..base.errors import InvalidArgument, quoted
 from .schemas import Arguments
 
 _Model = TypeVar("_Model", bound=Arguments)

@@ -10,6 +10,8 @@ from functools import partial
 from typing import Any
 
 import h11
+from anyio import BrokenResourceError, ClosedResourceError
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from ..network.sharing import Shared, owner_of
@@ -151,3 +153,32 @@ class _Connection(H11Protocol):
     def _end_if_silent(self) -> None:
         if self.conn.their_state is h11.IDLE and self.cycle is None:
             self.transport.close()
+
+
+TOO_LATE = (BrokenResourceError, ClosedResourceError)
+"""What the `mcp` package raises if it passes a message on to a session that has ended in the meantime.
+
+It answers notifications first; then it would answer again, with this error.
+"""
+
+
+class Once:
+    """An application whose errors of this kind are dropped if the request has its answer already."""
+
+    def __init__(self, application: ASGIApp) -> None:
+        self._application = application
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        answered = False
+
+        async def send_once(message: Message) -> None:
+            nonlocal answered
+            if not answered:
+                await send(message)
+                answered = message["type"] == "http.response.body" and not message.get("more_body", False)
+
+        try:
+            await self._application(scope, receive, send_once)
+        except TOO_LATE:
+            if not answered:
+                raise

@@ -16,12 +16,12 @@ from mcp.types import (
     TextResourceContents,
 )
 
-from ..escaping import one_line
+from ..base.results import Artifact, Execution, HostFile
+from ..base.text import one_line
+from ..base.units import format_size
 from ..files.pictures import KINDS, may_be_shown
-from ..results import Artifact, Execution, HostFile
 from ..service import Service
 from ..service.background import BackgroundRun
-from ..units import format_size
 from .schemas import Answer, ArtifactItem, Executed, Installed
 from .uris import artifact_uri
 from .words import in_words

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 
 from ..backends.layout import WORKDIR
-from ..languages import Languages
-from ..messages import listed
-from ..open_folders import View
-from ..profile import Profile
-from ..units import format_size
+from ..base.messages import listed
+from ..base.open_folders import View
+from ..base.units import format_size
+from ..languages.languages import Languages
+from ..profile.profile import Profile
 
 NAMES_SHOWN = 20
 _HOSTS_SHOWN = 5

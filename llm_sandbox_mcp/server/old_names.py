@@ -9,7 +9,7 @@ from typing import Any
 
 from mcp.types import CallToolResult, TextContent
 
-from ..errors import UnknownLanguage
+from ..base.errors import UnknownLanguage
 from ..service import Service
 from .audience import Context
 from .content import failure, valid

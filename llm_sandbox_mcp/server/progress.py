@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 import anyio
 from anyio.abc import TaskGroup
 
-from ..results import StreamName
-from ..tasks import open_tasks
+from ..aio.tasks import open_tasks
+from ..base.results import StreamName
 
 _INTERVAL = 0.05
 

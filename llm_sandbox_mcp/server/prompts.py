@@ -17,8 +17,8 @@ from mcp.types import (
     TextContent,
 )
 
-from ..errors import quoted
-from ..profile import Profile
+from ..base.errors import quoted
+from ..profile.profile import Profile
 from .audience import Context
 from .content import valid
 from .descriptions import describe_network, describe_views

@@ -27,9 +27,9 @@ from mcp.types import (
 )
 
 from ..backends.listening import PROXY_PORT
-from ..errors import InvalidArgument, SandboxError, quoted
+from ..base.errors import InvalidArgument, SandboxError, quoted
+from ..base.units import format_size
 from ..service import Service
-from ..units import format_size
 from . import uris
 from .audience import Context
 from .content import blob, contents, valid

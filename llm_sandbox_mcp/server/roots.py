@@ -10,9 +10,9 @@ from mcp.types import InputRequiredResult, ListRootsRequest, ListRootsResult
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from ..errors import Unavailable
-from ..open_folders import OpenFolder
-from ..profile import Profile
+from ..base.errors import Unavailable
+from ..base.open_folders import OpenFolder
+from ..profile.profile import Profile
 from .audience import Context
 
 _KEY = "roots"

@@ -8,9 +8,9 @@ from typing import Any, Literal
 from mcp.types import Tool, ToolAnnotations
 from pydantic import BaseModel, ConfigDict, Field
 
-from ..languages import Languages
-from ..profile import Profile
-from ..results import DEFAULT_TIMEOUT, SessionState, Status
+from ..base.results import DEFAULT_TIMEOUT, SessionState, Status
+from ..languages.languages import Languages
+from ..profile.profile import Profile
 from .descriptions import describe_execution, describe_host_files
 
 WAIT = 50.0

@@ -17,8 +17,8 @@ from anyio.abc import ObjectReceiveStream, ObjectSendStream
 from mcp.shared.message import SessionMessage
 from mcp.types import INVALID_REQUEST, PARSE_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adapter
 
-from ..readiness import readable, writable
-from ..units import format_size
+from ..aio.fds import readable, writable
+from ..base.units import format_size
 
 _READ_SIZE = 1 << 16
 _LONGEST = 16 << 20

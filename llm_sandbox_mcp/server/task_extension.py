@@ -18,7 +18,7 @@ from mcp.types import (
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from ..errors import UnknownRun
+from ..base.errors import UnknownRun
 from ..service.background import BackgroundRun, Runs
 from .audience import Context
 

@@ -15,7 +15,7 @@ from anyio.abc import TaskStatus
 from mcp.server.lowlevel.server import Server
 
 from ..backends.room import connections
-from ..errors import BadAddress, UnknownArtifact
+from ..base.errors import BadAddress, UnknownArtifact
 from ..service import Service
 from .access import names_of, read_token, require_token
 
@@ -44,8 +44,7 @@ async def serve_http(server: Server[Any], service: Service, host: str, port: int
     """
     import uvicorn
 
-    from .connections import WAITING, bounded, prepare
-    from .once import Once
+    from .connections import WAITING, Once, bounded, prepare
 
     section = service.profile.http
     token = await read_token(section.token_file) if section.token_file else None
@@ -129,7 +128,7 @@ def _worth_logging(record: logging.LogRecord) -> bool:
     """
     from starlette.requests import ClientDisconnect
 
-    from .once import TOO_LATE
+    from .connections import TOO_LATE
 
     return not (record.exc_info and isinstance(record.exc_info[1], (ClientDisconnect, UnknownArtifact, *TOO_LATE)))
 
@@ -144,9 +143,9 @@ def _application(server: Server[Any], service: Service, stopping: anyio.Event, t
     from starlette.routing import Mount, Route
     from starlette.types import Receive, Scope, Send
 
+    from ..compat.rest import not_there
     from .bodies import Bodies
     from .handshakes import CLIENTS, Handshakes
-    from .rest import not_there
 
     section = service.profile.http
     settings = names_of(section.hosts)
@@ -196,8 +195,8 @@ def _application(server: Server[Any], service: Service, stopping: anyio.Event, t
     # These need no token: programs that probe a server have none, and learn nothing else here.
     probes = [Route("/health", ok)]
     if section.execute_code:
-        from .rest import add_paths
-        from .rest.routes import health, root
+        from ..compat.rest import add_paths
+        from ..compat.rest.routes import health, root
 
         add_paths(application, service, security.validate_request, bearer=token is not None)
         probes = [Route("/", root), Route("/health", health)]

@@ -1,7 +1,7 @@
 """Errors and next steps in the words of the tools."""
 
-from ..errors import BadHostPath
-from ..messages import Message, Step, Words, worded
+from ..base.errors import BadHostPath
+from ..base.messages import Message, Step, Words, worded
 
 UNFORESEEN = "the server had an unexpected error, which its log explains; try again"
 

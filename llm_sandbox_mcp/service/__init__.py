@@ -4,16 +4,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from anyio.abc import TaskGroup
 
-from ..audit import Audit
 from ..backends.base import Backend
+from ..base.results import OnProgress, PoolStatistics
 from ..files.artifacts import ArtifactStore
 from ..files.watching import WatchedFolders
-from ..languages import Languages
+from ..host.audit import Audit
+from ..languages.languages import Languages
 from ..libraries.installing import Installer
-from ..libraries.preparing import Preparer
+from ..libraries.prepared.preparing import Preparer
 from ..pool.pool import Pool
-from ..profile import Profile
-from ..results import OnProgress, PoolStatistics
+from ..profile.profile import Profile
 from ..rules.checking import Checker, Finding, Unready
 from ..rules.section import Rule
 from ..runs.requests import checked_code

@@ -12,10 +12,10 @@ from typing import Unpack
 import anyio
 from anyio.abc import TaskGroup
 
-from ..errors import CapacityReached, SandboxError, UnknownRun, quoted
-from ..messages import Note
-from ..results import Execution, OnOutput, OnProgress, Output, StreamName
-from ..sections import SessionLimits
+from ..base.errors import CapacityReached, SandboxError, UnknownRun, quoted
+from ..base.messages import Note
+from ..base.results import Execution, OnOutput, OnProgress, Output, StreamName
+from ..profile.sections import SessionLimits
 from ..sessions.live import LiveSessions
 from .executing import Asked, Executing, Prepared
 from .output import NewOutput

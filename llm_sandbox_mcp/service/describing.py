@@ -4,15 +4,15 @@ from dataclasses import dataclass
 
 from ..backends.base import Sandbox
 from ..backends.layout import WORKDIR
-from ..errors import InstallFailed, SandboxError, StartFailed
-from ..languages import Language
-from ..libraries.choosing import choose
-from ..libraries.installed import list_libraries
-from ..libraries.preparing import Preparer
-from ..places import Places
+from ..base.errors import InstallFailed, SandboxError, StartFailed
+from ..base.results import Library
+from ..languages.languages import Language
+from ..languages.places import Places
+from ..libraries.installing import choose
+from ..libraries.listing import list_libraries
+from ..libraries.prepared.preparing import Preparer
 from ..pool.pool import Pool
-from ..profile import Profile
-from ..results import Library
+from ..profile.profile import Profile
 
 _LATER = "known once its libraries are prepared"
 

@@ -6,16 +6,16 @@ from typing import TypedDict, Unpack
 
 import anyio.to_thread
 
-from ..audit import Audit
 from ..backends.copying import COPY_SECONDS
-from ..errors import InvalidArgument, SandboxLost
+from ..base.errors import InvalidArgument, SandboxLost
+from ..base.messages import Note
+from ..base.policy import OF_RUN, Policy, narrow
+from ..base.results import DEFAULT_TIMEOUT, Execution, OnOutput, OnProgress
 from ..files.artifacts import ArtifactStore, long_streams
-from ..languages import Language, Languages
-from ..messages import Note
-from ..places import Places
-from ..policy import OF_RUN, Policy, narrow
-from ..profile import Profile
-from ..results import DEFAULT_TIMEOUT, Execution, OnOutput, OnProgress
+from ..host.audit import Audit
+from ..languages.languages import Language, Languages
+from ..languages.places import Places
+from ..profile.profile import Profile
 from ..rules.checking import Checker
 from ..runs.hints import hint_of
 from ..runs.requests import RunRequest, checked_code, checked_stdin, checked_variables, without_notebook_lines
@@ -23,10 +23,10 @@ from ..runs.verdict import excerpt, exit_code_of, finished, inspection_of, notes
 from ..sessions.live import SessionId
 from ..sessions.session import Loss, Session
 from .installing import Installing
+from .output import leave_output
 from .preparation import Preparation
 from .sessions import Sessions
 from .views import Views
-from .whole_output import leave_output
 
 
 class Asked(TypedDict, total=False):

@@ -7,15 +7,15 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from ..backends import copying
 from ..backends.archive import Member
 from ..backends.layout import WORKDIR
-from ..errors import BadPath, RequestError, quoted
+from ..base.errors import BadPath, RequestError, quoted
+from ..base.open_folders import OpenFolder
+from ..base.results import Artifact, HostFile, Saved, StoreStatistics
+from ..base.units import format_size
 from ..files import hostfiles
 from ..files.artifacts import ArtifactStore, describe, inner_path
 from ..files.media import mime_type
-from ..open_folders import OpenFolder
-from ..profile import Profile
-from ..results import Artifact, HostFile, Saved, StoreStatistics
+from ..profile.profile import Profile
 from ..sessions.live import LiveSessions, SessionId
-from ..units import format_size
 
 
 class Files:

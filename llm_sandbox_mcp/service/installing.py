@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
-from ..audit import Audit
 from ..backends.base import Sandbox
-from ..errors import InvalidArgument
-from ..languages import Language, Languages
+from ..base.errors import InvalidArgument
+from ..base.results import Installation, Library, OnProgress
+from ..host.audit import Audit
+from ..languages.languages import Language, Languages
+from ..languages.places import Places
 from ..libraries.installing import Installer
-from ..places import Places
-from ..results import Installation, Library, OnProgress
 from ..sessions.live import SessionId
 from ..sessions.session import Session
 from .preparation import Preparation

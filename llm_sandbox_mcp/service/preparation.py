@@ -7,16 +7,16 @@ from contextlib import suppress
 import anyio
 from anyio.abc import TaskGroup
 
+from ..aio.tasks import open_tasks
 from ..backends.base import Backend, Sandbox
-from ..errors import EngineUnavailable, SandboxError
-from ..languages import Language, Languages
-from ..libraries.preparing import Preparer
-from ..places import Places
+from ..base.errors import EngineUnavailable, SandboxError
+from ..base.results import OnProgress
+from ..languages.languages import Language, Languages
+from ..languages.places import Places
+from ..libraries.prepared.preparing import Preparer
 from ..pool.pool import Pool
-from ..profile import Profile
-from ..results import OnProgress
+from ..profile.profile import Profile
 from ..sessions.session import Session
-from ..tasks import open_tasks
 
 _SWEEP = 60.0
 """Seconds between two sweeps."""

@@ -6,13 +6,13 @@ from contextlib import asynccontextmanager, suppress
 import anyio
 
 from ..backends.base import Backend
-from ..errors import EngineUnavailable, InvalidArgument, UnknownSession, quoted
+from ..base.errors import EngineUnavailable, InvalidArgument, UnknownSession, quoted
+from ..base.messages import Note, Step
+from ..base.policy import narrow
+from ..base.results import SessionInfo
 from ..files.artifacts import ArtifactStore
-from ..languages import Language, Languages
-from ..messages import Note, Step
-from ..policy import narrow
-from ..profile import Profile
-from ..results import SessionInfo
+from ..languages.languages import Language, Languages
+from ..profile.profile import Profile
 from ..sessions.live import LiveSessions, SessionId
 from ..sessions.session import Session
 from .preparation import Preparation

@@ -2,11 +2,11 @@
 
 from collections.abc import Collection, Sequence
 
-from ..escaping import one_line
+from ..base.messages import Note, Step, listed
+from ..base.open_folders import View
+from ..base.text import one_line
 from ..files.merging import parents, topmost
 from ..files.report import Report
-from ..messages import Note, Step, listed
-from ..open_folders import View
 
 _DELETABLE = "only the operator can let code delete and move files there, with :rwd instead of :rw"
 _UNUSUAL = "the run was stopped, crashed or reached a limit"

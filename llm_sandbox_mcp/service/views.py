@@ -13,17 +13,17 @@ import anyio.to_thread
 from ..backends import copying, folder_copies
 from ..backends.base import Sandbox
 from ..backends.listing import FOLDER, Entry, Tree
-from ..errors import SandboxLost, Unavailable
+from ..base.errors import SandboxLost, Unavailable
+from ..base.messages import Note
+from ..base.open_folders import View
+from ..base.policy import Policy
+from ..base.units import format_size
 from ..files.merging import NEVER, Incoming, Pair, incoming, moved_folders, outgoing, parents
 from ..files.renaming import rename_folders
 from ..files.report import Report
 from ..files.saving import Saving
 from ..files.trees import Packed, in_git, pack
 from ..files.watching import WatchedFolders
-from ..messages import Note
-from ..open_folders import View
-from ..policy import Policy
-from ..units import format_size
 from . import view_notes
 
 _SHARE = 2

@@ -6,12 +6,12 @@ import anyio
 from anyio.abc import TaskGroup
 
 from ..backends.room import Room
-from ..errors import CapacityReached
-from ..policy import Policy
+from ..base.errors import CapacityReached
+from ..base.policy import Policy
+from ..base.results import SessionInfo
+from ..base.units import format_duration
 from ..pool.pool import Pool
-from ..results import SessionInfo
-from ..sections import SessionLimits
-from ..units import format_duration
+from ..profile.sections import SessionLimits
 from .ids import Ids
 from .overtime import Overtime
 from .pace import Pace

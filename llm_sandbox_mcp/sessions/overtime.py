@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import anyio
 from anyio.abc import TaskGroup
 
+from ..aio.tasks import open_tasks
 from ..backends.base import Sandbox
-from ..tasks import open_tasks
 
 _log = logging.getLogger(__name__)
 

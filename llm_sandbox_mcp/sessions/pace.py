@@ -4,8 +4,8 @@ import math
 
 import anyio
 
-from ..errors import CapacityReached
-from ..units import format_duration
+from ..base.errors import CapacityReached
+from ..base.units import format_duration
 
 
 class Pace:

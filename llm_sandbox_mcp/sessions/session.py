@@ -10,17 +10,17 @@ import anyio
 from ..backends import copying
 from ..backends.base import Fullness, Sandbox, Usage, halves
 from ..backends.layout import FIGURES
-from ..errors import EngineSilent, EngineUnavailable, SandboxLost, UnknownSession, quoted
-from ..messages import Step
-from ..places import Places
-from ..policy import Policy
+from ..base.errors import EngineSilent, EngineUnavailable, SandboxLost, UnknownSession, quoted
+from ..base.messages import Step
+from ..base.policy import Policy
+from ..base.results import Library, SessionInfo
+from ..languages.places import Places
 from ..pool.leases import Lease
 from ..pool.pool import Pool
-from ..results import Library, SessionInfo
 from ..runs.cpu_time import cpu_bound
-from ..runs.execution import Outcome
 from ..runs.interpreter import Interpreter, start_interpreter
 from ..runs.requests import RunRequest
+from ..runs.run import Outcome
 from ..runs.verdict import overcrowded, succeeded
 from .overtime import Overtime
 from .pace import Pace

@@ -11,7 +11,7 @@ from llm_sandbox_mcp.backends import copying
 from llm_sandbox_mcp.backends.archive import Member
 from llm_sandbox_mcp.backends.base import Sandbox
 from llm_sandbox_mcp.backends.layout import PATH
-from llm_sandbox_mcp.errors import BadPath, UnknownFile
+from llm_sandbox_mcp.base.errors import BadPath, UnknownFile
 
 pytestmark = pytest.mark.anyio
 

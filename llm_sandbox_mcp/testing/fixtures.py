@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from ..backends.base import Backend, Sandbox
-from ..profile import Profile
+from ..profile.profile import Profile
 from ..service import Service
 from ..wiring import open_backend, open_service
 from .profiles import host_folder, small_profile, surroundings

@@ -12,7 +12,7 @@ from anyio.abc import ByteStream
 from llm_sandbox_mcp.backends.base import Completed, Sandbox
 from llm_sandbox_mcp.backends.layout import PATH
 from llm_sandbox_mcp.backends.listening import Listener
-from llm_sandbox_mcp.errors import ListeningFailed
+from llm_sandbox_mcp.base.errors import ListeningFailed
 
 pytestmark = pytest.mark.anyio
 

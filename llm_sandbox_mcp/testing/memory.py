@@ -16,15 +16,15 @@ import anyio.lowlevel
 from anyio.abc import ByteReceiveStream, ByteSendStream, TaskGroup
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
+from ..aio.tasks import open_tasks
 from ..backends.base import Backend, Check, Fullness, Process, Sandbox, Usage
 from ..backends.layout import WORKDIR
 from ..backends.listening import Listener
 from ..backends.listing import Files, Stamp
-from ..errors import ListeningFailed, SandboxError, SandboxLost, StartFailed
-from ..policy import Policy
-from ..profile import Profile
+from ..base.errors import ListeningFailed, SandboxError, SandboxLost, StartFailed
+from ..base.policy import Policy
+from ..profile.profile import Profile
 from ..service import Service
-from ..tasks import open_tasks
 from ..wiring import open_service
 from .clock import JumpingLoop
 from .script import Runner

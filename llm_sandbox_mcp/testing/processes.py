@@ -9,7 +9,7 @@ import pytest
 
 from llm_sandbox_mcp.backends.base import Completed, Process, Sandbox
 from llm_sandbox_mcp.backends.layout import PATH
-from llm_sandbox_mcp.errors import SandboxLost, StartFailed
+from llm_sandbox_mcp.base.errors import SandboxLost, StartFailed
 
 pytestmark = pytest.mark.anyio
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from ..backends.base import Surroundings
-from ..folders import HANDLERS
-from ..profile import Profile, load_profile
-from ..runtime import make_public
-from ..toml_model import Section
+from ..host.folders import HANDLERS
+from ..host.server_folder import make_public
+from ..profile.profile import Profile, load_profile
+from ..toml.model import Section
 
 MIB = 1 << 20
 

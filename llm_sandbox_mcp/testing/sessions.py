@@ -3,8 +3,8 @@
 import anyio
 import pytest
 
-from llm_sandbox_mcp.errors import PolicyDenied
-from llm_sandbox_mcp.results import Execution
+from llm_sandbox_mcp.base.errors import PolicyDenied
+from llm_sandbox_mcp.base.results import Execution
 from llm_sandbox_mcp.service import Service
 
 pytestmark = pytest.mark.anyio

@@ -10,7 +10,7 @@ from math import ceil, inf
 
 import anyio
 
-from llm_sandbox_mcp.errors import SandboxError
+from llm_sandbox_mcp.base.errors import SandboxError
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import docker_host, has_image, host_folder, kubeconfig, podman_host, small_profile

@@ -11,7 +11,7 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
-from llm_sandbox_mcp.profile import load_profile
+from llm_sandbox_mcp.profile.profile import load_profile
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import docker_host, host_folder, kubeconfig, podman_host, small_profile

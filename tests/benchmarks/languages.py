@@ -8,11 +8,11 @@ import time
 
 import anyio
 
-from llm_sandbox_mcp.errors import SandboxError
-from llm_sandbox_mcp.languages import Language
-from llm_sandbox_mcp.places import Places
-from llm_sandbox_mcp.profile import Profile, load_profile
-from llm_sandbox_mcp.results import Execution
+from llm_sandbox_mcp.base.errors import SandboxError
+from llm_sandbox_mcp.base.results import Execution
+from llm_sandbox_mcp.languages.languages import Language
+from llm_sandbox_mcp.languages.places import Places
+from llm_sandbox_mcp.profile.profile import Profile, load_profile
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.wiring import open_service
 from tests.benchmarks.speed import row

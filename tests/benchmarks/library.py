@@ -27,7 +27,7 @@ from llm_sandbox_mcp import (
     Session,
     create_pool_manager,
 )
-from llm_sandbox_mcp.blocking.portal import portal
+from llm_sandbox_mcp.compat.llm_sandbox.portal import portal
 from tests.benchmarks.llm_sandbox import their_image
 from tests.engines import docker_host, host_folder
 

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import anyio
 
-from llm_sandbox_mcp.profile import load_profile
+from llm_sandbox_mcp.profile.profile import load_profile
 from llm_sandbox_mcp.server.content import attach
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.wiring import open_service

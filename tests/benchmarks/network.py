@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import anyio
 
-from llm_sandbox_mcp.profile import Profile, load_profile
+from llm_sandbox_mcp.profile.profile import Profile, load_profile
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import docker_host, host_folder, kubeconfig, podman_host, small_profile

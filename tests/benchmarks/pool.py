@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 import anyio
 
-from llm_sandbox_mcp.languages import load_languages
+from llm_sandbox_mcp.base.results import PoolStatistics
+from llm_sandbox_mcp.languages.languages import load_languages
 from llm_sandbox_mcp.pool.pool import Pool
-from llm_sandbox_mcp.profile import Profile, load_profile
-from llm_sandbox_mcp.results import PoolStatistics
+from llm_sandbox_mcp.profile.profile import Profile, load_profile
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.wiring import open_service
 

@@ -12,9 +12,9 @@ import anyio
 from tree_sitter import Language as Tree
 from tree_sitter import Parser
 
-from llm_sandbox_mcp.errors import PolicyDenied
-from llm_sandbox_mcp.languages import Language, load_languages
-from llm_sandbox_mcp.profile import load_profile
+from llm_sandbox_mcp.base.errors import PolicyDenied
+from llm_sandbox_mcp.languages.languages import Language, load_languages
+from llm_sandbox_mcp.profile.profile import load_profile
 from llm_sandbox_mcp.rules.checking import Checker, open_checker
 from llm_sandbox_mcp.rules.presets import rules_of
 

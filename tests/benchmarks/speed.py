@@ -16,7 +16,7 @@ import anyio
 import pytest
 from mcp import Client
 
-from llm_sandbox_mcp.profile import load_profile
+from llm_sandbox_mcp.profile.profile import load_profile
 from llm_sandbox_mcp.server import build_server
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.wiring import open_service

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from llm_sandbox_mcp.blocking.portal import portal
+from llm_sandbox_mcp.compat.llm_sandbox.portal import portal
 from tests.engines import host_folder
 from tests.handlers.indexes import Wheels
 from tests.local_index import local_index

@@ -12,8 +12,8 @@ from kubernetes.client import ApiClient, Configuration, CoreV1Api, V1Pod
 
 from llm_sandbox_mcp import ValidationError
 from llm_sandbox_mcp.backends.kubernetes.finding import find_cluster
-from llm_sandbox_mcp.blocking.options import Options
-from llm_sandbox_mcp.blocking.portal import portal
+from llm_sandbox_mcp.compat.llm_sandbox.options import Options
+from llm_sandbox_mcp.compat.llm_sandbox.portal import portal
 from tests.engines import table
 
 

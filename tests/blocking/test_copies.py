@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from llm_sandbox_mcp.blocking.copies import unpack
-from llm_sandbox_mcp.blocking.exceptions import SecurityError
+from llm_sandbox_mcp.compat.llm_sandbox.copies import unpack
+from llm_sandbox_mcp.compat.llm_sandbox.exceptions import SecurityError
 
 
 def packed(*names: str) -> bytes:

@@ -15,7 +15,7 @@ from llm_sandbox_mcp import (
     SecurityViolationError,
     ValidationError,
 )
-from llm_sandbox_mcp.blocking.pip_lines import without_pip
+from llm_sandbox_mcp.compat.llm_sandbox.pip_lines import without_pip
 
 
 @pytest.mark.usefixtures("rich")

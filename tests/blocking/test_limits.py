@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from llm_sandbox_mcp import SandboxSession
-from llm_sandbox_mcp.blocking.exceptions import SandboxTimeoutError
-from llm_sandbox_mcp.results import Status
+from llm_sandbox_mcp.base.results import Status
+from llm_sandbox_mcp.compat.llm_sandbox.exceptions import SandboxTimeoutError
 from tests.reached import LIMITS, PROFILE
 
 pytestmark = pytest.mark.usefixtures("control_groups")

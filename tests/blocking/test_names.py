@@ -25,9 +25,9 @@ from llm_sandbox_mcp import (
     list_backends,
     register_backend,
 )
-from llm_sandbox_mcp.blocking import backends
-from llm_sandbox_mcp.blocking.options import Options
-from llm_sandbox_mcp.folders import CONFIGS
+from llm_sandbox_mcp.compat.llm_sandbox import backends
+from llm_sandbox_mcp.compat.llm_sandbox.options import Options
+from llm_sandbox_mcp.host.folders import CONFIGS
 
 NAMES = [
     "SandboxSession",

@@ -12,8 +12,8 @@ from requests.adapters import HTTPAdapter
 from llm_sandbox_mcp import SandboxBackend, SupportedLanguage, ValidationError
 from llm_sandbox_mcp.backends.containers.addresses import Certificates
 from llm_sandbox_mcp.backends.docker.finding import docker_address
-from llm_sandbox_mcp.blocking.options import Options
-from llm_sandbox_mcp.profile import Profile
+from llm_sandbox_mcp.compat.llm_sandbox.options import Options
+from llm_sandbox_mcp.profile.profile import Profile
 from tests.engines import table
 
 MIB = 1 << 20

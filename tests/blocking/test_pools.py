@@ -18,7 +18,7 @@ from llm_sandbox_mcp import (
     ValidationError,
     create_pool_manager,
 )
-from llm_sandbox_mcp.units import parse_duration
+from llm_sandbox_mcp.base.units import parse_duration
 from tests.containers.engines import until
 
 pytestmark = pytest.mark.usefixtures("library")

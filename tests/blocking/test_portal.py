@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, suppress
 import anyio
 import pytest
 
-from llm_sandbox_mcp.blocking.portal import Portal
+from llm_sandbox_mcp.compat.llm_sandbox.portal import Portal
 
 THREADS = 6
 ENDS = 30

@@ -11,7 +11,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from llm_sandbox_mcp.blocking.portal import portal
+from llm_sandbox_mcp.compat.llm_sandbox.portal import portal
 from tests import leftovers
 from tests.signals import usual_signals
 

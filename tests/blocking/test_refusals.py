@@ -19,7 +19,7 @@ from llm_sandbox_mcp import (
     ValidationError,
     create_pool_manager,
 )
-from llm_sandbox_mcp.blocking.options import Options
+from llm_sandbox_mcp.compat.llm_sandbox.options import Options
 
 
 @pytest.fixture(autouse=True)

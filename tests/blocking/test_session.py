@@ -19,7 +19,7 @@ from llm_sandbox_mcp import (
     SandboxTimeoutError,
     ValidationError,
 )
-from llm_sandbox_mcp.blocking.portal import portal
+from llm_sandbox_mcp.compat.llm_sandbox.portal import portal
 from tests.containers.engines import until
 
 pytestmark = pytest.mark.usefixtures("library")

@@ -14,8 +14,8 @@ from typing import Any
 
 import anyio
 
-from llm_sandbox_mcp.errors import SandboxError
-from llm_sandbox_mcp.profile import load_profile
+from llm_sandbox_mcp.base.errors import SandboxError
+from llm_sandbox_mcp.profile.profile import load_profile
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.wiring import open_service
 

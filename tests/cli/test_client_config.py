@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from llm_sandbox_mcp.cli.hosts import host_names
+from llm_sandbox_mcp.cli.client_config.hosts import host_names
 
 from .command import LIMIT, ROOT, command
 from .test_commands import INITIALIZE

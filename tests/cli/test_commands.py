@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from llm_sandbox_mcp import __version__
-from llm_sandbox_mcp.cli.table import table
-from llm_sandbox_mcp.escaping import escape
+from llm_sandbox_mcp.base.text import escape
+from llm_sandbox_mcp.cli.console import table
 
 from .command import ARGV, LIMIT, command, environment, refused
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from llm_sandbox_mcp.results import Status
+from llm_sandbox_mcp.base.results import Status
 
 from ..reached import LIMITS, PROFILE
 from .command import command

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from llm_sandbox_mcp.folders import CONFIGS
-from llm_sandbox_mcp.profile import load_profile
+from llm_sandbox_mcp.host.folders import CONFIGS
+from llm_sandbox_mcp.profile.profile import load_profile
 from tests.local_index import local_index
 
 from .command import command, refused

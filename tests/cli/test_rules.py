@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from llm_sandbox_mcp.folders import HANDLERS
+from llm_sandbox_mcp.host.folders import HANDLERS
 
 from .command import command, refused
 

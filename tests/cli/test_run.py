@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from llm_sandbox_mcp.escaping import one_line
+from llm_sandbox_mcp.base.text import one_line
 
 from .command import ARGV, LIMIT, command, environment, refused
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from llm_sandbox_mcp.base.errors import BadPath
 from llm_sandbox_mcp.cli.saving import save
-from llm_sandbox_mcp.errors import BadPath
 
 
 def test_a_file_is_written_below_the_folder_and_replaces_an_older_one(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from llm_sandbox_mcp.backends.base import Sandbox
 from llm_sandbox_mcp.backends.layout import PATH
-from llm_sandbox_mcp.errors import (
+from llm_sandbox_mcp.base.errors import (
     CapacityReached,
     EngineUnavailable,
     Evicted,

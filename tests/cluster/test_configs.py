@@ -13,7 +13,7 @@ import pytest
 
 from llm_sandbox_mcp.backends.kubernetes.leases import SERVER
 from llm_sandbox_mcp.backends.kubernetes.loosening import loosened
-from llm_sandbox_mcp.profile import load_profile
+from llm_sandbox_mcp.profile.profile import load_profile
 from llm_sandbox_mcp.wiring import open_backend, open_service
 from tests.containers.engines import until
 from tests.engines import kubeconfig, small_profile, surroundings, table

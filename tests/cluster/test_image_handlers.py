@@ -10,8 +10,8 @@ import anyio.to_thread
 import pytest
 
 from llm_sandbox_mcp.backends.containers.agent import pack_handlers
-from llm_sandbox_mcp.folders import HANDLERS
-from llm_sandbox_mcp.languages import load_languages
+from llm_sandbox_mcp.host.folders import HANDLERS
+from llm_sandbox_mcp.languages.languages import load_languages
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import absent, docker, docker_host, kubeconfig, lack_own_cluster, small_profile
 from tests.engines.images import client

@@ -9,7 +9,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from llm_sandbox_mcp.errors import CapacityReached, EngineUnavailable, SandboxLost, StartFailed
+from llm_sandbox_mcp.base.errors import CapacityReached, EngineUnavailable, SandboxLost, StartFailed
 from llm_sandbox_mcp.wiring import open_backend
 from tests.containers.engines import until
 from tests.engines import MIB, changed, kubeconfig, small_profile, surroundings

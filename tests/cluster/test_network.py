@@ -12,7 +12,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from llm_sandbox_mcp.errors import EngineUnavailable
+from llm_sandbox_mcp.base.errors import EngineUnavailable
 from llm_sandbox_mcp.service import Service
 from tests.cli.entry import started
 from tests.engines import kubeconfig, lack_own_cluster

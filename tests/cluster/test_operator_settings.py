@@ -8,7 +8,7 @@ import anyio.to_thread
 import pytest
 
 from llm_sandbox_mcp.backends.kubernetes.leases import SERVER
-from llm_sandbox_mcp.errors import StartFailed
+from llm_sandbox_mcp.base.errors import StartFailed
 from tests.deadlines import within
 
 from .conftest import Serving

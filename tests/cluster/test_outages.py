@@ -13,7 +13,7 @@ import anyio
 import pytest
 from anyio.abc import TaskGroup, TaskStatus
 
-from llm_sandbox_mcp.errors import EngineSilent, EngineUnavailable, NodeLost, SandboxLost
+from llm_sandbox_mcp.base.errors import EngineSilent, EngineUnavailable, NodeLost, SandboxLost
 from llm_sandbox_mcp.service import Service
 from tests.containers.engines import until
 from tests.deadlines import within

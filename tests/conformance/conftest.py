@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from llm_sandbox_mcp.backends import BACKENDS
-from llm_sandbox_mcp.profile import Profile
+from llm_sandbox_mcp.profile.profile import Profile
 from llm_sandbox_mcp.testing.fixtures import backend, changes, folder, sandbox, service  # noqa: F401
 from tests.engines import need, need_open_network, small_profile
 

@@ -9,9 +9,9 @@ import pytest
 
 import llm_sandbox_mcp
 import llm_sandbox_mcp.testing
-from llm_sandbox_mcp.folders import CONFIGS
+from llm_sandbox_mcp.host.folders import CONFIGS
 from llm_sandbox_mcp.service import Service
-from llm_sandbox_mcp.toml_model import read_toml
+from llm_sandbox_mcp.toml.model import read_toml
 
 pytestmark = pytest.mark.anyio
 

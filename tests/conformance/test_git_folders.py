@@ -7,7 +7,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from llm_sandbox_mcp.profile import Profile
+from llm_sandbox_mcp.profile.profile import Profile
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.wiring import open_service
 from tests.repositories import COMMANDS, copy_git, git, make_repository, state

@@ -8,8 +8,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from llm_sandbox_mcp.errors import SandboxError, StartFailed
-from llm_sandbox_mcp.profile import Profile
+from llm_sandbox_mcp.base.errors import SandboxError, StartFailed
+from llm_sandbox_mcp.profile.profile import Profile
 from llm_sandbox_mcp.wiring import open_service
 from tests.disks import fill, small_disk
 from tests.engines import changed, need, small_profile

@@ -2,7 +2,7 @@
 
 import pytest
 
-from llm_sandbox_mcp.errors import StartFailed
+from llm_sandbox_mcp.base.errors import StartFailed
 from llm_sandbox_mcp.service import Service
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("backend_name", ["docker", "podman"])]

@@ -7,8 +7,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from llm_sandbox_mcp.profile import Profile
-from llm_sandbox_mcp.sections import LanguageSection
+from llm_sandbox_mcp.profile.profile import Profile
+from llm_sandbox_mcp.profile.sections import LanguageSection
 from llm_sandbox_mcp.service import Service
 from tests.engines import MIB, need_image, small_profile
 from tests.local_index import LocalIndex, Page, local_index, sdist

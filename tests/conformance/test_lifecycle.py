@@ -15,9 +15,9 @@ from anyio import wait_all_tasks_blocked
 from llm_sandbox_mcp.backends.base import Backend
 from llm_sandbox_mcp.backends.embedded.launching import LauncherClient, open_launcher
 from llm_sandbox_mcp.backends.layout import PATH
-from llm_sandbox_mcp.errors import EngineUnavailable
-from llm_sandbox_mcp.policy import Policy
-from llm_sandbox_mcp.profile import Profile
+from llm_sandbox_mcp.base.errors import EngineUnavailable
+from llm_sandbox_mcp.base.policy import Policy
+from llm_sandbox_mcp.profile.profile import Profile
 from llm_sandbox_mcp.wiring import open_backend
 from tests import ordinary
 from tests.containers.engines import until
@@ -138,7 +138,7 @@ async def test_a_runner_that_was_never_closed_leaves_no_descriptor_after_its_san
 ORDINARY = """
 import anyio, anyio.lowlevel, os, pathlib, sys
 from llm_sandbox_mcp.wiring import open_service
-from llm_sandbox_mcp.profile import load_profile
+from llm_sandbox_mcp.profile.profile import load_profile
 
 async def given_up(service, passed):
     async def start():

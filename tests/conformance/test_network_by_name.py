@@ -14,9 +14,9 @@ import pytest
 from llm_sandbox_mcp.backends.base import Backend
 from llm_sandbox_mcp.backends.containers.settings import Mount
 from llm_sandbox_mcp.backends.layout import PATH
-from llm_sandbox_mcp.errors import StartFailed
+from llm_sandbox_mcp.base.errors import StartFailed
 from llm_sandbox_mcp.network import proxy as proxies
-from llm_sandbox_mcp.profile import Profile
+from llm_sandbox_mcp.profile.profile import Profile
 from llm_sandbox_mcp.service import Service
 from tests.local_index import LocalIndex, Page, local_index
 

@@ -7,8 +7,8 @@ import pytest
 from mcp import Client
 
 from llm_sandbox_mcp.cli.toml import as_toml
-from llm_sandbox_mcp.profile import Profile
-from llm_sandbox_mcp.sections import SecretSection
+from llm_sandbox_mcp.profile.profile import Profile
+from llm_sandbox_mcp.profile.sections import SecretSection
 from llm_sandbox_mcp.server import build_server
 from llm_sandbox_mcp.service import Service
 from tests.unit.tls_site import ODD, Site, tls_site

@@ -16,8 +16,8 @@ import pytest
 
 from llm_sandbox_mcp.backends.base import Backend
 from llm_sandbox_mcp.backends.layout import PATH
-from llm_sandbox_mcp.errors import ProfileError
-from llm_sandbox_mcp.profile import Profile
+from llm_sandbox_mcp.base.errors import ProfileError
+from llm_sandbox_mcp.profile.profile import Profile
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.wiring import open_service
 from tests.containers.engines import until

@@ -13,14 +13,14 @@ import pytest
 
 from llm_sandbox_mcp.backends.base import Backend, Sandbox
 from llm_sandbox_mcp.backends.layout import PATH
-from llm_sandbox_mcp.languages import load_languages
-from llm_sandbox_mcp.places import Places
-from llm_sandbox_mcp.policy import Policy
+from llm_sandbox_mcp.base.policy import Policy
+from llm_sandbox_mcp.languages.languages import load_languages
+from llm_sandbox_mcp.languages.places import Places
 from llm_sandbox_mcp.pool import pool as pools
 from llm_sandbox_mcp.pool.leases import Lease
 from llm_sandbox_mcp.pool.plan import State
 from llm_sandbox_mcp.pool.pool import Pool
-from llm_sandbox_mcp.profile import Profile
+from llm_sandbox_mcp.profile.profile import Profile
 from llm_sandbox_mcp.runs.interpreter import Interpreter, start_interpreter
 from llm_sandbox_mcp.runs.requests import RunRequest
 from llm_sandbox_mcp.service import Service

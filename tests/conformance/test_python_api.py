@@ -11,7 +11,7 @@ import pytest
 
 import llm_sandbox_mcp
 from llm_sandbox_mcp import Execution, Printed, Profile, SandboxError, Sandboxes
-from llm_sandbox_mcp.errors import BadPath, InvalidArgument, PolicyDenied, UnknownLanguage, UnknownSession
+from llm_sandbox_mcp.base.errors import BadPath, InvalidArgument, PolicyDenied, UnknownLanguage, UnknownSession
 from tests.engines import need, small_profile
 
 pytestmark = pytest.mark.anyio

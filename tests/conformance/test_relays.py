@@ -10,7 +10,7 @@ from llm_sandbox_mcp.backends.containers import relay
 from llm_sandbox_mcp.backends.containers.settings import Mount
 from llm_sandbox_mcp.backends.layout import PATH
 from llm_sandbox_mcp.backends.listening import Listener
-from llm_sandbox_mcp.errors import ListeningFailed, SandboxLost
+from llm_sandbox_mcp.base.errors import ListeningFailed, SandboxLost
 from llm_sandbox_mcp.testing.listening import (  # noqa: F401  # they run on each backend, and here over a relay
     test_a_large_answer_arrives_whole,
     test_connections_at_once_do_not_get_in_each_others_way,

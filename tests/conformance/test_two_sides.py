@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from llm_sandbox_mcp.profile import Profile
-from llm_sandbox_mcp.results import Execution
+from llm_sandbox_mcp.base.results import Execution
+from llm_sandbox_mcp.profile.profile import Profile
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.wiring import open_service
 from tests.effort import EFFORT, tries

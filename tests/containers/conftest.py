@@ -10,7 +10,7 @@ import docker
 import pytest
 
 from llm_sandbox_mcp.backends.base import Sandbox
-from llm_sandbox_mcp.profile import Profile
+from llm_sandbox_mcp.profile.profile import Profile
 from llm_sandbox_mcp.testing.fixtures import folder, service  # noqa: F401
 from llm_sandbox_mcp.wiring import open_backend
 from tests.engines import absent, docker_host, need, podman_host, spare, surroundings

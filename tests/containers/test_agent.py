@@ -6,7 +6,7 @@ import pytest
 
 from llm_sandbox_mcp.backends.base import Fullness, Sandbox
 from llm_sandbox_mcp.backends.containers.sandbox import ContainerSandbox, read_fullness
-from llm_sandbox_mcp.profile import Profile
+from llm_sandbox_mcp.profile.profile import Profile
 from tests.engines import small_profile
 
 pytestmark = pytest.mark.anyio

@@ -9,7 +9,7 @@ import pytest
 
 from llm_sandbox_mcp.backends.containers.backend import LABEL
 from llm_sandbox_mcp.backends.layout import PATH
-from llm_sandbox_mcp.errors import StartFailed
+from llm_sandbox_mcp.base.errors import StartFailed
 from llm_sandbox_mcp.wiring import open_backend
 from tests.deadlines import within
 from tests.engines import small_profile, surroundings

@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from llm_sandbox_mcp.errors import EngineUnavailable
+from llm_sandbox_mcp.base.errors import EngineUnavailable
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import host_folder, need, small_profile
 

@@ -15,7 +15,7 @@ import pytest
 from docker.errors import APIError, NotFound
 
 from llm_sandbox_mcp.backends.containers.backend import LABEL
-from llm_sandbox_mcp.errors import SandboxError
+from llm_sandbox_mcp.base.errors import SandboxError
 from llm_sandbox_mcp.wiring import open_service
 from tests.cli.command import command
 from tests.effort import EFFORT

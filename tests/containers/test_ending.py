@@ -10,8 +10,8 @@ from llm_sandbox_mcp.backends.base import Sandbox
 from llm_sandbox_mcp.backends.containers.engine_container import EngineContainer
 from llm_sandbox_mcp.backends.containers.sandbox import ContainerSandbox
 from llm_sandbox_mcp.backends.containers.streams import Attached
-from llm_sandbox_mcp.errors import SandboxLost
-from llm_sandbox_mcp.profile import Profile
+from llm_sandbox_mcp.base.errors import SandboxLost
+from llm_sandbox_mcp.profile.profile import Profile
 from tests.engines import small_profile
 
 pytestmark = pytest.mark.anyio

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from llm_sandbox_mcp.errors import ImageFailed, StartFailed
+from llm_sandbox_mcp.base.errors import ImageFailed, StartFailed
 from llm_sandbox_mcp.wiring import open_service
 from tests.deadlines import within
 from tests.disks import fill, small_disk

@@ -14,7 +14,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from llm_sandbox_mcp.errors import EngineUnavailable, SandboxLost
+from llm_sandbox_mcp.base.errors import EngineUnavailable, SandboxLost
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.wiring import open_service
 from tests.deadlines import within

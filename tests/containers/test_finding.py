@@ -19,7 +19,7 @@ from llm_sandbox_mcp.backends.docker.settings import Docker
 from llm_sandbox_mcp.backends.layout import PATH
 from llm_sandbox_mcp.backends.podman.finding import podman_address
 from llm_sandbox_mcp.backends.podman.settings import Podman
-from llm_sandbox_mcp.errors import EngineUnavailable
+from llm_sandbox_mcp.base.errors import EngineUnavailable
 from llm_sandbox_mcp.wiring import open_backend
 from tests.deadlines import within
 from tests.engines import docker_host, need, podman_host, small_profile, surroundings

@@ -10,7 +10,7 @@ import anyio
 import pytest
 from anyio.abc import Process
 
-from llm_sandbox_mcp.errors import EngineSilent, EngineUnavailable
+from llm_sandbox_mcp.base.errors import EngineSilent, EngineUnavailable
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.wiring import open_service
 from tests.deadlines import within

@@ -17,8 +17,8 @@ from llm_sandbox_mcp.backends import copying
 from llm_sandbox_mcp.backends.archive import Member
 from llm_sandbox_mcp.backends.base import Sandbox
 from llm_sandbox_mcp.backends.layout import PATH, WORKDIR
-from llm_sandbox_mcp.errors import SandboxLost
-from llm_sandbox_mcp.profile import Profile
+from llm_sandbox_mcp.base.errors import SandboxLost
+from llm_sandbox_mcp.profile.profile import Profile
 from llm_sandbox_mcp.service import Service
 from tests.engines import MIB, small_profile
 from tests.engines.spare import IMAGE, Spare

@@ -12,7 +12,7 @@ import pytest
 
 from llm_sandbox_mcp.backends.containers.agent import pack_handlers
 from llm_sandbox_mcp.backends.containers.templates import LABEL
-from llm_sandbox_mcp.errors import StartFailed
+from llm_sandbox_mcp.base.errors import StartFailed
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import small_profile
 

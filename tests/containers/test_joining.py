@@ -6,8 +6,8 @@ import anyio
 import docker
 import pytest
 
-from llm_sandbox_mcp.errors import CapacityReached, EngineUnavailable, StartFailed
-from llm_sandbox_mcp.profile import Profile
+from llm_sandbox_mcp.base.errors import CapacityReached, EngineUnavailable, StartFailed
+from llm_sandbox_mcp.profile.profile import Profile
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import absent, changed, docker_host, host_folder, podman_host, small_profile
 

@@ -12,7 +12,7 @@ from llm_sandbox_mcp.backends.containers.backend import LABEL
 from llm_sandbox_mcp.backends.containers.engine import Recipe
 from llm_sandbox_mcp.backends.containers.settings import Mount
 from llm_sandbox_mcp.backends.docker.engine import DockerEngine
-from llm_sandbox_mcp.errors import StartFailed
+from llm_sandbox_mcp.base.errors import StartFailed
 from llm_sandbox_mcp.wiring import open_backend
 from tests.deadlines import within
 from tests.engines import MIB, docker_host, need, small_profile, surroundings

@@ -7,8 +7,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from llm_sandbox_mcp.errors import InstallFailed, StartFailed
-from llm_sandbox_mcp.sections import LanguageSection
+from llm_sandbox_mcp.base.errors import InstallFailed, StartFailed
+from llm_sandbox_mcp.profile.sections import LanguageSection
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import MIB, small_profile

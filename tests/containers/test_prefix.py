@@ -7,8 +7,8 @@ import anyio
 import docker
 import pytest
 
-from llm_sandbox_mcp.errors import StartFailed
-from llm_sandbox_mcp.sections import LanguageSection
+from llm_sandbox_mcp.base.errors import StartFailed
+from llm_sandbox_mcp.profile.sections import LanguageSection
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import MIB, small_profile
 from tests.handlers.indexes import Wheels

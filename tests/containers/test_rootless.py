@@ -19,7 +19,7 @@ from llm_sandbox_mcp.backends.base import Check
 from llm_sandbox_mcp.backends.containers import entering
 from llm_sandbox_mcp.backends.layout import PATH
 from llm_sandbox_mcp.backends.podman import finding
-from llm_sandbox_mcp.profile import Profile
+from llm_sandbox_mcp.profile.profile import Profile
 from llm_sandbox_mcp.wiring import open_backend, open_service
 from tests import ordinary
 from tests.engines import absent, changed, docker_host, podman_host, rootless, small_profile, surroundings

@@ -13,8 +13,8 @@ import pytest
 from llm_sandbox_mcp.backends.containers.backend import LABEL as SERVER
 from llm_sandbox_mcp.backends.containers.templates import LABEL, checked
 from llm_sandbox_mcp.backends.images import Images
-from llm_sandbox_mcp.errors import CapacityReached, InvalidArgument, StartFailed, UnknownSession
-from llm_sandbox_mcp.sections import LanguageSection
+from llm_sandbox_mcp.base.errors import CapacityReached, InvalidArgument, StartFailed, UnknownSession
+from llm_sandbox_mcp.profile.sections import LanguageSection
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import MIB, need, small_profile

@@ -17,8 +17,8 @@ from llm_sandbox_mcp.backends import copying
 from llm_sandbox_mcp.backends.archive import Member
 from llm_sandbox_mcp.backends.base import Backend, Sandbox
 from llm_sandbox_mcp.backends.layout import PATH, WORKDIR
-from llm_sandbox_mcp.errors import EngineUnavailable, StartFailed
-from llm_sandbox_mcp.profile import Profile
+from llm_sandbox_mcp.base.errors import EngineUnavailable, StartFailed
+from llm_sandbox_mcp.profile.profile import Profile
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.wiring import open_backend
 from tests.deadlines import within

@@ -13,8 +13,8 @@ from docker.models.images import Image
 
 from llm_sandbox_mcp.backends.containers.engine import Engine
 from llm_sandbox_mcp.backends.containers.making import Build, build
-from llm_sandbox_mcp.errors import SandboxError
-from llm_sandbox_mcp.folders import HANDLERS
+from llm_sandbox_mcp.base.errors import SandboxError
+from llm_sandbox_mcp.host.folders import HANDLERS
 
 from . import base_image
 from .base_image import RECIPE

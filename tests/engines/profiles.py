@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from llm_sandbox_mcp.profile import Profile
+from llm_sandbox_mcp.profile.profile import Profile
 from llm_sandbox_mcp.testing import profiles
 
 from .addresses import docker_host, podman_host

@@ -14,7 +14,7 @@ from docker.errors import DockerException
 
 from llm_sandbox_mcp.backends.containers.addresses import Address
 from llm_sandbox_mcp.backends.docker.engine import DockerEngine
-from llm_sandbox_mcp.errors import SandboxError
+from llm_sandbox_mcp.base.errors import SandboxError
 
 from . import base_image, docker, images, kubernetes, packages, podman, slurm, spare
 from .cluster import ON_CLUSTER

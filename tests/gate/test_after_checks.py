@@ -11,7 +11,7 @@ from .test_stage import environment, prepare
 CASES = """
 import logging
 import pytest
-from llm_sandbox_mcp.errors import SandboxError
+from llm_sandbox_mcp.base.errors import SandboxError
 
 pytestmark = pytest.mark.anyio
 fails = pytest.mark.xfail(raises=(AssertionError, SandboxError), reason="by intent")

@@ -4,9 +4,9 @@ import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from llm_sandbox_mcp.languages import Language, load_languages
-from llm_sandbox_mcp.profile import load_profile
-from llm_sandbox_mcp.sections import LanguageSection
+from llm_sandbox_mcp.languages.languages import Language, load_languages
+from llm_sandbox_mcp.profile.profile import load_profile
+from llm_sandbox_mcp.profile.sections import LanguageSection
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import MIB, has_image, host_folder, small_profile

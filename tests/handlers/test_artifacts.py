@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import anyio
 import pytest
 
-from llm_sandbox_mcp.results import Execution
+from llm_sandbox_mcp.base.results import Execution
 from llm_sandbox_mcp.service import Service
 from tests.engines import need, need_image
 

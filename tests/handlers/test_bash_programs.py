@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import uv
 
-from llm_sandbox_mcp.results import Execution
+from llm_sandbox_mcp.base.results import Execution
 from llm_sandbox_mcp.service import Service
 from tests.local_index import local_index, wheel
 

@@ -9,10 +9,10 @@ from typing import Any
 import anyio
 import pytest
 
-from llm_sandbox_mcp.errors import InstallFailed, InvalidArgument
-from llm_sandbox_mcp.languages import load_languages
-from llm_sandbox_mcp.results import Execution
-from llm_sandbox_mcp.sections import LanguageSection
+from llm_sandbox_mcp.base.errors import InstallFailed, InvalidArgument
+from llm_sandbox_mcp.base.results import Execution
+from llm_sandbox_mcp.languages.languages import load_languages
+from llm_sandbox_mcp.profile.sections import LanguageSection
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import MIB, host_folder, need, small_profile

@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from llm_sandbox_mcp.folders import HANDLERS
+from llm_sandbox_mcp.host.folders import HANDLERS
 
 DEBIAN = 'PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"\nID=debian\nVERSION_CODENAME=bookworm\n'
 UBUNTU = "ID=ubuntu\nID_LIKE=debian\nVERSION_CODENAME=noble\nUBUNTU_CODENAME=noble\n"

@@ -3,7 +3,7 @@
 import anyio
 import pytest
 
-from llm_sandbox_mcp.profile import load_profile
+from llm_sandbox_mcp.profile.profile import load_profile
 from tests.engines import need, need_image
 
 from .serving import service_with_default_libraries

@@ -14,10 +14,10 @@ from mcp import Client
 from mcp.types import TextResourceContents
 
 from llm_sandbox_mcp.backends.layout import PATH
-from llm_sandbox_mcp.folders import HANDLERS
-from llm_sandbox_mcp.languages import load_languages
-from llm_sandbox_mcp.libraries.installed import read_list
-from llm_sandbox_mcp.profile import load_profile
+from llm_sandbox_mcp.host.folders import HANDLERS
+from llm_sandbox_mcp.languages.languages import load_languages
+from llm_sandbox_mcp.libraries.listing import read_list
+from llm_sandbox_mcp.profile.profile import load_profile
 from llm_sandbox_mcp.server import build_server
 from llm_sandbox_mcp.wiring import open_service
 

@@ -8,7 +8,7 @@ import docker
 import pytest
 from docker.models.containers import Container
 
-from llm_sandbox_mcp.folders import HANDLERS
+from llm_sandbox_mcp.host.folders import HANDLERS
 from tests.engines import absent, docker_host, podman_host
 from tests.growth import kept
 

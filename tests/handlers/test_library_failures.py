@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from llm_sandbox_mcp.backends import BACKENDS
-from llm_sandbox_mcp.errors import InstallFailed, InvalidArgument
+from llm_sandbox_mcp.base.errors import InstallFailed, InvalidArgument
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import host_folder, need, need_image, small_profile

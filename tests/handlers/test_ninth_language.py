@@ -14,7 +14,7 @@ from mcp import Client
 from mcp.types import TextResourceContents
 
 from llm_sandbox_mcp.backends.layout import PATH
-from llm_sandbox_mcp.profile import Profile, load_profile
+from llm_sandbox_mcp.profile.profile import Profile, load_profile
 from llm_sandbox_mcp.server import build_server
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.wiring import open_service

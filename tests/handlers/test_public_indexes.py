@@ -10,7 +10,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from llm_sandbox_mcp.libraries.indexes import index_of
+from llm_sandbox_mcp.libraries.installed.indexes import index_of
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import MIB, host_folder, need, need_image, small_profile
 

@@ -9,8 +9,8 @@ import anyio
 import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
-from llm_sandbox_mcp.languages import Language
-from llm_sandbox_mcp.results import Output, PoolStatistics
+from llm_sandbox_mcp.base.results import Output, PoolStatistics
+from llm_sandbox_mcp.languages.languages import Language
 from llm_sandbox_mcp.service import Service
 from tests.engines import need, need_image
 

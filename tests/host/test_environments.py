@@ -12,14 +12,14 @@ from pathlib import Path
 import anyio
 import pytest
 
-from llm_sandbox_mcp.errors import InstallFailed, ProfileError, StartFailed
-from llm_sandbox_mcp.languages import Environment, Handler, Language, Libraries, Runner
-from llm_sandbox_mcp.libraries.builds import Environments
-from llm_sandbox_mcp.libraries.cache import clear, contents
-from llm_sandbox_mcp.libraries.environments import environment_path, place_of, prepare, stage_tool_uv
-from llm_sandbox_mcp.libraries.indexes import index_of
-from llm_sandbox_mcp.libraries.keeping import hold, kept, unfinished
-from llm_sandbox_mcp.profile import Profile, load_profile
+from llm_sandbox_mcp.base.errors import InstallFailed, ProfileError, StartFailed
+from llm_sandbox_mcp.languages.languages import Environment, Handler, Language, Libraries, Runner
+from llm_sandbox_mcp.libraries.installed.indexes import index_of
+from llm_sandbox_mcp.libraries.prepared.builds import Environments
+from llm_sandbox_mcp.libraries.prepared.cache import clear, contents
+from llm_sandbox_mcp.libraries.prepared.environments import environment_path, place_of, prepare, stage_tool_uv
+from llm_sandbox_mcp.libraries.prepared.keeping import hold, kept, unfinished
+from llm_sandbox_mcp.profile.profile import Profile, load_profile
 from tests.local_index import LocalIndex, local_index, sdist, wheel
 
 pytestmark = pytest.mark.anyio

@@ -7,9 +7,9 @@ from pathlib import Path
 import anyio
 import pytest
 
-from llm_sandbox_mcp.errors import PolicyDenied
-from llm_sandbox_mcp.libraries import preparing
-from llm_sandbox_mcp.profile import load_profile
+from llm_sandbox_mcp.base.errors import PolicyDenied
+from llm_sandbox_mcp.libraries.prepared import preparing
+from llm_sandbox_mcp.profile.profile import load_profile
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.wiring import open_service
 from tests.cli.command import command

@@ -8,7 +8,7 @@ import anyio
 import pytest
 from uv import find_uv_bin
 
-from llm_sandbox_mcp.libraries.downloads import Downloads
+from llm_sandbox_mcp.libraries.installed.downloads import Downloads
 from tests.gateways import gateway
 from tests.local_index import LocalIndex, sdist, wheel
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import anyio
 import pytest
 
-from llm_sandbox_mcp.errors import PolicyDenied
-from llm_sandbox_mcp.languages import Languages, load_languages
-from llm_sandbox_mcp.profile import load_profile
+from llm_sandbox_mcp.base.errors import PolicyDenied
+from llm_sandbox_mcp.languages.languages import Languages, load_languages
+from llm_sandbox_mcp.profile.profile import load_profile
 from llm_sandbox_mcp.rules.checking import Checker, open_checker
 from llm_sandbox_mcp.rules.presets import rules_of
 

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from llm_sandbox_mcp.backends.embedded.showing import Mountable
-from llm_sandbox_mcp.open_folders import OpenFolder, View
+from llm_sandbox_mcp.base.open_folders import OpenFolder, View
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import host_folder, small_profile

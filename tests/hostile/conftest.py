@@ -14,9 +14,9 @@ from typing import Any
 import anyio
 import pytest
 
-from llm_sandbox_mcp.errors import SandboxError
-from llm_sandbox_mcp.results import Execution
-from llm_sandbox_mcp.sections import LanguageSection
+from llm_sandbox_mcp.base.errors import SandboxError
+from llm_sandbox_mcp.base.results import Execution
+from llm_sandbox_mcp.profile.sections import LanguageSection
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import (

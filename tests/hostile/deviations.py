@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from llm_sandbox_mcp.errors import SandboxError
+from llm_sandbox_mcp.base.errors import SandboxError
 
 CONTAINERS = ("docker", "podman")
 PODS = ("kubernetes",)

@@ -6,8 +6,8 @@ from contextlib import contextmanager, suppress
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
-from llm_sandbox_mcp.errors import SandboxError
-from llm_sandbox_mcp.results import Execution
+from llm_sandbox_mcp.base.errors import SandboxError
+from llm_sandbox_mcp.base.results import Execution
 from llm_sandbox_mcp.service import Service
 
 P = ParamSpec("P")

@@ -4,7 +4,7 @@ sandbox is lost, and the error says so."""
 import anyio
 import pytest
 
-from llm_sandbox_mcp.errors import SandboxLost
+from llm_sandbox_mcp.base.errors import SandboxLost
 from tests.hostile.conftest import Arena
 from tests.hostile.deviations import CONTAINERS
 

@@ -3,7 +3,7 @@ refused, or the link is not followed."""
 
 import pytest
 
-from llm_sandbox_mcp.errors import BadPath
+from llm_sandbox_mcp.base.errors import BadPath
 from tests.hostile.conftest import Arena
 
 pytestmark = pytest.mark.anyio

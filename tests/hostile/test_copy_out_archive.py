@@ -3,7 +3,7 @@ what the server reads is bounded."""
 
 import pytest
 
-from llm_sandbox_mcp.errors import SandboxError
+from llm_sandbox_mcp.base.errors import SandboxError
 from tests.engines import MIB
 from tests.hostile.calls import NONCE, RESUMED
 from tests.hostile.conftest import Arena

@@ -7,7 +7,7 @@ from collections import Counter
 import anyio
 import pytest
 
-from llm_sandbox_mcp.errors import CapacityReached, Unavailable
+from llm_sandbox_mcp.base.errors import CapacityReached, Unavailable
 from tests.hostile.conftest import ANSWER, Arena
 
 pytestmark = pytest.mark.anyio

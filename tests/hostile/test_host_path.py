@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from llm_sandbox_mcp.errors import BadHostPath
-from llm_sandbox_mcp.open_folders import OpenFolder
+from llm_sandbox_mcp.base.errors import BadHostPath
+from llm_sandbox_mcp.base.open_folders import OpenFolder
 from tests.engines import host_folder
 from tests.hostile.conftest import Arena
 

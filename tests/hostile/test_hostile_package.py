@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import anyio
 import pytest
 
-from llm_sandbox_mcp.errors import InstallFailed, SandboxError
+from llm_sandbox_mcp.base.errors import InstallFailed, SandboxError
 from tests.engines import MIB
 from tests.hostile.conftest import ANSWER, GONE, Arena
 from tests.local_index import sdist

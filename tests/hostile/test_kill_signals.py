@@ -7,7 +7,7 @@ from functools import partial
 import anyio
 import pytest
 
-from llm_sandbox_mcp.errors import SandboxError
+from llm_sandbox_mcp.base.errors import SandboxError
 from tests.hostile.calls import ATTEMPT, HUNT, REPORT, RESUMED
 from tests.hostile.conftest import ANSWER, Arena
 

@@ -5,8 +5,8 @@ is forged."""
 import anyio
 import pytest
 
-from llm_sandbox_mcp.escaping import one_line
-from llm_sandbox_mcp.results import Library
+from llm_sandbox_mcp.base.results import Library
+from llm_sandbox_mcp.base.text import one_line
 from llm_sandbox_mcp.server.content import describe_installed
 from llm_sandbox_mcp.server.schemas import Installed, LibraryItem
 from tests.engines import need_image

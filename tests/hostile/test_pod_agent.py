@@ -8,7 +8,7 @@ import pytest
 
 from llm_sandbox_mcp.backends.base import Sandbox
 from llm_sandbox_mcp.backends.layout import PATH
-from llm_sandbox_mcp.errors import SandboxError
+from llm_sandbox_mcp.base.errors import SandboxError
 from tests.hostile.conftest import Arena
 from tests.hostile.deviations import PODS
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import anyio
 import pytest
 
-from llm_sandbox_mcp.libraries.builds import Environments
-from llm_sandbox_mcp.libraries.environments import place_of
-from llm_sandbox_mcp.profile import load_profile
+from llm_sandbox_mcp.libraries.prepared.builds import Environments
+from llm_sandbox_mcp.libraries.prepared.environments import place_of
+from llm_sandbox_mcp.profile.profile import load_profile
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import host_folder

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from llm_sandbox_mcp.escaping import one_line
+from llm_sandbox_mcp.base.text import one_line
 from llm_sandbox_mcp.server.content import describe_run, structured
 from tests.engines import MIB
 from tests.hostile.conftest import Arena

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from llm_sandbox_mcp.errors import InvalidArgument
+from llm_sandbox_mcp.base.errors import InvalidArgument
 from llm_sandbox_mcp.server.content import structured
 from tests.hostile.conftest import Arena
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import httpx2
 import pytest
 
-from llm_sandbox_mcp.results import Status
+from llm_sandbox_mcp.base.results import Status
 
 from ..engines import host_folder
 from ..mcp.serving import Server, start, stop

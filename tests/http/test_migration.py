@@ -8,7 +8,7 @@ import httpx2
 import pytest
 
 from llm_sandbox_mcp.cli.parser import build
-from llm_sandbox_mcp.folders import CONFIGS
+from llm_sandbox_mcp.host.folders import CONFIGS
 
 from ..cli.command import ARGV
 from ..mcp.serving import Server, launch, stop

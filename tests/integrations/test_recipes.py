@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
-from llm_sandbox_mcp.folders import HANDLERS
+from llm_sandbox_mcp.host.folders import HANDLERS
 
 from ..cli.command import ROOT, environment, script
 from ..engines import host_folder, need

@@ -4,13 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self, cast
 
-from llm_sandbox_mcp.errors import UnknownArtifact, UnknownSession
-from llm_sandbox_mcp.files.artifacts import describe
-from llm_sandbox_mcp.files.pictures import can_be_shown
-from llm_sandbox_mcp.folders import HANDLERS
-from llm_sandbox_mcp.languages import Handler, Language, Languages
-from llm_sandbox_mcp.profile import Profile, load_profile
-from llm_sandbox_mcp.results import (
+from llm_sandbox_mcp.base.errors import UnknownArtifact, UnknownSession
+from llm_sandbox_mcp.base.results import (
     Artifact,
     Execution,
     Installation,
@@ -20,6 +15,11 @@ from llm_sandbox_mcp.results import (
     PoolStatistics,
     SessionInfo,
 )
+from llm_sandbox_mcp.files.artifacts import describe
+from llm_sandbox_mcp.files.pictures import can_be_shown
+from llm_sandbox_mcp.host.folders import HANDLERS
+from llm_sandbox_mcp.languages.languages import Handler, Language, Languages
+from llm_sandbox_mcp.profile.profile import Profile, load_profile
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.service.background import BackgroundRun, Caller, Listener
 from tests.pictures import png

@@ -14,7 +14,7 @@ from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 
 from llm_sandbox_mcp.cli.logs import log_to_stderr
 from llm_sandbox_mcp.cli.opening import opened
-from llm_sandbox_mcp.profile import load_profile
+from llm_sandbox_mcp.profile.profile import load_profile
 from llm_sandbox_mcp.server import build_server
 from llm_sandbox_mcp.server.transports import serve_http
 from llm_sandbox_mcp.service import Service

@@ -14,7 +14,7 @@ import anyio
 import httpx2
 import pytest
 
-from llm_sandbox_mcp import floods
+from llm_sandbox_mcp.host import floods
 from llm_sandbox_mcp.server import bodies, connections
 
 from . import serving

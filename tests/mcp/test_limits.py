@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from mcp import Client
 
-from llm_sandbox_mcp.profile import load_profile
-from llm_sandbox_mcp.results import Status
+from llm_sandbox_mcp.base.results import Status
+from llm_sandbox_mcp.profile.profile import load_profile
 from llm_sandbox_mcp.server import build_server
 from llm_sandbox_mcp.wiring import open_service
 

@@ -9,7 +9,7 @@ import pytest
 from mcp import Client
 from mcp.types import TextResourceContents
 
-from llm_sandbox_mcp.profile import Profile, load_profile
+from llm_sandbox_mcp.profile.profile import Profile, load_profile
 from llm_sandbox_mcp.server import build_server
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import changed

@@ -7,7 +7,7 @@ import pytest
 from mcp import Client, MCPError
 from mcp.types import TextContent
 
-from llm_sandbox_mcp.profile import load_profile
+from llm_sandbox_mcp.profile.profile import load_profile
 from llm_sandbox_mcp.server import build_server
 
 from .fake import FakeService

@@ -11,7 +11,7 @@ from mcp import Client
 from mcp.client import ClientRequestContext
 from mcp.types import INVALID_REQUEST, ErrorData, ListRootsResult, Root
 
-from llm_sandbox_mcp.profile import load_profile
+from llm_sandbox_mcp.profile.profile import load_profile
 from llm_sandbox_mcp.server import build_server
 from llm_sandbox_mcp.wiring import open_service
 

@@ -27,12 +27,12 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from llm_sandbox_mcp.errors import CapacityReached
-from llm_sandbox_mcp.folders import HANDLERS
-from llm_sandbox_mcp.languages import Handler, Language, Languages
-from llm_sandbox_mcp.messages import Note
-from llm_sandbox_mcp.profile import load_profile
-from llm_sandbox_mcp.results import Artifact, Execution, Output
+from llm_sandbox_mcp.base.errors import CapacityReached
+from llm_sandbox_mcp.base.messages import Note
+from llm_sandbox_mcp.base.results import Artifact, Execution, Output
+from llm_sandbox_mcp.host.folders import HANDLERS
+from llm_sandbox_mcp.languages.languages import Handler, Language, Languages
+from llm_sandbox_mcp.profile.profile import load_profile
 from llm_sandbox_mcp.server import build_server
 from llm_sandbox_mcp.server.audience import Audience, Peer
 from llm_sandbox_mcp.server.bodies import Bodies

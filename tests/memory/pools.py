@@ -7,8 +7,8 @@ from typing import Any
 import anyio
 
 from llm_sandbox_mcp.backends.base import Sandbox
-from llm_sandbox_mcp.languages import load_languages
-from llm_sandbox_mcp.places import Places
+from llm_sandbox_mcp.languages.languages import load_languages
+from llm_sandbox_mcp.languages.places import Places
 from llm_sandbox_mcp.pool.pool import Pool
 from llm_sandbox_mcp.runs.interpreter import Interpreter, start_interpreter
 from llm_sandbox_mcp.testing.memory import HANDLERS, MemoryBackend

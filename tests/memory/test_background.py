@@ -6,8 +6,8 @@ from contextlib import suppress
 import anyio
 import pytest
 
-from llm_sandbox_mcp.errors import CapacityReached, StartFailed, UnknownRun
-from llm_sandbox_mcp.results import Execution, StreamName
+from llm_sandbox_mcp.base.errors import CapacityReached, StartFailed, UnknownRun
+from llm_sandbox_mcp.base.results import Execution, StreamName
 from llm_sandbox_mcp.runs.requests import RunRequest
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.service.background import BackgroundRun, Caller, Listener

@@ -6,7 +6,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from llm_sandbox_mcp.errors import SandboxError
+from llm_sandbox_mcp.base.errors import SandboxError
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.testing.memory import MemoryBackend
 from tests.effort import tries

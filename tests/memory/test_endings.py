@@ -8,9 +8,9 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from llm_sandbox_mcp.errors import SandboxLost
-from llm_sandbox_mcp.results import Inspection, SessionState, Status
-from llm_sandbox_mcp.runs.execution import Outcome
+from llm_sandbox_mcp.base.errors import SandboxLost
+from llm_sandbox_mcp.base.results import Inspection, SessionState, Status
+from llm_sandbox_mcp.runs.run import Outcome
 from llm_sandbox_mcp.runs.verdict import inspection_of
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.testing.memory import HANDLERS, MemoryBackend, open_in_memory

@@ -12,8 +12,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from llm_sandbox_mcp.errors import EngineUnavailable, SandboxLost, Unavailable
-from llm_sandbox_mcp.results import Execution
+from llm_sandbox_mcp.base.errors import EngineUnavailable, SandboxLost, Unavailable
+from llm_sandbox_mcp.base.results import Execution
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.testing.clock import JumpingLoop
 from llm_sandbox_mcp.testing.memory import HANDLERS, MemoryBackend, open_in_memory

@@ -3,8 +3,8 @@
 import anyio
 import pytest
 
-from llm_sandbox_mcp.errors import PolicyDenied
-from llm_sandbox_mcp.server.rest.sessions import NamedSessions
+from llm_sandbox_mcp.base.errors import PolicyDenied
+from llm_sandbox_mcp.compat.rest.sessions import NamedSessions
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.sessions.live import SessionId
 

@@ -7,8 +7,8 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from llm_sandbox_mcp.errors import CapacityReached, EngineUnavailable, PoolTimeout, StartFailed, Unavailable
-from llm_sandbox_mcp.policy import Policy, narrow
+from llm_sandbox_mcp.base.errors import CapacityReached, EngineUnavailable, PoolTimeout, StartFailed, Unavailable
+from llm_sandbox_mcp.base.policy import Policy, narrow
 from llm_sandbox_mcp.pool import pool as pools
 from llm_sandbox_mcp.pool.leases import Lease, Owned
 from llm_sandbox_mcp.pool.pool import Pool

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import anyio
 import pytest
 
+from llm_sandbox_mcp.aio.tasks import open_tasks
 from llm_sandbox_mcp.backends.room import Room
-from llm_sandbox_mcp.errors import CapacityReached, PoolTimeout
-from llm_sandbox_mcp.profile import load_profile
+from llm_sandbox_mcp.base.errors import CapacityReached, PoolTimeout
+from llm_sandbox_mcp.profile.profile import load_profile
 from llm_sandbox_mcp.sessions.live import LiveSessions
-from llm_sandbox_mcp.tasks import open_tasks
 from llm_sandbox_mcp.testing.memory import MemoryBackend
 from tests.unit.policies import POLICY
 

@@ -5,7 +5,7 @@ from contextlib import suppress
 import anyio
 import pytest
 
-from llm_sandbox_mcp.errors import (
+from llm_sandbox_mcp.base.errors import (
     CapacityReached,
     InvalidArgument,
     PolicyDenied,
@@ -13,8 +13,8 @@ from llm_sandbox_mcp.errors import (
     UnknownRun,
     UnknownSession,
 )
-from llm_sandbox_mcp.profile import Profile
-from llm_sandbox_mcp.results import Execution
+from llm_sandbox_mcp.base.results import Execution
+from llm_sandbox_mcp.profile.profile import Profile
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.testing.memory import MemoryBackend, open_in_memory
 from llm_sandbox_mcp.wiring import open_service

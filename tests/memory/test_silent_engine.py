@@ -3,7 +3,7 @@
 import anyio
 import pytest
 
-from llm_sandbox_mcp.errors import EngineSilent, EngineUnavailable
+from llm_sandbox_mcp.base.errors import EngineSilent, EngineUnavailable
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.testing.memory import MemoryBackend, MemorySandbox
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from llm_sandbox_mcp.errors import EngineUnavailable
-from llm_sandbox_mcp.profile import Profile
+from llm_sandbox_mcp.base.errors import EngineUnavailable
+from llm_sandbox_mcp.profile.profile import Profile
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.testing.memory import HANDLERS, PROGRAMS, MemoryBackend, MemoryProcess, open_in_memory
 from llm_sandbox_mcp.testing.profiles import changed

@@ -22,9 +22,9 @@ from llm_sandbox_mcp.backends import base, settings
 from llm_sandbox_mcp.backends.base import Check, Fullness, Surroundings, Usage
 from llm_sandbox_mcp.backends.layout import HANDLERS, HOME, WORKDIR
 from llm_sandbox_mcp.backends.listening import Listener, listen_on, port_refused
-from llm_sandbox_mcp.errors import SandboxLost, StartFailed
-from llm_sandbox_mcp.policy import Policy
-from llm_sandbox_mcp.toml_model import Section
+from llm_sandbox_mcp.base.errors import SandboxLost, StartFailed
+from llm_sandbox_mcp.base.policy import Policy
+from llm_sandbox_mcp.toml.model import Section
 
 
 class Plain(Section):

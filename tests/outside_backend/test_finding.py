@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from llm_sandbox_mcp.errors import MissingPackage, ProfileError
-from llm_sandbox_mcp.profile import load_profile
+from llm_sandbox_mcp.base.errors import MissingPackage, ProfileError
+from llm_sandbox_mcp.profile.profile import load_profile
 from llm_sandbox_mcp.testing.profiles import surroundings
 from llm_sandbox_mcp.wiring import open_backend
 

@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from llm_sandbox_mcp.cli.hosts import host
+from llm_sandbox_mcp.cli.client_config.hosts import host
 from tests.test_readme import README
 
 LINKS = {"cursor": "https://cursor.com/en/install-mcp?", "vscode": "https://insiders.vscode.dev/redirect/mcp/install?"}

@@ -11,7 +11,7 @@ from uv import find_uv_bin
 
 from llm_sandbox_mcp.cli.opening import named_profile
 from llm_sandbox_mcp.cli.parser import parse
-from llm_sandbox_mcp.profile import load_profile
+from llm_sandbox_mcp.profile.profile import load_profile
 
 from .building import LIMIT, ROOT, outside, publish, run
 

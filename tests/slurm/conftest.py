@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from llm_sandbox_mcp.folders import CONFIGS
+from llm_sandbox_mcp.host.folders import CONFIGS
 from tests import ordinary
 from tests.containers.engines import until
 from tests.engines import absent, host_folder

@@ -7,7 +7,7 @@ import anyio
 import httpx2
 import pytest
 
-from llm_sandbox_mcp.folders import CONFIGS
+from llm_sandbox_mcp.host.folders import CONFIGS
 from tests.containers.engines import until
 from tests.mcp.processes import below, gone, watch_children
 

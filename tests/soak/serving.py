@@ -19,8 +19,8 @@ from llm_sandbox_mcp.backends.containers.backend import LABEL
 from llm_sandbox_mcp.backends.embedded.cgroup_detect import detect
 from llm_sandbox_mcp.backends.embedded.cgroups import PREFIX
 from llm_sandbox_mcp.cli.toml import as_toml
-from llm_sandbox_mcp.profile import Profile
-from llm_sandbox_mcp.sections import LanguageSection
+from llm_sandbox_mcp.profile.profile import Profile
+from llm_sandbox_mcp.profile.sections import LanguageSection
 from tests.engines import MIB, cluster, docker_host, has_image, host_folder, podman_host, small_profile
 from tests.growth import lasting
 from tests.handlers.serving import LANGUAGES, missing

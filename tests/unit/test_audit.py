@@ -11,8 +11,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from llm_sandbox_mcp import audit as audits
-from llm_sandbox_mcp.audit import Audit
+from llm_sandbox_mcp.host import audit as audits
+from llm_sandbox_mcp.host.audit import Audit
 from tests.disks import fill, small_disk
 
 pytestmark = pytest.mark.anyio

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llm_sandbox_mcp.destinations import Destination, grants, is_public, opens, read_authority, read_host
+from llm_sandbox_mcp.base.destinations import Destination, grants, is_public, opens, read_authority, read_host
 
 PUBLIC, PRIVATE = "93.184.216.34", "10.0.0.5"
 

@@ -13,7 +13,7 @@ import pytest
 
 from llm_sandbox_mcp import __version__
 from llm_sandbox_mcp.cli.parser import build, parse
-from llm_sandbox_mcp.profile import load_profile
+from llm_sandbox_mcp.profile.profile import load_profile
 from tests.cli.command import ROOT
 from tests.documents import DOCUMENTS, anchors, blocks, lines, phrases, words
 

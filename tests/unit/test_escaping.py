@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from llm_sandbox_mcp import cli
 from llm_sandbox_mcp.backends.base import Check
-from llm_sandbox_mcp.blocking.running import be_verbose
+from llm_sandbox_mcp.base.errors import InstallFailed
+from llm_sandbox_mcp.base.text import escape, one_line
 from llm_sandbox_mcp.cli import doctor, sweep
 from llm_sandbox_mcp.cli.logs import log_to_stderr
 from llm_sandbox_mcp.cli.parser import parse
-from llm_sandbox_mcp.errors import InstallFailed
-from llm_sandbox_mcp.escaping import escape, one_line
+from llm_sandbox_mcp.compat.llm_sandbox.running import be_verbose
 
 ATTACKS = {
     "clipboard": "\x1b]52;c;cm0gLXJmIH4K\x07",

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from llm_sandbox_mcp.git_config import MOST, clean, has_secrets
+from llm_sandbox_mcp.base.git_config import MOST, clean, has_secrets
 
 TOKEN = b"x0TOKEN0x"
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from llm_sandbox_mcp.languages import load_languages
+from llm_sandbox_mcp.languages.languages import load_languages
 
 LANGUAGES = load_languages()
 KEPT = {

@@ -7,10 +7,10 @@ from typing import get_args
 import pytest
 from pydantic import BaseModel
 
-from llm_sandbox_mcp.errors import ProfileError, UnknownLanguage
-from llm_sandbox_mcp.folders import HANDLERS
-from llm_sandbox_mcp.languages import Handler, included_languages, load_languages
-from llm_sandbox_mcp.profile import load_profile
+from llm_sandbox_mcp.base.errors import ProfileError, UnknownLanguage
+from llm_sandbox_mcp.host.folders import HANDLERS
+from llm_sandbox_mcp.languages.languages import Handler, included_languages, load_languages
+from llm_sandbox_mcp.profile.profile import load_profile
 from llm_sandbox_mcp.wiring import open_service
 
 RUNNER = '[runner]\nargv = ["true"]\n'

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from llm_sandbox_mcp.errors import ProfileError
-from llm_sandbox_mcp.folders import CONFIGS
-from llm_sandbox_mcp.machine import check_limits, limit_mistakes, machine_memory
-from llm_sandbox_mcp.profile import Profile, load_profile
+from llm_sandbox_mcp.base.errors import ProfileError
+from llm_sandbox_mcp.host.folders import CONFIGS
+from llm_sandbox_mcp.profile.machine import check_limits, limit_mistakes, machine_memory
+from llm_sandbox_mcp.profile.profile import Profile, load_profile
 
 GIB = 1 << 30
 

@@ -2,11 +2,11 @@
 
 import pytest
 
+from llm_sandbox_mcp.base.errors import CapacityReached, InvalidArgument, SandboxError, UnknownSession
+from llm_sandbox_mcp.base.messages import Message, Note, Step, worded
 from llm_sandbox_mcp.cli.words import OPTIONS
-from llm_sandbox_mcp.errors import CapacityReached, InvalidArgument, SandboxError, UnknownSession
-from llm_sandbox_mcp.messages import Message, Note, Step, worded
+from llm_sandbox_mcp.compat.rest.words import REQUESTS
 from llm_sandbox_mcp.runs.requests import checked_code
-from llm_sandbox_mcp.server.rest.words import REQUESTS
 from llm_sandbox_mcp.server.words import TOOLS
 
 MESSAGES = (

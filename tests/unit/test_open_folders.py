@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from llm_sandbox_mcp.open_folders import OpenFolder, views_of
+from llm_sandbox_mcp.base.open_folders import OpenFolder, views_of
 from tests.disks import small_disk
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llm_sandbox_mcp.errors import InvalidArgument, PolicyDenied
-from llm_sandbox_mcp.policy import LIMITS, Policy, narrow
+from llm_sandbox_mcp.base.errors import InvalidArgument, PolicyDenied
+from llm_sandbox_mcp.base.policy import LIMITS, Policy, narrow
 
 from .policies import POLICY
 

@@ -9,11 +9,11 @@ import pytest
 from pydantic import BaseModel
 
 from llm_sandbox_mcp.backends import BACKENDS, engine
-from llm_sandbox_mcp.errors import ProfileError
-from llm_sandbox_mcp.folders import CONFIGS
-from llm_sandbox_mcp.languages import load_languages
-from llm_sandbox_mcp.profile import Profile, load_profile
-from llm_sandbox_mcp.sections import LanguageSection
+from llm_sandbox_mcp.base.errors import ProfileError
+from llm_sandbox_mcp.host.folders import CONFIGS
+from llm_sandbox_mcp.languages.languages import load_languages
+from llm_sandbox_mcp.profile.profile import Profile, load_profile
+from llm_sandbox_mcp.profile.sections import LanguageSection
 
 DEFAULT = tomllib.loads((CONFIGS / "default.toml").read_text())
 

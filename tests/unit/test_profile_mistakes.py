@@ -11,10 +11,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from llm_sandbox_mcp.backends import BACKENDS, engine
-from llm_sandbox_mcp.errors import ProfileError
-from llm_sandbox_mcp.folders import CONFIGS
-from llm_sandbox_mcp.languages import load_languages
-from llm_sandbox_mcp.profile import load_profile
+from llm_sandbox_mcp.base.errors import ProfileError
+from llm_sandbox_mcp.host.folders import CONFIGS
+from llm_sandbox_mcp.languages.languages import load_languages
+from llm_sandbox_mcp.profile.profile import load_profile
 
 DEFAULT = tomllib.loads((CONFIGS / "default.toml").read_text(encoding="utf-8"))
 DEFAULT["languages"] = {"python": DEFAULT["languages"]["python"]}

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from llm_sandbox_mcp.runtime import is_alive, open_runtime, sweep
+from llm_sandbox_mcp.host.server_folder import is_alive, open_runtime, sweep
 
 
 def test_a_server_is_alive_as_long_as_its_scope(tmp_path: Path) -> None:
@@ -25,7 +25,7 @@ def test_a_server_with_another_root_is_never_treated_as_gone(tmp_path: Path) -> 
 
 def test_a_server_that_was_killed_is_gone_and_swept(tmp_path: Path) -> None:
     code = (
-        "import os, sys, pathlib\nfrom llm_sandbox_mcp.runtime import open_runtime\n"
+        "import os, sys, pathlib\nfrom llm_sandbox_mcp.host.server_folder import open_runtime\n"
         "with open_runtime(pathlib.Path(sys.argv[1])) as runtime:\n    print(runtime.server_id, flush=True)\n    os._exit(9)"
     )
     root = Path(__file__).parents[2]

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llm_sandbox_mcp.utf8 import LONGEST_CHARACTER, whole_end, whole_start
+from llm_sandbox_mcp.base.text import LONGEST_CHARACTER, whole_end, whole_start
 
 
 @given(st.text(), st.integers(0, 40))

@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from mcp.types import ReadResourceResult
 from pydantic import BaseModel
 
-from llm_sandbox_mcp.escaping import one_line
+from llm_sandbox_mcp.base.messages import Note
+from llm_sandbox_mcp.base.results import Execution, Status
+from llm_sandbox_mcp.base.text import one_line
+from llm_sandbox_mcp.compat.rest.answers import answered, ran
 from llm_sandbox_mcp.files.artifacts import describe
-from llm_sandbox_mcp.messages import Note
-from llm_sandbox_mcp.results import Execution, Status
-from llm_sandbox_mcp.runs.execution import Outcome
 from llm_sandbox_mcp.runs.protocol import decode_report
+from llm_sandbox_mcp.runs.run import Outcome
 from llm_sandbox_mcp.runs.verdict import excerpt, inspection_of
 from llm_sandbox_mcp.server.content import contents, describe_run, failure, structured, success
-from llm_sandbox_mcp.server.rest.answers import answered, ran
 
 ANY_TEXT = st.text(st.characters(exclude_categories=())) | st.sampled_from(
     ["\ud800", "\udfff\ud800", "\0", "\u2028\u2029", "\x1b]52;c;eA==\x07", "\x9b2J", "\u202e", "\ufeff", "\U000e0041"]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from ...errors import EngineUnavailable
+from ...base.errors import EngineUnavailable
 
 
 @dataclass(frozen=True, slots=True)

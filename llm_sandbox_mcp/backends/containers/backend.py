@@ -16,9 +16,9 @@ import anyio
 import anyio.to_thread
 from anyio.abc import TaskGroup
 
-from ...errors import CapacityReached, EngineUnavailable, SandboxError, SandboxLost, StartFailed
-from ...policy import Policy
-from ...runtime import is_alive
+from ...base.errors import CapacityReached, EngineUnavailable, SandboxError, SandboxLost, StartFailed
+from ...base.policy import Policy
+from ...host.server_folder import is_alive
 from ..base import Backend, Check, Sandbox, Surroundings, halves
 from ..layout import DATA, HANDLERS
 from ..scanning import CLOSING

@@ -7,7 +7,7 @@ import anyio
 import anyio.lowlevel
 from anyio.abc import ByteReceiveStream, ByteSendStream
 
-from ...errors import SandboxLost
+from ...base.errors import SandboxLost
 
 _READ = 1 << 18
 

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import anyio
 from anyio.abc import ByteStream
 
-from ...errors import EngineUnavailable, StartFailed
+from ...base.errors import EngineUnavailable, StartFailed
 from ..base import SILENT, Check
 from .settings import Mount
 from .tls import SecureSocket

@@ -8,7 +8,7 @@ from typing import TypeVar
 import anyio
 import anyio.to_thread
 
-from ...errors import SandboxError
+from ...base.errors import SandboxError
 from .container import Container, lost_sandbox
 from .engine import Engine
 from .streams import Attached, Connection, Refused, upgrade

@@ -15,7 +15,7 @@ from typing import TypeVar
 import anyio
 import anyio.to_thread
 
-from ...errors import CapacityReached, InvalidArgument, StartFailed, quoted
+from ...base.errors import CapacityReached, InvalidArgument, StartFailed, quoted
 from ..base import Sandbox, Surroundings
 from ..images import Images, OnLine, Template
 from . import templates

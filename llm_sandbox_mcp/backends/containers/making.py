@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 from urllib.parse import urlencode
 
-from ...errors import ImageFailed
+from ...base.errors import ImageFailed
 from .engine import LAST_CHARACTERS, Engine
 
 REGISTRY_SECONDS = 8.0

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import anyio
 
-from ... import own_programs
+from ...host import programs
 from ..base import Usage
 from ..counters import Counters
 from ..listening import port_refused
@@ -51,12 +51,12 @@ class Outside:
             with theirs, suppress(OSError):  # if the machine cannot start another process
                 passed = (self.network, theirs.fileno())
                 await anyio.run_process(
-                    own_programs.command(f"{__package__}.entering", *passed, port),
+                    programs.command(f"{__package__}.entering", *passed, port),
                     stdin=subprocess.DEVNULL,
                     stderr=None,
                     check=False,
-                    env=own_programs.ENVIRONMENT,
-                    cwd=own_programs.FOLDER,
+                    env=programs.ENVIRONMENT,
+                    cwd=programs.FOLDER,
                     pass_fds=passed,
                 )
             answer, descriptors, _, _ = socket.recv_fds(ours, _ANSWER, 1)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from ...errors import SandboxLost, StartFailed
+from ...base.errors import SandboxLost, StartFailed
 from ..base import Process
 from ..layout import HOME, PATH, WORKDIR
 from .container import Streams, lost_sandbox

@@ -14,8 +14,8 @@ import anyio
 import anyio.lowlevel
 from anyio.abc import ByteStream
 
-from ...errors import ListeningFailed, StartFailed
-from ...tasks import open_tasks
+from ...aio.tasks import open_tasks
+from ...base.errors import ListeningFailed, StartFailed
 from ..base import Process, Sandbox, halves
 from ..layout import PATH
 from ..listening import Listener

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import anyio
 from anyio.abc import TaskGroup
 
-from ...errors import SandboxError
+from ...base.errors import SandboxError
 from .sandbox import ContainerSandbox
 
 _log = logging.getLogger(__name__)

@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 
 import anyio
 
-from ...errors import EngineUnavailable, StartFailed, Unavailable
-from ...policy import Policy
-from ...tasks import open_tasks
+from ...aio.tasks import open_tasks
+from ...base.errors import EngineUnavailable, StartFailed, Unavailable
+from ...base.policy import Policy
 from ..base import OWN_ENTRIES, Fullness, Process, Sandbox, Usage
 from ..copying import in_time
 from ..layout import HOME, WORKDIR

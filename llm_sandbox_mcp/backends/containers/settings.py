@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from ...toml_model import AbsolutePath, Many, Section
+from ...toml.model import AbsolutePath, Many, Section
 from ..settings import Settings
 
 

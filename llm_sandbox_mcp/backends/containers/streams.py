@@ -9,8 +9,8 @@ import anyio
 import anyio.lowlevel
 from anyio.abc import ByteSendStream
 
-from ...errors import EngineUnavailable
-from ...readiness import readable, writable
+from ...aio.fds import readable, writable
+from ...base.errors import EngineUnavailable
 from .container import Output, Streams
 from .engine import LAST_CHARACTERS
 from .tls import SecureSocket

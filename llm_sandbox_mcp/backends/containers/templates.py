@@ -9,8 +9,8 @@ from pathlib import Path
 
 import anyio
 
-from ...errors import InvalidArgument, StartFailed, quoted
-from ...tasks import open_tasks
+from ...aio.tasks import open_tasks
+from ...base.errors import InvalidArgument, StartFailed, quoted
 from ..base import Process, Sandbox
 from ..copying import in_time
 from ..layout import FIGURES, HOME, PATH, WORKDIR

@@ -15,7 +15,7 @@ from docker.tls import TLSConfig
 from docker.types import DeviceRequest, LogConfig, Mount, Ulimit
 from docker.utils import parse_repository_tag
 
-from ...errors import EngineUnavailable, ImageMissing
+from ...base.errors import EngineUnavailable, ImageMissing
 from ..base import OWN_ENTRIES, Check
 from ..containers import seccomp
 from ..containers.addresses import Address

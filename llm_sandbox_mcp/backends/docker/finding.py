@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from ...errors import EngineUnavailable
+from ...base.errors import EngineUnavailable
 from ..containers.addresses import Address, Certificates, address, first_there, read_settings
 from .settings import Docker
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from ...toml_model import Section
+from ...toml.model import Section
 from ..containers.settings import ContainerSettings
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
-from ...errors import EngineUnavailable, ProfileError, StartFailed
-from ...open_folders import View
-from ...policy import Policy
-from ...runtime import is_alive, make_public, sweep
+from ...base.errors import EngineUnavailable, ProfileError, StartFailed
+from ...base.open_folders import View
+from ...base.policy import Policy
+from ...host.server_folder import is_alive, make_public, sweep
 from .. import room
 from ..base import Backend, Check, Sandbox, Surroundings, Usage
 from ..room import Room

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...policy import Policy
+from ...base.policy import Policy
 from ..layout import DATA, ENVIRONMENTS, FIGURES, HANDLERS, HOME, LIBRARIES, TOOLS, WORKDIR
 from .becoming import CONTROL_FD, SECCOMP_FD
 from .etc import RESOLVING

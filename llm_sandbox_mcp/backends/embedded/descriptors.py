@@ -8,8 +8,8 @@ import anyio
 import anyio.lowlevel
 from anyio.abc import ByteReceiveStream, ByteSendStream
 
-from ...errors import Unavailable
-from ...readiness import readable, writable
+from ...aio.fds import readable, writable
+from ...base.errors import Unavailable
 
 _READ = 1 << 16
 _PACKET = 1 << 18

@@ -4,8 +4,8 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from ...errors import EngineUnavailable
-from ...policy import Policy
+from ...base.errors import EngineUnavailable
+from ...base.policy import Policy
 from ..base import Backend, Check, Sandbox
 
 _TITLES = {"darwin": "macOS", "win32": "Windows"}

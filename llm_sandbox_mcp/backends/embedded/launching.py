@@ -15,8 +15,8 @@ from typing import Any
 import anyio
 import anyio.to_thread
 
-from ... import own_programs
-from ...errors import EngineUnavailable
+from ...base.errors import EngineUnavailable
+from ...host import programs
 from ..base import Usage
 from ..counters import Counters
 from .cgroup_detect import detect
@@ -210,12 +210,12 @@ async def open_launcher() -> AsyncIterator[LauncherClient]:
         with theirs, anyio.CancelScope(shield=True):
             # Shielded: if the start were cancelled halfway, it would leave a process that nothing ends.
             process = await anyio.open_process(
-                own_programs.command(f"{__package__}.launcher", theirs.fileno()),
+                programs.command(f"{__package__}.launcher", theirs.fileno()),
                 stdin=None,
                 stdout=None,
                 stderr=None,
-                env=own_programs.ENVIRONMENT,
-                cwd=own_programs.FOLDER,
+                env=programs.ENVIRONMENT,
+                cwd=programs.FOLDER,
                 pass_fds=(theirs.fileno(),),
                 # Ctrl-C reaches the terminal's whole process group. The server decides what it means; the launcher ends
                 # with the server.

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 import anyio
 
-from ...errors import SandboxLost, StartFailed, Unavailable
-from ...policy import Policy
+from ...base.errors import SandboxLost, StartFailed, Unavailable
+from ...base.policy import Policy
 from ..base import Fullness, Process, Sandbox, Usage
 from ..copying import in_time
 from ..layout import ENVIRONMENTS, PATH, TOOLS, WORKDIR

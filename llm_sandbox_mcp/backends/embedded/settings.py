@@ -1,6 +1,6 @@
 """The part of the profile that the backend on bubblewrap reads."""
 
-from ...toml_model import Section
+from ...toml.model import Section
 from ..settings import Settings as EngineSettings
 
 

@@ -18,8 +18,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 
-from ... import git_config
-from ...open_folders import View
+from ...base import git_config
+from ...base.open_folders import View
 
 _ENTRIES = 10_000
 """How many entries of a folder are searched."""

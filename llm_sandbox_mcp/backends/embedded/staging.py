@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from py_compile import PycInvalidationMode
 
-from ...errors import EngineUnavailable
+from ...base.errors import EngineUnavailable
 from .. import system_calls
 from ..layout import HANDLERS
 from .becoming import SECCOMP

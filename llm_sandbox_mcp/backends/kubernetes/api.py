@@ -1,6 +1,7 @@
 """The API of a cluster: plain JSON requests and answers, with the credentials that the package `kubernetes` reads."""
 
 import json
+import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -8,14 +9,16 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import urlencode
+from weakref import WeakSet
 
 import aiohttp
 import anyio
+from aiohttp.client_proto import ResponseHandler
+from anyio.lowlevel import cancel_shielded_checkpoint
 from kubernetes.aio.client import ApiClient, Configuration
 
-from ...errors import EngineUnavailable
+from ...base.errors import EngineUnavailable
 from ..base import SILENT
-from .connector import Connector
 
 FIRST_SECONDS = 4.0
 """Timeout for the cluster's first answer, so that a missing cluster is reported within five seconds."""
@@ -230,3 +233,38 @@ def _checked(status: int, content: bytes) -> Json:
     if status >= 400:
         raise Refused(status, str(answer.get("reason") or ""), str(answer.get("message") or status)[-_MESSAGE:])
     return answer
+
+
+_UNREAD = 256 << 10
+"""The receive buffer of one connection, in bytes: by default, the kernel buffers many MiB of an output flood."""
+
+
+def _open(address: tuple[Any, ...]) -> socket.socket:
+    family, kind, protocol, *_ = address
+    opened = socket.socket(family, kind, protocol)
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _UNREAD)
+    return opened
+
+
+class Connector(aiohttp.TCPConnector):
+    """aiohttp's connector, with a way to close every connection that it made.
+
+    aiohttp forgets a connection whose answer was not read to its end, and first waits for a TLS shutdown by the other
+    side; if that is busy, the connection stays open for half a minute after everything else is closed.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options, socket_factory=_open)
+        self._made: WeakSet[Any] = WeakSet()
+
+    async def abort(self) -> None:
+        """Closes every connection that is still open, whether or not the other side still answers."""
+        for transport in list(self._made):
+            transport.abort()
+        # The event loop closes the sockets of aborted connections in its next iteration.
+        await cancel_shielded_checkpoint()
+
+    async def _create_connection(self, *args: Any) -> ResponseHandler:
+        made = await super()._create_connection(*args)
+        self._made.add(made.transport)
+        return made

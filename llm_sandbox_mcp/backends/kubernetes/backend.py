@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 import anyio
 from anyio.abc import TaskGroup
 
-from ...errors import EngineUnavailable, SandboxError, SandboxLost, StartFailed
-from ...policy import Network, Policy
-from ...results import OnProgress
+from ...base.errors import EngineUnavailable, SandboxError, SandboxLost, StartFailed
+from ...base.policy import Network, Policy
+from ...base.results import OnProgress
 from ..base import Backend, Check, Sandbox, Surroundings, halves
 from ..containers.agent import AGENT, pack_handlers
 from ..containers.removal import owned

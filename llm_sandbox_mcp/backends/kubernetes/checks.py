@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ...errors import EngineUnavailable
+from ...base.errors import EngineUnavailable
 from ..base import Check, halves
 from .api import Api, Refused
 from .failures import code_state, failure

@@ -8,7 +8,7 @@ import anyio
 from anyio.abc import TaskGroup
 from kubernetes.aio.client import Configuration
 
-from ...errors import SandboxError
+from ...base.errors import SandboxError
 from .api import Api, Refused
 from .finding import find_cluster
 from .leases import SERVER, Leases

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...errors import (
+from ...base.errors import (
     EngineUnavailable,
     Evicted,
     ImageFailed,

@@ -15,7 +15,7 @@ from kubernetes.aio.config.incluster_config import (
 )
 from kubernetes.aio.config.kube_config import load_kube_config
 
-from ...errors import EngineUnavailable
+from ...base.errors import EngineUnavailable
 
 _NAMESPACE = Path(SERVICE_TOKEN_FILENAME).with_name("namespace")
 _PLUGIN_SECONDS = 20.0

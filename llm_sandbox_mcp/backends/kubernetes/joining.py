@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 import anyio
 from anyio.abc import TaskGroup
 
-from ...errors import CapacityReached, SandboxLost, StartFailed
-from ...policy import Policy
-from ...tasks import open_tasks
+from ...aio.tasks import open_tasks
+from ...base.errors import CapacityReached, SandboxLost, StartFailed
+from ...base.policy import Policy
 from ..base import Sandbox
 from ..containers.agent import AGENT, Packed
 from ..containers.removal import owned

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import anyio
 
-from ...errors import Unavailable
+from ...base.errors import Unavailable
 from .api import Api, Json, Refused
 
 SERVER = "llm-sandbox-mcp.server"

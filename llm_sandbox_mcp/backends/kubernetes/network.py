@@ -5,8 +5,8 @@ from typing import Any
 
 import anyio
 
-from ...errors import EngineUnavailable
-from ...escaping import one_line
+from ...base.errors import EngineUnavailable
+from ...base.text import one_line
 from ..base import Sandbox
 from ..layout import PATH
 from .api import Api, Refused

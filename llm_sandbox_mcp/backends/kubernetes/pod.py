@@ -7,7 +7,7 @@ import aiohttp
 import anyio
 from anyio.abc import TaskGroup
 
-from ...errors import SandboxError, SandboxLost, StartFailed
+from ...base.errors import SandboxError, SandboxLost, StartFailed
 from ..containers.container import Container, lost_sandbox
 from .api import Api, Query, Refused
 from .channels import FEEDER, PROTOCOLS, Channels, feeder

@@ -6,7 +6,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
-from ...mistakes import first_mistake
+from ...toml.corrections import first_mistake
 
 OWN = "llm-sandbox-mcp."
 """The prefix of the server's own labels."""

@@ -1,6 +1,6 @@
 """The refusals of a cluster, as errors of this package that name the next step."""
 
-from ...errors import CapacityReached, EngineUnavailable, SandboxError, StartFailed
+from ...base.errors import CapacityReached, EngineUnavailable, SandboxError, StartFailed
 from .api import Api, Refused
 from .watching import GRANT
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import anyio
 
-from ...errors import SandboxLost, Unavailable
-from ...policy import Policy
+from ...base.errors import SandboxLost, Unavailable
+from ...base.policy import Policy
 from ..base import SILENT, Usage
 from ..containers.container import Streams
 from ..containers.sandbox import ContainerSandbox

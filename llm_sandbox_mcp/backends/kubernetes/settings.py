@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from ...toml_model import Many, Section
-from ...units import PositiveDuration
+from ...base.units import PositiveDuration
+from ...toml.model import Many, Section
 from ..settings import Settings as EngineSettings
 from .pod_manifest import Labels, PodManifest, Toleration
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import anyio
 
-from ...errors import EngineUnavailable, SandboxLost, StartFailed, Unavailable
-from ...results import OnProgress
+from ...base.errors import EngineUnavailable, SandboxLost, StartFailed, Unavailable
+from ...base.results import OnProgress
 from ..base import halves
 from .api import Api, Refused
 from .failures import Failure, code_container, code_state, deleted, failure, forbidden, unscheduled

@@ -15,7 +15,7 @@ from podman.api.client import APIClient
 from podman.errors import APIError, ImageNotFound, NotFound, PodmanError
 from requests import RequestException
 
-from ...errors import ImageMissing, StartFailed
+from ...base.errors import ImageMissing, StartFailed
 from ..base import Check, Surroundings
 from ..containers import seccomp
 from ..containers.addresses import Address

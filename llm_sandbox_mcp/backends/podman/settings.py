@@ -1,6 +1,6 @@
 """The part of the profile that the backend on Podman reads."""
 
-from ...toml_model import Section
+from ...toml.model import Section
 from ..containers.settings import ContainerSettings
 
 

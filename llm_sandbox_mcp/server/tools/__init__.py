@@ -16,7 +16,7 @@ from mcp.types import (
     PaginatedRequestParams,
 )
 
-from ...errors import SandboxError, quoted
+from ...base.errors import SandboxError, quoted
 from ...service import Service
 from ..arguments import parse_arguments
 from ..audience import Context

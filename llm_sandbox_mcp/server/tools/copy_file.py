@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from mcp.types import CallToolResult, InputRequiredResult
 
-from ...errors import InvalidArgument, PolicyDenied
-from ...escaping import one_line
-from ...open_folders import OpenFolder
-from ...results import HostFile
+from ...base.errors import InvalidArgument, PolicyDenied
+from ...base.open_folders import OpenFolder
+from ...base.results import HostFile
+from ...base.text import one_line
+from ...base.units import format_size
 from ...service import Service
-from ...units import format_size
 from ..audience import Context
 from ..content import LONGEST_TEXT, as_text, describe_kept, link, success
 from ..roots import Roots

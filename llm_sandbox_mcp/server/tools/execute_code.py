@@ -4,8 +4,8 @@ from typing import Any
 
 from mcp.types import CallToolResult, ContentBlock
 
-from ...errors import InvalidArgument, SandboxError
-from ...results import Execution
+from ...base.errors import InvalidArgument, SandboxError
+from ...base.results import Execution
 from ...service import Service
 from ...service.background import BackgroundRun, Listener
 from ..audience import Context, caller_of

@@ -4,11 +4,10 @@ from collections.abc import Sequence
 
 from mcp.types import CallToolResult, ResourceLink
 
-from ...errors import InvalidArgument, PolicyDenied, UnknownArtifact, quoted
-from ...escaping import one_line
-from ...results import Artifact
+from ...base.errors import InvalidArgument, PolicyDenied, UnknownArtifact, quoted
+from ...base.results import Artifact
+from ...base.text import LONGEST_CHARACTER, one_line, whole_end
 from ...service import Service
-from ...utf8 import LONGEST_CHARACTER, whole_end
 from ..audience import Context
 from ..content import LONGEST_TEXT, attach, describe_artifacts, describe_kept, item, success
 from ..schemas import Artifacts, GetArtifacts

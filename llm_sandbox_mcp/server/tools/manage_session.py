@@ -6,9 +6,9 @@ from typing import Any
 
 from mcp.types import CallToolResult
 
-from ...errors import InvalidArgument
-from ...messages import Note
-from ...results import SessionInfo
+from ...base.errors import InvalidArgument
+from ...base.messages import Note
+from ...base.results import SessionInfo
 from ...service import Service
 from ...service.background import Listener
 from ..audience import Context

@@ -9,7 +9,7 @@ import anyio.to_thread
 import pytest
 from kubernetes.aio.client import Configuration
 
-from llm_sandbox_mcp.backends.kubernetes import connector
+from llm_sandbox_mcp.backends.kubernetes import api
 from llm_sandbox_mcp.backends.kubernetes.api import Api
 from tests.engines.certificates import ensure
 
@@ -77,6 +77,6 @@ def read_to_the_end(connection: socket.socket) -> None:
 
 
 def test_the_receive_buffer_of_a_connection_is_small() -> None:
-    with connector._open((socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", 0))) as opened:
+    with api._open((socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", 0))) as opened:
         # The kernel doubles the value, for its own needs.
-        assert opened.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == 2 * connector._UNREAD
+        assert opened.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == 2 * api._UNREAD

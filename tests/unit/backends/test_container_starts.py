@@ -8,7 +8,7 @@ import anyio.lowlevel
 import pytest
 
 from llm_sandbox_mcp.backends.containers.process import ContainerProcess, search_path
-from llm_sandbox_mcp.errors import StartFailed
+from llm_sandbox_mcp.base.errors import StartFailed
 
 pytestmark = pytest.mark.anyio
 

@@ -52,7 +52,7 @@ async def test_closing_ends_a_waiting_send() -> None:
 FILL = """
 import anyio, os, resource, socket
 from llm_sandbox_mcp.backends.embedded.descriptors import PacketSocket
-from llm_sandbox_mcp.errors import Unavailable
+from llm_sandbox_mcp.base.errors import Unavailable
 
 async def main():
     # Only here, after all imports: an ordinary user may not be able to read the modules.

@@ -6,7 +6,7 @@ import pytest
 
 from llm_sandbox_mcp.backends.kubernetes.failures import failure
 from llm_sandbox_mcp.backends.kubernetes.watching import Watched
-from llm_sandbox_mcp.errors import (
+from llm_sandbox_mcp.base.errors import (
     Evicted,
     ImageFailed,
     ImageMissing,

@@ -8,8 +8,8 @@ import pytest
 
 from llm_sandbox_mcp.backends.kubernetes.loosening import loosened, rebound, unlimited
 from llm_sandbox_mcp.backends.kubernetes.manifest import PodRecipe, manifest, merged
-from llm_sandbox_mcp.errors import ProfileError
-from llm_sandbox_mcp.profile import Profile, load_profile
+from llm_sandbox_mcp.base.errors import ProfileError
+from llm_sandbox_mcp.profile.profile import Profile, load_profile
 from tests.engines import table
 
 RECIPE = PodRecipe(

@@ -14,7 +14,7 @@ from llm_sandbox_mcp.backends.kubernetes.failures import Failure
 from llm_sandbox_mcp.backends.kubernetes.pod import Pod
 from llm_sandbox_mcp.backends.kubernetes.sandbox import PodSandbox
 from llm_sandbox_mcp.backends.kubernetes.watching import Watched
-from llm_sandbox_mcp.errors import NodeLost, OutOfMemory, StartFailed
+from llm_sandbox_mcp.base.errors import NodeLost, OutOfMemory, StartFailed
 from tests.unit.policies import POLICY
 
 pytestmark = pytest.mark.anyio

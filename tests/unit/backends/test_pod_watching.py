@@ -11,7 +11,7 @@ import pytest
 from llm_sandbox_mcp.backends.kubernetes import watching
 from llm_sandbox_mcp.backends.kubernetes.api import Api, Refused
 from llm_sandbox_mcp.backends.kubernetes.watching import Watch, Watched
-from llm_sandbox_mcp.errors import EngineUnavailable, Evicted, ImageFailed, SandboxLost, StartFailed, Unschedulable
+from llm_sandbox_mcp.base.errors import EngineUnavailable, Evicted, ImageFailed, SandboxLost, StartFailed, Unschedulable
 
 pytestmark = pytest.mark.anyio
 

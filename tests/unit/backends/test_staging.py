@@ -5,7 +5,7 @@ from importlib.util import cache_from_source
 from pathlib import Path
 
 from llm_sandbox_mcp.backends.embedded.staging import write_stage
-from llm_sandbox_mcp.folders import HANDLERS
+from llm_sandbox_mcp.host.folders import HANDLERS
 
 UNCHECKED = 1
 """The flag of a compiled file that is not compared with its source."""

@@ -10,7 +10,7 @@ import pytest
 from llm_sandbox_mcp.backends.base import Completed, Process, Sandbox
 from llm_sandbox_mcp.backends.copying import delete, in_time
 from llm_sandbox_mcp.backends.patience import Patience
-from llm_sandbox_mcp.errors import StartFailed
+from llm_sandbox_mcp.base.errors import StartFailed
 from llm_sandbox_mcp.testing.clock import BACKEND
 
 pytestmark = pytest.mark.anyio

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llm_sandbox_mcp.cli.entries import json_text, with_entry
+from llm_sandbox_mcp.cli.client_config.entries import json_text, with_entry
 
 ENTRY = {"command": "/opt/llm-sandbox-mcp", "args": ["--profile", "strict"]}
 OTHER = {"command": "npx", "args": ["-y", "other"]}
@@ -88,7 +88,7 @@ def read(form: str, text: str) -> Any:
         case "toml":
             return tomllib.loads(text)
         case "yaml":
-            from llm_sandbox_mcp.cli.entries import yaml_text
+            from llm_sandbox_mcp.cli.client_config.entries import yaml_text
 
             return yaml_text.read(text)
     return json_text.read(text)

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from llm_sandbox_mcp.cli import starting
-from llm_sandbox_mcp.cli.hosts import host, host_names
+from llm_sandbox_mcp.cli.client_config import starting
+from llm_sandbox_mcp.cli.client_config.hosts import host, host_names
+from llm_sandbox_mcp.cli.client_config.starting import in_cache_of_uv, starting_command
 from llm_sandbox_mcp.cli.parser import build
-from llm_sandbox_mcp.cli.starting import in_cache_of_uv, starting_command
 
 
 def test_the_help_text_names_every_host() -> None:

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 import pytest
 
+from llm_sandbox_mcp.base.policy import Network
 from llm_sandbox_mcp.cli.layers import layers
-from llm_sandbox_mcp.policy import Network
-from llm_sandbox_mcp.profile import load_profile
+from llm_sandbox_mcp.profile.profile import load_profile
 
 PARTS: Mapping[str, str] = {
     "status": "Name:\tsh\nUid:\t1000\t1000\t1000\t1000\nNoNewPrivs:\t1\nSeccomp:\t2\n"

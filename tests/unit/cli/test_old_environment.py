@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llm_sandbox_mcp.cli.old_environment import OldVariable, old_variables, settings_of
-from llm_sandbox_mcp.folders import CONFIGS
-from llm_sandbox_mcp.profile import Profile, load_profile
+from llm_sandbox_mcp.compat.environment import OldVariable, old_variables, settings_of
+from llm_sandbox_mcp.host.folders import CONFIGS
+from llm_sandbox_mcp.profile.profile import Profile, load_profile
 from tests.engines import table
 
 DEFAULT = load_profile()

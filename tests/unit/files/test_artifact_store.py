@@ -7,11 +7,11 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from llm_sandbox_mcp.errors import UnknownArtifact
+from llm_sandbox_mcp.base.errors import UnknownArtifact
+from llm_sandbox_mcp.base.results import StoreStatistics
 from llm_sandbox_mcp.files import artifacts
 from llm_sandbox_mcp.files.artifacts import ArtifactStore
-from llm_sandbox_mcp.profile import load_profile
-from llm_sandbox_mcp.results import StoreStatistics
+from llm_sandbox_mcp.profile.profile import load_profile
 from tests.engines import MIB
 from tests.pictures import png
 

@@ -19,8 +19,8 @@ import pytest
 
 from llm_sandbox_mcp.backends import libc
 from llm_sandbox_mcp.backends.listing import Stamp
+from llm_sandbox_mcp.base.errors import BadPath
 from llm_sandbox_mcp.cli.saving import save
-from llm_sandbox_mcp.errors import BadPath
 from llm_sandbox_mcp.files.beneath import Changed, InTheWay, move_file, open_folder, remove_file
 from llm_sandbox_mcp.files.drafts import NotOwned, new_file, write_file
 from tests.disks import fill, small_disk

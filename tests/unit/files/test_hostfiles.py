@@ -13,12 +13,12 @@ import anyio
 import pytest
 
 from llm_sandbox_mcp.backends.listing import Stamp
-from llm_sandbox_mcp.errors import BadHostPath
+from llm_sandbox_mcp.base.errors import BadHostPath
+from llm_sandbox_mcp.base.open_folders import OpenFolder
+from llm_sandbox_mcp.base.results import HostFile
 from llm_sandbox_mcp.files.beneath import InTheWay
 from llm_sandbox_mcp.files.drafts import Draft, NotOwned
 from llm_sandbox_mcp.files.hostfiles import Call, Memory, open_source, open_target
-from llm_sandbox_mcp.open_folders import OpenFolder
-from llm_sandbox_mcp.results import HostFile
 from tests.effort import tries
 
 pytestmark = pytest.mark.anyio

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from llm_sandbox_mcp.errors import BadPath
+from llm_sandbox_mcp.base.errors import BadPath
 from llm_sandbox_mcp.files.artifacts import inner_path
 
 PARTS = st.sampled_from(["..", ".", "", "a", "b c", "...", "sandbox", "/", "/sandbox", "\0", "é", "-x", "\ud800", "~"])

@@ -10,11 +10,11 @@ import pytest
 
 from llm_sandbox_mcp.backends.archive import END, header, padding
 from llm_sandbox_mcp.backends.listing import FOLDER, Entry, Stamp
+from llm_sandbox_mcp.base.open_folders import OpenFolder
 from llm_sandbox_mcp.files.merging import NEVER, Outgoing, Pair, outgoing
 from llm_sandbox_mcp.files.renaming import rename_folders
 from llm_sandbox_mcp.files.report import Report
 from llm_sandbox_mcp.files.saving import Saving
-from llm_sandbox_mcp.open_folders import OpenFolder
 
 DATA = b"from code"
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from llm_sandbox_mcp.libraries.cache import clear, contents
-from llm_sandbox_mcp.libraries.keeping import hold, kept, prune, use
+from llm_sandbox_mcp.libraries.prepared.cache import clear, contents
+from llm_sandbox_mcp.libraries.prepared.keeping import hold, kept, prune, use
 
 
 def make(folder: Path, name: str, days: float, place: str = "python-1") -> Path:

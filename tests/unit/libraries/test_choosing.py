@@ -6,10 +6,10 @@ from typing import Any, cast
 import pytest
 
 from llm_sandbox_mcp.backends.base import Sandbox
-from llm_sandbox_mcp.errors import InstallFailed, PolicyDenied
-from llm_sandbox_mcp.languages import included_languages
-from llm_sandbox_mcp.libraries.choosing import choose
-from llm_sandbox_mcp.places import Places
+from llm_sandbox_mcp.base.errors import InstallFailed, PolicyDenied
+from llm_sandbox_mcp.languages.languages import included_languages
+from llm_sandbox_mcp.languages.places import Places
+from llm_sandbox_mcp.libraries.installing import choose
 
 pytestmark = pytest.mark.anyio
 

@@ -18,11 +18,11 @@ from anyio.abc import SocketAttribute, SocketStream
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llm_sandbox_mcp.libraries import gateway as gateway_module
-from llm_sandbox_mcp.libraries import index_client
-from llm_sandbox_mcp.libraries.downloads import Downloads
-from llm_sandbox_mcp.libraries.gateway import Gateways, checked_path
-from llm_sandbox_mcp.libraries.index_pages import PAGES, Rewriting
+from llm_sandbox_mcp.libraries.installed import gateway as gateway_module
+from llm_sandbox_mcp.libraries.installed import index_client
+from llm_sandbox_mcp.libraries.installed.downloads import Downloads
+from llm_sandbox_mcp.libraries.installed.gateway import Gateways, checked_path
+from llm_sandbox_mcp.libraries.installed.index_pages import PAGES, Rewriting
 from llm_sandbox_mcp.network import elsewhere, http1
 from llm_sandbox_mcp.network.http1 import Refused
 from tests.gateways import UNTRUSTING, Gateway, gateway

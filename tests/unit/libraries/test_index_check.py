@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from llm_sandbox_mcp.libraries.index_check import index_problem
-from llm_sandbox_mcp.libraries.index_client import read_certificates
+from llm_sandbox_mcp.libraries.installed.index_client import read_certificates
+from llm_sandbox_mcp.libraries.installed.indexes import index_problem
 from tests.local_index import LocalIndex, Page
 
 pytestmark = pytest.mark.anyio

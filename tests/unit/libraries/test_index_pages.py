@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llm_sandbox_mcp.libraries.index_pages import LINK, PAGES
+from llm_sandbox_mcp.libraries.installed.index_pages import LINK, PAGES
 
 HTML = "text/html"
 SIMPLE = "application/vnd.pypi.simple.v1+json"

@@ -2,9 +2,9 @@
 
 import pytest
 
-from llm_sandbox_mcp.languages import load_languages
-from llm_sandbox_mcp.libraries.installed import read_list
-from llm_sandbox_mcp.results import Library
+from llm_sandbox_mcp.base.results import Library
+from llm_sandbox_mcp.languages.languages import load_languages
+from llm_sandbox_mcp.libraries.listing import read_list
 
 KNOWN = {language.name: language.handler.libraries for language in load_languages().values()}
 PATTERNS = {name: known.installed_pattern for name, known in KNOWN.items() if known is not None}

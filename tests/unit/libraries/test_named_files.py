@@ -2,8 +2,8 @@
 
 import pytest
 
-from llm_sandbox_mcp.libraries import named_files
-from llm_sandbox_mcp.libraries.named_files import NamedFiles, Room
+from llm_sandbox_mcp.libraries.installed import named_files
+from llm_sandbox_mcp.libraries.installed.named_files import NamedFiles, Room
 
 
 def fill(files: NamedFiles, number: int) -> list[str]:

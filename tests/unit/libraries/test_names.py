@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from llm_sandbox_mcp.errors import InvalidArgument
-from llm_sandbox_mcp.languages import load_languages
+from llm_sandbox_mcp.base.errors import InvalidArgument
+from llm_sandbox_mcp.languages.languages import load_languages
+from llm_sandbox_mcp.libraries.installed.ruling import library_rules
 from llm_sandbox_mcp.libraries.installing import Installer
-from llm_sandbox_mcp.libraries.ruling import library_rules
-from llm_sandbox_mcp.profile import load_profile
+from llm_sandbox_mcp.profile.profile import load_profile
 
 LANGUAGES = load_languages()
 MANAGED = sorted(name for name, language in LANGUAGES.items() if language.handler.libraries is not None)

@@ -8,15 +8,16 @@ import anyio
 import httpcore2
 import pytest
 
-from llm_sandbox_mcp.libraries.index_check import index_problem
-from llm_sandbox_mcp.libraries.index_client import (
+from llm_sandbox_mcp.libraries.installed.index_client import (
     FAILURES,
     PrivateAddress,
+    Proxies,
+    UnusableProxy,
     describe,
     open_client,
     read_certificates,
 )
-from llm_sandbox_mcp.libraries.proxies import Proxies, UnusableProxy
+from llm_sandbox_mcp.libraries.installed.indexes import index_problem
 
 pytestmark = pytest.mark.anyio
 

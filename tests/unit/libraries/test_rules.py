@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from llm_sandbox_mcp.errors import InvalidArgument, PolicyDenied, ProfileError
-from llm_sandbox_mcp.languages import load_languages
+from llm_sandbox_mcp.base.errors import InvalidArgument, PolicyDenied, ProfileError
+from llm_sandbox_mcp.base.results import Library
+from llm_sandbox_mcp.languages.languages import load_languages
+from llm_sandbox_mcp.libraries.installed.ruling import LibraryRules, library_rules
 from llm_sandbox_mcp.libraries.installing import Installer
-from llm_sandbox_mcp.libraries.ruling import LibraryRules, library_rules
-from llm_sandbox_mcp.profile import load_profile
-from llm_sandbox_mcp.results import Library
+from llm_sandbox_mcp.profile.profile import load_profile
 
 LANGUAGES = load_languages()
 

@@ -16,16 +16,16 @@ from typing import Any
 import anyio
 import pytest
 
-from llm_sandbox_mcp.audit import Audit
 from llm_sandbox_mcp.backends.listening import Listener, listen_on
-from llm_sandbox_mcp.destinations import Destination
-from llm_sandbox_mcp.errors import ProfileError
+from llm_sandbox_mcp.base.destinations import Destination
+from llm_sandbox_mcp.base.errors import ProfileError
+from llm_sandbox_mcp.base.policy import LIMITS, Network, Policy
+from llm_sandbox_mcp.host.audit import Audit
 from llm_sandbox_mcp.network import connecting, elsewhere, http1
 from llm_sandbox_mcp.network import proxy as proxies
 from llm_sandbox_mcp.network.proxy import make_proxy
 from llm_sandbox_mcp.network.secrets import Secret, read_secrets
-from llm_sandbox_mcp.policy import LIMITS, Network, Policy
-from llm_sandbox_mcp.sections import SecretSection
+from llm_sandbox_mcp.profile.sections import SecretSection
 from tests.engines.certificates import ensure
 from tests.unit.tls_site import ODD, Site, tls_site
 

@@ -10,10 +10,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from llm_sandbox_mcp.policy import narrow
+from llm_sandbox_mcp.base.policy import narrow
 from llm_sandbox_mcp.pool.plan import Key, Member, Opening, Plan, State, Waiter, Wanted, plan
-from llm_sandbox_mcp.profile import load_profile
-from llm_sandbox_mcp.sections import PoolLimits
+from llm_sandbox_mcp.profile.profile import load_profile
+from llm_sandbox_mcp.profile.sections import PoolLimits
 from tests.effort import tries
 from tests.unit.policies import POLICY
 

@@ -6,7 +6,7 @@ from functools import cache
 
 from tree_sitter import Language
 
-from llm_sandbox_mcp.languages import load_languages
+from llm_sandbox_mcp.languages.languages import load_languages
 from llm_sandbox_mcp.rules.judging import Judge
 from llm_sandbox_mcp.rules.naming import Grammar
 from llm_sandbox_mcp.rules.section import Rule

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from llm_sandbox_mcp.errors import ProfileError
-from llm_sandbox_mcp.folders import CONFIGS
-from llm_sandbox_mcp.profile import load_profile
+from llm_sandbox_mcp.base.errors import ProfileError
+from llm_sandbox_mcp.host.folders import CONFIGS
+from llm_sandbox_mcp.profile.profile import load_profile
 from llm_sandbox_mcp.rules.presets import preset_names, rules_of
 from llm_sandbox_mcp.rules.section import Rule
 

@@ -9,10 +9,10 @@ import pytest
 from anyio.abc import ByteReceiveStream, ByteSendStream
 
 from llm_sandbox_mcp.backends.base import Process
-from llm_sandbox_mcp.errors import EngineUnavailable
-from llm_sandbox_mcp.runs.execution import Run
+from llm_sandbox_mcp.base.errors import EngineUnavailable
 from llm_sandbox_mcp.runs.kernel import Kernel
 from llm_sandbox_mcp.runs.requests import RunRequest
+from llm_sandbox_mcp.runs.run import Run
 
 pytestmark = pytest.mark.anyio
 

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llm_sandbox_mcp.destinations import Destination
-from llm_sandbox_mcp.errors import InvalidArgument, PolicyDenied
-from llm_sandbox_mcp.languages import Language, included_languages
-from llm_sandbox_mcp.messages import Note, worded
-from llm_sandbox_mcp.open_folders import OpenFolder, View
-from llm_sandbox_mcp.policy import Network
+from llm_sandbox_mcp.base.destinations import Destination
+from llm_sandbox_mcp.base.errors import InvalidArgument, PolicyDenied
+from llm_sandbox_mcp.base.messages import Note, worded
+from llm_sandbox_mcp.base.open_folders import OpenFolder, View
+from llm_sandbox_mcp.base.policy import Network
+from llm_sandbox_mcp.languages.languages import Language, included_languages
 from llm_sandbox_mcp.runs.hints import hint_of
 from llm_sandbox_mcp.runs.requests import without_notebook_lines
 from llm_sandbox_mcp.server.words import TOOLS

@@ -6,10 +6,10 @@ import pytest
 
 from llm_sandbox_mcp.backends.base import Sandbox
 from llm_sandbox_mcp.backends.listing import Files
-from llm_sandbox_mcp.errors import Unavailable
-from llm_sandbox_mcp.runs.execution import Outcome
+from llm_sandbox_mcp.base.errors import Unavailable
 from llm_sandbox_mcp.runs.program import Program
 from llm_sandbox_mcp.runs.requests import RunRequest
+from llm_sandbox_mcp.runs.run import Outcome
 
 pytestmark = pytest.mark.anyio
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llm_sandbox_mcp.errors import InvalidArgument
-from llm_sandbox_mcp.languages import Language, included_languages
+from llm_sandbox_mcp.base.errors import InvalidArgument
+from llm_sandbox_mcp.languages.languages import Language, included_languages
 from llm_sandbox_mcp.runs.protocol import STDIN, encode_request
 from llm_sandbox_mcp.runs.requests import checked_stdin, checked_variables
 

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llm_sandbox_mcp.backends.base import Fullness, Usage
-from llm_sandbox_mcp.policy import Policy
-from llm_sandbox_mcp.results import Status
-from llm_sandbox_mcp.runs.execution import Ending, Outcome
+from llm_sandbox_mcp.base.policy import Policy
+from llm_sandbox_mcp.base.results import Status
 from llm_sandbox_mcp.runs.protocol import Report
+from llm_sandbox_mcp.runs.run import Ending, Outcome
 from llm_sandbox_mcp.runs.verdict import excerpt, finished, notes_of, status_of
 
 POLICY = Policy(

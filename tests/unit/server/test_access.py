@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from llm_sandbox_mcp.errors import ProfileError
+from llm_sandbox_mcp.base.errors import ProfileError
 from llm_sandbox_mcp.server.access import read_token
 
 pytestmark = pytest.mark.anyio

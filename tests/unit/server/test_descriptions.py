@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from mcp.types import Tool
 
-from llm_sandbox_mcp.languages import included_languages
-from llm_sandbox_mcp.profile import load_profile
+from llm_sandbox_mcp.languages.languages import included_languages
+from llm_sandbox_mcp.profile.profile import load_profile
 from llm_sandbox_mcp.server.schemas import define_tools
 
 

@@ -7,9 +7,9 @@ from typing import cast
 import anyio
 import pytest
 
+from llm_sandbox_mcp.base.results import HostFile, Saved
 from llm_sandbox_mcp.files.artifacts import ArtifactStore
-from llm_sandbox_mcp.profile import load_profile
-from llm_sandbox_mcp.results import HostFile, Saved
+from llm_sandbox_mcp.profile.profile import load_profile
 from llm_sandbox_mcp.service.files import Files
 from llm_sandbox_mcp.sessions.live import LiveSessions
 from tests.disks import small_disk

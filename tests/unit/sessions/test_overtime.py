@@ -7,10 +7,10 @@ import anyio
 import pytest
 from anyio.abc import TaskGroup
 
+from llm_sandbox_mcp.aio.tasks import open_tasks
 from llm_sandbox_mcp.backends.base import Sandbox, Usage
 from llm_sandbox_mcp.sessions import overtime
 from llm_sandbox_mcp.sessions.overtime import Overtime
-from llm_sandbox_mcp.tasks import open_tasks
 
 pytestmark = pytest.mark.anyio
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llm_sandbox_mcp.errors import CapacityReached
+from llm_sandbox_mcp.base.errors import CapacityReached
+from llm_sandbox_mcp.base.units import parse_duration
 from llm_sandbox_mcp.sessions import pace
 from llm_sandbox_mcp.sessions.pace import Pace
-from llm_sandbox_mcp.units import parse_duration
 
 
 class Clock:

@@ -1,0 +1,1 @@
+"""Task groups, and waiting for descriptors."""

@@ -1,0 +1,1 @@
+"""Values and errors that every part of the package uses."""

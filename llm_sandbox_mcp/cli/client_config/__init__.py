@@ -1,0 +1,1 @@
+"""The configuration of MCP clients: what to write into which file."""

@@ -1,0 +1,1 @@
+"""Interfaces under other products' names; nothing else in the package imports them."""

@@ -1,0 +1,78 @@
+"""The parts of blocking sessions: output as it appears, a lifetime, a fresh interpreter for each run."""
+
+import logging
+import shlex
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+
+import anyio
+
+from ...aio.tasks import open_tasks
+from ...base.errors import SandboxError
+from ...base.results import Execution
+from ...base.text import EscapingFormatter
+from ...sandboxes import Printed, Sandboxes, Session
+from ...service import Service
+from .portal import portal
+from .values import StreamCallback
+
+_PAUSE = 0.001
+"""Seconds of delay, so that the caller first gets the result of a run: only one Python thread runs at a time."""
+
+_log = logging.getLogger("llm_sandbox_mcp")
+
+
+def follow(
+    stream: AsyncGenerator[Printed | Execution, None], callbacks: Mapping[str, StreamCallback | None]
+) -> Execution:
+    """Calls the callbacks with the output of the code, in this thread, and returns the result of the run."""
+
+    async def piece() -> Printed | Execution:
+        return await anext(stream)
+
+    try:
+        while True:
+            match portal.call(piece):
+                case Execution() as done:
+                    return done
+                case Printed(name, text):
+                    callback = callbacks[name]
+                    if callback is not None:
+                        callback(text)
+    finally:
+        portal.call(stream.aclose)
+
+
+@asynccontextmanager
+async def living(sandboxes: Sandboxes, language: str, lifetime: float | None) -> AsyncIterator[Session]:
+    """A session that is closed at the end of the scope or of its lifetime, whichever comes first."""
+    async with sandboxes.session(language) as session, open_tasks() as tasks:
+
+        async def expire(seconds: float) -> None:
+            await anyio.sleep(seconds)
+            await session.close()
+
+        if lifetime is not None:
+            tasks.start_soon(expire, lifetime)
+        yield session
+        tasks.cancel_scope.cancel()
+
+
+async def exports(service: Service, session: Session) -> str:
+    """Shell code after which commands find the programs and libraries of the session's language, as its code does."""
+    own, of_shell = [await service.sessions.environment(session.id, name) for name in (session.language, "bash")]
+    return "".join(f"export {name}={shlex.quote(own[name])}; " for name in own if own[name] != of_shell.get(name))
+
+
+async def refresh(session: Session) -> None:
+    with suppress(SandboxError):  # the next run reports the error
+        await session.refresh(pause=_PAUSE)
+
+
+def be_verbose() -> None:
+    """Logs this package's messages to standard error, unless the program has already configured a handler."""
+    _log.setLevel(logging.DEBUG)
+    if all(isinstance(handler, logging.NullHandler) for handler in _log.handlers):
+        handler = logging.StreamHandler()
+        handler.setFormatter(EscapingFormatter("%(message)s"))
+        _log.addHandler(handler)

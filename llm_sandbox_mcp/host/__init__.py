@@ -1,0 +1,1 @@
+"""This machine: folders, our own programs, and the audit file."""

@@ -1,0 +1,1 @@
+"""Languages: their handler folders, and their paths in a sandbox."""

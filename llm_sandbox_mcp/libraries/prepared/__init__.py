@@ -1,0 +1,1 @@
+"""Libraries that are prepared once for all sandboxes."""

@@ -1,0 +1,1 @@
+"""The profile: what an operator decides, in one TOML file."""
