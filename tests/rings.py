@@ -75,7 +75,7 @@ ONLY_IN_ALL = (
     "tests/handlers/test_python_pictures.py",
     "tests/hostile/test_limits_in_languages.py",
     "tests/hostile/test_tampering.py",
-    "tests/http/test_limits.py",
+    "tests/compat/rest/test_limits.py",
     "tests/integrations/",
     "tests/packaging/test_bundle.py",
     "tests/packaging/test_packaging.py::test_the_demo_runs_in_the_sdist",

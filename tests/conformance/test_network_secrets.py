@@ -11,7 +11,7 @@ from llm_sandbox_mcp.profile.profile import Profile
 from llm_sandbox_mcp.profile.sections import SecretSection
 from llm_sandbox_mcp.server import build_server
 from llm_sandbox_mcp.service import Service
-from tests.unit.tls_site import ODD, Site, tls_site
+from tests.tls_site import ODD, Site, tls_site
 
 pytestmark = pytest.mark.anyio
 

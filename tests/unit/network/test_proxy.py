@@ -27,7 +27,7 @@ from llm_sandbox_mcp.network.proxy import make_proxy
 from llm_sandbox_mcp.network.secrets import Secret, read_secrets
 from llm_sandbox_mcp.profile.sections import SecretSection
 from tests.engines.certificates import ensure
-from tests.unit.tls_site import ODD, Site, tls_site
+from tests.tls_site import ODD, Site, tls_site
 
 pytestmark = pytest.mark.anyio
 

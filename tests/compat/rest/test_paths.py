@@ -9,8 +9,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from ..mcp.results import answer
-from ..mcp.serving import Server, stop
+from ...mcp.results import answer
+from ...mcp.serving import Server, stop
 from .calling import execute, failure, new, result
 from .conftest import BEARER, TOKEN
 

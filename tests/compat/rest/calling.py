@@ -4,7 +4,7 @@ from typing import Any
 
 import httpx2
 
-from ..mcp.serving import Server
+from ...mcp.serving import Server
 
 
 def execute(server: Server, code: str, session: str = "", timeout: float = 30, **body: Any) -> httpx2.Response:

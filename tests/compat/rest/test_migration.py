@@ -10,8 +10,8 @@ import pytest
 from llm_sandbox_mcp.cli.parser import build
 from llm_sandbox_mcp.host.folders import CONFIGS
 
-from ..cli.command import ARGV
-from ..mcp.serving import Server, launch, stop
+from ...cli.command import ARGV
+from ...mcp.serving import Server, launch, stop
 from .calling import execute
 
 PAGE = (CONFIGS / "migration.md").read_text(encoding="utf-8").partition("\n## sandbox_for_llm_code\n")[2]

@@ -6,7 +6,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from ..mcp.serving import Server
+from ...mcp.serving import Server
 from .calling import execute, failure, new, result
 
 

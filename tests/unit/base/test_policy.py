@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from llm_sandbox_mcp.base.errors import InvalidArgument, PolicyDenied
 from llm_sandbox_mcp.base.policy import LIMITS, Policy, narrow
 
-from .policies import POLICY
+from ..policies import POLICY
 
 POLICIES = st.builds(
     Policy,

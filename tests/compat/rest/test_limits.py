@@ -7,9 +7,9 @@ import pytest
 
 from llm_sandbox_mcp.base.results import Status
 
-from ..engines import host_folder
-from ..mcp.serving import Server, start, stop
-from ..reached import LIMITS, PROFILE
+from ...engines import host_folder
+from ...mcp.serving import Server, start, stop
+from ...reached import LIMITS, PROFILE
 from .calling import execute, failure
 
 pytestmark = pytest.mark.usefixtures("control_groups")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ..engines import host_folder
-from ..mcp.serving import Server, start, stop
+from ...engines import host_folder
+from ...mcp.serving import Server, start, stop
 
 TOKEN = secrets.token_hex(16)
 BEARER = {"Authorization": f"Bearer {TOKEN}"}

@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from ..mcp.serving import Server
+from ...mcp.serving import Server
 from .conftest import BEARER, TOKEN
 
 EXAMPLES = 5

@@ -28,7 +28,7 @@ def test_a_server_that_was_killed_is_gone_and_swept(tmp_path: Path) -> None:
         "import os, sys, pathlib\nfrom llm_sandbox_mcp.host.server_folder import open_runtime\n"
         "with open_runtime(pathlib.Path(sys.argv[1])) as runtime:\n    print(runtime.server_id, flush=True)\n    os._exit(9)"
     )
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     done = subprocess.run([sys.executable, "-c", code, tmp_path], cwd=root, capture_output=True, text=True, check=False)
     assert done.returncode == 9
     server = done.stdout.strip()

@@ -12,7 +12,7 @@ from llm_sandbox_mcp import (
     SecurityError,
     ValidationError,
 )
-from tests.blocking.conftest import PROFILE
+from tests.compat.llm_sandbox.conftest import PROFILE
 
 pytestmark = pytest.mark.usefixtures("library")
 
