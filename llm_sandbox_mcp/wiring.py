@@ -90,6 +90,9 @@ async def open_service(
                 return interpreter
 
             proxy = await make_proxy(audit, secrets)
+            installer = Installer(profile, folders.cache, allowed, proxy.held, environ)
+            for name, libraries in profile.pool.libraries.items():
+                installer.check(languages[name], libraries)
 
             @asynccontextmanager
             async def attach(sandbox: Sandbox, name: str) -> AsyncIterator[None]:
@@ -101,9 +104,6 @@ async def open_service(
             pool = Pool(backend, profile.pool, warm_up, attach, owners)
             timers.start_soon(pool.serve)
             sessions = LiveSessions(pool, profile.sessions, timers)
-            installer = Installer(profile, folders.cache, allowed, proxy.held, environ)
-            for name, libraries in profile.pool.libraries.items():
-                installer.check(languages[name], libraries)
             store = ArtifactStore(runtime.path / "artifacts", profile.artifacts)
             try:
                 yield Service(

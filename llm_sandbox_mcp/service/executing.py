@@ -23,7 +23,7 @@ from ..runs.verdict import excerpt, exit_code_of, finished, inspection_of, notes
 from ..sessions.live import SessionId
 from ..sessions.session import Loss, Session
 from .installing import Installing
-from .output import leave_output
+from .output import WholeOutputs
 from .preparation import Preparation
 from .sessions import Sessions
 from .views import Views
@@ -95,6 +95,7 @@ class Executing:
         self._views = views
         self._checker = checker
         self._audit = audit
+        self._outputs = WholeOutputs()
 
     async def execute(
         self,
@@ -191,7 +192,7 @@ class Executing:
             with sandbox.patience.shared(COPY_SECONDS):
                 artifacts, left_out = await self._store.collect(session.id, ran.sandbox, outcome, long)
                 if ran.sandbox is not None and prepared.keep:
-                    left_out += await leave_output(session, ran.sandbox, long)
+                    left_out += await self._outputs.leave(ran.sandbox, long)
                 left_out += await self._views.save(ran.sandbox, whole=whole, last=not prepared.keep)
         if places.lacking:
             notes.append(_note_of_lacking(chosen, places))

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
+from weakref import WeakKeyDictionary
 
 from ..backends import copying
 from ..backends.base import Sandbox
@@ -9,7 +10,6 @@ from ..base.errors import BadPath, SandboxLost, Unavailable
 from ..base.messages import Note, Step
 from ..base.results import Output
 from ..base.units import format_size
-from ..sessions.session import Session
 
 
 class NewOutput:
@@ -46,45 +46,52 @@ _SHARE = 8
 """The files of one session have at most one part in so many of its disk: the rest is for what its code writes."""
 
 
-async def leave_output(session: Session, sandbox: Sandbox, streams: Mapping[str, bytes]) -> list[Note]:
-    """Writes each stream to the file of its name in the working directory; the files of older runs make room.
+class WholeOutputs:
+    """The files in sandboxes with output that was too long to show; those of older runs make room for others."""
 
-    Returns a note for each stream, which names its file or says why there is none.
-    """
-    return [await _leave(session, sandbox, name, data) for name, data in streams.items()]
+    def __init__(self) -> None:
+        self._files: WeakKeyDictionary[Sandbox, dict[str, int]] = WeakKeyDictionary()
+        """The files of each sandbox and their bytes, oldest first."""
 
+    async def leave(self, sandbox: Sandbox, streams: Mapping[str, bytes]) -> list[Note]:
+        """Writes each stream to the file of its name in the working directory.
 
-async def _leave(session: Session, sandbox: Sandbox, name: str, data: bytes) -> Note:
-    largest = min(session.policy.largest_file, session.policy.disk // _SHARE)
-    size = format_size(len(data))
-    if len(data) > largest:
-        return _not_left(name, f"it has {size}, and such files at most {format_size(largest)}", Step.READ_PARTS)
+        Returns a note for each stream, which names its file or says why there is none.
+        """
+        return [await self._leave(sandbox, name, data) for name, data in streams.items()]
 
-    async def content() -> AsyncIterator[bytes]:
-        yield data
+    async def _leave(self, sandbox: Sandbox, name: str, data: bytes) -> Note:
+        room = sandbox.policy.disk // _SHARE
+        largest = min(sandbox.policy.largest_file, room)
+        size = format_size(len(data))
+        if len(data) > largest:
+            return _not_left(name, f"it has {size}, and such files at most {format_size(largest)}", Step.READ_PARTS)
 
-    try:
-        await _make_room(session, sandbox, len(data), session.policy.disk // _SHARE)
-        await copying.copy_in(sandbox, name, len(data), content)
-    except (BadPath, SandboxLost, Unavailable) as error:
-        return _not_left(name, error.cause, error.step)
-    session.outputs[name] = len(data)
-    cause = f"the whole output ({size}) is in the file {name} of the working directory"
-    return Note("whole_output", cause, Step.READ_PARTS, name=name, size=len(data))
+        async def content() -> AsyncIterator[bytes]:
+            yield data
 
+        try:
+            await self._make_room(sandbox, len(data), room)
+            await copying.copy_in(sandbox, name, len(data), content)
+        except (BadPath, SandboxLost, Unavailable) as error:
+            return _not_left(name, error.cause, error.step)
+        self._files.setdefault(sandbox, {})[name] = len(data)
+        cause = f"the whole output ({size}) is in the file {name} of the working directory"
+        return Note("whole_output", cause, Step.READ_PARTS, name=name, size=len(data))
 
-async def _make_room(session: Session, sandbox: Sandbox, size: int, room: int) -> None:
-    """Deletes the oldest of these files until one of this size fits."""
-    left, old = sum(session.outputs.values()), []
-    for name, older in session.outputs.items():
-        if left + size <= room:
-            break
-        old.append(name)
-        left -= older
-    if old:
-        await copying.delete(sandbox, old)
-        for name in old:
-            del session.outputs[name]
+    async def _make_room(self, sandbox: Sandbox, size: int, room: int) -> None:
+        """Deletes the oldest of these files until one of this size fits."""
+        files = self._files.get(sandbox, {})
+        left, old = sum(files.values()), []
+        for name, older in files.items():
+            if left + size <= room:
+                break
+            old.append(name)
+            left -= older
+        if old:
+            await copying.delete(sandbox, old)
+            for name in old:
+                del files[name]
 
 
 def _not_left(name: str, why: str, step: str) -> Note:

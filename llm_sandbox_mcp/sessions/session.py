@@ -72,8 +72,6 @@ class Session:
         self.closed = False
         self.told = False
         """Whether a caller was told its id before the end of its first use."""
-        self.outputs: dict[str, int] = {}
-        """The files of its working directory with output that was too long to show, and their bytes, oldest first."""
         self._loss: Loss | None = None
         """Why state was lost, until a caller has the result of a run that reports it."""
         self._pool = pool
