@@ -18,8 +18,8 @@ from llm_sandbox_mcp.host.folders import HostFolders
 from llm_sandbox_mcp.profile.profile import load_profile
 from llm_sandbox_mcp.server import build_server
 from llm_sandbox_mcp.server.schemas import Answer
-from llm_sandbox_mcp.testing.memory import MemoryBackend
 from llm_sandbox_mcp.wiring import open_service
+from tests.memory.backend import MemoryBackend
 
 from .markdown import code, plain, sentence, table
 

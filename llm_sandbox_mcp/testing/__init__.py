@@ -1,4 +1,4 @@
-"""The promises of a backend, as tests that its author runs with pytest, and a backend in memory for other tests.
+"""The promises of a backend, as tests that its author runs with pytest.
 
     from llm_sandbox_mcp.testing.fixtures import *
     from llm_sandbox_mcp.testing.processes import *

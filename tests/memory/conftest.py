@@ -9,9 +9,9 @@ import pytest
 from llm_sandbox_mcp.base.results import Execution
 from llm_sandbox_mcp.profile.profile import Profile
 from llm_sandbox_mcp.service import Service
-from llm_sandbox_mcp.testing.clock import BACKEND
-from llm_sandbox_mcp.testing.memory import HANDLERS, MemoryBackend, open_in_memory
 from llm_sandbox_mcp.testing.profiles import small_profile
+from tests.memory.backend import HANDLERS, MemoryBackend, open_in_memory
+from tests.memory.clock import BACKEND
 
 
 async def run(service: Service, code: str, **options: Any) -> Execution:

@@ -11,7 +11,7 @@ from llm_sandbox_mcp.languages.languages import load_languages
 from llm_sandbox_mcp.languages.places import Places
 from llm_sandbox_mcp.pool.pool import Pool
 from llm_sandbox_mcp.runs.interpreter import Interpreter, start_interpreter
-from llm_sandbox_mcp.testing.memory import HANDLERS, MemoryBackend
+from tests.memory.backend import HANDLERS, MemoryBackend
 from tests.pools import open_pool
 
 DAY = 86400.0

@@ -12,7 +12,7 @@ from llm_sandbox_mcp.runs.requests import RunRequest
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.service.background import BackgroundRun, Caller, Listener
 from llm_sandbox_mcp.service.executing import Asked
-from llm_sandbox_mcp.testing.memory import MemoryBackend
+from tests.memory.backend import MemoryBackend
 
 from .conftest import run
 

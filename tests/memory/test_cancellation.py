@@ -8,8 +8,8 @@ import pytest
 
 from llm_sandbox_mcp.base.errors import SandboxError
 from llm_sandbox_mcp.service import Service
-from llm_sandbox_mcp.testing.memory import MemoryBackend
 from tests.effort import tries
+from tests.memory.backend import MemoryBackend
 
 from .conftest import run
 

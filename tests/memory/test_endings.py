@@ -13,8 +13,8 @@ from llm_sandbox_mcp.base.results import Inspection, SessionState, Status
 from llm_sandbox_mcp.runs.run import Outcome
 from llm_sandbox_mcp.runs.verdict import inspection_of
 from llm_sandbox_mcp.service import Service
-from llm_sandbox_mcp.testing.memory import HANDLERS, MemoryBackend, open_in_memory
 from llm_sandbox_mcp.testing.profiles import small_profile
+from tests.memory.backend import HANDLERS, MemoryBackend, open_in_memory
 
 from .conftest import run
 

@@ -15,10 +15,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from llm_sandbox_mcp.base.errors import EngineUnavailable, SandboxLost, Unavailable
 from llm_sandbox_mcp.base.results import Execution
 from llm_sandbox_mcp.service import Service
-from llm_sandbox_mcp.testing.clock import JumpingLoop
-from llm_sandbox_mcp.testing.memory import HANDLERS, MemoryBackend, open_in_memory
 from llm_sandbox_mcp.testing.profiles import small_profile
 from tests.effort import tries
+from tests.memory.backend import HANDLERS, MemoryBackend, open_in_memory
+from tests.memory.clock import JumpingLoop
 
 from .conftest import run
 

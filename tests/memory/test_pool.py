@@ -12,7 +12,7 @@ from llm_sandbox_mcp.base.policy import Policy, narrow
 from llm_sandbox_mcp.pool import pool as pools
 from llm_sandbox_mcp.pool.leases import Lease, Owned
 from llm_sandbox_mcp.pool.pool import Pool
-from llm_sandbox_mcp.testing.memory import MemoryBackend, MemorySandbox
+from tests.memory.backend import MemoryBackend, MemorySandbox
 from tests.pools import one_warm
 from tests.unit.policies import POLICY
 

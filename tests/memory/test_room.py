@@ -10,7 +10,7 @@ from llm_sandbox_mcp.backends.room import Room
 from llm_sandbox_mcp.base.errors import CapacityReached, PoolTimeout
 from llm_sandbox_mcp.profile.profile import load_profile
 from llm_sandbox_mcp.sessions.live import LiveSessions
-from llm_sandbox_mcp.testing.memory import MemoryBackend
+from tests.memory.backend import MemoryBackend
 from tests.unit.policies import POLICY
 
 from .pools import Warming, opened

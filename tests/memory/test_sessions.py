@@ -16,8 +16,8 @@ from llm_sandbox_mcp.base.errors import (
 from llm_sandbox_mcp.base.results import Execution
 from llm_sandbox_mcp.profile.profile import Profile
 from llm_sandbox_mcp.service import Service
-from llm_sandbox_mcp.testing.memory import MemoryBackend, open_in_memory
 from llm_sandbox_mcp.wiring import open_service
+from tests.memory.backend import MemoryBackend, open_in_memory
 
 from .conftest import run
 

@@ -5,7 +5,7 @@ import pytest
 
 from llm_sandbox_mcp.base.errors import EngineSilent, EngineUnavailable
 from llm_sandbox_mcp.service import Service
-from llm_sandbox_mcp.testing.memory import MemoryBackend, MemorySandbox
+from tests.memory.backend import MemoryBackend, MemorySandbox
 
 from .conftest import run
 

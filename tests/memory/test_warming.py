@@ -8,8 +8,8 @@ import pytest
 from llm_sandbox_mcp.base.errors import EngineUnavailable
 from llm_sandbox_mcp.profile.profile import Profile
 from llm_sandbox_mcp.service import Service
-from llm_sandbox_mcp.testing.memory import HANDLERS, PROGRAMS, MemoryBackend, MemoryProcess, open_in_memory
 from llm_sandbox_mcp.testing.profiles import changed
+from tests.memory.backend import HANDLERS, PROGRAMS, MemoryBackend, MemoryProcess, open_in_memory
 from tests.pools import one_warm
 
 from .conftest import run

@@ -15,7 +15,7 @@ from llm_sandbox_mcp.backends.copying import in_time
 from llm_sandbox_mcp.backends.folder_copies import held_files, list_tree
 from llm_sandbox_mcp.backends.patience import Patience
 from llm_sandbox_mcp.base.errors import Unavailable
-from llm_sandbox_mcp.testing.clock import BACKEND
+from tests.memory.clock import BACKEND
 from tests.unit.policies import POLICY
 
 pytestmark = pytest.mark.anyio

@@ -11,7 +11,7 @@ from llm_sandbox_mcp.backends.base import Completed, Process, Sandbox
 from llm_sandbox_mcp.backends.copying import delete, in_time
 from llm_sandbox_mcp.backends.patience import Patience
 from llm_sandbox_mcp.base.errors import StartFailed
-from llm_sandbox_mcp.testing.clock import BACKEND
+from tests.memory.clock import BACKEND
 
 pytestmark = pytest.mark.anyio
 

@@ -16,7 +16,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
 from llm_sandbox_mcp.server.bodies import ROOM, SMALL, USUAL, Bodies, Claim, Parsed, claim_of
-from llm_sandbox_mcp.testing.clock import BACKEND
+from tests.memory.clock import BACKEND
 
 pytestmark = pytest.mark.anyio
 

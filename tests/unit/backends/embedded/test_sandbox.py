@@ -9,7 +9,7 @@ import pytest
 from llm_sandbox_mcp.backends.base import Usage
 from llm_sandbox_mcp.backends.embedded.sandbox import EmbeddedSandbox
 from llm_sandbox_mcp.base.errors import SandboxLost
-from llm_sandbox_mcp.testing.clock import BACKEND
+from tests.memory.clock import BACKEND
 from tests.unit.policies import POLICY
 
 pytestmark = pytest.mark.anyio

@@ -3,23 +3,34 @@
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import anyio
 import anyio.lowlevel
 
-if TYPE_CHECKING:
-    from .memory import MemorySandbox
+from llm_sandbox_mcp.backends.base import Fullness, Usage
 
 _PIECE = 1 << 16
 _FRAME = 9999
 """Maximum number of bytes in a frame's payload."""
 
 
+class Around(Protocol):
+    """The sandbox in which the runner runs, as far as code changes it."""
+
+    used: Usage
+    full: Fullness
+    answers: bool
+
+    async def kill(self) -> None: ...
+
+
 class Host(Protocol):
     """The process in which the runner runs."""
 
-    sandbox: "MemorySandbox"
+    @property
+    def sandbox(self) -> Around: ...
+
     interrupted: Callable[[], None] | None
 
     async def receive(self) -> bytes: ...

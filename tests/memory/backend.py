@@ -16,16 +16,17 @@ import anyio.lowlevel
 from anyio.abc import ByteReceiveStream, ByteSendStream, TaskGroup
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from ..aio.tasks import open_tasks
-from ..backends.base import Backend, Check, Fullness, Process, Sandbox, Usage
-from ..backends.layout import WORKDIR
-from ..backends.listening import Listener
-from ..backends.listing import Files, Stamp
-from ..base.errors import ListeningFailed, SandboxError, SandboxLost, StartFailed
-from ..base.policy import Policy
-from ..profile.profile import Profile
-from ..service import Service
-from ..wiring import open_service
+from llm_sandbox_mcp.aio.tasks import open_tasks
+from llm_sandbox_mcp.backends.base import Backend, Check, Fullness, Process, Sandbox, Usage
+from llm_sandbox_mcp.backends.layout import WORKDIR
+from llm_sandbox_mcp.backends.listening import Listener
+from llm_sandbox_mcp.backends.listing import Files, Stamp
+from llm_sandbox_mcp.base.errors import ListeningFailed, SandboxError, SandboxLost, StartFailed
+from llm_sandbox_mcp.base.policy import Policy
+from llm_sandbox_mcp.profile.profile import Profile
+from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.wiring import open_service
+
 from .clock import JumpingLoop
 from .script import Runner
 
