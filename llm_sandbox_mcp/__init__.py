@@ -7,11 +7,8 @@ if TYPE_CHECKING:
     from .base.errors import SandboxError as SandboxError
     from .base.results import Artifact as Artifact
     from .base.results import Execution as Execution
-    from .compat.llm_sandbox.backends import BackendCapabilities as BackendCapabilities
-    from .compat.llm_sandbox.backends import BackendDefinition as BackendDefinition
     from .compat.llm_sandbox.backends import get_backend as get_backend
     from .compat.llm_sandbox.backends import list_backends as list_backends
-    from .compat.llm_sandbox.backends import register_backend as register_backend
     from .compat.llm_sandbox.exceptions import CommandEmptyError as CommandEmptyError
     from .compat.llm_sandbox.exceptions import CommandFailedError as CommandFailedError
     from .compat.llm_sandbox.exceptions import ContainerError as ContainerError
@@ -47,6 +44,9 @@ if TYPE_CHECKING:
     from .compat.llm_sandbox.pools import PoolConfig as PoolConfig
     from .compat.llm_sandbox.pools import PoolManager as PoolManager
     from .compat.llm_sandbox.pools import create_pool_manager as create_pool_manager
+    from .compat.llm_sandbox.registry import BackendCapabilities as BackendCapabilities
+    from .compat.llm_sandbox.registry import BackendDefinition as BackendDefinition
+    from .compat.llm_sandbox.registry import register_backend as register_backend
     from .compat.llm_sandbox.security import RestrictedModule as RestrictedModule
     from .compat.llm_sandbox.security import SecurityIssueSeverity as SecurityIssueSeverity
     from .compat.llm_sandbox.security import SecurityPattern as SecurityPattern
@@ -73,8 +73,8 @@ __version__ = "0.1.0"
 _MODULES = {
     "Artifact": "base.results",
     "ArtifactSandboxSession": "compat.llm_sandbox.plots",
-    "BackendCapabilities": "compat.llm_sandbox.backends",
-    "BackendDefinition": "compat.llm_sandbox.backends",
+    "BackendCapabilities": "compat.llm_sandbox.registry",
+    "BackendDefinition": "compat.llm_sandbox.registry",
     "CommandEmptyError": "compat.llm_sandbox.exceptions",
     "CommandFailedError": "compat.llm_sandbox.exceptions",
     "ConsoleOutput": "compat.llm_sandbox.values",
@@ -130,7 +130,7 @@ _MODULES = {
     "get_security_policy": "compat.llm_sandbox.security",
     "list_backends": "compat.llm_sandbox.backends",
     "load_profile": "profile.profile",
-    "register_backend": "compat.llm_sandbox.backends",
+    "register_backend": "compat.llm_sandbox.registry",
     "validate_package_name": "compat.llm_sandbox.security",
 }
 """The module of each public name; imported at the first use, since most commands need only a few of them."""

@@ -40,7 +40,6 @@ ENGINE_MAY_IMPORT = {
     "backends.base",
     "backends.copying",
     "backends.counters",
-    "backends.images",
     "backends.layout",
     "backends.libc",
     "backends.listening",
@@ -84,43 +83,88 @@ def tree_of(module: str) -> ast.Module:
 
 @cache
 def imports(module: str) -> frozenset[str]:
-    """The imports of a module: ours by their names in `MODULES`, others marked with `!`. Without type-only imports."""
+    """The imports of a module: ours by their names in `MODULES`, others marked with `!`.
+
+    Those for type checkers count, and so do those by `import_module`. The lazy names of an `__init__.py` do not: it
+    imports nothing for them by itself.
+    """
     return frozenset(_imported(module))
 
 
 def _imported(module: str) -> Iterator[str]:
-    path = MODULES[module]
-    package = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
-    package = [part for part in package if part]
-    for node in _run_time(tree_of(module)):
+    package = _package(module)
+    for node in _eager(tree_of(module), lazy=MODULES[module].name == "__init__.py"):
         if isinstance(node, ast.Import):
-            yield from (f"!{alias.name}" if not _own(alias.name) else _own(alias.name) for alias in node.names)
+            yield from (_own(alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            name = node.module or ""
-            if not node.level:
-                base = _own(name)
-                if not base and name != NAME:
-                    yield f"!{name}"
-                    continue
-                above = [base] if base else []
-            else:
-                above = [*package[: len(package) - node.level + 1], *([name] if name else [])]
+            above = package[: len(package) - node.level + 1] if node.level else []
+            origin = ".".join([*above, *([node.module] if node.module else [])])
             for alias in node.names:
-                whole = ".".join([*above, alias.name])
-                yield whole if whole in MODULES else ".".join(above)
+                whole = _own(f"{origin}.{alias.name}")
+                yield whole if whole in MODULES else _own(origin)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in (
+            "import_module",
+            "__import__",
+        ):
+            yield from _imported_by_name(module, node.args[0])
+
+
+def _eager(tree: ast.AST, *, lazy: bool) -> Iterator[ast.AST]:
+    """The parts of a module; if it can have lazy names, without what is there only for them."""
+    for node in ast.iter_child_nodes(tree):
+        if lazy and isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            yield from (each for each in node.body if not _offers(each))
+        elif not (lazy and isinstance(node, ast.FunctionDef) and node.name == "__getattr__"):
+            yield node
+            yield from _eager(node, lazy=lazy)
+
+
+def _offers(node: ast.stmt) -> bool:
+    return isinstance(node, ast.ImportFrom) and all(alias.asname == alias.name for alias in node.names)
+
+
+def _imported_by_name(module: str, argument: ast.expr) -> Iterator[str]:
+    """What a text can name, a text with gaps, or an entry of a table in the same module."""
+    if isinstance(argument, ast.Subscript):
+        values = {
+            ast.unparse(node.targets[0]): node.value for node in tree_of(module).body if isinstance(node, ast.Assign)
+        }
+        table = values.get(ast.unparse(argument.value))
+        names = table.values if isinstance(table, ast.Dict) else [argument]
+    else:
+        names = [argument]
+    for name in names:
+        text = _text(module, name)
+        if dots := len(text) - len(text.lstrip(".")):
+            package = _package(module)
+            text = ".".join([*package[: len(package) - dots + 1], text[dots:]])
+        pattern = re.compile(re.escape(text).replace(re.escape(_GAP), r"\w+"))
+        yield from {one for one in MODULES if pattern.fullmatch(f"{NAME}.{one}")} or {_own(text)}
+
+
+_GAP, _UNKNOWN = "*", "?"
+
+
+def _text(module: str, name: ast.expr) -> str:
+    match name:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.JoinedStr(values=parts):
+            return "".join(_text(module, part) for part in parts)
+        case ast.FormattedValue(value=ast.Name(id="__name__")):
+            return f"{NAME}.{module}"
+        case ast.FormattedValue():
+            return _GAP
+    return _UNKNOWN
+
+
+def _package(module: str) -> list[str]:
+    parts = [NAME, *(module.split(".") if module else [])]
+    return parts if MODULES[module].name == "__init__.py" else parts[:-1]
 
 
 def _own(name: str) -> str:
-    return name.removeprefix(f"{NAME}.") if name.startswith(f"{NAME}.") else ""
-
-
-def _run_time(tree: ast.AST) -> Iterator[ast.AST]:
-    for node in ast.iter_child_nodes(tree):
-        # An expression contains no import.
-        if isinstance(node, ast.expr) or (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"):
-            continue
-        yield node
-        yield from _run_time(node)
+    return name.removeprefix(NAME).removeprefix(".") if name.partition(".")[0] == NAME else f"!{name}"
 
 
 def layer(module: str) -> int:
@@ -156,6 +200,10 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
         for module in free:
             del rest[module]
     assert rest == {}
+
+
+def test_only_grammars_are_imported_by_a_name_that_no_module_contains() -> None:
+    assert {module for module in OURS if f"!{_UNKNOWN}" in imports(module)} == {"rules.worker"}
 
 
 def test_only_the_server_imports_mcp() -> None:
@@ -206,7 +254,6 @@ SHARED = {
     "backends.copying",
     "backends.folder_copies",
     "backends.counters",
-    "backends.images",
     "backends.layout",
     "backends.libc",
     "backends.listening",
@@ -247,9 +294,10 @@ SETTINGS = {f"backends.{name}.settings" for name in BACKENDS}
 
 
 def test_other_modules_import_only_the_settings_of_an_engine() -> None:
+    """But for the table of engines, which imports the one that the profile names."""
     parts = {*ENGINES} - SETTINGS
     importers = {module for module in OURS if module not in ENGINES and any(name in parts for name in imports(module))}
-    assert importers == set()
+    assert importers == {"backends"}
 
 
 @pytest.mark.parametrize("module", sorted(SETTINGS))

@@ -2,7 +2,7 @@
 
 import signal
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -18,7 +18,6 @@ from ..base.errors import EngineUnavailable, SandboxLost
 from ..base.open_folders import View
 from ..base.policy import Policy
 from ..base.results import OnProgress
-from .images import Images
 from .layout import PATH, WORKDIR
 from .listening import Listener
 from .listing import LIST, MISSING, Files, read_list
@@ -309,6 +308,60 @@ async def drain(stream: ByteReceiveStream, kept: bytearray, most: int = _COMMAND
     """Reads until EOF and keeps the first bytes."""
     async for chunk in stream:
         kept += chunk[: max(0, most - len(kept))]
+
+
+OnLine = Callable[[str], None]
+"""Receives a line of progress; called in a worker thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """An image that was committed from a session."""
+
+    image: str
+    size: int
+    """Bytes."""
+
+
+class Images(ABC):
+    """The images of one engine that sandboxes are made from."""
+
+    @abstractmethod
+    async def build(self, language: str, on_line: OnLine, *, base: str = "", network: str = "") -> None:
+        """Builds the image of a language, on another base if one is given; `StartFailed` with the last output lines."""
+
+    @abstractmethod
+    async def pull(self, language: str, on_line: OnLine) -> None:
+        """Pulls the image of a language; `StartFailed` when it cannot be pulled."""
+
+    @abstractmethod
+    async def size(self, language: str) -> int | None:
+        """Bytes of the image of a language; None if the image does not exist."""
+
+    @abstractmethod
+    async def prepare(self, language: str, on_line: OnLine) -> None:
+        """Makes the image of a language available in the way that the profile says; `StartFailed` if that fails."""
+
+    @abstractmethod
+    async def commit(self, sandbox: Sandbox, image: str) -> str:
+        """Makes a template from the contents of a sandbox's folders and returns its name; replaces an older template.
+
+        Raises `InvalidArgument` if the name is not a valid image name or belongs to an image that is not a template,
+        `CapacityReached` if the profile allows no more templates, and `StartFailed`.
+        """
+
+    @abstractmethod
+    async def templates(self) -> list[Template]:
+        """The existing templates, by name."""
+
+    @property
+    @abstractmethod
+    def most_templates(self) -> int:
+        """How many templates the profile allows."""
+
+    @abstractmethod
+    async def remove(self, image: str) -> None:
+        """Removes a template; `InvalidArgument` if it is not a template, `StartFailed` if it is in use."""
 
 
 class Backend(ABC):

@@ -11,8 +11,7 @@ from ..aio.tasks import open_tasks
 from ..base.errors import EngineUnavailable, SandboxError
 from ..base.policy import Policy
 from ..base.results import OnProgress
-from .base import Backend, Check, Sandbox, halves
-from .images import Images
+from .base import Backend, Check, Images, Sandbox, halves
 from .room import Room
 
 AUTO = "auto"

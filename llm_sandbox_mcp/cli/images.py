@@ -5,8 +5,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 
-from ..backends.base import Backend
-from ..backends.images import Images
+from ..backends.base import Backend, Images
 from ..base.errors import InvalidArgument, SandboxError
 from ..base.text import escape
 from ..base.units import format_size

@@ -10,9 +10,9 @@ import anyio
 import docker
 import pytest
 
+from llm_sandbox_mcp.backends.base import Images
 from llm_sandbox_mcp.backends.containers.backend import LABEL as SERVER
 from llm_sandbox_mcp.backends.containers.templates import LABEL, checked
-from llm_sandbox_mcp.backends.images import Images
 from llm_sandbox_mcp.base.errors import CapacityReached, InvalidArgument, StartFailed, UnknownSession
 from llm_sandbox_mcp.profile.sections import LanguageSection
 from llm_sandbox_mcp.service import Service

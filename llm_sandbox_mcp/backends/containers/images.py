@@ -16,8 +16,7 @@ import anyio
 import anyio.to_thread
 
 from ...base.errors import CapacityReached, InvalidArgument, StartFailed, quoted
-from ..base import Sandbox, Surroundings
-from ..images import Images, OnLine, Template
+from ..base import Images, OnLine, Sandbox, Surroundings, Template
 from . import templates
 from .agent import pack_handlers
 from .engine import Engine, Stored

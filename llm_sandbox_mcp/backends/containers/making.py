@@ -6,21 +6,20 @@ import tarfile
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 from urllib.parse import urlencode
 
 from ...base.errors import ImageFailed
+from ..base import OnLine
 from .engine import LAST_CHARACTERS, Engine
 
 REGISTRY_SECONDS = 8.0
 """Timeout until a registry answers; after that, a pull has no timeout."""
 _LAST_LINES = 12
 _LINE = 1 << 20
-
-OnLine = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)

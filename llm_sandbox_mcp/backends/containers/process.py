@@ -2,7 +2,7 @@
 
 import signal
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import anyio
 
@@ -10,9 +10,6 @@ from ...base.errors import SandboxLost, StartFailed
 from ..base import Process
 from ..layout import HOME, PATH, WORKDIR
 from .container import Streams, lost_sandbox
-
-if TYPE_CHECKING:
-    from .sandbox import ContainerSandbox
 
 _ARGUMENT_BYTES = 128 << 10
 """Maximum bytes of one argument; the kernel accepts no longer ones."""
@@ -74,10 +71,25 @@ def starter(argv: Sequence[str], env: Mapping[str, str], cwd: str, prefix: Seque
     return ["/bin/sh", "-c", _START, "sh", *words]
 
 
+class Surrounding(Protocol):
+    """The sandbox of a process, as far as the process needs it."""
+
+    processes: set["ContainerProcess"]
+
+    @property
+    def origin(self) -> str: ...
+    @property
+    def alive(self) -> bool: ...
+    async def ending(self) -> bool: ...
+    async def answers(self) -> bool: ...
+    async def silence(self) -> str: ...
+    async def signal(self, group: int, number: signal.Signals) -> None: ...
+
+
 class ContainerProcess(Process):
     """A process that the engine started in a container, with its own connection."""
 
-    def __init__(self, sandbox: "ContainerSandbox", streams: Streams) -> None:
+    def __init__(self, sandbox: Surrounding, streams: Streams) -> None:
         self._sandbox = sandbox
         self._streams = streams
         self.group = 0

@@ -4,8 +4,9 @@ import logging
 import threading
 import time
 import weakref
+from collections.abc import Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Protocol, Self
 
 from ...sandboxes import Sandboxes, Session
 from .exceptions import NotOpenSessionError, SandboxTimeoutError, ValidationError, translated
@@ -15,10 +16,15 @@ from .portal import Held, portal
 from .running import be_verbose, living
 from .values import SandboxBackend
 
-if TYPE_CHECKING:
-    from .pools import PoolManager
-
 _log = logging.getLogger(__name__)
+
+
+class Pool(Protocol):
+    """What a session needs of a `PoolManager`."""
+
+    @property
+    def sandboxes(self) -> Sandboxes: ...
+    def options_of(self, arguments: Mapping[str, Any]) -> Options: ...
 
 
 class Lifetime:
@@ -27,7 +33,7 @@ class Lifetime:
     def __init__(
         self,
         backend: SandboxBackend | str = SandboxBackend.AUTO,
-        pool: "PoolManager | None" = None,
+        pool: Pool | None = None,
         **arguments: Any,
     ) -> None:
         arguments["backend"] = backend

@@ -14,10 +14,10 @@ from ...languages.languages import included_languages
 from ...profile.profile import Profile, load_profile
 from ...sandboxes import named_profile
 from . import clients, runtime_configs, security
-from .backends import get_backend
 from .exceptions import ExtraArgumentsError, ValidationError, translated
 from .mounts import mounts
 from .overlay import ENGINES, Overlay
+from .registry import unknown_backend
 from .security import SecurityPolicy
 from .values import SandboxBackend, can_decode
 
@@ -80,7 +80,10 @@ class Options:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "lang", language_name(self.lang))
-        object.__setattr__(self, "backend", SandboxBackend(get_backend(self.backend).name))
+        try:
+            object.__setattr__(self, "backend", SandboxBackend(self.backend))
+        except ValueError:
+            raise unknown_backend(self.backend) from None
         if not self.workdir or runtime_configs.is_workdir(self.workdir):
             object.__setattr__(self, "workdir", WORKDIR)
         check_libraries(self.libraries)

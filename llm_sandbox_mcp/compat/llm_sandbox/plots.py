@@ -3,16 +3,14 @@
 import base64
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...base.results import Artifact
 from .exceptions import LanguageNotSupportPlotError, translated
+from .lifetime import Pool
 from .portal import portal
 from .session import SandboxSession
 from .values import ExecutionResult, FileType, PlotOutput, SandboxBackend, StreamCallback
-
-if TYPE_CHECKING:
-    from .pools import PoolManager
 
 _FORMATS = {
     "image/png": FileType.PNG,
@@ -38,7 +36,7 @@ class ArtifactSandboxSession(SandboxSession):
         lang: str | None = None,
         *,
         enable_plotting: bool = True,
-        pool: "PoolManager | None" = None,
+        pool: Pool | None = None,
         **arguments: Any,
     ) -> None:
         if lang is not None:

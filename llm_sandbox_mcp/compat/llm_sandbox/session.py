@@ -13,7 +13,6 @@ from ...base.errors import PolicyDenied
 from ...base.results import Execution
 from ...sandboxes import Session
 from . import copies
-from .backends import get_backend
 from .exceptions import (
     CommandEmptyError,
     LibraryInstallationNotSupportedError,
@@ -27,6 +26,7 @@ from .exceptions import (
 from .lifetime import Lifetime
 from .options import check_libraries, check_seconds
 from .portal import portal
+from .registry import own_backend
 from .running import exports, follow, refresh
 from .security import SecurityPattern, patterns_of
 from .values import ConsoleOutput, SandboxBackend, StreamCallback, output
@@ -39,14 +39,14 @@ class _Sessions(type):
     """Lets a backend that the program has registered make its own sessions."""
 
     def __call__(cls, backend: SandboxBackend | str = SandboxBackend.AUTO, *arguments: Any, **named: Any) -> Any:
-        known = get_backend(backend)
-        if known.builtin:
+        own = own_backend(backend)
+        if own is None:
             return super().__call__(backend, *arguments, **named)
         if cls is not SandboxSession:
             raise UnsupportedBackendError(
-                f"backend {known.name}: {cls.__name__} is only for the included backends; use SandboxSession"
+                f"backend {own.name}: {cls.__name__} is only for the included backends; use SandboxSession"
             )
-        return known.factory(*arguments, **named)
+        return own.factory(*arguments, **named)
 
 
 class SandboxSession(Lifetime, metaclass=_Sessions):

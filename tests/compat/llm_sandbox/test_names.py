@@ -25,7 +25,7 @@ from llm_sandbox_mcp import (
     list_backends,
     register_backend,
 )
-from llm_sandbox_mcp.compat.llm_sandbox import backends
+from llm_sandbox_mcp.compat.llm_sandbox import registry
 from llm_sandbox_mcp.compat.llm_sandbox.options import Options
 from llm_sandbox_mcp.host.folders import CONFIGS
 
@@ -153,7 +153,7 @@ def test_results_can_be_compared_and_converted() -> None:
 
 
 def test_a_program_can_register_its_own_backend(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backends, "_backends", dict(backends._backends))
+    monkeypatch.setattr(registry, "_own", {})
     made = register_backend(
         "Own", lambda **arguments: ("own", arguments), capabilities=BackendCapabilities(pooling=True)
     )
