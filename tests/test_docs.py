@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 import llm_sandbox_mcp
+from llm_sandbox_mcp.compat import llm_sandbox
 from llm_sandbox_mcp.host.folders import CONFIGS
 from llm_sandbox_mcp.languages.languages import included_languages
 from llm_sandbox_mcp.profile.profile import load_profile
@@ -174,9 +175,10 @@ def public_names(page: Path) -> set[str]:
 
 
 def test_the_pages_contain_every_public_name(site: Path) -> None:
-    modules = llm_sandbox_mcp._MODULES
-    shown = public_names(site / "api.html") | public_names(site / "blocking.html")
-    assert {f"{modules[name]}.{name}" for name in modules} - shown == set()
+    for page, package in (("api", llm_sandbox_mcp), ("blocking", llm_sandbox)):
+        room = package.__name__.partition(".")[2]
+        named = {".".join(filter(None, (room, module, name))) for name, module in package._MODULES.items()}
+        assert named - public_names(site / f"{page}.html") == set()
 
 
 def test_the_program_of_the_first_page_runs() -> None:
@@ -186,8 +188,8 @@ def test_the_program_of_the_first_page_runs() -> None:
 
 
 def test_the_pages_about_llm_sandbox_contain_no_other_names(site: Path) -> None:
-    shown = {name for name in public_names(site / "blocking.html") if name.count(".") == 2}
-    assert {name.rpartition(".")[2] for name in shown} - {*llm_sandbox_mcp.__all__} == set()
+    shown = {name for name in public_names(site / "blocking.html") if name.count(".") == 3}
+    assert {name.rpartition(".")[2] for name in shown} == {*llm_sandbox.__all__}
 
 
 @pytest.mark.parametrize("page", ["api.html", "blocking.html", "backends.html"])

@@ -4,7 +4,7 @@ import json
 import re
 import warnings
 from dataclasses import fields
-from typing import Any
+from typing import Any, assert_type
 
 import pytest
 
@@ -25,7 +25,8 @@ from llm_sandbox_mcp import (
     list_backends,
     register_backend,
 )
-from llm_sandbox_mcp.compat.llm_sandbox import registry
+from llm_sandbox_mcp.compat import llm_sandbox
+from llm_sandbox_mcp.compat.llm_sandbox import pools, registry, session
 from llm_sandbox_mcp.compat.llm_sandbox.options import Options
 from llm_sandbox_mcp.host.folders import CONFIGS
 
@@ -106,11 +107,17 @@ def test_a_name_exists(name: str) -> None:
         assert issubclass(found, SandboxError)
 
 
+def test_type_checkers_know_the_names_at_the_top_and_in_their_own_package() -> None:
+    """`make lint` checks the types."""
+    assert_type(PoolConfig(), pools.PoolConfig)
+    assert_type(llm_sandbox.PoolConfig(), pools.PoolConfig)
+    assert_type(llm_sandbox_mcp.SandboxSession("docker"), session.SandboxSession)
+
+
 def test_the_migration_page_lists_every_name_and_every_argument() -> None:
     page = (CONFIGS / "migration.md").read_text()
     listed = set(re.findall(r"`(\w+)`", page))
-    of_the_async_api = {"Artifact", "Execution", "Printed", "Profile", "Sandboxes", "Session", "load_profile"}
-    assert set(llm_sandbox_mcp.__all__) - {"__version__"} - of_the_async_api - listed == set()
+    assert {"SandboxError", *llm_sandbox.__all__} - listed == set()
     assert {field.name for settings in (Options, PoolConfig) for field in fields(settings)} - listed == set()
     assert set(GONE) - listed == set()
 
