@@ -1,20 +1,12 @@
-"""What to write instead of a wrong key or value in a TOML file.
+"""What to write instead of a wrong key in a TOML file, and what a wrong value must be."""
 
-A value is suggested only if the model accepts it in that place.
-"""
-
-import json
 import re
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
-
-from ..base.text import without_credentials
 
 _MOST = 3
 
@@ -67,40 +59,26 @@ def first_mistake(error: ValidationError) -> Mistake:
     return Mistake(detail["type"], detail["loc"], reason, detail["input"])
 
 
-Location = tuple[int | str, ...]
-
 _WANTED = {
     "tuple_type": "a list",
     "string_type": "text in quotes",
     "int_type": "a whole number",
     "float_type": "a number",
     "bool_type": "true or false",
-    "model_type": "a table",
-    "dict_type": "a table",
-    "mapping_type": "a table",
+    "dict_type": "a table, such as { NAME = value }",
+    "mapping_type": "a table, such as { NAME = value }",
 }
 """What belongs where a value of another type is, by pydantic's name for the mistake."""
 _UNQUOTED = ("int_type", "float_type", "bool_type")
-_NAME = "NAME"
-"""Stands for a key that the operator chooses."""
-_BARE = re.compile("[A-Za-z0-9_-]+")
-"""A key that needs no quotes."""
-_PRIVATE = "env"
-"""Values below this key can be secrets, so they are not repeated."""
-_LONGEST = 60
-"""Characters of a value that is repeated; a longer one would hide the rest of the line."""
-_LARGEST = 1e18
-"""Larger numbers are not repeated; Python refuses to convert some to text."""
 _PLACES = 2
 """How many other places of a key are named."""
 
 
 @dataclass(frozen=True, slots=True)
 class TomlFile:
-    """The settings of a file and the model that they do not fit."""
+    """The model of a file and, for its errors, where its keys are described."""
 
     model: type[BaseModel]
-    settings: Mapping[str, Any]
     reference: str
     """The place that lists all keys."""
     example: Mapping[str, Any]
@@ -119,42 +97,10 @@ class TomlFile:
                 question = did_you_mean([repr(one) for one in similar(written, choices)])
                 return "; ".join(filter(None, (mistake.reason, question)))
             case "model_type":
-                return self._table(mistake)
+                return _table(mistake)
             case kind if kind in _WANTED:
-                return self._value(mistake)
+                return _value(mistake)
         return mistake.reason
-
-    def _table(self, mistake: Mistake) -> str:
-        key, value = mistake.key, mistake.value
-        if isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
-            return f"must be one table: write [{key}] instead of [[{key}]]"
-        names = self._siblings((*mistake.location, ""))
-        fitting = (name for name in names if self._accepts((*mistake.location, name), value))
-        line = f"{below} = {_shown(value)}" if (below := next(fitting, "")) else ""
-        line = line if len(line) <= _LONGEST else ""
-        if any(isinstance(step, int) for step in mistake.location):
-            return f"must be a table, such as {{ {line} }}" if line else "must be a table"
-        return f"must be a table: write [{key}], and below it {line or 'its keys'}"
-
-    def _value(self, mistake: Mistake) -> str:
-        key, value = mistake.key, mistake.value
-        reason = f"must be {_WANTED[mistake.kind]}"
-        if isinstance(value, str) and mistake.kind in _UNQUOTED:
-            reason += " without quotes"
-        if mistake.kind == "tuple_type" and isinstance(value, dict) and self._accepts(mistake.location, [value]):
-            return f"{reason} of tables: write [[{key}]] instead of [{key}]"
-        fitting = (one for one in _candidates(value) if self._accepts(mistake.location, one))
-        shown = _shown(next(fitting, None)) if _PRIVATE not in mistake.location else ""
-        if not shown and mistake.kind in ("dict_type", "mapping_type"):
-            shown = f"{{ {_NAME} = value }}"
-        return f"{reason}, such as {shown}" if 0 < len(shown) <= _LONGEST else reason
-
-    def _accepts(self, location: Location, value: object) -> bool:
-        try:
-            self.model.model_validate(_replaced(self.settings, location, value))
-        except ValidationError as error:
-            return all(wrong["loc"][: len(location)] != location for wrong in error.errors(include_url=False))
-        return True
 
     def _meant(self, mistake: Mistake) -> list[str]:
         """Keys that were probably meant: of the same table without its name, of other tables with theirs."""
@@ -171,7 +117,7 @@ class TomlFile:
         last = {key.rpartition(".")[2]: key for key in reversed(keys)}
         return [last[one] for one in similar(name, last)][:_PLACES]
 
-    def _siblings(self, location: Location) -> list[str]:
+    def _siblings(self, location: Sequence[int | str]) -> list[str]:
         """The keys of the table that a location is in."""
         section: type[BaseModel] | None = self.model
         table: Any = self.example
@@ -190,54 +136,20 @@ def _section(kind: Any) -> type[BaseModel] | None:
     return next(filter(None, map(_section, get_args(kind))), None)
 
 
-def _replaced(settings: Any, location: Location, value: object) -> Any:
-    """A copy of the settings with another value in one place."""
-    if not location:
-        return value
-    step, *rest = location
-    if isinstance(step, int):
-        return [*settings[:step], _replaced(settings[step], tuple(rest), value), *settings[step + 1 :]]
-    table = settings if isinstance(settings, Mapping) else {}
-    return {**table, step: _replaced(table.get(step), tuple(rest), value)}
+def _table(mistake: Mistake) -> str:
+    key, value = mistake.key, mistake.value
+    if isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
+        return f"must be one table: write [{key}] instead of [[{key}]]"
+    if any(isinstance(step, int) for step in mistake.location):
+        return "must be a table"
+    return f"must be a table: write [{key}], and below it its keys"
 
 
-def _candidates(value: object) -> Iterator[object]:
-    """What might have been meant by a value of the wrong type."""
-    match value:
-        case str():
-            with suppress(tomllib.TOMLDecodeError):
-                yield tomllib.loads(f"x = {value}").get("x")
-            yield [value]
-        case bool():
-            yield from (str(value).lower(), int(value))
-        case int() | float() if abs(value) < _LARGEST:
-            yield from (str(value), [str(value)], [value], round(value))
-        case list() if len(value) == 1:
-            yield value[0]
-        case dict():
-            yield [*value]
-    yield {_NAME: value}
-    names = value if isinstance(value, list) else [value]
-    if all(isinstance(name, str) for name in names):
-        yield {name: {} for name in names}
-
-
-def _shown(value: object) -> str:
-    """A value as it is written in TOML, without credentials."""
-    match value:
-        case None:
-            return ""
-        case bool():
-            return str(value).lower()
-        case str():
-            # JSON's strings are strings of TOML, except for one character.
-            return json.dumps(without_credentials(value), ensure_ascii=False).replace("\x7f", "\\u007f")
-        case list():
-            return f"[{', '.join(map(_shown, value))}]"
-        case dict() if value:
-            keys = ((name if _BARE.fullmatch(name) else _shown(name), one) for name, one in value.items())
-            return f"{{ {', '.join(f'{key} = {_shown(one)}' for key, one in keys)} }}"
-    return "{}" if value == {} else str(value)
+def _value(mistake: Mistake) -> str:
+    if mistake.kind == "tuple_type" and isinstance(mistake.value, dict):
+        return f"must be a list; a list of tables is written [[{mistake.key}]]"
+    without = " without quotes" if isinstance(mistake.value, str) and mistake.kind in _UNQUOTED else ""
+    return f"must be {_WANTED[mistake.kind]}{without}"
 
 
 def _keys(table: Mapping[str, Any], prefix: str = "") -> Iterator[str]:

@@ -31,7 +31,7 @@ def _absolute_if_any(value: str) -> str:
 AbsolutePath = Annotated[str, AfterValidator(_absolute)]
 """An absolute path, or one that begins with a home directory such as `~`."""
 OptionalPath = Annotated[str, AfterValidator(_absolute_if_any)]
-"""The same; an empty string means no path."""
+"""An absolute path, or one that begins with a home directory; an empty string means no path."""
 
 
 _NOT_UTF8 = "not valid TOML: it is not UTF-8; save it as UTF-8"
@@ -78,5 +78,5 @@ def as_model(
         return model.model_validate(settings)
     except ValidationError as error:
         mistake = first_mistake(error)
-        reason = TomlFile(model, settings, reference, example).correction(mistake)
+        reason = TomlFile(model, reference, example).correction(mistake)
         raise ProfileError(f"{path}: {': '.join(filter(None, (mistake.key, reason)))}", mistake.key, reason) from error

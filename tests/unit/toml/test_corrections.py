@@ -44,35 +44,35 @@ def refusal(text: str, folder: Path) -> str:
 
 
 OTHER_TYPES = [
-    ('[languages.python]\nlibraries = "numpy"', 'languages.python.libraries: must be a list, such as ["numpy"]'),
-    ("[pool]\nlanguages = { python = 1 }", 'pool.languages: must be a list, such as ["python"]'),
-    ("[pool]\nlanguages = [1]", 'pool.languages.0: must be text in quotes, such as "1"'),
-    ('[pool]\nlibraries = ["numpy"]', 'pool.libraries: must be a table, such as { NAME = ["numpy"] }'),
-    ('[sessions]\nmax = "32"', "sessions.max: must be a whole number without quotes, such as 32"),
-    ('[sessions]\nmax = "many"', "sessions.max: must be a whole number without quotes"),
-    ("[sessions]\nmax = 31.6", "sessions.max: must be a whole number, such as 32"),
-    ('[limits]\ncpus = "2"', "limits.cpus: must be a number without quotes, such as 2"),
-    ('[http]\nexecute_code = "true"', "http.execute_code: must be true or false without quotes, such as true"),
+    ('[languages.python]\nlibraries = "numpy"', "languages.python.libraries: must be a list"),
+    (
+        "[pool]\nlanguages = { python = 1 }",
+        "pool.languages: must be a list; a list of tables is written [[pool.languages]]",
+    ),
+    ("[pool]\nlanguages = [1]", "pool.languages.0: must be text in quotes"),
+    ('[pool]\nlibraries = ["numpy"]', "pool.libraries: must be a table, such as { NAME = value }"),
+    ('[sessions]\nmax = "32"', "sessions.max: must be a whole number without quotes"),
+    ("[sessions]\nmax = 31.6", "sessions.max: must be a whole number"),
+    ('[limits]\ncpus = "2"', "limits.cpus: must be a number without quotes"),
+    ('[http]\nexecute_code = "true"', "http.execute_code: must be true or false without quotes"),
     ("[http]\nexecute_code = 1", "http.execute_code: must be true or false"),
-    ("[embedded]\nbwrap = 1", 'embedded.bwrap: must be text in quotes, such as "1"'),
-    ('[embedded]\nbwrap = ["bwrap"]', 'embedded.bwrap: must be text in quotes, such as "bwrap"'),
-    ('network = "none"', 'network: must be a table: write [network], and below it mode = "none"'),
-    ('backend = "docker"', 'backend: must be a table: write [backend], and below it name = "docker"'),
+    ("[embedded]\nbwrap = 1", "embedded.bwrap: must be text in quotes"),
+    ('[embedded]\nbwrap = ["bwrap"]', "embedded.bwrap: must be text in quotes"),
+    ('network = "none"', "network: must be a table: write [network], and below it its keys"),
     ("http = 5", "http: must be a table: write [http], and below it its keys"),
-    ('languages = ["c++"]', 'languages: must be a table, such as { "c++" = {} }'),
-    ('languages = ["python"]', "languages: must be a table, such as { python = {} }"),
+    ('languages = ["python"]', "languages: must be a table, such as { NAME = value }"),
     (
         '[languages]\npython = ["numpy"]',
-        'languages.python: must be a table: write [languages.python], and below it libraries = ["numpy"]',
+        "languages.python: must be a table: write [languages.python], and below it its keys",
     ),
     (
         '[rules.custom]\nname = "a"\nmodules = ["os"]',
-        "rules.custom: must be a list of tables: write [[rules.custom]] instead of [rules.custom]",
+        "rules.custom: must be a list; a list of tables is written [[rules.custom]]",
     ),
     ('[[network]]\nmode = "none"', "network: must be one table: write [network] instead of [[network]]"),
     (
         '[network]\nmode = "allow"\nsecrets = ["api.example"]',
-        'network.secrets.0: must be a table, such as { domain = "api.example" }',
+        "network.secrets.0: must be a table",
     ),
     ('[network]\nmode = "opne"', "network.mode: must be 'none', 'allow' or 'open'; did you mean 'open' or 'none'?"),
     ('[rules]\nblock = "HIGH"', "rules.block: must be 'low', 'medium', 'high' or ''; did you mean 'high'?"),
@@ -170,10 +170,13 @@ def test_for_an_unknown_profile_the_error_says_which_was_meant() -> None:
 
 
 def test_secrets_are_not_repeated(tmp_path: Path) -> None:
-    address = refusal('[languages.python]\nindex = ["https://me:hunter2@packages.example/simple"]', tmp_path)
-    assert address == 'languages.python.index: must be text in quotes, such as "https://***@packages.example/simple"'
-    variables = ('env = ["TOKEN=hunter2"]', 'env = "TOKEN=hunter2"', "env = { TOKEN = ['hunter2'] }")
-    for line in variables:
+    lines = (
+        'index = ["https://me:hunter2@packages.example/simple"]',
+        'env = ["TOKEN=hunter2"]',
+        'env = "TOKEN=hunter2"',
+        "env = { TOKEN = ['hunter2'] }",
+    )
+    for line in lines:
         assert "hunter2" not in refusal(f"[languages.python]\n{line}", tmp_path)
 
 
@@ -240,37 +243,3 @@ def test_a_key_with_one_wrong_letter_is_found_again(pair: tuple[str, str]) -> No
         load_profile(over=nested(wrong, "x"))
     assert raised.value.key == wrong
     assert re.search(rf"did you mean .*\b{key.rpartition('.')[2]}\b.*\?", raised.value.reason)
-
-
-WORDS = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), max_size=8)
-NUMBERS = st.integers() | st.floats()
-SCALARS = st.booleans() | NUMBERS | WORDS | NUMBERS.map(str) | st.sampled_from(("true", '["a"]', "2GB", "1e3"))
-VALUES = SCALARS | st.lists(SCALARS, max_size=2) | st.dictionaries(WORDS, SCALARS, max_size=2)
-
-
-def mistake(key: str, value: object) -> ProfileError | None:
-    """The error for a profile with only this key."""
-    try:
-        load_profile(over=nested(key, value))
-    except ProfileError as error:
-        return error
-    return None
-
-
-@given(st.sampled_from(KEYS), VALUES)
-def test_a_suggested_value_is_accepted(key: str, value: object) -> None:
-    first = mistake(key, value)
-    # Quantities are guessed from what was written; they can be too small.
-    found = first and re.fullmatch(r"must be (?!a string with a unit).*?, such as (.*)", first.reason, re.DOTALL)
-    if first is None or first.key != key or not found or found[1] == "{ NAME = value }":
-        return
-    second = mistake(key, tomllib.loads(f"x = {found[1]}")["x"])
-    # The model accepts it; other values may have to change, too, and no engine or preset may have this name.
-    assert second is None or second.key != key or second.reason.startswith("unknown ")
-
-
-def test_suggestions_are_found_for_values_of_every_type() -> None:
-    """So that the test above is about more than values that fit."""
-    wrong: list[object] = [1, "1", "true", ["x"], {"x": 1}]
-    suggested = {repr(value) for key in KEYS for value in wrong if ", such as" in str(mistake(key, value))}
-    assert suggested == set(map(repr, wrong))
