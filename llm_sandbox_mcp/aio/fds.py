@@ -32,7 +32,7 @@ async def readable(watched: Watched) -> None:
 
 
 async def writable(watched: Watched) -> None:
-    """The same, for writing."""
+    """Returns once writing does not block; raises as `anyio.wait_writable` does."""
     await _ready(anyio.wait_writable, watched, select.POLLOUT)
 
 
@@ -101,7 +101,7 @@ class RawStream(ByteStream):
         await anyio.lowlevel.checkpoint()
 
     def close(self) -> None:
-        """The same as `aclose`, for code that cannot await."""
+        """Closes the socket, for code that cannot await; does nothing if it is closed already."""
         if self.socket.fileno() >= 0:
             anyio.notify_closing(self.socket)
             self.socket.close()
@@ -111,7 +111,7 @@ class RawStream(ByteStream):
         return await self._when(readable, call)
 
     async def when_writable(self, call: Callable[[], T]) -> T:
-        """The same, for a call that writes."""
+        """Repeats a call that would block, each time after waiting for room to write, and returns its result."""
         return await self._when(writable, call)
 
     async def _when(self, ready: Callable[[Watched], Awaitable[None]], call: Callable[[], T]) -> T:

@@ -42,7 +42,7 @@ def file_header(path: str, size: int, *, mode: int) -> bytes:
 
 
 def timed_header(path: str, size: int, *, mode: int, mtime: int) -> bytes:
-    """The same with the file's time in nanoseconds, which only the POSIX format can express.
+    """The header of one regular file with its time in nanoseconds, which only the POSIX format can express.
 
     `tarfile` takes ten times as long for it, which a folder of many files would wait for.
     """

@@ -30,7 +30,7 @@ OWN_ENTRIES = 1
 _COMMAND_OUTPUT = 1 << 20
 """Bytes kept of the output of one of our own tools inside a sandbox; the rest is dropped."""
 LOOK_OUTPUT = 8 << 20
-"""The same for `Sandbox.look`, where the whole output counts."""
+"""Bytes kept of the output of `Sandbox.look`, where the whole output counts."""
 SILENT = 3.0
 """Seconds without an answer, to a question that costs it nothing, after which an engine counts as silent."""
 
@@ -158,7 +158,7 @@ class Process(AsyncResource):
         """
 
     async def silence(self) -> str:
-        """The same as `Sandbox.silence`, of its sandbox."""
+        """Why the engine of its sandbox passes nothing on now, as "cause; next step"; empty if it does."""
         return ""
 
     async def kill(self) -> None:

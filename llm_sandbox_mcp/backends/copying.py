@@ -197,7 +197,7 @@ async def _copy_out_some(
 
 
 async def counted(chunks: AsyncIterator[bytes], moved: Callable[[int], None]) -> AsyncIterator[bytes]:
-    """The same chunks; calls `moved` with the size of each that was taken."""
+    """Passes chunks on, and calls `moved` with the size of each that was taken."""
     async for chunk in chunks:
         yield chunk
         moved(len(chunk))

@@ -20,7 +20,7 @@ def escape(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """The same, on one line: the text must not be able to imitate one of our own lines."""
+    """The text with its control characters escaped, on one line, so that it cannot imitate one of our own lines."""
     return escape(text).replace("\n", "\\n").replace("\t", "\\t")
 
 

@@ -58,7 +58,10 @@ async def look(sandbox: Sandbox, policy: Policy, environ: Mapping[str, str]) -> 
 
 
 def layers(text: str, policy: Policy, environ: Mapping[str, str], own: str, *, of_engine: bool) -> list[Check]:
-    """The same, from the printed text; `own` are the server's namespaces; `of_engine`: an engine made the sandbox's."""
+    """A row for each layer, from the text that a look at the sandbox printed.
+
+    `own` are the server's namespaces; `of_engine` says that an engine made the sandbox's.
+    """
     parts = dict(zip(_PARTS, text.split("\x1e"), strict=False))
     status = dict(line.split(":\t", 1) for line in parts["status"].splitlines() if ":\t" in line)
     mounts = dict(_mounts(parts.get("mounts", "")))

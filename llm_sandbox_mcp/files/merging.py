@@ -110,7 +110,7 @@ def incoming(base: Base, host: Tree, inside: Tree | None, unseen: Tree, told: Tr
         return all(inside.get(above, FOLDER) == FOLDER or above in coming for above in parents(name))
 
     def is_free(name: str) -> bool:
-        """The same for what belongs together."""
+        """Whether code has changed neither what has this name, nor, of a database, its other files."""
         main = _database(name)
         others = (main, *(main + end for end in DATABASE_ENDS)) if main in databases else (name,)
         return all(map(is_unchanged, others))

@@ -36,7 +36,7 @@ class Report:
     failed: dict[str, list[str]] = field(default_factory=dict)
     """By the reason, what could not be saved; it is tried again after the next run."""
     unready: dict[str, list[str]] = field(default_factory=dict)
-    """The same for what this machine has not refused."""
+    """By the reason, what is tried again after the next run although this machine refused nothing."""
     refused: dict[str, list[str]] = field(default_factory=dict)
     """By the reason, what is never saved."""
 

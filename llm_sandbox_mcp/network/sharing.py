@@ -57,7 +57,7 @@ class Shared:
         return place
 
     def take_now(self, owner: object, most: int, end: Callable[[], None]) -> Place | None:
-        """The same without a wait; None if nothing gives way now."""
+        """A place for one more connection of an owner; None if it has `most` already and none gives way now."""
         if not self._make_room(owner, most):
             return None
         place = Place(owner, end)

@@ -122,7 +122,7 @@ def decode_report(payload: bytes) -> Report | None:
 
 
 def _without_surrogates(found: object) -> object:
-    """The same with '?' for lone surrogates: JSON can contain them as escapes, but they cannot be encoded."""
+    """A value of JSON with '?' for lone surrogates: JSON can contain them as escapes, but they cannot be encoded."""
     match found:
         case str():
             return found.encode("utf-8", "replace").decode()

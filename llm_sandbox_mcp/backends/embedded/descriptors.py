@@ -36,7 +36,7 @@ class _Descriptor:
         self.close()
 
     def close(self) -> None:
-        """The same as `aclose`, for callers that cannot await."""
+        """Closes the descriptor, for callers that cannot await; does nothing if it is closed already."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             anyio.notify_closing(descriptor)

@@ -33,7 +33,7 @@ async def network_check(api: Api, network: str) -> Check:
 
 
 async def joined_checks(api: Api, name: str) -> list[Check]:
-    """The same checks for a pod that is joined, which somebody else made."""
+    """The rows for a pod that is joined, which somebody else made."""
     try:
         found = await api.call("GET", f"/api/v1/namespaces/{api.namespace}/pods", [of_name(name)])
     except Refused as refused:
