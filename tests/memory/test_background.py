@@ -88,6 +88,22 @@ async def test_a_cancelled_run_keeps_its_session_and_its_output(service: Service
     assert (await run(service, "get x", session_id=found.session_id)).result == "1"
 
 
+async def test_only_a_run_that_was_cancelled_counts_as_cancelled(service: Service, engine: MemoryBackend) -> None:
+    for code, cancelled in (("sleep 25", True), ("print one", False), ("fail", False)):
+        found = await start(service, code)
+        assert await found.wait(0) is None
+        assert not found.cancelled
+        if cancelled:
+            found.cancel()
+        await ended(found)
+        assert found.cancelled == cancelled
+    engine.failure = StartFailed("no sandbox today; try tomorrow")
+    failed = await start(service, "print one")
+    with pytest.raises(StartFailed):
+        await failed.wait()
+    assert failed.ended and not failed.cancelled
+
+
 async def test_a_run_that_waits_for_its_session_can_be_taken_back(service: Service) -> None:
     first = await start(service, "set x 1\nsleep 25")
     second = await start(service, "set x 2", first.session_id)

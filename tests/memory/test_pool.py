@@ -16,7 +16,7 @@ from tests.memory.backend import MemoryBackend, MemorySandbox
 from tests.pools import one_warm
 from tests.unit.policies import POLICY
 
-from .pools import Warming, opened
+from .pools import DAY, Warming, opened
 
 pytestmark = pytest.mark.anyio
 
@@ -288,3 +288,23 @@ async def test_a_warm_sandbox_makes_room_for_another_language(engine: MemoryBack
         await pool.until(lambda now: now.closed >= 1)
         lease.release()
         await pool.until(one_warm)
+
+
+async def test_each_sandbox_is_counted_once_by_what_is_done_with_it(engine: MemoryBackend, warming: Warming) -> None:
+    async with opened(engine, warming, max=9) as pool:
+        await filled(pool)
+        leases = [await pool.acquire("bash", POLICY) for _ in range(6)]
+        engine.delay = DAY / 10
+        for lease in leases[:2]:
+            lease.release()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(pool.acquire, "other", POLICY)
+            await pool.until(lambda now: now.waiting == 1)
+            now = pool.statistics()
+            assert (now.warm, now.warming, now.leased, now.closing) == (1, 1, 4, 2)
+            assert {(one.language, one.warm, one.warming, one.leased, one.closing) for one in now.keys} == {
+                ("python", 1, 0, 0, 0),
+                ("bash", 0, 0, 4, 2),
+                ("other", 0, 1, 0, 0),
+            }
+            tasks.cancel_scope.cancel()

@@ -5,6 +5,7 @@ import itertools
 import tarfile
 from collections.abc import Iterable
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -81,6 +82,17 @@ def test_a_file_over_the_limit_gives_its_name_and_size_at_once_but_no_content() 
     for _ in range(100):
         assert list(reader.feed(bytes(10_000))) == []
     assert len(reader._held) == 0
+
+
+@pytest.mark.parametrize(("size", "kept"), [(99, 99), (100, 100), (101, 0)])
+def test_a_file_of_exactly_the_limit_is_kept(size: int, kept: int) -> None:
+    [member], _ = read(header("a", size) + b"x" * size + padding(size) + END, 100)
+    assert (member.size, member.content) == (size, b"x" * kept)
+
+
+def test_an_empty_file_is_there_as_soon_as_its_header_is() -> None:
+    [member] = ArchiveReader(100).feed(header("a", 0))
+    assert (member.name, member.ends) == ("a", True)
 
 
 def test_a_file_after_a_file_over_the_limit_is_read() -> None:

@@ -52,6 +52,20 @@ async def test_the_session_that_has_most_makes_room_with_its_oldest(store: Artif
     assert store.of_session("one")
 
 
+async def test_the_latest_file_stays_alone_if_it_is_larger_than_the_whole_store(store: ArtifactStore) -> None:
+    for session_id, name, size in (("one", "a", 5), ("two", "b", 5), ("one", "c", 11)):
+        await store.put(session_id, name, bytes(size))
+    assert store.of_session("two") == ()
+    assert [artifact.name for artifact in store.of_session("one")] == ["c"]
+    assert store.statistics() == StoreStatistics(artifacts=1, size=11)
+
+
+async def test_a_store_that_is_exactly_full_drops_nothing(store: ArtifactStore) -> None:
+    await store.put("one", "a", bytes(6))
+    await store.put("two", "b", bytes(4))
+    assert store.statistics() == StoreStatistics(artifacts=2, size=10)
+
+
 async def test_a_session_with_many_small_files_drops_none_of_others(tmp_path: Path) -> None:
     store = ArtifactStore(tmp_path / "store", load_profile().artifacts.model_copy(update={"store_files": 3}))
     await store.put("one", "a", bytes(100))

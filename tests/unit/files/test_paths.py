@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from llm_sandbox_mcp.base.errors import BadPath
-from llm_sandbox_mcp.files.artifacts import inner_path
+from llm_sandbox_mcp.files.artifacts import inner_path, is_inner
 
 PARTS = st.sampled_from(["..", ".", "", "a", "b c", "...", "sandbox", "/", "/sandbox", "\0", "é", "-x", "\ud800", "~"])
 
@@ -44,3 +44,11 @@ def test_a_path_below_is_normalized(path: str, inner: str) -> None:
 def test_a_path_outside_is_refused(path: str) -> None:
     with pytest.raises(BadPath, match="path"):
         inner_path(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "inner"),
+    [("a", True), ("a/b", True), ("./a", False), ("a//b", False), ("/sandbox/a", False), ("../a", False), ("", False)],
+)
+def test_a_name_from_inside_counts_only_in_its_normal_form(name: str, inner: bool) -> None:
+    assert is_inner(name) == inner

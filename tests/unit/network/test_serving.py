@@ -1,4 +1,4 @@
-"""An error of one connection, or while one is accepted, never ends the listener."""
+"""What one connection carries, and that no error of it, or while one is accepted, ends the listener."""
 
 import errno
 import logging
@@ -12,6 +12,7 @@ import pytest
 from anyio.abc import ByteStream
 
 from llm_sandbox_mcp.backends.listening import Listener, listen_on
+from llm_sandbox_mcp.network import http1
 from llm_sandbox_mcp.network.http1 import Reply, Request, Serving, serve
 
 pytestmark = pytest.mark.anyio
@@ -40,7 +41,12 @@ async def serving(*errors: Exception) -> AsyncIterator[Stumbling]:
     async def answer(request: Request, reply: Reply) -> None:
         if request.target == "/broken":
             raise RuntimeError("unforeseen")
-        await reply.line(200, "fine")
+        if request.method == "CONNECT":
+            stream, early = await reply.switch()
+            await stream.send(early.upper())
+            return
+        await reply.start(200, [("content-length", str(len(request.target)))])
+        await reply.write(request.target.encode())
 
     async def unreadable(_seen: bytes) -> None:
         raise RuntimeError("unforeseen")
@@ -51,7 +57,7 @@ async def serving(*errors: Exception) -> AsyncIterator[Stumbling]:
             anyio.create_task_group() as tasks,
         ):
             stumbling = Stumbling(listener, *errors)
-            tasks.start_soon(serve, stumbling, Serving(answer, 8, on_unreadable=unreadable))
+            tasks.start_soon(serve, stumbling, Serving(answer, 8, bodies=True, on_unreadable=unreadable))
             yield stumbling
             tasks.cancel_scope.cancel()
 
@@ -88,3 +94,24 @@ async def test_an_error_of_a_handler_ends_its_own_connection_only(raw: bytes) ->
     async with serving() as listener:
         assert not (await asked(listener.port, raw)).startswith(b"HTTP/1.1 200 ")
         assert (await asked(listener.port)).startswith(b"HTTP/1.1 200 ")
+
+
+async def test_one_connection_carries_requests_until_its_client_closes_it() -> None:
+    first, second = (ASK.replace(b"/ ", path, 1) for path in (b"/first ", b"/second "))
+    async with serving() as listener:
+        said = await asked(listener.port, first.replace(b"Connection: close\r\n", b"") + second)
+    assert [answer.partition(b"\r\n\r\n")[2] for answer in said.split(b"HTTP/1.1 200 ")] == [b"", b"/first", b"/second"]
+
+
+@pytest.mark.parametrize("size", [5, http1.HEAD * 3], ids=["small", "large"])
+async def test_a_body_that_nobody_read_is_not_taken_for_the_next_request(size: int) -> None:
+    head = b"POST /first HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % size
+    async with serving() as listener:
+        said = await asked(listener.port, head + b"x" * size + ASK)
+    assert said.count(b"HTTP/1.1 ") == said.count(b"HTTP/1.1 200 ") == 2
+
+
+async def test_what_follows_a_tunnel_is_not_answered_as_a_request() -> None:
+    async with serving() as listener:
+        said = await asked(listener.port, b"CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n" + ASK)
+    assert said.partition(b"\r\n\r\n")[2] == ASK.upper()

@@ -2,6 +2,7 @@
 
 import math
 import signal
+from contextlib import suppress
 from typing import cast
 
 import anyio
@@ -13,6 +14,8 @@ from llm_sandbox_mcp.base.errors import EngineUnavailable
 from llm_sandbox_mcp.runs.kernel import Kernel
 from llm_sandbox_mcp.runs.requests import RunRequest
 from llm_sandbox_mcp.runs.run import Run
+from llm_sandbox_mcp.testing.memory import MemoryBackend, MemoryProcess
+from tests.unit.policies import POLICY
 
 pytestmark = pytest.mark.anyio
 
@@ -106,3 +109,30 @@ async def test_a_runner_is_not_blamed_at_its_check_for_the_silence_of_its_engine
     async with Unheard() as process:
         with anyio.fail_after(BOUND), pytest.raises(EngineUnavailable, match="the engine does not answer; start it"):
             await Kernel(process).check(0.01)
+
+
+async def cat(process: MemoryProcess) -> int:
+    """Prints its input, and ends with it; an interrupt does nothing."""
+    process.interrupted = lambda: None
+    with suppress(anyio.EndOfStream):
+        while True:
+            await process.print(await process.receive())
+    return 0
+
+
+@pytest.mark.parametrize("size", [0, 5, 3 * 4096 + 1])
+async def test_the_input_of_a_program_arrives_whole_and_ends(size: int) -> None:
+    given = b"x" * size
+    async with MemoryBackend({"cat": cat}).sandbox(POLICY) as sandbox, await sandbox.spawn(["cat"], {}) as process:
+        request = RunRequest("", timeout=BOUND, output=2 * size, grace=0)
+        outcome = await Run(process, given, NONCE, request, close_stdin=True).finish()
+    assert (outcome.ending, outcome.exit_code, outcome.stdout) == ("exited", 0, given)
+
+
+async def test_the_input_of_a_runner_stays_open_for_its_next_request() -> None:
+    async with MemoryBackend({"cat": cat}).sandbox(POLICY) as sandbox, await sandbox.spawn(["cat"], {}) as process:
+        request = RunRequest("", timeout=0.01, output=100, grace=0)
+        outcome = await Run(process, b"{}\n", NONCE, request).finish()
+        assert (outcome.ending, outcome.stdout) == ("timeout", b"{}\n")
+        await process.stdin.send(b"more")
+        assert await process.stdout.receive() == b"more"
