@@ -172,6 +172,22 @@ async def test_the_error_of_a_run_reaches_who_waits_for_it(service: Service, eng
             await found.wait()
 
 
+async def test_only_an_error_that_nobody_foresaw_is_logged(
+    service: Service, engine: MemoryBackend, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def stumble(stream: StreamName, text: str) -> None:
+        raise RuntimeError("unforeseen")
+
+    found = await start(service, "print one")
+    with pytest.raises(RuntimeError, match="unforeseen"):
+        await found.wait(listener=Listener(stumble))
+    engine.failure = StartFailed("no sandbox today; try tomorrow")
+    failed = await start(service, "print one")
+    with pytest.raises(StartFailed):
+        await failed.wait()
+    assert [str(record.exc_info[1]) for record in caplog.records if record.exc_info] == ["unforeseen"]
+
+
 async def test_results_are_kept_as_long_as_a_session_without_use(service: Service) -> None:
     found = await start(service, "print one")
     await ended(found)

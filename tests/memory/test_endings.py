@@ -127,6 +127,12 @@ async def test_code_that_stops_at_the_timeout_keeps_its_variables(service: Servi
     assert (await run(service, "get x", session_id=first.session_id)).result == "1"
 
 
+async def test_only_output_beyond_the_limit_is_slowed_down(service: Service) -> None:
+    result = await run(service, "print x\n" * 100)
+    assert (result.status, len(result.stdout.text)) == ("ok", 200)
+    assert result.duration < 0.1, "seconds on a clock that jumps"
+
+
 @pytest.mark.parametrize("changes", [{"limits": {"cpu_time": 2.0, "cpus": 4.0}}])
 async def test_processor_time_is_bounded(service: Service) -> None:
     result = await run(service, "work 1000", timeout=25)

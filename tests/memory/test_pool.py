@@ -132,6 +132,29 @@ async def test_a_request_that_waited_for_a_failed_refill_gets_its_own_sandbox(
         assert pool.statistics().misses == 1
 
 
+async def test_a_request_that_takes_over_a_start_which_fails_gets_another_one(
+    engine: MemoryBackend, warming: Warming
+) -> None:
+    engine.delay, engine.failure = 1.0, EngineUnavailable("gone for now")
+    async with opened(engine, warming, max=1) as pool, anyio.create_task_group() as tasks:
+        first = anyio.CancelScope()
+
+        async def give_up() -> None:
+            with first:
+                await pool.acquire("python", POLICY)
+
+        async def go_on() -> None:
+            assert (await pool.acquire("python", POLICY)).sandbox.alive
+
+        tasks.start_soon(give_up)
+        await pool.until(lambda now: now.waiting == 1)
+        tasks.start_soon(go_on)
+        await pool.until(lambda now: now.waiting == 2)
+        first.cancel()
+        await pool.until(lambda now: now.failed == 1)
+        engine.failure = None
+
+
 async def test_a_failing_refill_pauses_longer_each_time_and_then_succeeds(
     engine: MemoryBackend, warming: Warming, monkeypatch: pytest.MonkeyPatch
 ) -> None:

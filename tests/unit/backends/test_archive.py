@@ -55,6 +55,17 @@ def test_regular_files_come_out_unchanged_and_nothing_else_does(
     assert {m.attributes for m in members} <= {bool(records) and form == tarfile.PAX_FORMAT}
 
 
+@pytest.mark.parametrize("records", [{}, {"SCHILY.xattr.user.x": "a=b"}, {"comment": "SCHILY.xattr.user.x"}])
+def test_a_file_says_whether_it_has_extended_attributes(records: dict[str, str]) -> None:
+    infos = tarfile.TarInfo("a"), tarfile.TarInfo("b")
+    infos[0].pax_headers = records
+    members, _ = read(b"".join(info.tobuf(tarfile.PAX_FORMAT) for info in infos) + END, 100)
+    assert [(member.name, member.attributes) for member in members] == [
+        ("a", "comment" not in records and bool(records)),
+        ("b", False),
+    ]
+
+
 @given(st.binary(max_size=2000), st.lists(st.integers(0), max_size=20))
 def test_no_input_makes_it_fail_or_keep_more_than_the_limit(data: bytes, cuts: list[int]) -> None:
     members, _ = read(data, 600, cuts)

@@ -90,6 +90,11 @@ async def test_clear_drops_the_files_of_one_session_and_reports_once(
         await store.read("one", "a")
 
 
+async def test_no_other_user_of_the_machine_can_look_into_the_store(store: ArtifactStore, tmp_path: Path) -> None:
+    await store.put("one", "a", b"xy")
+    assert (tmp_path / "store").stat().st_mode & 0o777 == 0o700
+
+
 async def test_a_part_of_a_file_is_read(store: ArtifactStore) -> None:
     await store.put("one", "a", b"0123456789")
     parts = [await store.read("one", "a", *asked) for asked in ((), (3,), (3, 4), (8, 9), (10, 1))]

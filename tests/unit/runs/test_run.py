@@ -1,5 +1,6 @@
 """How a run ends, on a fake process."""
 
+import asyncio
 import math
 import signal
 from contextlib import suppress
@@ -63,6 +64,9 @@ class Interruptible(Process):
         return True
 
     async def signal(self, number: signal.Signals) -> None:
+        self.answer()
+
+    def answer(self) -> None:
         report = b'{"status": "error", "exit_code": 130}'
         for stream, payload in zip(self._streams, (report, b""), strict=True):
             stream.send.send_nowait(f"\x1e{NONCE}.{len(payload)}\n".encode() + payload)
@@ -93,6 +97,29 @@ async def test_a_runner_whose_streams_others_go_on_flooding_is_not_used_again(af
             outcome = await Run(process, b"{}\n", NONCE, RunRequest("", timeout=BOUND, output=100, grace=5)).finish()
     assert (outcome.ending, outcome.floods, outcome.alive) == ("output_limit", floods, not floods)
     assert outcome.report is not None
+
+
+class Cleaning(Interruptible):
+    """A runner that needs so many interrupts, and some time after the last one it needs."""
+
+    def __init__(self, needs: int) -> None:
+        super().__init__()
+        self._needs = needs
+        self.interrupts = 0
+
+    async def signal(self, number: signal.Signals) -> None:
+        self.interrupts += 1
+        if self.interrupts == self._needs:
+            asyncio.get_running_loop().call_later(0.01, self.answer)
+
+
+@pytest.mark.parametrize(("needs", "grace"), [(1, BOUND), (2, 0.2)], ids=["slow cleanup", "missed interrupt"])
+async def test_code_is_interrupted_again_only_if_half_of_the_grace_has_passed(needs: int, grace: float) -> None:
+    async with Cleaning(needs) as process:
+        request = RunRequest("", timeout=0.01, output=100, grace=grace)
+        with anyio.fail_after(BOUND):
+            outcome = await Run(process, b"{}\n", NONCE, request).finish()
+    assert (outcome.ending, outcome.alive, process.interrupts) == ("timeout", True, needs)
 
 
 class Unheard(Interruptible):

@@ -14,7 +14,7 @@ from llm_sandbox_mcp.base.policy import Policy
 from llm_sandbox_mcp.base.results import Status
 from llm_sandbox_mcp.runs.protocol import Report
 from llm_sandbox_mcp.runs.run import Ending, Outcome
-from llm_sandbox_mcp.runs.verdict import excerpt, finished, notes_of, status_of
+from llm_sandbox_mcp.runs.verdict import excerpt, exit_code_of, finished, notes_of, status_of
 
 POLICY = Policy(
     memory=1 << 20,
@@ -90,6 +90,48 @@ def test_if_two_limits_were_reached_one_decides_whatever_the_code_reports() -> N
 def test_the_note_of_a_stopped_run_names_the_limit(status: Status, expected: str) -> None:
     outcome = Outcome("exited", None, True, 1, False, b"", b"", 0, 1.0)
     assert notes_of(outcome, Usage(), Fullness(), status, POLICY, 2)[0].startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("code", "usage", "full", "expected"),
+    [
+        (1, Usage(), Fullness(), "error"),
+        (1, Usage(), Fullness(entries=8), "error"),
+        (1, Usage(), Fullness(entries=9), "inode_limit"),
+        (1, Usage(pids_refused=1), Fullness(large=True, entries=9, disk=True), "disk_limit"),
+        (1, Usage(pids_refused=1), Fullness(large=True, entries=9), "inode_limit"),
+        (1, Usage(pids_refused=1), Fullness(large=True), "file_limit"),
+        (128 + signal.SIGXFSZ, Usage(), Fullness(), "file_limit"),
+        (128 + signal.SIGXCPU, Usage(), Fullness(), "cpu_limit"),
+        (128 + signal.SIGXCPU, Usage(cpu=1.0), Fullness(), "error"),
+        (1, Usage(pids_refused=1), Fullness(), "process_limit"),
+        (0, Usage(pids_refused=1), Fullness(large=True, entries=9, disk=True), "ok"),
+    ],
+)
+def test_a_failure_has_the_status_of_the_limit_that_was_reached(
+    code: int, usage: Usage, full: Fullness, expected: Status
+) -> None:
+    outcome = Outcome("exited", None, True, code, False, b"", b"", 0, 1.0)
+    assert status_of(outcome, usage, full, POLICY) == expected
+
+
+@pytest.mark.parametrize(
+    ("ending", "report", "code", "alive", "floods", "expected"),
+    [
+        ("timeout", None, None, True, False, 130),
+        ("output_limit", None, None, False, True, 130),
+        ("timeout", None, None, False, False, 137),
+        ("answered", REPORTS[2], None, True, False, 1),
+        ("answered", Report(status="error", exit_code=7), 3, True, False, 7),
+        ("answered", None, None, True, False, 1),
+        ("exited", None, 3, False, False, 3),
+        ("lost", None, None, False, False, 137),
+    ],
+)
+def test_the_exit_code_is_that_of_the_code_or_of_what_stopped_it(
+    ending: Ending, report: Report | None, code: int | None, alive: bool, floods: bool, expected: int
+) -> None:
+    assert exit_code_of(Outcome(ending, report, True, code, alive, b"", b"", 0, 1.0, floods)) == expected
 
 
 GAP = re.compile(r"\n\[\.\.\. [^\n]* left out \.\.\.\]\n")

@@ -65,3 +65,9 @@ def test_a_storm_of_new_sessions_leaves_three_quarters_to_the_sessions_in_use(mo
 def test_if_new_sessions_are_few_the_longest_idle_of_all_goes() -> None:
     old, new = Used(5, 1.0), Used(1, 2.0)
     assert chosen([old, Used(5, 3.0), Used(5, 4.0), Used(5, 5.0), new]) is old
+
+
+def test_a_quarter_of_new_sessions_is_enough_to_make_room_among_themselves() -> None:
+    old, new = Used(2, 1.0), Used(1, 2.0)
+    assert chosen([old, Used(2, 3.0), Used(2, 4.0), new]) is new
+    assert chosen([]) is None
