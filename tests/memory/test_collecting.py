@@ -118,6 +118,12 @@ async def test_without_a_sandbox_only_long_output_is_kept(store: ArtifactStore) 
     assert await store.collect("one", None, outcome(("a",), omitted=1), {}) == ([], [])
 
 
+async def test_of_a_run_without_a_report_only_long_output_is_kept(store: ArtifactStore, sandbox: MemorySandbox) -> None:
+    exited = Outcome("exited", None, True, 1, False, b"", b"", 0, 1.0)
+    kept, notes = await store.collect("one", sandbox, exited, {"run-1-stdout.txt": b"x" * 9})
+    assert (sizes(kept), notes, sandbox.processes) == ({"run-1-stdout.txt": 9}, [], [])
+
+
 async def test_what_was_kept_before_a_sandbox_ended_stays(
     store: ArtifactStore, sandbox: MemorySandbox, files: dict[str, int]
 ) -> None:

@@ -5,12 +5,14 @@ from pathlib import Path
 import anyio
 import pytest
 
-from llm_sandbox_mcp.base.errors import EngineUnavailable
+from llm_sandbox_mcp.base.errors import EngineUnavailable, StartFailed
 from llm_sandbox_mcp.profile.profile import Profile
+from llm_sandbox_mcp.runs.kernel import Kernel
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.testing.profiles import changed
 from tests.memory.backend import HANDLERS, PROGRAMS, MemoryBackend, MemoryProcess, open_in_memory
 from tests.pools import one_warm
+from tests.unit.policies import POLICY
 
 from .conftest import run
 
@@ -88,3 +90,17 @@ async def test_what_other_servers_leave_behind_is_removed_again_and_again_while_
     with anyio.move_on_after(150):
         await anyio.sleep_forever()
     assert [round(at - began) for at in sweeps] == [0, 60, 120]
+
+
+async def test_a_runner_that_does_not_answer_its_check_in_time_gets_no_more_time() -> None:
+    async def deaf(process: MemoryProcess) -> int:
+        process.interrupted = lambda: None
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    async with MemoryBackend({"deaf": deaf}).sandbox(POLICY) as sandbox, await sandbox.spawn(["deaf"], {}) as process:
+        kernel, begun = Kernel(process), anyio.current_time()
+        with pytest.raises(StartFailed, match=r"the runner does not answer \(timeout\): it printed nothing"):
+            await kernel.check(5)
+        assert not kernel.alive
+        assert anyio.current_time() - begun < 5.5, "seconds on a clock that jumps"

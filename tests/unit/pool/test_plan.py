@@ -272,6 +272,12 @@ def test_sandboxes_beyond_the_minimum_are_closed_after_the_idle_time_the_longest
     assert found.check == (1,)
 
 
+@pytest.mark.parametrize("members", [[], [warm(number) for number in range(4)]], ids=["none", "more than wanted"])
+def test_refills_come_one_at_a_time_however_many_another_key_has(members: list[Member]) -> None:
+    wanted = {PYTHON: Wanted(1), BASH: Wanted(3)}
+    assert len(plan(members, (), wanted, limits(max=20), 1.0).open) == 1
+
+
 def test_a_failed_refill_pauses_but_requests_do_not() -> None:
     wanted = {PYTHON: Wanted(1, not_before=5.0)}
     found = plan([], [Waiter(1, PYTHON)], wanted, LIMITS, 1.0)

@@ -75,6 +75,13 @@ def test_output_and_payload_are_separated_for_any_split(
     assert output + parser.flush() == printed
 
 
+def test_frames_that_arrive_byte_by_byte_are_no_output() -> None:
+    parser = FrameParser(NONCE)
+    stream = b"a" + frame(b"", last=False) + frame(b"xy", last=False) + b"b" + frame(b"z", last=True) + b"c"
+    assert b"".join(parser.feed(bytes([byte])) for byte in stream) == b"abc"
+    assert (parser.begun, parser.done, bytes(parser.payload)) == (True, True, b"xyz")
+
+
 @given(st.binary(max_size=300), st.lists(st.integers(0), max_size=30))
 def test_bytes_without_the_nonce_are_all_output(data: bytes, cuts: list[int]) -> None:
     parser = FrameParser(NONCE)

@@ -147,7 +147,7 @@ async def cat(process: MemoryProcess) -> int:
     return 0
 
 
-@pytest.mark.parametrize("size", [0, 5, 3 * 4096 + 1])
+@pytest.mark.parametrize("size", [0, 5, 64 * 4096 + 1])
 async def test_the_input_of_a_program_arrives_whole_and_ends(size: int) -> None:
     given = b"x" * size
     async with MemoryBackend({"cat": cat}).sandbox(POLICY) as sandbox, await sandbox.spawn(["cat"], {}) as process:

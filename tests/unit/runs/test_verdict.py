@@ -115,6 +115,12 @@ def test_a_failure_has_the_status_of_the_limit_that_was_reached(
     assert status_of(outcome, usage, full, POLICY) == expected
 
 
+@pytest.mark.parametrize("ending", ["lost", "answered"])
+def test_nothing_is_ok_of_which_nobody_knows_how_it_went(ending: Ending) -> None:
+    outcome = Outcome(ending, None, True, 0, False, b"", b"", 0, 1.0)
+    assert status_of(outcome, Usage(), Fullness(), POLICY) == "error"
+
+
 @pytest.mark.parametrize(
     ("ending", "report", "code", "alive", "floods", "expected"),
     [
