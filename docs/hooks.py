@@ -1,4 +1,4 @@
-"""Hands the generated pages to MkDocs; `generator` makes them and knows nothing of MkDocs."""
+"""Hands the pages to MkDocs; `generator` makes them and knows nothing of MkDocs."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -10,8 +10,11 @@ from typing import Any
 import anyio
 from mcp import Client, StdioServerParameters
 from mcp.shared.dispatcher import ProgressFnT
+from mcp.types import CallToolResult, ImageContent
 
 from llm_sandbox_mcp.cli.console import table
+
+from .conversation import Exchange, draw
 
 TABLE = Path(__file__).parent / "data" / "penguins.csv"
 OUT = Path("out").absolute()
@@ -39,7 +42,8 @@ f"{len(penguins)} complete rows of {penguins['species'].nunique()} species"
         "what goes with weight",
         "python",
         """
-weight = penguins[["bill_length_mm", "bill_depth_mm", "flipper_length_mm"]].corrwith(penguins["body_mass_g"])
+sizes = penguins[["bill_length_mm", "bill_depth_mm", "flipper_length_mm"]]
+weight = sizes.corrwith(penguins["body_mass_g"])
 f"{weight.idxmax()}, correlation {weight.max():.2f}"
 """,
     ),
@@ -51,7 +55,8 @@ import matplotlib.pyplot as plt
 
 figure, axes = plt.subplots(figsize=(6, 4))
 for species, birds in penguins.groupby("species"):
-    axes.scatter(birds[weight.idxmax()], birds["body_mass_g"], s=12, label=species)
+    grams = birds["body_mass_g"]
+    axes.scatter(birds[weight.idxmax()], grams, s=12, label=species)
 axes.set(xlabel=weight.idxmax(), ylabel="body_mass_g", title="Penguins")
 axes.legend()
 figure.savefig("penguins.png", dpi=120)
@@ -63,29 +68,30 @@ f"penguins.png, {len(axes.collections)} species"
         "heaviest bird of each island",
         "javascript",
         """
-const rows = require('fs').readFileSync('penguins.csv', 'utf8').trim().split('\\n').map(line => line.split(','));
-const head = rows.shift();
+const text = require('fs').readFileSync('penguins.csv', 'utf8').trim();
+const [head, ...rows] = text.split('\\n').map(line => line.split(','));
 const heaviest = {};
-for (const line of rows) {
-  const island = line[head.indexOf('island')];
-  const grams = Number(line[head.indexOf('body_mass_g')]);
-  if (grams) heaviest[island] = Math.max(heaviest[island] ?? 0, grams);
+for (const row of rows) {
+  const island = row[head.indexOf('island')];
+  const grams = Number(row[head.indexOf('body_mass_g')]);
+  heaviest[island] = Math.max(heaviest[island] ?? 0, grams || 0);
 }
-Object.entries(heaviest).map(([island, grams]) => `${island} ${grams} g`).join(', ')
+Object.entries(heaviest).map(words => words.join(' ') + ' g').join(', ')
 """,
     ),
     Step(
         "birds of each species",
         "bash",
         """
-tail -n +2 penguins.csv | cut -d, -f1 | sort | uniq -c | awk '{printf "%s%s %s", s, $2, $1; s = ", "} END {print ""}'
+tail -n +2 penguins.csv | cut -d, -f1 | sort | uniq -c |
+  awk '{printf "%s%s %s", s, $2, $1; s = ", "} END {print ""}'
 """,
     ),
 )
 
 
 async def main() -> None:
-    """Runs the analysis, writes the figure and prints what ran."""
+    """Runs the analysis, writes the figure and a picture of the conversation, and prints what ran."""
     OUT.mkdir(exist_ok=True)
     # Pass on the whole environment: downloads of libraries may need the proxy and certificates of this machine.
     server = StdioServerParameters(
@@ -94,11 +100,13 @@ async def main() -> None:
         env=dict(os.environ),
     )
     rows: list[tuple[str, str, str, str]] = []
+    exchanges: list[Exchange] = []
     async with Client(server) as client:
         # The first call opens the session. On a new machine it also prepares Python's libraries, which takes a while.
-        opened, spent = await call(
+        result, spent = await call(
             client, "execute_code", code="import pandas\npandas.__version__", progress=show_progress
         )
+        opened = answer(result)
         session_id = opened["session_id"]
         rows.append(("open a session", "python", spent, f"pandas {plain(opened['result'])}"))
 
@@ -106,32 +114,47 @@ async def main() -> None:
         rows.append(("copy the table in", "", spent, f"{TABLE.stat().st_size} bytes"))
 
         for step in STEPS:
-            ran, spent = await call(
+            result, spent = await call(
                 client, "execute_code", code=step.code, language=step.language, session_id=session_id
             )
-            rows.append((step.title, step.language, spent, plain(ran["result"] or ran["stdout"])))
+            ran = answer(result)
+            found = plain(ran["result"] or ran["stdout"])
+            rows.append((step.title, step.language, spent, found))
+            kind = "result" if ran["result"] else "stdout"
+            exchanges.append(Exchange(f"execute_code, {step.language}", step.code, kind, found, figure(result)))
 
-        saved, spent = await call(
+        result, spent = await call(
             client, "get_artifacts", session_id=session_id, names=["penguins.png"], save_to=str(OUT)
         )
-        rows.append(("save the figure", "", spent, ", ".join(saved["saved"])))
+        rows.append(("save the figure", "", spent, ", ".join(answer(result)["saved"])))
 
         await call(client, "manage_session", action="close", session_id=session_id)
+    picture = OUT / "session.svg"
+    picture.write_text(draw(exchanges), encoding="utf-8")
     print(table(("step", "language", "took", "found"), rows))
-    print("\nEvery run was in one isolated sandbox, which is gone now.")
+    print(f"\nEvery run was in one isolated sandbox, which is gone now. {picture} shows what was said.")
 
 
 async def call(
     client: Client, tool: str, *, progress: ProgressFnT | None = None, **arguments: Any
-) -> tuple[dict[str, Any], str]:
-    """Calls a tool; returns its structured answer and how long it took."""
+) -> tuple[CallToolResult, str]:
+    """Calls a tool; returns what a host gets, and how long it took."""
     start = time.perf_counter()
     result = await client.call_tool(tool, arguments, progress_callback=progress)
     spent = time.perf_counter() - start
-    answer = result.structured_content or {}
-    if result.is_error or answer.get("status", "ok") != "ok":
+    if result.is_error or answer(result).get("status", "ok") != "ok":
         sys.exit("\n".join(getattr(part, "text", "") for part in result.content))
-    return answer, f"{spent * 1000:.1f} ms"
+    return result, f"{spent * 1000:.1f} ms"
+
+
+def answer(result: CallToolResult) -> dict[str, Any]:
+    """The structured answer of a tool."""
+    return result.structured_content or {}
+
+
+def figure(result: CallToolResult) -> str:
+    """The figure that a model sees in an answer; nothing if there is none."""
+    return "".join(part.data for part in result.content if isinstance(part, ImageContent))
 
 
 async def show_progress(progress: float, total: float | None, message: str | None) -> None:

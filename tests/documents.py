@@ -14,6 +14,12 @@ DOCUMENTS = {
 }
 """The text of each document by its path."""
 
+GUIDE = ("README.md", *(path for path in DOCUMENTS if path.startswith("docs/pages/")))
+"""The documents for users, whose commands and programs are run."""
+
+OTHER_TABLES = {"project", "runner", "case"}
+"""A block of TOML that is not a profile has one of these: it is about a package, a language or a selftest."""
+
 
 def blocks(document: str) -> list[tuple[str, str]]:
     """The blocks of code in a document, each with its language."""

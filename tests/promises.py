@@ -1,4 +1,4 @@
-"""The README's table of layers, as data."""
+"""The table of layers in `docs/pages/limits-and-isolation.md`, as data."""
 
 import re
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ _SHOWN_BY = "shown by"
 
 
 def _promised() -> Mapping[str, Mapping[str, str]]:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/pages/limits-and-isolation.md").read_text(encoding="utf-8")
     lines = iter(text[text.index(_HEAD) :].splitlines())
     head = [cell.strip() for cell in next(lines).strip("|").split("|")]
     next(lines)

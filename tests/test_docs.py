@@ -1,4 +1,4 @@
-"""The site of `docs/` can be built; it contains every document, tool, command, key of a profile and public name, and
+"""The site of `docs/` can be built; it contains every document, tool, command, key of a profile and public name; and
 every link in it has a target."""
 
 import ast
@@ -21,15 +21,15 @@ from llm_sandbox_mcp.profile.profile import load_profile
 from llm_sandbox_mcp.server.schemas import define_tools
 
 from .cli.command import ROOT
-from .documents import DOCUMENTS, anchors, blocks
+from .documents import DOCUMENTS, GUIDE, anchors
 from .unit.cli.test_examples import PARSERS
 
-PLACES = re.findall(r"`([\w/]+\.py)`(?: `([\w.]+)`)?", DOCUMENTS["docs/pages/walks.md"])
+PLACES = re.findall(r"`([\w/]+\.py)`(?: `([\w.]+)`)?", DOCUMENTS["docs/pages/how-it-is-built.md"])
 
 
 def page_of(document: str) -> str:
     """The page of a document, by its path without `.html`."""
-    return re.sub(r"README\.md$", "index.md", document).removesuffix(".md")
+    return re.sub(r"README\.md$", "index.md", re.sub("^docs/(pages/)?", "", document)).removesuffix(".md")
 
 
 PAGES = [*map(page_of, re.findall(r"^ +- .+: (\S+\.md)$", (ROOT / "docs/mkdocs.yml").read_text(), re.MULTILINE))]
@@ -85,6 +85,16 @@ def pages(site: Path) -> dict[str, Page]:
 def test_the_navigation_names_exactly_the_pages(pages: dict[str, Page]) -> None:
     assert len(PAGES) > 30
     assert sorted(pages.keys() - {"404"}) == sorted(PAGES)
+    assert [name for name in GUIDE if page_of(name) not in PAGES] == []
+
+
+def test_the_site_starts_with_the_user_of_a_release(pages: dict[str, Page]) -> None:
+    text = pages["index"].text
+    assert 0 < text.index("uvx") < text.index("make run")
+
+
+def test_documents_that_github_shows_have_nothing_that_only_the_site_understands() -> None:
+    assert [name for name in GUIDE if ":::" in DOCUMENTS[name]] == []
 
 
 def target(page: str, link: str) -> tuple[str, str]:
@@ -113,10 +123,7 @@ def test_pages_load_nothing_from_other_hosts(pages: dict[str, Page]) -> None:
 
 @pytest.mark.parametrize("document", [name for name in DOCUMENTS if page_of(name) in PAGES])
 def test_every_heading_of_a_document_is_on_its_page(document: str, pages: dict[str, Page]) -> None:
-    path = page_of(document)
-    # The sections of README.md are pages next to its own.
-    there = [page for name, page in pages.items() if name == path or (path == "index" and "/" not in name)]
-    assert anchors(document) - set().union(*(page.anchors for page in there)) == set()
+    assert anchors(document) - pages[page_of(document)].anchors == set()
 
 
 def test_no_block_of_code_is_left_as_text(pages: dict[str, Page]) -> None:
@@ -178,21 +185,15 @@ def test_the_pages_contain_every_public_name(site: Path) -> None:
     for page, package in (("api", llm_sandbox_mcp), ("blocking", llm_sandbox)):
         room = package.__name__.partition(".")[2]
         named = {".".join(filter(None, (room, module, name))) for name, module in package._MODULES.items()}
-        assert named - public_names(site / f"{page}.html") == set()
-
-
-def test_the_program_of_the_first_page_runs() -> None:
-    [program] = [text for kind, text in blocks("docs/pages/api.md") if kind == "python"]
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=False)
-    assert (done.stdout, done.stderr) == ("42\n", "")
+        assert named - public_names(site / f"reference/{page}.html") == set()
 
 
 def test_the_pages_about_llm_sandbox_contain_no_other_names(site: Path) -> None:
-    shown = {name for name in public_names(site / "blocking.html") if name.count(".") == 3}
+    shown = {name for name in public_names(site / "reference/blocking.html") if name.count(".") == 3}
     assert {name.rpartition(".")[2] for name in shown} == {*llm_sandbox.__all__}
 
 
-@pytest.mark.parametrize("page", ["api.html", "blocking.html", "backends.html"])
+@pytest.mark.parametrize("page", ["reference/api.html", "reference/blocking.html", "reference/backends.html"])
 def test_every_class_and_function_of_the_pages_is_documented(site: Path, page: str) -> None:
     """What follows the name of a class or function, and its signature, is its docstring."""
     text = (site / page).read_text(encoding="utf-8")
@@ -207,7 +208,7 @@ def test_every_class_and_function_of_the_pages_is_documented(site: Path, page: s
     assert silent == []
 
 
-def test_the_walks_name_only_what_exists() -> None:
+def test_the_page_about_the_design_names_only_what_exists() -> None:
     assert len(PLACES) > 30
     assert [place for place in PLACES if not exists(*place)] == []
 

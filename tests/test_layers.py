@@ -1,4 +1,4 @@
-"""Imports run one way, as in the README's picture, so that each part can be read without the parts above it."""
+"""Imports run one way, as `docs/pages/how-it-is-built.md` shows it, so that each part can be read without the parts above it."""
 
 import ast
 import re
@@ -12,6 +12,8 @@ from llm_sandbox_mcp.backends import BACKENDS
 from llm_sandbox_mcp.languages.languages import Languages
 from llm_sandbox_mcp.profile.profile import load_profile
 from llm_sandbox_mcp.server.schemas import CopyFile, ExecuteCode, GetArtifacts, define_tools
+
+from .documents import DOCUMENTS
 
 PACKAGE = Path(__file__).parents[1] / "llm_sandbox_mcp"
 NAME = PACKAGE.name
@@ -182,6 +184,11 @@ OURS = sorted(module for module in MODULES if module)
 def test_every_module_has_its_place() -> None:
     placed = set().union(*LAYERS)
     assert {module.partition(".")[0] for module in OURS} - placed == set()
+
+
+def test_the_page_about_the_design_shows_the_layers() -> None:
+    shown = DOCUMENTS["docs/pages/how-it-is-built.md"].partition("## Imports run one way")[2].split("```")[1]
+    assert tuple({*line.split(", ")} for line in shown.strip().splitlines()) == LAYERS
 
 
 def test_imports_run_one_way() -> None:

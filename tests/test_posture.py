@@ -1,4 +1,4 @@
-"""All processes of live bubblewrap sandboxes, seen from outside, have what the README's table of layers promises."""
+"""All processes of live bubblewrap sandboxes, seen from outside, have what the table of layers promises."""
 
 import os
 import re
@@ -24,7 +24,7 @@ NAMESPACES = {
     "host name": "uts",
     "control group": "cgroup",
 }
-"""The README's names of namespaces, and the kernel's."""
+"""The table's names of namespaces, and the kernel's."""
 MOST_LAYERS = 16
 """How many Landlock layers a process can have."""
 SERVERS = {

@@ -1,4 +1,4 @@
-"""The commands, profiles and programs of the README work; `unit/test_documents.py` checks those of all documents."""
+"""The commands, profiles and programs of the README and the pages work; `unit/test_documents.py` checks all documents."""
 
 import json
 import re
@@ -13,18 +13,20 @@ from typing import get_args
 import pytest
 
 from llm_sandbox_mcp.base.results import Status
+from llm_sandbox_mcp.host.folders import HANDLERS
 from llm_sandbox_mcp.profile.profile import load_profile
 from llm_sandbox_mcp.profile.sections import ArtifactLimits, Limits
 
 from .cli.command import LIMIT, ROOT, command, environment
-from .documents import DOCUMENTS, blocks, lines
+from .documents import DOCUMENTS, GUIDE, OTHER_TABLES, blocks, lines
 from .engines import host_folder
 from .mcp.serving import start, stop
+from .promises import TABLE
 
 README = DOCUMENTS["README.md"]
-BLOCKS = blocks("README.md")
+BLOCKS = [block for document in GUIDE for block in blocks(document)]
 
-LINES = sorted({*lines("README.md")})
+LINES = sorted({line.removeprefix("uvx ") for document in GUIDE for line in lines(document)})
 COMMANDS = [line for line in LINES if line.startswith("llm-sandbox-mcp")]
 
 ONLY_PARSED = ("--transport http", "--library", "--profile docker")
@@ -32,7 +34,7 @@ ONLY_PARSED = ("--transport http", "--library", "--profile docker")
 
 CURL = [line for line in LINES if line.startswith("curl ")]
 
-PROFILES = [text for kind, text in BLOCKS if kind == "toml" and not text.startswith("[project")]
+PROFILES = [text for kind, text in BLOCKS if kind == "toml" and not tomllib.loads(text).keys() & OTHER_TABLES]
 
 
 def block(kind: str, part: str = "") -> str:
@@ -45,12 +47,13 @@ def with_paths_of(folder: Path, profile: str) -> str:
     (folder / "token").write_text("0123456789abcdef")
     for name in ("data", "out"):
         (folder / name).mkdir()
+    (folder / "languages").symlink_to(HANDLERS)
     return profile.replace("~", str(folder)).replace("/etc/llm-sandbox-mcp/models-token", f"{folder}/token")
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder with the files that the commands of the README use."""
+    """A folder with the files that the commands use."""
     (tmp_path / "tests").symlink_to(ROOT / "tests")
     (tmp_path / "mine.toml").write_text(with_paths_of(tmp_path, block("toml", "[files]")))
     return tmp_path
@@ -58,22 +61,37 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.usefixtures("embedded")
 @pytest.mark.parametrize("line", [line for line in COMMANDS if not any(part in line for part in ONLY_PARSED)])
-def test_a_command_of_the_readme_runs(line: str, folder: Path) -> None:
+def test_a_command_runs(line: str, folder: Path) -> None:
     arguments = [part.replace("~", str(folder)) for part in shlex.split(line)[1:]]
     done = command(*arguments, cwd=folder)
     assert done.returncode == 0, done
 
 
 def test_every_other_command_is_a_make_target_or_an_installation() -> None:
-    installations = ("pip install .", "pip install '.[docker]'", "pip install '.[r]'")
+    installations = ("pip install llm-sandbox-mcp", "pip install 'llm-sandbox-mcp[docker]'")
     others = [line for line in LINES if line not in (*COMMANDS, *CURL, *installations)]
     assert [line for line in others if not line.startswith("make ")] == []
 
 
-def test_the_commands_of_ci_are_in_the_readme() -> None:
+def test_the_commands_of_ci_are_in_the_documents() -> None:
     called = re.findall(r"^stage \d+ (make [\w-]+)$", (ROOT / ".ci/run").read_text(encoding="utf-8"), re.MULTILINE)
     assert called == ["make lint", "make test", "make engines", "make test-engines"]
-    assert [name for name in called if name not in README] == []
+    assert [name for name in called if f"`{name}`" not in DOCUMENTS["CONTRIBUTING.md"]] == []
+
+
+def test_the_readme_is_for_five_minutes() -> None:
+    assert len(README.splitlines()) <= 200
+
+
+@pytest.mark.parametrize("document", [name for name in DOCUMENTS if name != "CHANGELOG.md"])
+def test_no_other_document_is_longer_than_a_page(document: str) -> None:
+    assert len(DOCUMENTS[document].splitlines()) <= 250
+
+
+def test_the_readme_names_layers_of_the_whole_table() -> None:
+    (table,) = re.findall(r"^\| layer \|.*\n\|[-|]+\n((?:\|.*\n)+)", README, re.MULTILINE)
+    named = {line.strip("| ").partition(" | ")[0] for line in table.splitlines()}
+    assert len(named) > 10 and named <= TABLE.keys()
 
 
 def test_the_entry_for_claude_desktop_is_what_the_command_prints() -> None:
@@ -85,7 +103,7 @@ def test_the_entry_for_claude_desktop_is_what_the_command_prints() -> None:
 
 
 @pytest.mark.parametrize("profile", PROFILES, ids=[profile.partition("\n")[0] for profile in PROFILES])
-def test_a_profile_of_the_readme_is_valid(profile: str, tmp_path: Path) -> None:
+def test_a_profile_passes_the_check(profile: str, tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text(with_paths_of(tmp_path, profile))
     checked = command("profile", "check", str(tmp_path / "mine.toml"))
     assert checked.returncode == 0, checked
@@ -94,7 +112,7 @@ def test_a_profile_of_the_readme_is_valid(profile: str, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("embedded")
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
-def test_the_curl_commands_of_the_readme_are_answered(folder: Path) -> None:
+def test_the_curl_commands_are_answered(folder: Path) -> None:
     own = folder / "http.toml"
     with host_folder() as runtime:
         own.write_text(f'[server]\nruntime = "{runtime}"\n{block("toml", "execute_code")}')
@@ -119,8 +137,10 @@ def test_the_curl_commands_of_the_readme_are_answered(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("embedded")
-@pytest.mark.parametrize(("part", "printed"), [("Sandboxes()", "21\ndone\n"), ("SandboxSession(", "hello\n")])
-def test_a_program_of_the_readme_runs(part: str, printed: str) -> None:
+@pytest.mark.parametrize(
+    ("part", "printed"), [("Printed", "21\ndone\n"), ("6 * 7", "42\n"), ("SandboxSession(", "hello\n")]
+)
+def test_a_program_runs(part: str, printed: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", block("python", part)],
         capture_output=True,
@@ -134,7 +154,8 @@ def test_a_program_of_the_readme_runs(part: str, printed: str) -> None:
 
 def limits() -> list[tuple[str, list[str], str]]:
     """The rows of the table of limits: the limit, its keys in the profile, what a run or call that reaches it gets."""
-    (table,) = re.findall(r"^\| limit \| key in the profile \|.*\n\|[-|]+\n((?:\|.*\n)+)", README, re.MULTILINE)
+    page = DOCUMENTS["docs/pages/limits-and-isolation.md"]
+    (table,) = re.findall(r"^\| limit \| key in the profile \|.*\n\|[-|]+\n((?:\|.*\n)+)", page, re.MULTILINE)
     rows = []
     for line in table.splitlines():
         limit, keys, gets = line.strip("| ").split(" | ")

@@ -1,4 +1,4 @@
-"""Makes the pages that are not in `docs/pages`: from the READMEs, the default profile, the parser and the server."""
+"""Makes the pages of the site: from the documents, the default profile, the parser and the server."""
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -18,8 +18,8 @@ _REFERENCES: Mapping[str, Callable[[], str]] = {
 def make_pages(wanted: Iterable[str]) -> Mapping[str, str | Path]:
     """The wanted pages as Markdown, by their path on the site, and the files of the project that they link to.
 
-    A path is that of a document of the project, such as `handlers/README.md`; or `NAME.md` for the section of
-    `README.md` with the anchor `NAME`; or one of the references. What no path names of `README.md` stays on its page.
+    A path is that of a document of the project, such as `handlers/README.md`; or `NAME.md` for one of `docs/pages`; or
+    one of the references.
     """
     paths = list(wanted)
     references = {path: make() for path, make in _REFERENCES.items() if path in paths}

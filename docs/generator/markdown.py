@@ -24,8 +24,3 @@ def plain(text: str) -> str:
 def sentence(text: str) -> str:
     """The same as a sentence; nothing for no text."""
     return f"{plain(text[0].upper() + text[1:])}." if text else ""
-
-
-def slug(heading: str) -> str:
-    """The anchor of a heading, as the places that show READMEs make it."""
-    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")

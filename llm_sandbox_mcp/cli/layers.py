@@ -50,7 +50,7 @@ class _Mount:
 
 
 async def look(sandbox: Sandbox, policy: Policy, environ: Mapping[str, str]) -> list[Check]:
-    """A row for each layer, by its name in the README's table; `environ` is the server's."""
+    """A row for each layer, by its name in the table of layers; `environ` is the server's."""
     seen = await sandbox.run(("sh", "-c", _LOOK), {"PATH": PATH})
     return layers(
         seen.stdout.decode(errors="replace"), policy, environ, _own_namespaces(), of_engine=bool(sandbox.image)

@@ -1,4 +1,4 @@
-"""`doctor` reports whether each layer in the README's table is active; without a layer, the others still protect."""
+"""`doctor` reports whether each layer in the table is active; without a layer, the others still protect."""
 
 import os
 import platform

@@ -1,4 +1,4 @@
-"""What the README tells people to set for three frameworks is needed there, and is enough."""
+"""What `docs/pages/hosts.md` tells people to set for three frameworks is needed there, and is enough."""
 
 from typing import Any
 

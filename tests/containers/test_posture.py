@@ -1,6 +1,6 @@
 """A running container as its host sees it: what the engine reports, and what the kernel shows of each of its processes.
 
-The README's table promises these layers; each of them is checked here, or in the file that `ELSEWHERE` names.
+The table of layers promises these; each of them is checked here, or in the file that `ELSEWHERE` names.
 """
 
 import os
@@ -265,7 +265,7 @@ LAYERS = {
     ),
     "network": ("its own loopback", ("network",)),
 }
-"""For each layer an entry that the README's table lists, and the checks of that layer."""
+"""For each layer an entry that the table lists, and the checks of that layer."""
 ELSEWHERE = {"pseudo-terminals": "hostile/test_shared_counters.py"}
 """Layers that are checked in other files."""
 

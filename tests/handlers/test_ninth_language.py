@@ -1,4 +1,4 @@
-"""A language is a folder: the language in `handlers/README.md` is added to a server by naming its folder."""
+"""A language is a folder: the language in `docs/pages/another-language.md` is added to a server by naming its folder."""
 
 import json
 import re
@@ -19,17 +19,17 @@ from llm_sandbox_mcp.server import build_server
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.wiring import open_service
 
+from ..documents import DOCUMENTS
 from ..mcp.results import answer
-from .driver import HANDLERS
 
-README = (HANDLERS / "README.md").read_text()
+PAGE = DOCUMENTS["docs/pages/another-language.md"]
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("embedded")]
 
 
 def shown(file: str) -> str:
     """A file that the page shows completely."""
-    match = re.search(rf"`perl/{re.escape(file)}`:\n\n```\w+\n(.*?)```\n", README, re.DOTALL)
+    match = re.search(rf"`perl/{re.escape(file)}`:\n\n```\w+\n(.*?)```\n", PAGE, re.DOTALL)
     assert match is not None
     return match[1]
 

@@ -1,5 +1,5 @@
 """Attack: a child process reads the run's nonce from the runner's memory, in every language that has a nonce, and
-reports instead of the runner; frames of other runs are sent again. Outcome: what README.md says about forged reports,
+reports instead of the runner; frames of other runs are sent again. Outcome: what `docs/pages/limits-and-isolation.md` says about forged reports,
 and nothing more."""
 
 import json

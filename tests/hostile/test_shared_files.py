@@ -45,7 +45,7 @@ for line in open('/proc/self/mountinfo'):
 
 async def test_mounts_reveal_no_folders_of_the_host_except_the_systems_and_the_servers(arena: Arena) -> None:
     if arena.backend != "embedded":
-        pytest.skip("an engine mounts what it needs from its own folders; the README promises this only for bubblewrap")
+        pytest.skip("an engine mounts what it needs from its own folders; this is promised only for bubblewrap")
     folders = arena.service.profile.server
     # The root of a mount is a path within its own file system; bubblewrap's root is mounted from below the root of one.
     system = ("/", "/newroot", "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/null", "/sys")

@@ -3,7 +3,6 @@
 import re
 from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -11,13 +10,13 @@ import pytest
 from mcp import Client
 from mcp.types import ImageContent
 
+from ..documents import DOCUMENTS
 from .fake import PNG
 from .results import answer, call, refusal, text
 
 pytestmark = pytest.mark.anyio
 
-_README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-_TABLE = _README.partition("| code | note |")[2].partition("\n\n")[0]
+_TABLE = DOCUMENTS["docs/pages/what-a-model-sees.md"].partition("| code | note |")[2].partition("\n\n")[0]
 HINTS = re.findall(r"^\| `([^`]+)`.*\| `([^`]+)` \|$", _TABLE, re.MULTILINE)
 """Code that fails because it is in a sandbox, and the note of the result."""
 
@@ -50,12 +49,12 @@ async def test_code_reads_the_given_input_and_is_told_where_to_give_it(client: C
     assert (given["status"], given["result"]) == ("ok", "'42'")
 
 
-async def test_the_readme_has_hints() -> None:
+async def test_the_page_has_hints() -> None:
     assert len(HINTS) == 5
 
 
 @pytest.mark.parametrize(("code", "note"), HINTS)
-async def test_code_that_fails_because_of_the_sandbox_gets_the_note_in_the_readme(
+async def test_code_that_fails_because_of_the_sandbox_gets_the_note_on_the_page(
     client: Client, code: str, note: str
 ) -> None:
     failed = await run(client, code)

@@ -1,4 +1,4 @@
-"""The README's instructions for the author of a backend."""
+"""The instructions of `docs/pages/another-engine.md`."""
 
 import os
 import subprocess

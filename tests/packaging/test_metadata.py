@@ -61,10 +61,15 @@ def test_links_of_the_page_lead_to_files_of_the_source(page: str) -> None:
     assert [target for target in targets if not target.startswith(("https://", "#"))] == []
 
 
-def test_commands_of_the_page_install_the_package_rather_than_a_checkout(page: str) -> None:
-    installed = {line for line in page.splitlines() if line.startswith("pip install")}
-    assert installed == {"pip install llm-sandbox-mcp", "pip install 'llm-sandbox-mcp[docker]'"}
-    assert "pip install '." not in page
+def test_the_picture_of_the_page_is_one_of_the_source(page: str) -> None:
+    (target,) = re.findall(r"!\[[^\]]+\]\(([^)\s]+)\)", page)
+    start = "https://raw.githubusercontent.com/llm-sandbox-mcp/llm-sandbox-mcp/main/"
+    assert target.startswith(start)
+    assert (ROOT / target.removeprefix(start)).is_file()
+
+
+def test_no_command_of_the_page_needs_a_checkout_but_those_of_make(page: str) -> None:
+    assert "pip install ." not in page and "pip install '." not in page
 
 
 def test_the_registry_of_servers_finds_its_name_on_the_page(page: str) -> None:

@@ -1,6 +1,6 @@
 """What a reader finds in any document exists: commands, make targets, files, links; programs and profiles are valid.
 
-`tests/test_readme.py` also runs what can be run.
+`tests/test_readme.py` also runs what can be run, of those for users.
 """
 
 import os
@@ -15,17 +15,15 @@ from llm_sandbox_mcp import __version__
 from llm_sandbox_mcp.cli.parser import build, parse
 from llm_sandbox_mcp.profile.profile import load_profile
 from tests.cli.command import ROOT
-from tests.documents import DOCUMENTS, anchors, blocks, lines, phrases, words
+from tests.documents import DOCUMENTS, OTHER_TABLES, anchors, blocks, lines, phrases, words
 
 CALLS = [(name, line) for name in DOCUMENTS for line in lines(name) if words(line)]
-OTHER_TABLES = {"project", "runner", "case"}
-"""A block of TOML that is not a profile has one of these: it is about a package, a language or a selftest."""
 PLACES = ("tests/", "docs/", "configs/", "handlers/", "llm_sandbox_mcp/", ".ci/")
 each_document = pytest.mark.parametrize("document", DOCUMENTS)
 
 
 def test_the_documents_are_found() -> None:
-    assert {"README.md", "CONTRIBUTING.md", "docs/pages/walks.md", "tests/hostile/README.md"} <= DOCUMENTS.keys()
+    assert {"README.md", "CONTRIBUTING.md", "docs/pages/hosts.md", "tests/hostile/README.md"} <= DOCUMENTS.keys()
     assert len(CALLS) > 20
 
 
@@ -94,7 +92,7 @@ def test_a_link_has_a_target(document: str) -> None:
 
 
 def test_a_link_without_a_target_is_found() -> None:
-    assert has_target("SECURITY.md", "README.md#network")
+    assert has_target("docs/pages/profile.md", "long-runs.md#warm-pool")
     assert not has_target("SECURITY.md", "README.md#no-such-heading")
     assert not has_target("configs/README.md", "rules/nothing.toml")
 
@@ -102,8 +100,8 @@ def test_a_link_without_a_target_is_found() -> None:
 def test_security_md_explains_private_reports_and_links_to_the_table_of_layers() -> None:
     text = DOCUMENTS["SECURITY.md"]
     assert "[SECURITY.md](SECURITY.md)" in DOCUMENTS["README.md"]
-    assert "Report a vulnerability" in text and "README.md#limits-and-isolation" in text
-    assert "| layer |" not in text, "the table of layers is only in the README"
+    assert "Report a vulnerability" in text and "docs/pages/limits-and-isolation.md#layers" in text
+    assert "| layer |" not in text, "the table of layers is only on its page"
 
 
 def test_the_changelog_names_this_version() -> None:

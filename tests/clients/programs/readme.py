@@ -1,4 +1,4 @@
-"""Uses the tools of a block of the README, and those of the framework's defaults. The argument is the framework.
+"""Uses the tools of a block of `docs/pages/hosts.md`, and those of the framework's defaults. The argument is the framework.
 
 It reads the block, calls that belong together, and a longer call. It writes what the tools have shown, as JSON.
 """

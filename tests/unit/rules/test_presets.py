@@ -9,6 +9,7 @@ from llm_sandbox_mcp.host.folders import CONFIGS
 from llm_sandbox_mcp.profile.profile import load_profile
 from llm_sandbox_mcp.rules.presets import preset_names, rules_of
 from llm_sandbox_mcp.rules.section import Rule
+from tests.documents import DOCUMENTS
 
 from .judges import LANGUAGES, judge
 
@@ -189,7 +190,7 @@ def test_a_profile_without_rules_gives_none() -> None:
     assert rules_of(load_profile().rules) == ()
 
 
-def test_every_preset_is_named_in_the_documentation_of_profiles() -> None:
-    page = (CONFIGS / "README.md").read_text()
+def test_every_preset_is_named_in_the_documentation_of_rules() -> None:
+    page = DOCUMENTS["docs/pages/rules.md"]
     default = (CONFIGS / "default.toml").read_text()
     assert all(f"`{preset}`" in page and preset in default for preset in PRESETS)
