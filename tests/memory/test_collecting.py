@@ -14,7 +14,7 @@ from llm_sandbox_mcp.files.artifacts import ArtifactStore
 from llm_sandbox_mcp.profile.profile import load_profile
 from llm_sandbox_mcp.runs.protocol import Report
 from llm_sandbox_mcp.runs.run import Outcome
-from llm_sandbox_mcp.testing.memory import MemoryBackend, MemoryProcess, MemorySandbox
+from tests.memory.backend import MemoryBackend, MemoryProcess, MemorySandbox
 from tests.unit.policies import POLICY
 
 pytestmark = pytest.mark.anyio

@@ -15,7 +15,7 @@ from llm_sandbox_mcp.base.errors import EngineUnavailable
 from llm_sandbox_mcp.runs.kernel import Kernel
 from llm_sandbox_mcp.runs.requests import RunRequest
 from llm_sandbox_mcp.runs.run import Run
-from llm_sandbox_mcp.testing.memory import MemoryBackend, MemoryProcess
+from tests.memory.backend import MemoryBackend, MemoryProcess
 from tests.unit.policies import POLICY
 
 pytestmark = pytest.mark.anyio
