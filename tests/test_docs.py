@@ -1,9 +1,11 @@
-"""The site of `docs/` can be built; it contains every document, tool, command, key of a profile and public name; and
-every link in it has a target."""
+"""The site of `docs/` can be built; it contains every document, tool, command, key of a profile and public name; every
+link in it has a target; and its search finds them, also when it is opened as a file."""
 
 import ast
+import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -20,7 +22,7 @@ from llm_sandbox_mcp.languages.languages import included_languages
 from llm_sandbox_mcp.profile.profile import load_profile
 from llm_sandbox_mcp.server.schemas import define_tools
 
-from .cli.command import ROOT
+from .cli.command import LIMIT, ROOT
 from .documents import DOCUMENTS, GUIDE, anchors
 from .unit.cli.test_examples import PARSERS
 
@@ -119,6 +121,21 @@ def test_every_link_has_a_target(site: Path, pages: dict[str, Page]) -> None:
 
 def test_pages_load_nothing_from_other_hosts(pages: dict[str, Page]) -> None:
     assert [source for page in pages.values() for source in page.loads if urlsplit(source).netloc] == []
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
+@pytest.mark.parametrize(
+    ("page", "words", "found"),
+    [
+        ("index.html", "landlock", "limits-and-isolation.html#layers"),
+        ("reference/tools.html", "client_roots", "reference/profile.html#files"),
+    ],
+)
+def test_the_search_works_in_a_site_that_is_opened_as_a_file(site: Path, page: str, words: str, found: str) -> None:
+    command = ["node", str(ROOT / "tests/searching.js"), str(site / page), words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
+    assert done.returncode == 0, done.stderr
+    assert found in json.loads(done.stdout)
 
 
 @pytest.mark.parametrize("document", [name for name in DOCUMENTS if page_of(name) in PAGES])
