@@ -91,7 +91,7 @@ def _serve(commands: Any) -> None:
         "--transport",
         choices=("stdio", "http", "sse"),
         default="stdio",
-        help="stdio: one client, on this process's input and output; http: clients on a port, at /mcp, older ones at /sse "
+        help="stdio: one client, on this process's input and output; http: clients on a port, at /mcp, older at /sse "
         "(MCP deprecated SSE on 2026-07-28); sse: the same",
     )
     parser.add_argument(
