@@ -76,7 +76,7 @@ class Sandboxes:
     def service(self) -> Service:
         """The use cases below this API, for features that it does not offer; `InvalidArgument` outside the scope."""
         if self._service is None:
-            raise InvalidArgument("these sandboxes are not open; use them inside `async with Sandboxes() as ...`")
+            raise InvalidArgument("these sandboxes are not open", "use them inside `async with Sandboxes() as ...`")
         return self._service
 
     def session(self, language: str = "python", *, limits: Mapping[str, float] | None = None) -> "Session":

@@ -53,6 +53,7 @@ ENGINE_MAY_IMPORT = {
     "backends.system_calls",
     "base.errors",
     "base.git_config",
+    "base.messages",
     "base.open_folders",
     "base.policy",
     "base.results",

@@ -62,17 +62,17 @@ def _outside(name: str) -> Engine:
     outside = importlib.metadata.entry_points(group=GROUP)
     if name not in outside.names:
         known = (AUTO, *BACKENDS, *sorted(outside.names))
-        raise ProfileError(f"unknown backend {name!r}; {available(name, known)}")
+        raise ProfileError(f"unknown backend {name!r}", available(name, known))
     try:
         module: Engine = outside[name].load()
     except ModuleNotFoundError:
         raise
     except Exception as error:
         reason = one_line(f"{type(error).__name__}: {error}")
-        raise ProfileError(f"{outside[name].value} cannot be imported: {reason}; update its package") from error
+        raise ProfileError(f"{outside[name].value} cannot be imported: {reason}", "update its package") from error
     settings, create = getattr(module, "Settings", None), getattr(module, "create", None)
     if not (isinstance(settings, type) and issubclass(settings, Settings) and callable(create)):
-        raise ProfileError(f"{outside[name].value} has no valid Settings or create; update its package")
+        raise ProfileError(f"{outside[name].value} has no valid Settings or create", "update its package")
     return module
 
 
@@ -97,4 +97,4 @@ def _packages(name: str) -> Iterator[None]:
         yield
     except ModuleNotFoundError as error:
         step = f"pip install 'llm-sandbox-mcp[{name}]'" if name in BACKENDS else f"pip install {error.name}"
-        raise MissingPackage(f"backend.name: {name} needs the package {error.name}; run: {step}") from error
+        raise MissingPackage(f"{name} needs the package {error.name}", f"run: {step}", key="backend.name") from error

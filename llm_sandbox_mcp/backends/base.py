@@ -15,6 +15,7 @@ from anyio.abc import AsyncResource, ByteReceiveStream, ByteSendStream
 
 from ..aio.tasks import open_tasks
 from ..base.errors import EngineUnavailable, SandboxLost
+from ..base.messages import Problem
 from ..base.open_folders import View
 from ..base.policy import Policy
 from ..base.results import OnProgress
@@ -48,7 +49,7 @@ class Check:
     def must_not_be_missing(self) -> None:
         """Raises `EngineUnavailable` with the detail and the fix if the state is `missing`."""
         if self.state == "missing":
-            raise EngineUnavailable(f"{self.detail}; {self.fix}")
+            raise EngineUnavailable(self.detail, self.fix)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +83,6 @@ class Surroundings:
         if limits.state != "degraded" or not self.require_limits:
             return limits
         return replace(limits, state="missing", detail=f"backend.require_limits is set, and {limits.detail}")
-
-
-def halves(message: str) -> tuple[str, str]:
-    """An error's cause and its next step, which a semicolon separates; for the detail and the fix of a `doctor` row."""
-    cause, _, step = message.partition("; ")
-    return cause, step
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,9 +152,9 @@ class Process(AsyncResource):
         If their arrival is not confirmed, it returns after a limited time all the same.
         """
 
-    async def silence(self) -> str:
-        """Why the engine of its sandbox passes nothing on now, as "cause; next step"; empty if it does."""
-        return ""
+    async def silence(self) -> Problem | None:
+        """Why the engine of its sandbox passes nothing on now; None if it does."""
+        return None
 
     async def kill(self) -> None:
         """Ends the process group at once."""
@@ -244,12 +239,12 @@ class Sandbox(ABC):
         """What ended it, if its engine reports that; None otherwise. Takes a few seconds at most."""
         return None
 
-    async def silence(self) -> str:
-        """Why its engine passes nothing on now, as "cause; next step"; empty if it does. Takes a few seconds at most.
+    async def silence(self) -> Problem | None:
+        """Why its engine passes nothing on now; None if it does. Takes a few seconds at most.
 
         Ask it before code is blamed for giving no answer.
         """
-        return ""
+        return None
 
     async def list_files(self) -> Files:
         """The regular files below the working directory; checks at most 10,000 entries.
@@ -393,10 +388,9 @@ class Backend(ABC):
     async def probe(self) -> list[Check]:
         """What works here, what is degraded and what is missing; never raises for a missing engine."""
 
-    async def obstacle(self) -> str:
-        """Why no sandbox can be made here; empty if one can. Backends whose `probe` does more have a cheaper way."""
-        missing = [check for check in await self.probe() if check.state == "missing"]
-        return f"{missing[0].detail}; {missing[0].fix}" if missing else ""
+    async def obstacle(self) -> Problem | None:
+        """Why no sandbox can be made here; None if one can. Backends whose `probe` does more have a cheaper way."""
+        return next((Problem(row.detail, row.fix) for row in await self.probe() if row.state == "missing"), None)
 
     async def tell(self, on_progress: OnProgress) -> None:
         """Reports why sandboxes that are being made have to wait, until it is cancelled; `EngineUnavailable`."""

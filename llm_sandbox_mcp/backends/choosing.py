@@ -9,9 +9,10 @@ from anyio.abc import TaskGroup, TaskStatus
 
 from ..aio.tasks import open_tasks
 from ..base.errors import EngineUnavailable, SandboxError
+from ..base.messages import Problem, joined
 from ..base.policy import Policy
 from ..base.results import OnProgress
-from .base import Backend, Check, Images, Sandbox, halves
+from .base import Backend, Check, Images, Sandbox
 from .room import Room
 
 AUTO = "auto"
@@ -34,7 +35,7 @@ class Chosen(Backend):
         self._choice: Backend | None = None
         self._choosing = anyio.Lock()
         self._done = anyio.Event()
-        self._reasons: dict[str, str] = {}
+        self._reasons: dict[str, Problem] = {}
 
     async def __aenter__(self) -> "Chosen":
         self._scope = open_tasks()
@@ -72,14 +73,14 @@ class Chosen(Backend):
         try:
             return await (await self.chosen()).limits()
         except SandboxError as error:
-            return Check("limits", "missing", *halves(str(error)))
+            return Check("limits", "missing", *error.problem)
 
     async def probe(self) -> list[Check]:
         try:
             choice = await self.chosen()
         except EngineUnavailable:
-            return [Check(name, "missing", *halves(reason)) for name, reason in self._reasons.items()]
-        others = [f"{name} does not work: {reason}" for name, reason in self._reasons.items()]
+            return [Check(name, "missing", *reason) for name, reason in self._reasons.items()]
+        others = [f"{name} does not work: {joined(*reason)}" for name, reason in self._reasons.items()]
         return [Check("backend", "ok", "; ".join([f"{choice.name}, chosen by auto", *others])), *await choice.probe()]
 
     @asynccontextmanager
@@ -100,12 +101,12 @@ class Chosen(Backend):
                 backend = await self._opened(name)
                 reason = await backend.obstacle()
             except SandboxError as error:
-                reason = str(error)
-            if not reason:
+                reason = error.problem
+            if reason is None:
                 return backend
             self._reasons[name] = reason
-        reasons = "; ".join(f"{name}: {halves(reason)[0]}" for name, reason in self._reasons.items())
-        raise EngineUnavailable(f"no engine works here: {reasons}; {_HELP}")
+        reasons = "; ".join(f"{name}: {reason.cause}" for name, reason in self._reasons.items())
+        raise EngineUnavailable(f"no engine works here: {reasons}", _HELP)
 
     async def _opened(self, name: str) -> Backend:
         if name not in self._open:

@@ -134,7 +134,7 @@ async def pack(sandbox: Sandbox, path: str) -> bytes:
                 tools.moved(len(chunk))
                 if len(archive) > limit:
                     most = f"{format_size(limit)}, twice limits.disk of the profile"
-                    raise BadPath(f"path {quoted(path)} has more than {most}; copy its parts separately")
+                    raise BadPath(f"path {quoted(path)} has more than {most}", "copy its parts separately")
             return await process.wait()
 
     async with in_time(sandbox) as tools:
@@ -312,7 +312,7 @@ async def in_time(
             tasks.cancel_scope.cancel()
     if scope.cancelled_caught:
         if silence := await sandbox.silence():
-            raise EngineUnavailable(silence)
+            raise EngineUnavailable(*silence)
         raise Unavailable(f"{what} was not done in time, as when processes of the code stop it", step)
 
 

@@ -67,8 +67,8 @@ async def list_tree(sandbox: Sandbox, folder: str, since: int = 0) -> Listed | N
         if found is not None:
             return found
     raise Unavailable(
-        f"what is in {folder} cannot be listed; let code make its folders readable, delete files if there are very "
-        "many, and end processes that change them"
+        f"what is in {folder} cannot be listed",
+        "let code make its folders readable, delete files if there are very many, and end processes that change them",
     )
 
 
@@ -81,7 +81,7 @@ async def held_files(sandbox: Sandbox, folder: str) -> Collection[str]:
         *paths, end, rest = output.split(b"\0") if b"\0" in output else (b"", b"")
         if end == b"end" and not rest:
             return {path.removeprefix(f"{folder}/") for path in mapped_names(paths)}
-    raise Unavailable(f"which files of {folder} code has open is not known; end processes that have very many")
+    raise Unavailable(f"which files of {folder} code has open is not known", "end processes that have very many")
 
 
 async def _looks(sandbox: Sandbox, what: str, command: str) -> AsyncIterator[bytes]:

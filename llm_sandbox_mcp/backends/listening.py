@@ -20,7 +20,7 @@ def port_refused(port: int, reason: int) -> ListeningFailed:
     """The error to raise when the sandbox cannot listen on a port; `reason` is an errno."""
     in_use = reason == errno.EADDRINUSE
     step = "stop the program that listens there, or open a new session" if in_use else "open a new session"
-    return ListeningFailed(f"the sandbox cannot listen on port {port}: {os.strerror(reason)}; {step}")
+    return ListeningFailed(f"the sandbox cannot listen on port {port}: {os.strerror(reason)}", step)
 
 
 class Listener(ABC):

@@ -6,7 +6,7 @@ are values of an `Execution`. Messages are one line: the cause, then the next st
 
 import re
 
-from .messages import joined
+from .messages import Problem, joined
 
 _WORD = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
@@ -31,6 +31,11 @@ class SandboxError(Exception):
         self.facts = facts
 
     @property
+    def problem(self) -> Problem:
+        """Its cause and its step, as a value; for a row of `doctor`, or for another error."""
+        return Problem(self.cause, self.step)
+
+    @property
     def code(self) -> str:
         """The name of the class in words, such as unknown_session."""
         return _WORD.sub("_", type(self).__name__).lower()
@@ -39,12 +44,13 @@ class SandboxError(Exception):
 class ProfileError(SandboxError):
     """The operator's profile, or a handler folder, has a mistake; raised only at start, with file and key."""
 
-    def __init__(self, message: str, key: str = "", reason: str = "") -> None:
-        super().__init__(message)
+    def __init__(self, reason: str, step: str = "", *, file: object = None, key: str = "") -> None:
+        places = [str(place) for place in (file, key) if place]
+        super().__init__(": ".join([*places, reason]), step)
         self.key = key
         """The key that the error is about, such as limits.memory; empty if there is none."""
         self.reason = reason
-        """The message without file and key."""
+        """The cause without file and key."""
 
 
 class BadAddress(SandboxError):
@@ -135,8 +141,8 @@ class ListeningFailed(SandboxError):
 class InUse(Unavailable):
     """As many as allowed are in use already."""
 
-    def __init__(self, message: str, most: int | None = None, waited: float | None = None) -> None:
-        super().__init__(message)
+    def __init__(self, cause: str, step: str = "", *, most: int | None = None, waited: float | None = None) -> None:
+        super().__init__(cause, step)
         self.most = most
         """The maximum number of sandboxes, if that is the limit that was reached."""
         self.waited = waited

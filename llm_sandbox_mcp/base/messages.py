@@ -7,7 +7,7 @@ each interface puts into its own words.
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
 class Step(StrEnum):
@@ -29,6 +29,13 @@ class Step(StrEnum):
 
 Words = Mapping[Step, str]
 """How an interface words the steps."""
+
+
+class Problem(NamedTuple):
+    """What is wrong, and what to do about it, where that is not an error yet, or no longer."""
+
+    cause: str
+    step: str = ""
 
 
 class Message(Protocol):
@@ -66,7 +73,9 @@ class Note(str):
         return note
 
 
-def joined(cause: str, step: str, facts: Mapping[str, object], words: Words = MappingProxyType({})) -> str:
+def joined(
+    cause: str, step: str = "", facts: Mapping[str, object] = MappingProxyType({}), words: Words = MappingProxyType({})
+) -> str:
     """Cause and next step as one line; a `Step` in the words of an interface, or else in those of the Python API."""
     if isinstance(step, Step):
         step = words.get(step, step.value).format_map(facts)

@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from .messages import Problem
+
 _READABLE, _WRITABLE, _DELETABLE = ":ro", ":rw", ":rwd"
 _NEARLY = re.compile(r".*:[rwoxd]{1,3}", re.IGNORECASE | re.DOTALL)
 _ODD = re.compile(r"[^\w.-]+")
@@ -44,17 +46,19 @@ class OpenFolder:
         return cls(os.path.normpath(path), end in (_WRITABLE, _DELETABLE), end == _DELETABLE)
 
     @property
-    def problem(self) -> tuple[str, str] | None:
+    def problem(self) -> Problem | None:
         """Why the user of this process cannot use the folder as it is open, and what to do; None if they can."""
         if not os.path.isdir(self.path):
-            return f"{self.path} is not a folder", "make it, or correct the path"
+            return Problem(f"{self.path} is not a folder", "make it, or correct the path")
         if not os.access(self.path, os.R_OK | os.X_OK):
-            return f"{self.path} cannot be read", "allow this user to read it"
+            return Problem(f"{self.path} cannot be read", "allow this user to read it")
         if not self.writable or os.access(self.path, os.W_OK):
             return None
         if os.statvfs(self.path).f_flag & os.ST_RDONLY:
-            return f"{self.path} is on a read-only file system", "mount that for writing, or open it only for reading"
-        return f"{self.path} cannot be written", "allow this user to write it, or open it only for reading"
+            return Problem(
+                f"{self.path} is on a read-only file system", "mount that for writing, or open it only for reading"
+            )
+        return Problem(f"{self.path} cannot be written", "allow this user to write it, or open it only for reading")
 
     def __str__(self) -> str:
         return self.path + (_DELETABLE if self.deletes else _WRITABLE if self.writable else "")

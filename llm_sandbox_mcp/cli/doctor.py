@@ -7,9 +7,10 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ..backends.base import Backend, Check, Sandbox, halves
+from ..backends.base import Backend, Check, Sandbox
 from ..backends.layout import ENVIRONMENTS, PATH, TOOLS
 from ..base.errors import InstallFailed, SandboxError, StartFailed
+from ..base.messages import Problem
 from ..base.text import one_line
 from ..compat.environment import OldVariable, old_variables, settings_of
 from ..host.folders import HostFolders, can_be_used
@@ -107,7 +108,7 @@ async def _try_sandboxes(
                 for language in languages:
                     rows += await _examine(language, service.profile, folders, environ, backend, sandbox)
         except SandboxError as error:
-            cause, step = halves(str(error))
+            cause, step = error.problem
             if not image:
                 return Check("sandbox", "missing", cause, step or "see the rows above"), [], []
             rows += [Check(language.name, "missing", cause, step) for language in languages]
@@ -121,7 +122,8 @@ async def _views(service: Service, sandbox: Sandbox) -> list[Check]:
         mounted = view in sandbox.mounted
         problem = view.folder.problem
         if not (problem or mounted) and (why := await service.views.problem(view, sandbox.policy)):
-            problem = f"{view.folder.path} is empty in sessions: {why}", "open a part of it, or raise limits.disk"
+            empty = f"{view.folder.path} is empty in sessions: {why}"
+            problem = Problem(empty, "open a part of it, or raise limits.disk")
         if problem:
             rows.append(Check(view.place, "degraded", *problem))
             continue
@@ -171,7 +173,7 @@ async def _examine(
         try:
             await choose(sandbox, places)
         except InstallFailed as error:
-            rows.append(Check(f"{language.name} libraries", "degraded", *halves(str(error))))
+            rows.append(Check(f"{language.name} libraries", "degraded", *error.problem))
     return rows
 
 
@@ -189,11 +191,10 @@ async def _unprepared(language: Language, profile: Profile, environ: Mapping[str
         index = await index_of(language, profile)
         problem = await index_problem(index, await read_certificates(), environ, folders=True)
     except InstallFailed as error:
-        problem = str(error)
-    if not problem:
+        problem = error.problem
+    if problem is None:
         return Check(language.name, "degraded", f"{listed} will be prepared at the first use", prepare)
-    cause, _ = halves(problem)
-    detail = f"{listed} cannot be prepared, and code runs without them: the package index {cause}"
+    detail = f"{listed} cannot be prepared, and code runs without them: the package index {problem.cause}"
     step = f"name an index that this machine reaches in languages.{language.name}.index of the profile; {prepare}"
     return Check(language.name, "degraded", detail, step)
 

@@ -25,7 +25,7 @@ def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
             backend = await service.backend.chosen()
             if backend.images is None:
                 raise InvalidArgument(
-                    f"the backend {backend.name} has no images; name docker or podman in backend.name of the profile"
+                    f"the backend {backend.name} has no images", "name docker or podman in backend.name of the profile"
                 )
             if options.action == "remove":
                 return await _remove(options.image, backend.images)

@@ -41,7 +41,7 @@ def named_folders(options: argparse.Namespace) -> Iterator[str]:
         except ValueError as error:
             raise InvalidArgument(f"--folder: {error}") from error
         if not os.path.isdir(folder.path):
-            raise InvalidArgument(f"--folder: {folder.path} is no folder; make it, or name another one")
+            raise InvalidArgument(f"--folder: {folder.path} is no folder", "make it, or name another one")
         yield str(folder)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import anyio
 
 from ..base.errors import ProfileError
+from ..base.messages import Problem
 from ..host.folders import can_be_used
 from ..languages.languages import Languages, load_languages
 from ..libraries.installed.ruling import library_mistakes, library_rules
@@ -41,7 +42,7 @@ async def _about_languages(profile: Profile, languages: Languages, environ: Mapp
     async with open_checker(rules_of(profile.rules), profile.rules, languages) as checker:
         for name, why in (await checker.unready()).items():
             if why.file is not None:
-                found.append(ProfileError(f"{why.file}: rules apply to {name}, {why.cause}; {why.step}"))
+                found.append(ProfileError(f"rules apply to {name}, {why.cause}", why.step, file=why.file))
     return [*found, *await _indexes(profile, languages, environ)]
 
 
@@ -54,7 +55,7 @@ async def _indexes(profile: Profile, languages: Languages, environ: Mapping[str,
     from ..libraries.installed.index_client import read_certificates
     from ..libraries.installed.indexes import index_problem
 
-    trusted, problems = await read_certificates(), dict.fromkeys(named, "")
+    trusted, problems = await read_certificates(), dict[str, Problem | None]()
 
     async def ask(name: str) -> None:
         # uv, which prepares environments, also reads folders; what sessions install comes over HTTP.
@@ -64,16 +65,16 @@ async def _indexes(profile: Profile, languages: Languages, environ: Mapping[str,
     async with anyio.create_task_group() as tasks:
         for name in named:
             tasks.start_soon(ask, name)
-    return [profile.mistake(f"languages.{name}.index", why) for name, why in problems.items() if why]
+    return [profile.mistake(f"languages.{name}.index", *why) for name, why in problems.items() if why]
 
 
 def _folders(profile: Profile) -> Iterator[ProfileError]:
     for number, opened in enumerate(profile.files.opened):
         if problem := opened.problem:
-            yield profile.mistake(f"files.folders.{number}", "; ".join(problem))
+            yield profile.mistake(f"files.folders.{number}", *problem)
     for key, folder in (("server.cache", profile.server.cache), ("server.runtime", profile.server.runtime)):
         if folder and not can_be_used(Path(folder)):
-            yield profile.mistake(key, f"{folder} cannot be written; correct the path, or make it writable")
+            yield profile.mistake(key, f"{folder} cannot be written", "correct the path, or make it writable")
 
 
 def _files(profile: Profile) -> Iterator[ProfileError]:
@@ -81,14 +82,14 @@ def _files(profile: Profile) -> Iterator[ProfileError]:
         # The log is opened when there is something to write, and its folder is not made.
         place = file if os.path.exists(file) else os.path.dirname(file)
         if os.path.isdir(file) or not os.access(place, os.W_OK):
-            reason = f"{file} cannot be written; correct the path, or make its folder writable"
-            yield profile.mistake("audit.file", reason)
+            step = "correct the path, or make its folder writable"
+            yield profile.mistake("audit.file", f"{file} cannot be written", step)
     for settings in profile.engines.values():
         for key, file in settings.files().items():
             if file and not os.path.isfile(file):
-                yield profile.mistake(key, f"there is no file {file}; correct the path")
+                yield profile.mistake(key, f"there is no file {file}", "correct the path")
             elif file and not os.access(file, os.R_OK):
-                yield profile.mistake(key, f"{file} cannot be read; allow this user to read it")
+                yield profile.mistake(key, f"{file} cannot be read", "allow this user to read it")
 
 
 async def _token(profile: Profile) -> None:
@@ -111,9 +112,8 @@ def _noted(found: list[ProfileError]) -> Iterator[None]:
 
 @contextmanager
 def _with_file(profile: Profile) -> Iterator[None]:
-    """Names the profile's file in an error that begins with the key."""
+    """Names the profile's file in an error about one of its keys."""
     try:
         yield
     except ProfileError as error:
-        key, _, reason = str(error).partition(": ")
-        raise profile.mistake(key, reason) from error
+        raise profile.mistake(error.key, error.reason, error.step) from error

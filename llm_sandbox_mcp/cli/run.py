@@ -97,7 +97,7 @@ def _code(options: argparse.Namespace) -> str:
 
 def _stdin(options: argparse.Namespace) -> str:
     if options.stdin == options.source == "-":
-        raise InvalidArgument("--stdin -: standard input is the program already; give --stdin a file")
+        raise InvalidArgument("--stdin -: standard input is the program already", "give --stdin a file")
     return _text(options.stdin) if options.stdin is not None else ""
 
 
@@ -128,4 +128,4 @@ def _guess(service: Service, source: str | None) -> str:
     for name, language in service.languages.items():
         if language.handler.extension == extension:
             return name
-    raise InvalidArgument(f"{source}: unknown file extension; give --language {'|'.join(service.languages)}")
+    raise InvalidArgument(f"{source}: unknown file extension", f"give --language {'|'.join(service.languages)}")

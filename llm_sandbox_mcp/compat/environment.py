@@ -46,9 +46,8 @@ class OldVariable:
 
     @property
     def line(self) -> str:
-        """Cause and next step, for a log or an error."""
-        problem = f"{self.name}: {self.cause}" if self.refused else f"{self.name} is deprecated: {self.cause}"
-        return f"{problem}; {self.step}"
+        """Cause and next step, for a log."""
+        return f"{self.name} is deprecated: {self.cause}; {self.step}"
 
 
 def old_variables(environ: Mapping[str, str], *, named: bool) -> tuple[OldVariable, ...]:

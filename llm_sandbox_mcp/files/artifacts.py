@@ -40,11 +40,11 @@ def inner_path(path: str) -> str:
         or len(path.encode(errors="surrogatepass")) > _PATH_MAX
         or any("\ud800" <= c <= "\udfff" for c in path)
     ):
-        raise BadPath(f"path must be valid text without NUL, at most {_PATH_MAX} bytes; {_RELATIVE}")
+        raise BadPath(f"path must be valid text without NUL, at most {_PATH_MAX} bytes", _RELATIVE)
     below = path.removeprefix(WORKDIR + "/")
     normal = posixpath.normpath(below)
     if not path or below.endswith("/") or posixpath.isabs(below) or normal in (".", "..") or normal.startswith("../"):
-        raise BadPath(f"path {quoted(path)} must name a file below {WORKDIR}; {_RELATIVE}")
+        raise BadPath(f"path {quoted(path)} must name a file below {WORKDIR}", _RELATIVE)
     return normal
 
 
@@ -153,8 +153,8 @@ class ArtifactStore:
             await anyio.Path(file).write_bytes(content)
         except OSError as error:
             await anyio.Path(file).unlink(missing_ok=True)
-            cause = f"cannot store {quoted(name)}: {error.strerror}; free disk space on the server"
-            raise Unavailable(cause) from error
+            cause = f"cannot store {quoted(name)}: {error.strerror}"
+            raise Unavailable(cause, "free disk space on the server") from error
         await self._drop((session_id, name))
         self._kept[session_id, name] = _Kept(artifact, file)
         self._count(session_id, artifact.size)

@@ -144,13 +144,15 @@ def _open_source(host_path: str, folders: Sequence[OpenFolder], *, hidden: bool)
     if place.hidden and not hidden:
         raise BadHostPath(
             f"{quoted(host_path)} on this machine is hidden, and code gets no hidden files, as there are often "
-            "passwords in them; ask the user to put what code needs into a file whose name does not begin with a dot"
+            "passwords in them",
+            "ask the user to put what code needs into a file whose name does not begin with a dot",
         )
     try:
         if not hidden and place.name.lower().startswith(_SECRET) and is_in_repository(place.root, place.folders, {}):
             raise BadHostPath(
                 f"{quoted(host_path)} on this machine is a setting of a repository, and code gets none of these, as "
-                "there are often passwords in them; ask the user to put what code needs into a file in another folder"
+                "there are often passwords in them",
+                "ask the user to put what code needs into a file in another folder",
             )
         with open_folder(place.root, place.folders) as folder:
             descriptor = open_file(folder, place.name)
@@ -169,7 +171,7 @@ def _open_target(host_path: str, folders: Sequence[OpenFolder], call: Call, stac
         folder, _ = stack.enter_context(Places(place.root).open(place.path, make=make, detour=False))
     except KeptOut as error:
         raise BadHostPath(
-            f"{quoted(host_path)} on this machine is never written: {error.strerror}; use another name or folder"
+            f"{quoted(host_path)} on this machine is never written: {error.strerror}", "use another name or folder"
         ) from error
     except OSError as error:
         raise BadHostPath(f"{quoted(host_path)} on this machine cannot be written: {error.strerror}") from error
@@ -210,7 +212,7 @@ class _Place:
     def find(cls, host_path: str, opened: Sequence[OpenFolder], what_for: str) -> "_Place":
         if not opened:
             raise BadHostPath(
-                f"no folder on this machine is open for {what_for}; ask the operator to open one (files.folders)"
+                f"no folder on this machine is open for {what_for}", "ask the operator to open one (files.folders)"
             )
         if "\0" in host_path or not os.path.isabs(host_path):
             raise BadHostPath(f"{quoted(host_path)} on this machine must be an absolute path")

@@ -45,7 +45,7 @@ def open_runtime(root: Path) -> Iterator[Runtime]:
         fcntl.flock(lock, fcntl.LOCK_EX)
         hidden.rename(path)
     except OSError as error:
-        raise ProfileError(f"cannot create {path}: {error.strerror}; set server.runtime in the profile") from error
+        raise ProfileError(f"cannot create {path}: {error.strerror}", "set server.runtime in the profile") from error
     try:
         yield Runtime(path)
     finally:

@@ -241,7 +241,7 @@ class Languages(Mapping[str, Language]):
         try:
             return self._by_name[self._aliases.get(key, key)]
         except KeyError:
-            raise UnknownLanguage(f"unknown language {quoted(name, 40)}; {available(name, self)}") from None
+            raise UnknownLanguage(f"unknown language {quoted(name, 40)}", available(name, self)) from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._by_name)
@@ -261,10 +261,11 @@ def load_languages(folders: Iterable[str] = ()) -> Languages:
         for path in _definitions(root):
             language = Language(path.parent, as_model(Handler, read_toml(path), path, reference=_KEYS))
             if language.handler.grammar is not None and not (language.folder / "names.scm").is_file():
-                raise ProfileError(f"{path}: grammar: the file names.scm is missing; add it to the same folder")
+                step = "add it to the same folder"
+                raise ProfileError("the file names.scm is missing", step, file=path, key="grammar")
             if (other := here.setdefault(language.name, language)) is not language:
-                reason = f"{language.name!r} is also the name in {other.definition}; change one of them"
-                raise ProfileError(f"{path}: name: {reason}")
+                reason = f"{language.name!r} is also the name in {other.definition}"
+                raise ProfileError(reason, "change one of them", file=path, key="name")
         found |= here
     _check_aliases(found)
     _check_companions(found)
@@ -281,7 +282,7 @@ def _definitions(root: Path) -> list[Path]:
     paths = sorted(root.glob("*/handler.toml"))
     if not paths:
         reason = "contains no folder with a handler.toml" if root.is_dir() else "is not a folder"
-        raise ProfileError(f"{root}: {reason}; correct handlers.folders in the profile")
+        raise ProfileError(reason, "correct handlers.folders in the profile", file=root)
     return paths
 
 
@@ -291,16 +292,16 @@ def _check_aliases(languages: Mapping[str, Language]) -> None:
         for alias in language.handler.aliases:
             other, key = claimed.setdefault(alias, (language, "aliases"))
             if other is not language:
-                reason = f"{alias!r} is also in {key} of {other.definition}; change one of them"
-                raise ProfileError(f"{language.definition}: aliases: {reason}")
+                reason = f"{alias!r} is also in {key} of {other.definition}"
+                raise ProfileError(reason, "change one of them", file=language.definition, key="aliases")
 
 
 def _check_companions(languages: Mapping[str, Language]) -> None:
     for language in languages.values():
         for name in language.handler.companions:
             if name not in languages:
-                reason = f"{name!r} is not the name of a language; {available(name, languages)}"
-                raise ProfileError(f"{language.definition}: companions: {reason}")
+                reason, step = f"{name!r} is not the name of a language", available(name, languages)
+                raise ProfileError(reason, step, file=language.definition, key="companions")
             if languages[name].handler.companions:
-                reason = f"{name!r} has companions itself; name a language that has none"
-                raise ProfileError(f"{language.definition}: companions: {reason}")
+                reason, step = f"{name!r} has companions itself", "name a language that has none"
+                raise ProfileError(reason, step, file=language.definition, key="companions")

@@ -79,16 +79,16 @@ class Installer:
             return
         if self._profile.server.offline:
             raise PolicyDenied(
-                "libraries cannot be installed: this server works offline (server.offline); use those that are there"
+                "libraries cannot be installed: this server works offline (server.offline)", "use those that are there"
             )
         manager = language.handler.libraries
         if manager is None:
             raise PolicyDenied(
-                f"{language.name} has no package manager here; use python or another language for libraries"
+                f"{language.name} has no package manager here", "use python or another language for libraries"
             )
         if len(libraries) > _MOST:
             raise InvalidArgument(
-                f"libraries has {len(libraries)} names, and the limit is {_MOST} per call; use several calls"
+                f"libraries has {len(libraries)} names, and the limit is {_MOST} per call", "use several calls"
             )
         rules = self._rules[language.name]
         rules.check_names(libraries)
@@ -118,12 +118,12 @@ class Installer:
             with self._alone(sandbox):
                 done = await self._through_gateway(sandbox, places, manager, libraries, upstream, problems)
         except ListeningFailed as error:
-            raise InstallFailed(str(error)) from error
+            raise InstallFailed(*error.problem) from error
         if done is None:
             limit = format_duration(self._profile.limits.install_timeout)
             raise InstallFailed(
-                f"installing {', '.join(libraries)} took longer than {limit} and was stopped; "
-                "install fewer at once, or raise limits.install_timeout in the profile"
+                f"installing {', '.join(libraries)} took longer than {limit} and was stopped",
+                "install fewer at once, or raise limits.install_timeout in the profile",
             )
         if done.exit_code != 0:
             causes = [*await _limits_reached(sandbox, before), *problems]
@@ -132,7 +132,7 @@ class Installer:
         if self.ruled(places.language):
             everything = await list_libraries(sandbox, places, manager.everything or manager.installed)
             if refusal := self._rules[places.language.name].refusal(libraries, everything):
-                raise InstallFailed(f"installing {', '.join(libraries)}: {refusal}")
+                raise InstallFailed(f"installing {', '.join(libraries)}: {refusal.cause}", refusal.step)
         return await list_libraries(sandbox, places, manager.installed)
 
     async def _through_gateway(
@@ -152,7 +152,7 @@ class Installer:
             index = Upstream.parse(upstream)
         except ValueError as error:
             section = f"languages.{places.language.name}.index"
-            raise InstallFailed(f"the package index {error}; set {section} in the profile") from error
+            raise InstallFailed(f"the package index {error}", f"set {section} in the profile") from error
         # Files of an index on this machine are not cached: they are near enough, and can change under the same name.
         downloads = None if index.host in _LOOPBACK else self._downloads
         self._gateways = gateways = self._gateways or Gateways()
@@ -212,5 +212,5 @@ async def choose(sandbox: Sandbox, places: Places) -> Libraries:
     if sandbox.image:
         step = "add it to the image, or build one that has it: llm-sandbox-mcp images build"
     raise InstallFailed(
-        f"libraries of {name} cannot be installed without {missing}, which {sandbox.origin} does not have; {step}"
+        f"libraries of {name} cannot be installed without {missing}, which {sandbox.origin} does not have", step
     )

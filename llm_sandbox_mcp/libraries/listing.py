@@ -35,8 +35,8 @@ async def list_libraries(sandbox: Sandbox, places: Places, command: tuple[str, .
         return await anyio.to_thread.run_sync(read)
     except TimeoutError as error:
         raise InstallFailed(
-            f"the list of libraries from {manager.manager} cannot be read: code of this session may have changed it; "
-            "reset the session"
+            f"the list of libraries from {manager.manager} cannot be read: code of this session may have changed it",
+            "reset the session",
         ) from error
 
 

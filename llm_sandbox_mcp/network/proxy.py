@@ -99,7 +99,7 @@ class Proxy:
                 await serve(listener, serving)
         except (ListeningFailed, SandboxLost) as error:
             if not started:
-                raise StartFailed(str(error)) from error
+                raise StartFailed(*error.problem) from error
             self._audit.note("network.lost", sandbox=sandbox.id, reason=str(error))
 
 

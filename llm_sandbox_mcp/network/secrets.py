@@ -32,17 +32,17 @@ def read_secrets(sections: Sequence[SecretSection], environ: Mapping[str, str]) 
 
 def read_value(number: int, section: SecretSection, environ: Mapping[str, str]) -> str:
     """The value of the secret with that number; raises `ProfileError`, which never contains it."""
-    where = f"network.secrets.{number}"
+    key = f"network.secrets.{number}.{'value_env' if section.value_env else 'value_file'}"
+    source = section.value_env or section.value_file
     if section.value_env:
-        source, text = f"value_env: {section.value_env}", environ.get(section.value_env, "")
+        text = environ.get(source, "")
     else:
-        source = f"value_file: {section.value_file}"
         try:
-            text = Path(section.value_file).read_bytes().decode("latin-1")
+            text = Path(source).read_bytes().decode("latin-1")
         except OSError as error:
-            raise ProfileError(f"{where}.{source} cannot be read: {error.strerror}; make it readable") from error
+            raise ProfileError(f"{source} cannot be read: {error.strerror}", "make it readable", key=key) from error
     text = text.strip()
     if not _VALUE.fullmatch(text):
         problem = "has no value" if not text else "has characters that no header can contain"
-        raise ProfileError(f"{where}.{source} {problem}; set it to one line of ASCII")
+        raise ProfileError(f"{source} {problem}", "set it to one line of ASCII", key=key)
     return text

@@ -128,7 +128,7 @@ class Pool:
         self._closed = True
         self._wanted.clear()
         for request in list(self._requests.values()):
-            self._answer(request, error=Unavailable("the server is shutting down; try again when it is back"))
+            self._answer(request, error=Unavailable("the server is shutting down", "try again when it is back"))
         for owned in list(self._members.values()):
             self._close_one(owned)
 
@@ -159,7 +159,7 @@ class Pool:
 
     async def _wait(self, request: Request) -> Owned:
         if self._closed:
-            raise Unavailable("the server is shutting down; try again when it is back")
+            raise Unavailable("the server is shutting down", "try again when it is back")
         self._requests[request.waiter.id] = request
         self._step()
         try:
@@ -175,10 +175,10 @@ class Pool:
             waited = format_duration(self._limits.acquire_timeout)
             most, step = self._most
             raise PoolTimeout(
-                f"all {most} sandboxes are in use and none became free within {waited}; "
+                f"all {most} sandboxes are in use and none became free within {waited}",
                 f"close a session and try again, or {step}",
-                most,
-                self._limits.acquire_timeout,
+                most=most,
+                waited=self._limits.acquire_timeout,
             )
         return request.owned
 
@@ -224,8 +224,8 @@ class Pool:
             self._open(opening)
         for waiter in plan.refuse:
             most, step = self._most
-            full = f"all {most} sandboxes are in use; close a session, or {step}"
-            self._answer(self._requests[waiter], error=CapacityReached(full, most))
+            full = CapacityReached(f"all {most} sandboxes are in use", f"close a session, or {step}", most=most)
+            self._answer(self._requests[waiter], error=full)
         for request in self._requests.values():
             blocked = request.waiter.id in plan.blocked
             # A request waits for a sandbox that is being made as long as the engine takes, which has its own limits.

@@ -36,8 +36,8 @@ def limit_mistakes(profile: Profile, memory: Callable[[], int] | None = None) ->
     for name in written:
         size = getattr(profile.limits, name)
         if size > most + most // _KEPT:
-            reason = f'{format_size(size)} is more memory than this machine has; give at most "{most >> 20}MiB"'
-            yield profile.mistake(f"limits.{name}", reason)
+            reason = f"{format_size(size)} is more memory than this machine has"
+            yield profile.mistake(f"limits.{name}", reason, f'give at most "{most >> 20}MiB"')
 
 
 def machine_memory(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> int:

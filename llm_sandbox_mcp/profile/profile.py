@@ -100,10 +100,9 @@ class Profile(_Core):
         """The limits that are in the operator's own file, by their keys; none for an included profile."""
         return self._origin.limits
 
-    def mistake(self, key: str, reason: str) -> ProfileError:
+    def mistake(self, key: str, reason: str, step: str = "") -> ProfileError:
         """The error for a value that fits its model but not this machine or the other values."""
-        where = f"{self._origin.path}: " if self._origin.path else ""
-        return ProfileError(f"{where}{key}: {reason}", key, reason)
+        return ProfileError(reason, step, file=self._origin.path, key=key)
 
     def policy(self) -> Policy:
         """The policy that applies to every sandbox and every run."""
@@ -137,15 +136,16 @@ class Profile(_Core):
             named += [(f"rules.custom.{number}.languages", name) for name in rule.languages]
         for key, name in named:
             if name not in prepared:
-                yield self.mistake(key, f"unknown language {name!r}; {available(name, prepared)}")
+                yield self.mistake(key, f"unknown language {name!r}", available(name, prepared))
         for name in self.pool.libraries:
             if name not in self.pool.languages:
-                reason = f"no sandbox is kept warm for {name}; add it to pool.languages"
-                yield self.mistake(f"pool.libraries.{name}", reason)
+                reason = f"no sandbox is kept warm for {name}"
+                yield self.mistake(f"pool.libraries.{name}", reason, "add it to pool.languages")
         for name in self._origin.with_libraries:
             if not prepared.get(name, True):
-                reason = f"libraries cannot be prepared for {name}; remove the key, and install them in sessions"
-                yield self.mistake(f"languages.{name}.libraries", reason)
+                reason = f"libraries cannot be prepared for {name}"
+                step = "remove the key, and install them in sessions"
+                yield self.mistake(f"languages.{name}.libraries", reason, step)
 
 
 @cache
@@ -171,11 +171,11 @@ def load_profile(source: str | None = None, over: Mapping[str, Any] | None = Non
     except MissingPackage:
         raise
     except ProfileError as error:
-        raise ProfileError(f"{path}: backend.name: {error}", "backend.name", str(error)) from error
+        raise ProfileError(error.cause, error.step, file=path, key="backend.name") from error
     read = {table for model in models.values() for table in model.model_fields}
     if taken := sorted(read & _Core.model_fields.keys()):
-        reason = f"{name} defines the table [{taken[0]}], which is reserved for the server; update its package"
-        raise ProfileError(f"{path}: backend.name: {reason}", "backend.name", reason)
+        reason = f"{name} defines the table [{taken[0]}], which is reserved for the server"
+        raise ProfileError(reason, "update its package", file=path, key="backend.name")
     of_engines = read | {table for table in default if table not in _Core.model_fields}
     rest = {table: value for table, value in settings.items() if table not in of_engines}
     core = as_model(_Core, rest, path, reference=_DEFAULT, example=default)
@@ -189,11 +189,7 @@ def load_profile(source: str | None = None, over: Mapping[str, Any] | None = Non
         )
         for one, model in models.items()
     }
-    try:
-        rules_of(core.rules)
-    except ValueError as error:
-        key, _, reason = str(error).partition(": ")
-        raise ProfileError(f"{path}: {error}", key, reason) from error
+    rules_of(core.rules, path)
     profile = Profile(**dict(core), engines=engines)
     named = own.get("languages", {})
     limits: Mapping[str, Any] = {} if path.resolve().parent == CONFIGS else own.get("limits", {})
@@ -218,7 +214,7 @@ def _locate(source: str) -> Path:
     named = CONFIGS / f"{source}.toml"
     if not named.is_file():
         known = available(source, sorted(path.stem for path in CONFIGS.glob("*.toml")))
-        raise ProfileError(f"unknown profile {source!r}; {known}; or give a file that ends with .toml")
+        raise ProfileError(f"unknown profile {source!r}", f"{known}; or give a file that ends with .toml")
     return named
 
 

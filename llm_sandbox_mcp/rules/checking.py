@@ -128,25 +128,26 @@ class Checker:
             self._tasks.start_soon(self.worker.warm)
             limit = format_duration(self._section.timeout)
             raise PolicyDenied(
-                f"the rules could not judge the code within {limit}, so {_NOT_RUN}; make it shorter or simpler"
+                f"the rules could not judge the code within {limit}, so {_NOT_RUN}", "make it shorter or simpler"
             ) from None
         except (Ended, ValidationError) as error:
             self._tasks.start_soon(self.worker.warm)
             how = str(error) if isinstance(error, Ended) else "gave an invalid answer"
             raise PolicyDenied(
-                f"the process that judges code {how}, so {_NOT_RUN}; change the code, or try again"
+                f"the process that judges code {how}, so {_NOT_RUN}", "change the code, or try again"
             ) from error
         if answer.slow:
             limit = format_duration(self._section.pattern_timeout)
             raise PolicyDenied(
                 f"the pattern {quoted(answer.slow, 100)} of the rules takes longer than {limit} on this code, so "
-                f"{_NOT_RUN}; change the code, or ask the operator to change the pattern"
+                f"{_NOT_RUN}",
+                "change the code, or ask the operator to change the pattern",
             )
         if answer.unready:
             raise self._unready(language, answer.unready)
         if answer.problem:
             raise PolicyDenied(
-                f"the rules cannot judge the code, so {_NOT_RUN}: {quoted(answer.problem, 100)}; make it simpler"
+                f"the rules cannot judge the code, so {_NOT_RUN}: {quoted(answer.problem, 100)}", "make it simpler"
             )
         return answer
 
@@ -157,7 +158,7 @@ class Checker:
             shown = "; ".join(self._described(hit) for hit in (refused or answer.findings)[:_FINDINGS_SHOWN])
             rest = max(0, len(refused) - _FINDINGS_SHOWN) + answer.more
             more = f"; and {rest} more" if rest else ""
-            raise PolicyDenied(f"refused before it ran: {shown}{more}; remove that, or ask the operator to allow it")
+            raise PolicyDenied(f"refused before it ran: {shown}{more}", "remove that, or ask the operator to allow it")
         warnings = [
             Note("rule", f"warning: {self._described(hit)}", rule=self.rules[hit.rule].name, line=hit.line)
             for hit in answer.findings[:_FINDINGS_SHOWN]
@@ -169,7 +170,7 @@ class Checker:
     def _unready(self, language: Language, problem: str) -> PolicyDenied:
         why = _why(language, problem)
         return PolicyDenied(
-            f"rules apply to {language.name}, {why.cause}, so its code cannot be judged and did not run; {why.step}"
+            f"rules apply to {language.name}, {why.cause}, so its code cannot be judged and did not run", why.step
         )
 
     def _blocking(self) -> Sequence[str]:

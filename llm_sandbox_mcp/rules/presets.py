@@ -1,6 +1,7 @@
 """The rules in force: those of a preset, with its severities, and the profile's own."""
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 from ..base.errors import ProfileError
 from ..host.folders import CONFIGS
@@ -26,27 +27,24 @@ def preset_names() -> list[str]:
     return sorted(path.stem for path in FOLDER.glob("*.toml") if path != CATALOGUE)
 
 
-def rules_of(section: RulesSection) -> tuple[Rule, ...]:
+def rules_of(section: RulesSection, file: Path | None = None) -> tuple[Rule, ...]:
     """The rules in force, each with its severity; none if the profile has no preset and no rules of its own.
 
-    Raises `ValueError`, with the key, for an unknown preset or an unknown name of a rule, and `ProfileError` for a
-    mistake in a file of `configs/rules`.
+    Raises `ProfileError` for an unknown preset or an unknown name of a rule; `file` is where the section comes from.
     """
     rules = list(section.custom)
     severities: dict[str, str] = {}
     if section.preset:
         if section.preset not in (known := preset_names()):
-            raise ValueError(f"rules.preset: unknown preset {section.preset!r}; {available(section.preset, known)}")
+            reason, step = f"unknown preset {section.preset!r}", available(section.preset, known)
+            raise ProfileError(reason, step, file=file, key="rules.preset")
         path = FOLDER / f"{section.preset}.toml"
         catalogue = as_model(_Catalogue, read_toml(CATALOGUE), CATALOGUE, reference=_KEYS).rule
         preset = as_model(_Preset, read_toml(path), path, reference=_KEYS).severity
-        try:
-            _check("severity", preset, catalogue)
-        except ValueError as error:
-            raise ProfileError(f"{path}: {error}") from error
+        _check(path, "severity", preset, catalogue)
         severities |= preset
         rules = [rule for rule in catalogue if rule.name in {*preset, *section.severity}] + rules
-    _check("rules.severity", section.severity, rules)
+    _check(file, "rules.severity", section.severity, rules)
     severities |= section.severity
     return tuple(
         Rule.model_validate({**rule.model_dump(), "severity": severities.get(rule.name, rule.severity)})
@@ -55,8 +53,8 @@ def rules_of(section: RulesSection) -> tuple[Rule, ...]:
     )
 
 
-def _check(key: str, severity: Mapping[str, str], rules: Iterable[Rule]) -> None:
+def _check(file: Path | None, key: str, severity: Mapping[str, str], rules: Iterable[Rule]) -> None:
     known = dict.fromkeys(rule.name for rule in rules)
     for name in severity:
         if name not in known:
-            raise ValueError(f"{key}.{name}: unknown rule {name!r}; {available(name, known)}")
+            raise ProfileError(f"unknown rule {name!r}", available(name, known), file=file, key=f"{key}.{name}")

@@ -4,6 +4,7 @@ from typing import Protocol
 
 from ..backends.base import Sandbox
 from ..base.errors import StartFailed
+from ..base.messages import Problem
 from ..base.results import Library
 from ..languages.places import Places
 from .kernel import Kernel
@@ -25,8 +26,8 @@ class Interpreter(Protocol):
         """Whether it has not ended; code can end it at any time."""
 
     @property
-    def silence(self) -> str:
-        """Why its last run is cut off, as "cause; next step": the engine passed nothing on; empty if it did."""
+    def silence(self) -> Problem | None:
+        """Why its last run is cut off: the engine passed nothing on; None if it did."""
 
     async def catch_up(self) -> None:
         """Asks the engine again after such a run, and stops the code; then `silence` and `alive` say what came of it.

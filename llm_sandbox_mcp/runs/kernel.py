@@ -4,6 +4,7 @@ import contextlib
 
 from ..backends.base import Process, Sandbox
 from ..base.errors import EngineUnavailable, SandboxLost, StartFailed
+from ..base.messages import Problem
 from ..base.results import Library
 from ..languages.languages import Runner
 from ..languages.places import Places
@@ -58,9 +59,9 @@ class Kernel:
             self.alive = run.alive
 
     @property
-    def silence(self) -> str:
+    def silence(self) -> Problem | None:
         """Why its last run is cut off."""
-        return self._last.silence if self._last is not None else ""
+        return self._last.silence if self._last is not None else None
 
     async def catch_up(self) -> None:
         """Takes in the late answer of its last run; the code is interrupted."""
@@ -74,7 +75,7 @@ class Kernel:
         # Without grace: a runner that does not answer in time is not kept.
         outcome = await self.run(RunRequest("", timeout=timeout, output=_CHECK_OUTPUT, grace=0), cell=0)
         if outcome.silence:
-            raise EngineUnavailable(outcome.silence)
+            raise EngineUnavailable(*outcome.silence)
         if outcome.ending != "answered":
             lines = outcome.stderr.decode(errors="replace").strip().splitlines()
             raise StartFailed(

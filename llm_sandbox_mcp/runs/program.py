@@ -10,6 +10,7 @@ from ..backends.base import Process, Sandbox
 from ..backends.layout import PATH
 from ..backends.listing import Files
 from ..base.errors import SandboxLost, StartFailed, Unavailable
+from ..base.messages import Problem
 from ..base.results import Library
 from ..languages.languages import Build
 from ..languages.places import Places
@@ -42,7 +43,7 @@ class Program:
         self._run: Run | None = None
         self._last: Process | None = None
         """The last process, if it may still run, because the engine is silent."""
-        self.silence = ""
+        self.silence: Problem | None = None
         """Why its last run is cut off."""
         self.alive = True
         """Whether the last process has ended, so that the next can start."""

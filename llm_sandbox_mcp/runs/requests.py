@@ -47,7 +47,7 @@ def checked_code(code: str, limit: int) -> tuple[str, list[Note]]:
     """The code in a form that can be encoded, with a note if characters had to be replaced."""
     size = len(code.encode(errors="surrogatepass"))
     if not code.strip():
-        raise InvalidArgument("code is empty; give the source to run")
+        raise InvalidArgument("code is empty", "give the source to run")
     if size > limit:
         raise InvalidArgument(
             f"code has {size} bytes; the limit is {limit} ({format_size(limit)})",
@@ -98,17 +98,19 @@ def checked_variables(variables: Mapping[str, object], language: Language) -> st
     if not variables:
         return "{}"
     if language.handler.build is not None:
-        raise InvalidArgument(f"variables cannot be given to {language.name}; write the values into the code or a file")
+        raise InvalidArgument(
+            f"variables cannot be given to {language.name}", "write the values into the code or a file"
+        )
     for name in variables:
         if not name.isidentifier() or not name.isascii() or name.startswith("__"):
             raise InvalidArgument(
-                f"variables: {quoted(name)} is not a plain identifier; use ASCII letters, digits and underscores"
+                f"variables: {quoted(name)} is not a plain identifier", "use ASCII letters, digits and underscores"
             )
     try:
         text = json.dumps(dict(variables), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         text = text.encode(errors="replace").decode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidArgument(f"variables must be JSON values: {error}; send null or a string instead") from error
+        raise InvalidArgument(f"variables must be JSON values: {error}", "send null or a string instead") from error
     if (size := len(text.encode())) > _VARIABLES_MAX:
         raise InvalidArgument(
             f"variables have {size} bytes; the limit is {_VARIABLES_MAX} ({format_size(_VARIABLES_MAX)})",

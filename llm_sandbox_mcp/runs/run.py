@@ -11,6 +11,7 @@ from anyio.abc import ByteReceiveStream
 
 from ..backends.base import Process
 from ..base.errors import SandboxLost
+from ..base.messages import Problem
 from ..base.results import StreamName
 from .protocol import FrameParser, Report, decode_report
 from .requests import RunRequest
@@ -56,8 +57,8 @@ class Outcome:
     duration: float
     floods: bool = False
     """Whether processes that the code left running went on flooding its streams after the runner's answer."""
-    silence: str = ""
-    """Why the engine passed nothing on, as "cause; next step": then it is unknown what the code did and does."""
+    silence: Problem | None = None
+    """Why the engine passed nothing on: then it is unknown what the code did and does."""
 
 
 class Run:
@@ -87,8 +88,8 @@ class Run:
         self._ended: Ending | None = None
         self._settled = True
         self._floods = False
-        self.silence = ""
-        """Why the engine passes nothing on, so that nothing is known of the code; empty if it does."""
+        self.silence: Problem | None = None
+        """Why the engine passes nothing on, so that nothing is known of the code; None if it does."""
 
     def stop(self, reason: Ending = "cancelled") -> None:
         """Interrupts the code, then kills it if it does not answer; `finish` returns with that reason."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _LOCAL_NAMES = ("127.0.0.1", "localhost", "[::1]")
 _SHORTEST = 16
 """Characters of a token."""
+_KEY = "http.token_file"
 _MAKE = "create one, for example with `openssl rand -hex 32`"
 
 
@@ -34,16 +35,16 @@ async def read_token(file: str) -> str:
     try:
         token = (await anyio.Path(file).read_text(encoding="ascii")).strip()
     except OSError as error:
-        raise ProfileError(f"http.token_file: {file} cannot be read: {error.strerror}; {_MAKE}") from error
+        raise ProfileError(f"{file} cannot be read: {error.strerror}", _MAKE, key=_KEY) from error
     except UnicodeDecodeError:
         token = "\0"
     if not token:
-        raise ProfileError(f"http.token_file: {file} is empty; {_MAKE}")
+        raise ProfileError(f"{file} is empty", _MAKE, key=_KEY)
     if not re.fullmatch(r"[!-~]+", token):  # what a header can carry
-        raise ProfileError(f"http.token_file: {file} must contain one word of ASCII letters, digits and signs; {_MAKE}")
+        raise ProfileError(f"{file} must contain one word of ASCII letters, digits and signs", _MAKE, key=_KEY)
     if len(token) < _SHORTEST:
         raise ProfileError(
-            f"http.token_file: the token in {file} must have at least {_SHORTEST} characters, not {len(token)}; {_MAKE}"
+            f"the token in {file} must have at least {_SHORTEST} characters, not {len(token)}", _MAKE, key=_KEY
         )
     return token
 

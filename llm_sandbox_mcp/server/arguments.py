@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from ..base.errors import InvalidArgument, quoted
+from ..base.messages import Problem
 from .schemas import Arguments
 
 _Model = TypeVar("_Model", bound=Arguments)
@@ -46,34 +47,34 @@ def parse_arguments(model: type[_Model], tool: str, raw: Mapping[str, Any]) -> _
     except ValidationError as error:
         found = error.errors(include_url=False)
         unknown = [detail for detail in found if detail["type"] == "extra_forbidden"]
-        raise InvalidArgument(_explain(model, tool, (unknown or found)[0])) from None
+        raise InvalidArgument(*_explain(model, tool, (unknown or found)[0])) from None
     _refuse_surrogates(given)
     return arguments
 
 
-def _explain(model: type[Arguments], tool: str, detail: ErrorDetails) -> str:
+def _explain(model: type[Arguments], tool: str, detail: ErrorDetails) -> Problem:
     name, *rest = (str(part) for part in detail["loc"])
     kind, value, context = detail["type"], detail["input"], detail.get("ctx", {})
     if kind == "extra_forbidden":
         near = difflib.get_close_matches(name, model.model_fields, 1)
         hint = f"did you mean {near[0]!r}?" if near else f"available: {', '.join(model.model_fields) or 'none'}"
-        return f"{tool}: unknown argument {quoted(name, 40)}; {hint}"
+        return Problem(f"{tool}: unknown argument {quoted(name, 40)}", hint)
     if kind == "missing":
-        return f"{name}: {tool} needs this argument; send it"
+        return Problem(f"{name}: {tool} needs this argument", "send it")
     where = name + "".join(f"[{part}]" for part in rest)
     if kind in ("string_too_short", "too_short"):
-        return f"{where} must not be empty; {_INSTEAD[name]}"
+        return Problem(f"{where} must not be empty", _INSTEAD[name])
     if kind == "greater_than":
-        return f"{where} must be above {context['gt']:g}; got {value:g}; leave it out for the default"
+        return Problem(f"{where} must be above {context['gt']:g}; got {value:g}", "leave it out for the default")
     if kind == "greater_than_equal":
-        return f"{where} must be at least {context['ge']:g}; got {value:g}; leave it out for the default"
+        return Problem(f"{where} must be at least {context['ge']:g}; got {value:g}", "leave it out for the default")
     if kind == "literal_error":
-        return f"{where} must be {context['expected']}; got {_shown(value)}"
+        return Problem(f"{where} must be {context['expected']}; got {_shown(value)}")
     if kind == "float_type" and isinstance(value, int) and not isinstance(value, bool):
-        return f"{where} is too large; send a smaller number"
+        return Problem(f"{where} is too large", "send a smaller number")
     if kind in _EXPECTED:
-        return f"{where} must be {_EXPECTED[kind]}; got {_shown(value)}"
-    return f"{where}: {detail['msg']}"
+        return Problem(f"{where} must be {_EXPECTED[kind]}; got {_shown(value)}")
+    return Problem(f"{where}: {detail['msg']}")
 
 
 def _shown(value: object) -> str:
@@ -95,4 +96,4 @@ def _refuse_surrogates(given: Mapping[str, object]) -> None:
         try:
             json.dumps(value, ensure_ascii=False).encode()
         except UnicodeEncodeError:
-            raise InvalidArgument(f"{name} must be {_EXPECTED['string_unicode']}; send the text as UTF-8") from None
+            raise InvalidArgument(f"{name} must be {_EXPECTED['string_unicode']}", "send the text as UTF-8") from None

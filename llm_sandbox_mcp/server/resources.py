@@ -122,15 +122,15 @@ class Resources:
         whole, offset, length = uris.parse_part_uri(uri) or (uri, 0, 0)
         if (address := uris.parse_artifact_uri(whole)) is not None:
             if length > _MOST:
-                raise InvalidArgument(f"length must be at most {_MOST} bytes in one answer; read several parts")
+                raise InvalidArgument(f"length must be at most {_MOST} bytes in one answer", "read several parts")
             artifact, data = await self._service.files.read_artifact(*address, offset, length or _MOST)
             if whole != uri:
                 return ReadResourceResult(contents=[await blob(uri, artifact, data)])
             if artifact.size > _MOST:
                 raise InvalidArgument(
                     f"{quoted(artifact.name)} has {format_size(artifact.size)}, and one answer carries "
-                    f"{format_size(_MOST)} at most; read it in {ceil(artifact.size / _MOST)} parts, the first at "
-                    f"{uris.part_uri(uri, 0, _MOST)}"
+                    f"{format_size(_MOST)} at most",
+                    f"read it in {ceil(artifact.size / _MOST)} parts, the first at {uris.part_uri(uri, 0, _MOST)}",
                 )
             return ReadResourceResult(contents=[await contents(address[0], artifact, data)])
         known = ", ".join((uris.LANGUAGES, uris.LANGUAGE_TEMPLATE, uris.PROFILE, uris.POOL, uris.ARTIFACT_TEMPLATE))

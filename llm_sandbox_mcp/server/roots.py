@@ -18,7 +18,7 @@ from .audience import Context
 _KEY = "roots"
 _PATIENCE = 10.0
 """Seconds that a client has to list its roots."""
-_SILENT = "the client did not list its roots; send the file's content instead"
+_SILENT = "the client did not list its roots", "send the file's content instead"
 
 
 class Roots:
@@ -46,7 +46,7 @@ class Roots:
         try:
             return (*self._opened, *_folders(ListRootsResult.model_validate(given)))
         except ValidationError as error:
-            raise Unavailable(_SILENT) from error
+            raise Unavailable(*_SILENT) from error
 
 
 async def _ask(ctx: Context) -> ListRootsResult:
@@ -54,7 +54,7 @@ async def _ask(ctx: Context) -> ListRootsResult:
         with anyio.fail_after(_PATIENCE):
             return await ctx.session.send_request(ListRootsRequest(), ListRootsResult)
     except (TimeoutError, MCPError) as error:
-        raise Unavailable(_SILENT) from error
+        raise Unavailable(*_SILENT) from error
 
 
 def _folders(answer: ListRootsResult) -> Iterator[OpenFolder]:

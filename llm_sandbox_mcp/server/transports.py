@@ -104,21 +104,23 @@ def _listen(host: str, port: int, *, to_others: bool) -> socket.socket:
     try:
         address = ipaddress.ip_address("127.0.0.1" if host == "localhost" else host.strip("[]"))
     except ValueError as error:
-        raise BadAddress(f"host {host}: not an IP address; give one such as 127.0.0.1 or 0.0.0.0") from error
+        raise BadAddress(f"host {host}: not an IP address", "give one such as 127.0.0.1 or 0.0.0.0") from error
     if not address.is_loopback and not to_others:
         raise BadAddress(
-            f"host {host}: must be a loopback address (127.0.0.1, ::1, localhost), as callers need no token; "
-            "to serve other machines, set http.token_file in the profile"
+            f"host {host}: must be a loopback address (127.0.0.1, ::1, localhost), as callers need no token",
+            "to serve other machines, set http.token_file in the profile",
         )
     if not 0 <= port < 1 << 16:
-        raise BadAddress(f"port {port}: must be from 0 to 65535; choose another, or 0 for a free one")
+        raise BadAddress(f"port {port}: must be from 0 to 65535", "choose another, or 0 for a free one")
     family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
     try:
         return socket.create_server((str(address), port), family=family)
     except OSError as error:
         # `create_server` repeats the address in its error.
         reason = os.strerror(error.errno) if error.errno else error
-        raise BadAddress(f"port {port}: cannot listen there: {reason}; choose another, or 0 for a free one") from error
+        raise BadAddress(
+            f"port {port}: cannot listen there: {reason}", "choose another, or 0 for a free one"
+        ) from error
 
 
 def _worth_logging(record: logging.LogRecord) -> bool:

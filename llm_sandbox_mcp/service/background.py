@@ -259,8 +259,8 @@ class Runs:
         own, shared = unfinished[session_id], sum(max(0, number - _OWN) for number in unfinished.values())
         if own >= (_OF_SESSION if shared < _SHARED else _OWN):
             raise CapacityReached(
-                f"this session has {own} runs that go on or wait, the most that it may have now; "
-                "wait for one, or cancel one"
+                f"this session has {own} runs that go on or wait, the most that it may have now",
+                "wait for one, or cancel one",
             )
 
     def _prune(self, asked: str = "") -> None:

@@ -146,7 +146,7 @@ class Executing:
         given = checked_stdin(stdin, chosen)
         runner = chosen.handler.runner
         if inspect and not (runner and runner.inspects):
-            raise InvalidArgument(f"{chosen.name} cannot report the values of names; print them instead")
+            raise InvalidArgument(f"{chosen.name} cannot report the values of names", "print them instead")
         self._installing.check(chosen, libraries)
         notes += await self._judge(chosen, code if judged is None else judged)
         instead = without_notebook_lines(code, chosen) if judged is None else None
@@ -185,7 +185,7 @@ class Executing:
             status = status_of(outcome, ran.usage, ran.fullness, policy)
             if outcome.ending == "lost" and status == "error":
                 raise await sandbox.loss() or SandboxLost(
-                    "the sandbox ended while the code ran, and what the code did is unknown; run again to start fresh"
+                    "the sandbox ended while the code ran, and what the code did is unknown", "run again to start fresh"
                 )
             long = long_streams(outcome, session.runs, self._limits.shown)
             whole = finished(status, outcome, program=chosen.handler.build is not None)

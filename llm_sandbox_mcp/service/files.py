@@ -152,7 +152,7 @@ class Files:
         async with session.exclusive():
             await copying.copy_out(await session.sandbox(), WORKDIR, [name], self._largest, take)
         if not found:
-            raise BadPath(f"path {quoted(path)} is not a regular file in {WORKDIR}; run code to list the files there")
+            raise BadPath(f"path {quoted(path)} is not a regular file in {WORKDIR}", "run code to list the files there")
         if (size := found[0].size) > self._largest:
             raise BadPath(f"path {quoted(path)} has {format_size(size)}; the limit is {format_size(self._largest)}")
         return name, bytes(found[0].content)

@@ -56,7 +56,7 @@ class Preparation:
         if not await self._preparer.ready(language):
             obstacle = await (await self._backend.chosen()).obstacle()
             if obstacle:
-                raise EngineUnavailable(obstacle)
+                raise EngineUnavailable(*obstacle)
         places = await self._preparer.places(language, on_progress)
         if self._serving:
             self._pool.keep_warm(language.name, self._policy)

@@ -136,13 +136,13 @@ class Sessions:
         backend = await self._backend.chosen()
         if backend.images is None:
             raise InvalidArgument(
-                f"the backend {backend.name} has no images; name docker or podman in backend.name of the profile"
+                f"the backend {backend.name} has no images", "name docker or podman in backend.name of the profile"
             )
         session = self._live.get(session_id)
         async with session.exclusive():
             if not session.has_sandbox:
                 raise InvalidArgument(
-                    f"session {quoted(session_id, 40)} has no sandbox that could be committed; run code in it first"
+                    f"session {quoted(session_id, 40)} has no sandbox that could be committed", "run code in it first"
                 )
             return await backend.images.commit(await session.sandbox(), image)
 

@@ -111,7 +111,7 @@ def not_shown(view: View, why: str, *, empty: bool) -> Note:
         code, cause = "view_empty", f"{view.place} is empty, and not a copy of {view.folder.path}: {why}"
     else:
         code, cause = "view_stale", f"{view.place} is not as {view.folder.path} is now: {why}"
-    return Note(code, cause, view.folder.problem[1] if view.folder.problem else Step.COPY_FILES, place=view.place)
+    return Note(code, cause, view.folder.problem.step if view.folder.problem else Step.COPY_FILES, place=view.place)
 
 
 def held(view: View, names: Sequence[str]) -> Note:

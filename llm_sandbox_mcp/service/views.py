@@ -102,7 +102,7 @@ class Views:
                 try:
                     problem = await self._refresh(sandbox, view, copy, tree, notes) or problem
                 except (SandboxLost, Unavailable) as error:
-                    problem = error.cause
+                    problem = str(error)
             if problem and problem != copy.problem:
                 notes.append(view_notes.not_shown(view, problem, empty=not copy.base))
             copy.problem = problem

@@ -49,9 +49,7 @@ class LiveSessions:
             oldest = longest_idle([*self._live.values()])
             if oldest is None:
                 busy = all(session.busy for session in self._live.values())
-                raise CapacityReached(
-                    _full(self._limits.max, room, "busy" if busy else "busy, or were used more than once")
-                )
+                raise _full(self._limits.max, room, "busy" if busy else "busy, or were used more than once")
         session = Session(self.ids.new(), self._pool, policy, language, self._starts, self._overtime)
         if oldest is not None:
             self.close(oldest.id)
@@ -116,10 +114,10 @@ def longest_idle(sessions: Sequence[Session]) -> Session | None:
     return min((one for one in found if not one.busy), key=lambda session: session.used_at, default=None)
 
 
-def _full(most: int, room: Room, how: str) -> str:
+def _full(most: int, room: Room, how: str) -> CapacityReached:
     if most <= room.sandboxes:
-        return f"all {most} sessions are {how}; wait for one, or raise sessions.max in the profile"
-    return (
-        f"the server's {room.of} are enough for {room.sandboxes} sandboxes, and all sessions are {how}; "
-        f"wait for one, or make room for more on the server: {room.step}"
+        return CapacityReached(f"all {most} sessions are {how}", "wait for one, or raise sessions.max in the profile")
+    return CapacityReached(
+        f"the server's {room.of} are enough for {room.sandboxes} sandboxes, and all sessions are {how}",
+        f"wait for one, or make room for more on the server: {room.step}",
     )

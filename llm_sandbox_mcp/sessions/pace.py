@@ -24,7 +24,7 @@ class Pace:
         if self._left < 1:
             wait = (1 - self._left) / self._per_second
             raise CapacityReached(
-                f"sandboxes are started at most {self._per_second:g} times a second; try again in "
-                f"{format_duration(wait)}, or raise sessions.starts_per_second in the profile"
+                f"sandboxes are started at most {self._per_second:g} times a second",
+                f"try again in {format_duration(wait)}, or raise sessions.starts_per_second in the profile",
             )
         self._left -= 1

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import anyio
 
 from ..backends import copying
-from ..backends.base import Fullness, Sandbox, Usage, halves
+from ..backends.base import Fullness, Sandbox, Usage
 from ..backends.layout import FIGURES
 from ..base.errors import EngineSilent, EngineUnavailable, SandboxLost, UnknownSession, quoted
 from ..base.messages import Step
@@ -139,7 +139,7 @@ class Session:
                 await self._catch_up(interpreter)
         if self._lease is not None and not self._lease.sandbox.alive:
             lost = await self._lease.sandbox.loss()
-            self.drop(halves(str(lost))[0] if lost else "its sandbox ended")
+            self.drop(lost.cause if lost else "its sandbox ended")
         for name, interpreter in list(self._interpreters.items()):
             if not interpreter.running:
                 await self._remove(name)
@@ -187,8 +187,7 @@ class Session:
             sent_at = anyio.current_time()
             outcome = await ask(interpreter)
         if outcome.silence:
-            cause, _ = halves(outcome.silence)
-            unknown_end = f"{cause}, and what the code did is unknown"
+            unknown_end = f"{outcome.silence.cause}, and what the code did is unknown"
             raise EngineSilent(unknown_end, "once it answers, go on in the same session, which keeps its state")
         with anyio.CancelScope(shield=True):
             until = max(anyio.current_time(), sent_at + request.timeout + limits.grace) + _LAST_CHECK
@@ -226,8 +225,8 @@ class Session:
         """Takes in what an engine that was silent passes on late; `EngineUnavailable` if it still is."""
         await interpreter.catch_up()
         if interpreter.silence:
-            cause, step = halves(interpreter.silence)
-            raise EngineUnavailable(f"{cause}, so nothing was done, and the session keeps its state; {step}")
+            cause, step = interpreter.silence
+            raise EngineUnavailable(f"{cause}, so nothing was done, and the session keeps its state", step)
         if not interpreter.alive and interpreter.running:
             self.drop(_NOT_STOPPED)
 

@@ -34,7 +34,7 @@ OptionalPath = Annotated[str, AfterValidator(_absolute_if_any)]
 """An absolute path, or one that begins with a home directory; an empty string means no path."""
 
 
-_NOT_UTF8 = "not valid TOML: it is not UTF-8; save it as UTF-8"
+_NOT_UTF8 = "not valid TOML: it is not UTF-8", "save it as UTF-8"
 _NO_EXAMPLE: Mapping[str, Any] = {}
 
 
@@ -52,14 +52,14 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8-sig")
         if "\0" in text:
-            raise ProfileError(f"{path}: {_NOT_UTF8}")
+            raise ProfileError(*_NOT_UTF8, file=path)
         return tomllib.loads(text)
     except OSError as error:
-        raise ProfileError(f"{path}: cannot be read: {error.strerror}") from error
+        raise ProfileError(f"cannot be read: {error.strerror}", file=path) from error
     except UnicodeDecodeError as error:
-        raise ProfileError(f"{path}: {_NOT_UTF8}") from error
+        raise ProfileError(*_NOT_UTF8, file=path) from error
     except ValueError as error:  # also for a number with thousands of digits, which is not a TOMLDecodeError
-        raise ProfileError(f"{path}: not valid TOML: {error}") from error
+        raise ProfileError(f"not valid TOML: {error}", file=path) from error
 
 
 def as_model(
@@ -79,4 +79,4 @@ def as_model(
     except ValidationError as error:
         mistake = first_mistake(error)
         reason = TomlFile(model, reference, example).correction(mistake)
-        raise ProfileError(f"{path}: {': '.join(filter(None, (mistake.key, reason)))}", mistake.key, reason) from error
+        raise ProfileError(reason, file=path, key=mistake.key) from error

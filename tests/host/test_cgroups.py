@@ -263,11 +263,10 @@ async def _launcher_until(server: str, folder: Path, done: Callable[[], bool]) -
 def test_an_ordinary_user_gets_no_groups_and_the_reason(ordinary_packages: Path) -> None:
     code = """
 from llm_sandbox_mcp.backends.embedded.cgroup_detect import detect
-print(type(detect()).__name__, detect().reason)
+print(type(detect()).__name__, detect().step)
 """
     answer = ordinary.run(ordinary_packages, "-c", code)
-    assert answer.stdout.startswith("Unlimited "), answer
-    assert ";" in answer.stdout
+    assert answer.stdout.startswith(("Unlimited start ", "Unlimited mount ")), answer
 
 
 def test_the_test_runner_itself_is_never_moved(hierarchy: Hierarchy) -> None:

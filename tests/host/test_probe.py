@@ -34,8 +34,8 @@ def test_without_a_known_cause_the_remedy_is_a_command_to_try(tmp_path: Path) ->
 def test_a_missing_bubblewrap_is_reported_with_its_package() -> None:
     obstacle = probe.obstacle("bwrap-that-is-not-there")
     assert obstacle is not None
-    assert "not on PATH" in obstacle
-    assert "bubblewrap" in obstacle
+    assert "not on PATH" in obstacle.cause
+    assert "bubblewrap" in obstacle.step
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to take away the right to make namespaces")

@@ -22,6 +22,7 @@ from llm_sandbox_mcp.backends.layout import WORKDIR
 from llm_sandbox_mcp.backends.listening import Listener
 from llm_sandbox_mcp.backends.listing import Files, Stamp
 from llm_sandbox_mcp.base.errors import ListeningFailed, SandboxError, SandboxLost, StartFailed
+from llm_sandbox_mcp.base.messages import Problem
 from llm_sandbox_mcp.base.policy import Policy
 from llm_sandbox_mcp.profile.profile import Profile
 from llm_sandbox_mcp.service import Service
@@ -131,8 +132,8 @@ class MemorySandbox(Sandbox):
         self.full = Fullness()
         self.answers = True
         """Whether it reports its counts at once; otherwise the last counts are returned after `ANSWER` seconds."""
-        self.silent = ""
-        """Why its engine passes nothing on, as "cause; next step"; see `fall_silent`."""
+        self.silent: Problem | None = None
+        """Why its engine passes nothing on; see `fall_silent`."""
         self.heard = anyio.Event()
         """Set while the engine passes on what is printed."""
         self.heard.set()
@@ -157,17 +158,17 @@ class MemorySandbox(Sandbox):
         self._tasks.start_soon(process.run, program)
         return process
 
-    async def silence(self) -> str:
+    async def silence(self) -> Problem | None:
         await anyio.lowlevel.checkpoint()
         return self.silent
 
-    def fall_silent(self, why: str = "memory does not answer; wait") -> None:
+    def fall_silent(self) -> None:
         """From now on, neither output nor signals are passed on, while the processes go on."""
-        self.silent, self.heard = why, anyio.Event()
+        self.silent, self.heard = Problem("memory does not answer", "wait"), anyio.Event()
 
     def speak(self) -> None:
         """Passes everything on again, and first what came meanwhile."""
-        self.silent, unheard, self._unheard = "", self._unheard, []
+        self.silent, unheard, self._unheard = None, self._unheard, []
         self.heard.set()
         for signalled in unheard:
             signalled()
@@ -180,7 +181,7 @@ class MemorySandbox(Sandbox):
             signalled()
 
     def listen(self, port: int = 0) -> AbstractAsyncContextManager[Listener]:
-        raise ListeningFailed("a sandbox in memory has no network; use another backend")
+        raise ListeningFailed("a sandbox in memory has no network", "use another backend")
 
     async def usage(self) -> Usage:
         await anyio.sleep(0 if self.answers else ANSWER)
@@ -271,7 +272,7 @@ class MemoryProcess(Process):
         interrupted = self.interrupted if number == signal.SIGINT else None
         self.sandbox.pass_on(interrupted or partial(self.end, 128 + number))
 
-    async def silence(self) -> str:
+    async def silence(self) -> Problem | None:
         return await self.sandbox.silence()
 
     async def settle(self) -> None:

@@ -165,7 +165,7 @@ async def test_a_run_whose_session_is_closed_ends(service: Service) -> None:
 
 
 async def test_the_error_of_a_run_reaches_who_waits_for_it(service: Service, engine: MemoryBackend) -> None:
-    engine.failure = StartFailed("no sandbox today; try tomorrow")
+    engine.failure = StartFailed("no sandbox today", "try tomorrow")
     found = await start(service, "print one")
     for _ in range(2):
         with pytest.raises(StartFailed, match="no sandbox today"):

@@ -173,7 +173,7 @@ class Sessions(RuleBasedStateMachine):
 
     @rule()
     def fail_or_work(self) -> None:
-        self.engine.failure = None if self.engine.failure else EngineUnavailable("it is off; switch it on")
+        self.engine.failure = None if self.engine.failure else EngineUnavailable("it is off", "switch it on")
 
     @invariant()
     def nothing_exceeds_its_limit(self) -> None:

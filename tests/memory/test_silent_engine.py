@@ -44,10 +44,9 @@ async def test_an_engine_that_continues_while_it_is_asked_costs_no_state(
 ) -> None:
     session, sandbox = await with_state(service, engine)
 
-    async def continues() -> str:
+    async def continues() -> None:
         await anyio.sleep(2)
         sandbox.speak()
-        return ""
 
     monkeypatch.setattr(sandbox, "silence", continues)
     sandbox.fall_silent()

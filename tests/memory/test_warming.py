@@ -80,7 +80,7 @@ async def test_what_other_servers_leave_behind_is_removed_again_and_again_while_
     async def sweep() -> int:
         sweeps.append(anyio.current_time())
         if len(sweeps) == 1:
-            raise EngineUnavailable("the engine does not answer; start it")
+            raise EngineUnavailable("the engine does not answer", "start it")
         return 0
 
     monkeypatch.setattr(engine, "sweep", sweep)

@@ -42,7 +42,7 @@ def address(engine: str, url: str, certificates: Certificates | None) -> Address
         port = place.port
     except ValueError as error:
         raise EngineUnavailable(
-            f"{engine}'s address {url} is not valid: {error}; use an address such as tcp://10.0.0.5:2376"
+            f"{engine}'s address {url} is not valid: {error}", "use an address such as tcp://10.0.0.5:2376"
         ) from error
     match place.scheme:
         case "unix" | "http+unix":
@@ -51,11 +51,11 @@ def address(engine: str, url: str, certificates: Certificates | None) -> Address
             return Address(f"tcp://{place.netloc}{'' if port else ':2376' if certificates else ':2375'}", certificates)
         case "ssh":
             raise EngineUnavailable(
-                f"{engine}'s address {url} uses ssh, which is not supported; "
-                f"forward its socket with ssh -L, and name the forwarded socket in {engine}.host of the profile"
+                f"{engine}'s address {url} uses ssh, which is not supported",
+                f"forward its socket with ssh -L, and name the forwarded socket in {engine}.host of the profile",
             )
     raise EngineUnavailable(
-        f"{engine}'s address {url} is of an unknown kind; use unix:///run/x.sock or tcp://host:port"
+        f"{engine}'s address {url} is of an unknown kind", "use unix:///run/x.sock or tcp://host:port"
     )
 
 
@@ -68,7 +68,7 @@ def read_settings(path: Path) -> dict[str, Any]:
         return {}
     except (OSError, ValueError) as error:
         raise EngineUnavailable(
-            f"{path} cannot be read: {error}; fix the file, or name the engine's address in the profile"
+            f"{path} cannot be read: {error}", "fix the file, or name the engine's address in the profile"
         ) from error
     return found if isinstance(found, dict) else {}
 

@@ -19,7 +19,7 @@ from anyio.abc import TaskGroup
 from ...base.errors import CapacityReached, EngineUnavailable, SandboxError, SandboxLost, StartFailed
 from ...base.policy import Policy
 from ...host.server_folder import is_alive
-from ..base import Backend, Check, Sandbox, Surroundings, halves
+from ..base import Backend, Check, Sandbox, Surroundings
 from ..layout import DATA, HANDLERS
 from ..scanning import CLOSING
 from .agent import AGENT, HANDLERS_BYTES, pack_handlers
@@ -101,19 +101,19 @@ class ContainerBackend(Backend):
             engine = await self._connected()
             return await self._limits(engine)
         except SandboxError as error:
-            return Check("limits", "missing", *halves(str(error)))
+            return Check("limits", "missing", *error.problem)
 
     async def probe(self) -> list[Check]:
         try:
             engine = await self._connected()
             version = await self._in_thread(engine.version)
         except SandboxError as error:
-            return [Check(self.name, "missing", *halves(str(error)))]
+            return [Check(self.name, "missing", *error.problem)]
         rows = [Check(self.name, "ok", f"{version} at {engine.address}"), await self.limits()]
         try:
             return rows + await self._in_thread(lambda: [*engine.checks()])
         except SandboxError as error:
-            return [*rows, Check(self.name, "missing", *halves(str(error)))]
+            return [*rows, Check(self.name, "missing", *error.problem)]
 
     async def sweep(self) -> int:
         engine = await self._connected()
@@ -143,7 +143,7 @@ class ContainerBackend(Backend):
         recipe = self._recipe(policy, image or self.image_of("python"), user)
         while joined and self._live:
             if not all(sandbox.leaving for sandbox in self._live):
-                raise CapacityReached(f"container {joined} serves one session at a time; close the other session")
+                raise CapacityReached(f"container {joined} serves one session at a time", "close the other session")
             await self._left.wait()
         if not joined:
             await self._images.ensure(recipe.image)
@@ -299,11 +299,11 @@ def _make(engine: Engine, recipe: Recipe) -> tuple[str, Connection]:
 def _join(engine: Engine, container: str, recipe: Recipe) -> tuple[str, Connection]:
     try:
         if not engine.state(container).running:
-            raise StartFailed(f"container {container} is not running on {engine.name}; start it")
+            raise StartFailed(f"container {container} is not running on {engine.name}", "start it")
         _, agent = start(engine, container, [*recipe.command, "joined"], recipe.user)
     except SandboxLost as error:
         raise StartFailed(
-            f"{engine.name} at {engine.address} has no container {container}; check containers.join in the profile"
+            f"{engine.name} at {engine.address} has no container {container}", "check containers.join in the profile"
         ) from error
     return container, agent
 

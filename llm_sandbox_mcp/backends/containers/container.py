@@ -8,13 +8,14 @@ import anyio.lowlevel
 from anyio.abc import ByteReceiveStream, ByteSendStream
 
 from ...base.errors import SandboxLost
+from ...base.messages import Problem
 
 _READ = 1 << 18
 
 
 def lost_sandbox() -> SandboxLost:
     """The error for any call on a container that has ended."""
-    return SandboxLost("the sandbox is gone; open a new session")
+    return SandboxLost("the sandbox is gone", "open a new session")
 
 
 class Output(ByteReceiveStream):
@@ -106,5 +107,5 @@ class Container(ABC):
         """Ends and removes the container; does nothing if it is already gone."""
 
     @abstractmethod
-    async def silence(self) -> str:
-        """Why its engine does not answer now, as "cause; next step"; empty if it does."""
+    async def silence(self) -> Problem | None:
+        """Why its engine does not answer now; None if it does."""

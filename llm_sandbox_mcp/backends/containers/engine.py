@@ -17,6 +17,7 @@ import anyio
 from anyio.abc import ByteStream
 
 from ...base.errors import EngineUnavailable, StartFailed
+from ...base.messages import Problem
 from ..base import SILENT, Check
 from .settings import Mount
 from .tls import SecureSocket
@@ -164,8 +165,8 @@ class Engine(ABC):
             connection.sock = self.tls.wrap_socket(plain, server_hostname=self._host) if self.tls else plain
         return connection
 
-    async def silence(self) -> str:
-        """Why it does not answer now, as "cause; next step"; empty if it does.
+    async def silence(self) -> Problem | None:
+        """Why it does not answer now; None if it does.
 
         Takes no worker thread: all of them may be waiting for it.
         """
@@ -174,10 +175,10 @@ class Engine(ABC):
                 async with await self._dial() as stream:
                     await stream.send(_PING)
                     await stream.receive()
-                return ""
+                return None
         except (OSError, anyio.EndOfStream, anyio.BrokenResourceError) as error:
-            return str(self.unreachable(error))
-        return str(self.unreachable(TimeoutError(f"no answer within {SILENT:g} s")))
+            return self.unreachable(error).problem
+        return self.unreachable(TimeoutError(f"no answer within {SILENT:g} s")).problem
 
     async def _dial(self) -> ByteStream:
         place = urlsplit(self.address)
@@ -218,28 +219,26 @@ class Engine(ABC):
         if error.args and isinstance(error.args[0], ssl.SSLError):
             error = error.args[0]
         if isinstance(error, ssl.SSLError):
-            return EngineUnavailable(
-                f"TLS with {self.name} at {self.address} fails: {reason_of(error)}; {CERTIFICATES}"
-            )
+            return EngineUnavailable(f"TLS with {self.name} at {self.address} fails: {reason_of(error)}", CERTIFICATES)
         reason = error.strerror if isinstance(error, OSError) else None
         step = f"start it, or name its address in {self.name}.host of the profile"
         if isinstance(error, PermissionError):
             step = "add this user to the group that the socket belongs to"
         return EngineUnavailable(
-            f"{self.name} does not answer at {self.address}: {reason or str(error) or type(error).__name__}; {step}"
+            f"{self.name} does not answer at {self.address}: {reason or str(error) or type(error).__name__}", step
         )
 
     def stranger(self) -> EngineUnavailable:
         """The error for a program that answers but is not this engine."""
         return EngineUnavailable(
-            f"the program that answers at {self.address} is not {self.name}; "
-            f"name the engine's own address in {self.name}.host of the profile"
+            f"the program that answers at {self.address} is not {self.name}",
+            f"name the engine's own address in {self.name}.host of the profile",
         )
 
     def refused(self, doing: str, reason: str, step: str) -> StartFailed:
         """The error for a request that the engine did not carry out."""
         step = self.step(reason, step or "read the engine's log")
-        return StartFailed(f"{doing} failed on {self.name} at {self.address}: {reason}; {step}")
+        return StartFailed(f"{doing} failed on {self.name} at {self.address}: {reason}", step)
 
     def step(self, reason: str, usual: str) -> str:
         """The next step after a failure for this reason: the usual step, unless the engine's disk is full."""

@@ -9,6 +9,7 @@ import anyio
 import anyio.to_thread
 
 from ...base.errors import SandboxError
+from ...base.messages import Problem
 from .container import Container, lost_sandbox
 from .engine import Engine
 from .streams import Attached, Connection, Refused, upgrade
@@ -37,7 +38,7 @@ class EngineContainer(Container):
     async def remove(self) -> None:
         await self._in_thread(lambda: self._engine.remove(self.id))
 
-    async def silence(self) -> str:
+    async def silence(self) -> Problem | None:
         return await self._engine.silence()
 
     async def _exit_code(self, process: str) -> int | None:

@@ -55,7 +55,7 @@ class ContainerImages(Images):
         await self._follow(partial(build, image=image, what=self._build(language, base, network), on_line=on_line))
         built = await self._look(image)
         if built is None:
-            raise StartFailed(f"image {image} was removed while it was built; build it again")
+            raise StartFailed(f"image {image} was removed while it was built", "build it again")
         handlers = await anyio.to_thread.run_sync(pack_handlers, self._surroundings.handlers)
         async with _folder() as folder:
             await anyio.Path(folder, handlers.name).write_bytes(handlers.archive)
@@ -94,12 +94,12 @@ class ContainerImages(Images):
         name = templates.checked(self._settings.full(image))
         if self._settings.join:
             raise InvalidArgument(
-                f"container {self._settings.join} was not made by this server; commit it with the engine's own tools"
+                f"container {self._settings.join} was not made by this server", "commit it with the engine's own tools"
             )
         async with self._committing:
             before = await self._look(name)
             if before is not None and templates.name_of(before) != name:
-                raise InvalidArgument(f"image {name} already exists and is not a template; choose another name")
+                raise InvalidArgument(f"image {name} already exists and is not a template", "choose another name")
             if before is None:
                 await self._find_room()
             base = await self._base(sandbox)
@@ -126,7 +126,7 @@ class ContainerImages(Images):
         if found is None or templates.name_of(found) != name:
             what = "there is no image with that name" if found is None else "it was not made from a session"
             raise InvalidArgument(
-                f"image {quoted(name)} is not a template: {what}; run `images list` to see the templates"
+                f"image {quoted(name)} is not a template: {what}", "run `images list` to see the templates"
             )
         engine = await self._connected()
         await anyio.to_thread.run_sync(engine.remove_image, name)
@@ -144,10 +144,10 @@ class ContainerImages(Images):
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it is not text"
             raise StartFailed(
-                f"{dockerfile} cannot be read: {reason}; check containers.dockerfiles in the profile"
+                f"{dockerfile} cannot be read: {reason}", "check containers.dockerfiles in the profile"
             ) from error
         if base and "BASE" not in declared:
-            raise StartFailed(f"{dockerfile} takes no other base; add the lines ARG BASE=... and FROM ${{BASE}} to it")
+            raise StartFailed(f"{dockerfile} takes no other base", "add the lines ARG BASE=... and FROM ${BASE} to it")
         values = {key: value for key, value in self._surroundings.environ.items() if key.startswith(_PASSED_ON)}
         if language in self._surroundings.libraries:
             values["LIBRARIES"] = " ".join(self._surroundings.libraries[language])
@@ -171,15 +171,15 @@ class ContainerImages(Images):
     async def _find_room(self) -> None:
         if len(await self.templates()) >= self._settings.templates:
             raise CapacityReached(
-                f"there is no room for another template (containers.templates = {self._settings.templates}); "
-                "remove one with `llm-sandbox-mcp images remove NAME`, or commit under its name to replace it"
+                f"there is no room for another template (containers.templates = {self._settings.templates})",
+                "remove one with `llm-sandbox-mcp images remove NAME`, or commit under its name to replace it",
             )
 
     async def _base(self, sandbox: Sandbox) -> str:
         """The base of a template of the sandbox: the sandbox's image or, if that is a template itself, its base."""
         image = await self._look(sandbox.image)
         if image is None:
-            raise StartFailed(f"image {sandbox.image} of the session is gone; open a new session")
+            raise StartFailed(f"image {sandbox.image} of the session is gone", "open a new session")
         return image.labels[templates.BASE] if templates.name_of(image) else image.id
 
     async def _look(self, name: str) -> Stored | None:

@@ -134,7 +134,7 @@ def _failed(engine: Engine, doing: str, image: str, reason: str) -> ImageFailed:
     step = "check its name, and that its registry answers" if doing == "pulled" else "fix its Dockerfile"
     cause = " ".join(reason.split())[-LAST_CHARACTERS:]
     step = engine.step(cause, step)
-    return ImageFailed(f"image {image} cannot be {doing} by {engine.name} at {engine.address}: {cause}; {step}")
+    return ImageFailed(f"image {image} cannot be {doing} by {engine.name} at {engine.address}: {cause}", step)
 
 
 def _reason(content: bytes) -> str:

@@ -7,6 +7,7 @@ from typing import Protocol
 import anyio
 
 from ...base.errors import SandboxLost, StartFailed
+from ...base.messages import Problem
 from ..base import Process
 from ..layout import HOME, PATH, WORKDIR
 from .container import Streams, lost_sandbox
@@ -117,14 +118,14 @@ class ContainerProcess(Process):
         if line == b"-\n":
             self.close()
             raise StartFailed(
-                f"cannot start {program} in the sandbox: no such program in {self._sandbox.origin}; "
-                "name an image that has it, or build one: llm-sandbox-mcp images build"
+                f"cannot start {program} in the sandbox: no such program in {self._sandbox.origin}",
+                "name an image that has it, or build one: llm-sandbox-mcp images build",
             )
         if not line.strip().isdigit():
             if await self._sandbox.ending():
                 raise lost_sandbox()
             raise StartFailed(
-                f"cannot start {program} in the sandbox: code in the sandbox wrote in its name; reset the session"
+                f"cannot start {program} in the sandbox: code in the sandbox wrote in its name", "reset the session"
             )
         self.group = int(line)
 
@@ -136,7 +137,7 @@ class ContainerProcess(Process):
             # The cause of its end may have ended the whole container. If that has its own kernel, as with gVisor, a
             # limit does this, and the exit code is then the runtime's.
             if code is None or not self._sandbox.alive or (code and not await self._sandbox.answers()):
-                raise SandboxLost("the sandbox ended while its code ran; run again in a new session")
+                raise SandboxLost("the sandbox ended while its code ran", "run again in a new session")
             self._exit_code = code
         return self._exit_code
 
@@ -152,7 +153,7 @@ class ContainerProcess(Process):
         # The agent handles requests in order: once it answers, it has sent the signals.
         await self._sandbox.answers()
 
-    async def silence(self) -> str:
+    async def silence(self) -> Problem | None:
         return await self._sandbox.silence()
 
     async def aclose(self) -> None:

@@ -16,7 +16,7 @@ from anyio.abc import ByteStream
 
 from ...aio.tasks import open_tasks
 from ...base.errors import ListeningFailed, StartFailed
-from ..base import Process, Sandbox, halves
+from ..base import Process, Sandbox
 from ..layout import PATH
 from ..listening import Listener
 from .container import lost_sandbox
@@ -69,7 +69,7 @@ async def open_relay(sandbox: Sandbox, port: int = 0) -> AsyncIterator[Listener]
     if relay.failure and not sandbox.alive:
         raise lost_sandbox()
     if relay.failure:
-        raise ListeningFailed(f"the relay in the sandbox failed: {relay.failure}; open a new session")
+        raise ListeningFailed(f"the relay in the sandbox failed: {relay.failure}", "open a new session")
 
 
 async def _start(sandbox: Sandbox, port: int) -> Process:
@@ -78,8 +78,8 @@ async def _start(sandbox: Sandbox, port: int) -> Process:
         return await sandbox.spawn(("perl", "-e", _PROGRAM, *limits), {"PATH": PATH}, "/")
     except StartFailed as error:
         raise ListeningFailed(
-            f"{sandbox.origin} supports neither libraries at run time nor network by name: {halves(str(error))[0]}; "
-            "add Perl to the image (perl-base is enough), or the libraries themselves"
+            f"{sandbox.origin} supports neither libraries at run time nor network by name: {error.cause}",
+            "add Perl to the image (perl-base is enough), or the libraries themselves",
         ) from error
 
 

@@ -11,6 +11,7 @@ import anyio
 
 from ...aio.tasks import open_tasks
 from ...base.errors import EngineUnavailable, StartFailed, Unavailable
+from ...base.messages import Problem
 from ...base.policy import Policy
 from ..base import OWN_ENTRIES, Fullness, Process, Sandbox, Usage
 from ..copying import in_time
@@ -103,14 +104,15 @@ class ContainerSandbox(Sandbox):
         if deadline.cancelled_caught:
             raise await self._unanswered(
                 StartFailed(
-                    f"a container of {self.origin} did not start in {_START:g} s; "
-                    "check whether its machine is overloaded"
+                    f"a container of {self.origin} did not start in {_START:g} s",
+                    "check whether its machine is overloaded",
                 )
             )
         if answer == "stuck":
             raise StartFailed(
                 f"template {self.image} cannot be unpacked on {self._container.engine}: it does not fit into the "
-                "sandbox's folders, or is damaged; raise limits.disk and limits.memory in the profile"
+                "sandbox's folders, or is damaged",
+                "raise limits.disk and limits.memory in the profile",
             )
         if answer.startswith("missing "):
             raise self._unfit(f"has no {answer.removeprefix('missing ')}")
@@ -126,8 +128,8 @@ class ContainerSandbox(Sandbox):
 
     def _unfit(self, why: str) -> StartFailed:
         return StartFailed(
-            f"a container of {self.origin} {why}; use an image with sh, tar, gzip and GNU find, "
-            "or make one: llm-sandbox-mcp images build"
+            f"a container of {self.origin} {why}",
+            "use an image with sh, tar, gzip and GNU find, or make one: llm-sandbox-mcp images build",
         )
 
     @property
@@ -158,8 +160,8 @@ class ContainerSandbox(Sandbox):
             if deadline.cancelled_caught:
                 raise await self._unanswered(
                     StartFailed(
-                        f"{program} did not start within {_STARTED:g} s; "
-                        "stop the code that runs in the session, or reset the session"
+                        f"{program} did not start within {_STARTED:g} s",
+                        "stop the code that runs in the session, or reset the session",
                     )
                 )
         except BaseException:
@@ -183,13 +185,13 @@ class ContainerSandbox(Sandbox):
         if self.outside is not None and not await self._container.silence():
             self.outside.kill()
 
-    async def silence(self) -> str:
+    async def silence(self) -> Problem | None:
         return await self._container.silence()
 
     async def _unanswered(self, error: Unavailable) -> Unavailable:
         """The error for a missing answer: this one, or that the engine is silent."""
         silence = await self.silence()
-        return EngineUnavailable(silence) if silence else error
+        return EngineUnavailable(*silence) if silence else error
 
     async def ready(self) -> None:
         await super().ready()
@@ -197,7 +199,7 @@ class ContainerSandbox(Sandbox):
         # for ever, and could not even remove the container.
         if not self._joined and await self._agent.usage() is None and self.alive:
             raise await self._unanswered(
-                Unavailable("the sandbox does not answer, as when code stops all processes; reset the session")
+                Unavailable("the sandbox does not answer, as when code stops all processes", "reset the session")
             )
 
     @asynccontextmanager

@@ -120,7 +120,7 @@ def upgrade(connected: socket.socket | SecureSocket, path: str, body: Mapping[st
             # One byte at a time: everything after the head belongs to the stream.
             byte = connected.recv(1)
             if not byte or len(head) > _RESPONSE:
-                raise EngineUnavailable("the engine closed the connection; check whether it is running")
+                raise EngineUnavailable("the engine closed the connection", "check whether it is running")
             head += byte
         status = bytes(head).split(b" ", 2)[1]
         if status not in (b"101", b"200"):
@@ -128,7 +128,7 @@ def upgrade(connected: socket.socket | SecureSocket, path: str, body: Mapping[st
     except BaseException as error:
         connected.close()
         if isinstance(error, OSError):
-            raise EngineUnavailable(f"the engine opened no stream: {error}; check whether it is running") from error
+            raise EngineUnavailable(f"the engine opened no stream: {error}", "check whether it is running") from error
         raise
     return Connection(connected)
 

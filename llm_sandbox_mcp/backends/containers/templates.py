@@ -44,7 +44,7 @@ def checked(name: str) -> str:
     """The name with its tag; raises `InvalidArgument` for a name that no image can have."""
     if len(name) > _LONGEST or not _NAME.fullmatch(name):
         raise InvalidArgument(
-            f"image name {quoted(name)} is not valid; use lower-case letters, digits and . _ - such as geo:1"
+            f"image name {quoted(name)} is not valid", "use lower-case letters, digits and . _ - such as geo:1"
         )
     return name if ":" in name.rpartition("/")[2] else f"{name}:latest"
 
@@ -76,7 +76,7 @@ async def pack(sandbox: Sandbox, archive: Path) -> None:
                 tools.moved(len(part))
                 left -= len(part)
                 if left < 0:
-                    raise StartFailed("the session's folders give more data than fits into them; reset the session")
+                    raise StartFailed("the session's folders give more data than fits into them", "reset the session")
                 await file.write(part)
             return await process.wait()
 
@@ -86,7 +86,7 @@ async def pack(sandbox: Sandbox, archive: Path) -> None:
     if code > 1:  # 1: files changed meanwhile, which is allowed
         reason = " ".join(output.decode(errors="replace").split())
         raise StartFailed(
-            f"the session's folders cannot be packed: {reason or 'no reason given'}; remove the files named here"
+            f"the session's folders cannot be packed: {reason or 'no reason given'}", "remove the files named here"
         )
 
 

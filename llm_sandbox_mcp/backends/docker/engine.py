@@ -75,8 +75,9 @@ class DockerEngine(Engine):
         except (DockerException, OSError, ValueError, TypeError, AttributeError) as error:
             if _NO_TLS in str(error):
                 raise EngineUnavailable(
-                    f"docker at {self.address} accepts only TLS; set docker.ca, docker.cert and docker.key in the "
-                    "profile, or DOCKER_TLS_VERIFY and DOCKER_CERT_PATH in the environment"
+                    f"docker at {self.address} accepts only TLS",
+                    "set docker.ca, docker.cert and docker.key in the "
+                    "profile, or DOCKER_TLS_VERIFY and DOCKER_CERT_PATH in the environment",
                 ) from error
             raise self.unreachable(error) from error
         self._api.timeout = SECONDS
@@ -93,8 +94,8 @@ class DockerEngine(Engine):
             parts = self._api.version().get("Components") or ()
         if any("Podman" in part.get("Name", "") for part in parts):
             raise EngineUnavailable(
-                f'the service at {self.address} is Podman; set backend.name = "podman" in the profile, '
-                "and podman.host if Podman's own tools do not find it"
+                f"the service at {self.address} is Podman",
+                'set backend.name = "podman" in the profile, and podman.host if Podman\'s own tools do not find it',
             )
 
     def version(self) -> str:
@@ -252,9 +253,7 @@ class DockerEngine(Engine):
         files = address.certificates
         assert files is not None
         if missing := [path for path in (files.ca, files.cert, files.key) if path and not os.path.isfile(path)]:
-            raise EngineUnavailable(
-                f"docker at {self.address} needs certificates: no file {missing[0]}; {CERTIFICATES}"
-            )
+            raise EngineUnavailable(f"docker at {self.address} needs certificates: no file {missing[0]}", CERTIFICATES)
         try:
             pair = (files.cert, files.key) if files.cert else None
             context = ssl.create_default_context(cafile=files.ca or None)
@@ -267,7 +266,7 @@ class DockerEngine(Engine):
         except (DockerException, OSError) as error:
             reason = reason_of(error) if isinstance(error, OSError) else error
             raise EngineUnavailable(
-                f"the certificates for docker at {self.address} cannot be used: {reason}; {CERTIFICATES}"
+                f"the certificates for docker at {self.address} cannot be used: {reason}", CERTIFICATES
             ) from error
 
     @contextmanager
@@ -281,8 +280,8 @@ class DockerEngine(Engine):
         except ImageNotFound as error:
             image = re.search(r"No such image: ([^\s\"]+)", str(error))
             raise ImageMissing(
-                f"{self.name} at {self.address} has no image {image[1] if image else doing.split()[-1]}; "
-                "build it: llm-sandbox-mcp images build"
+                f"{self.name} at {self.address} has no image {image[1] if image else doing.split()[-1]}",
+                "build it: llm-sandbox-mcp images build",
             ) from error
         except NotFound as error:
             if lost:

@@ -48,7 +48,7 @@ def _context(folder: Path, name: str, own: Certificates | None) -> Address:
     endpoint = (read_settings(folder / "contexts/meta" / key / "meta.json").get("Endpoints") or {}).get("docker") or {}
     if not endpoint.get("Host"):
         raise EngineUnavailable(
-            f"docker has no context {name} in {folder}; run `docker context ls` to list the contexts"
+            f"docker has no context {name} in {folder}", "run `docker context ls` to list the contexts"
         )
     files = folder / "contexts/tls" / key / "docker"
     pems = [files / f"{part}.pem" for part in ("ca", "cert", "key")]

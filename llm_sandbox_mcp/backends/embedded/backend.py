@@ -12,6 +12,7 @@ import anyio
 import anyio.to_thread
 
 from ...base.errors import EngineUnavailable, ProfileError, StartFailed
+from ...base.messages import Problem
 from ...base.open_folders import View
 from ...base.policy import Policy
 from ...host.server_folder import is_alive, make_public, sweep
@@ -81,9 +82,9 @@ class EmbeddedBackend(Backend):
         await self._ready.wait()
         return self._check_limits(self._launcher)
 
-    async def obstacle(self) -> str:
+    async def obstacle(self) -> Problem | None:
         await self._ready.wait()
-        return str(self._failure or "")
+        return self._failure.problem if self._failure else None
 
     async def sweep(self) -> int:
         return await anyio.to_thread.run_sync(_sweep, self._surroundings.runtime.parent)
@@ -128,7 +129,7 @@ class EmbeddedBackend(Backend):
         """Keeps a launcher running, and starts another when one ends; `EngineUnavailable` if none can run."""
         obstacle = await anyio.to_thread.run_sync(probe.obstacle, self._bwrap)
         if obstacle is not None:
-            raise EngineUnavailable(obstacle)
+            raise EngineUnavailable(*obstacle)
         runtime = self._surroundings.runtime
         stage = await anyio.to_thread.run_sync(write_stage, runtime / "stage", self._surroundings.handlers)
         # Each alone: code must not see those of other servers.
@@ -155,7 +156,7 @@ class EmbeddedBackend(Backend):
             if started:
                 limits.must_not_be_missing()
             failures = 0 if started else failures + 1
-        raise EngineUnavailable("the sandbox launcher does not start; see the server's log")
+        raise EngineUnavailable("the sandbox launcher does not start", "see the server's log")
 
     async def _follow(self, launcher: LauncherClient) -> None:
         await launcher.serve()
@@ -181,11 +182,14 @@ class EmbeddedBackend(Backend):
                 return
             await launched.exited.wait()
         if deadline.cancelled_caught:
-            raise StartFailed(f"the sandbox did not start within {_START:g} s; check whether the machine is overloaded")
+            raise StartFailed(
+                f"the sandbox did not start within {_START:g} s", "check whether the machine is overloaded"
+            )
         if launcher.gone:
             raise launcher_gone()
         raise StartFailed(
-            f"the sandbox did not start: {launched.log or 'no reason given'}; run `llm-sandbox-mcp doctor` for details"
+            f"the sandbox did not start: {launched.log or 'no reason given'}",
+            "run `llm-sandbox-mcp doctor` for details",
         )
 
     async def _connect(
@@ -198,8 +202,8 @@ class EmbeddedBackend(Backend):
         if launcher.gone:
             raise launcher_gone()
         raise StartFailed(
-            f"the sandbox's network did not open: {launched.log or 'no reason given'}; "
-            "run `llm-sandbox-mcp doctor` for details"
+            f"the sandbox's network did not open: {launched.log or 'no reason given'}",
+            "run `llm-sandbox-mcp doctor` for details",
         )
 
     def _views(self, launcher: LauncherClient) -> dict[View, Path | None]:
@@ -240,7 +244,7 @@ def open_embedded(bwrap: str, slirp4netns: str, surroundings: Surroundings) -> E
     slirp = slirp4netns if surroundings.open_network else ""
     missing = next((row for row in probe.open_network(slirp) if row.state == "missing"), None) if slirp else None
     if missing is not None:
-        raise ProfileError(f'network.mode: "open" is not available here: {missing.detail}; {missing.fix}')
+        raise ProfileError(f'"open" is not available here: {missing.detail}', missing.fix, key="network.mode")
     for folder in (*surroundings.environments, surroundings.tools):
         make_public(folder)
     return EmbeddedBackend(bwrap, slirp, surroundings)

@@ -34,7 +34,7 @@ def detect(self_cgroup: str | None = None, mountinfo: str | None = None, family:
         groups = _own_groups(files.read("/proc/self/cgroup") if self_cgroup is None else self_cgroup)
         mounts = _mounts(files.read("/proc/self/mountinfo") if mountinfo is None else mountinfo)
     except OSError as exc:
-        return Unlimited(f"{exc.filename}: {exc.strerror}; mount /proc")
+        return Unlimited(f"{exc.filename}: {exc.strerror}", "mount /proc")
     unified = _place(groups, mounts, "")
     if unified is not None and os.path.basename(unified) == LEAF:
         # This process, or the process that started it, has already claimed the parent group.
@@ -50,21 +50,21 @@ def detect(self_cgroup: str | None = None, mountinfo: str | None = None, family:
             writable[_COUNTS] = counts
         return Version1(writable)
     if trees:
-        return Unlimited(f"no write access to {', '.join(dict.fromkeys(trees.values()))}; {OWN_TREES_HINT}")
+        return Unlimited(f"no write access to {', '.join(dict.fromkeys(trees.values()))}", OWN_TREES_HINT)
     if unified is not None:
-        return Unlimited(f"{unified} has neither the memory nor the pids controller; {own_group_hint()}")
-    return Unlimited("no control groups are mounted; mount them at /sys/fs/cgroup")
+        return Unlimited(f"{unified} has neither the memory nor the pids controller", own_group_hint())
+    return Unlimited("no control groups are mounted", "mount them at /sys/fs/cgroup")
 
 
 def _version2(base: str, controllers: list[str], family: set[int]) -> Hierarchy:
     needed = [base, f"{base}/cgroup.procs", f"{base}/cgroup.subtree_control"]
     if refused := [path for path in needed if not os.access(path, os.W_OK)]:
-        return Unlimited(f"no write access to {refused[0]}; {own_group_hint()}")
+        return Unlimited(f"no write access to {refused[0]}", own_group_hint())
     # The root group, the only one without a type, may contain processes and still pass controllers on.
     if not os.path.exists(f"{base}/cgroup.type"):
         return Version2(base, controllers)
     if foreign := files.processes(base) - family:
-        return Unlimited(f"{base} contains processes that are not the server's ({_some(foreign)}); {own_group_hint()}")
+        return Unlimited(f"{base} contains processes that are not the server's ({_some(foreign)})", own_group_hint())
     return Version2(base, controllers, family)
 
 

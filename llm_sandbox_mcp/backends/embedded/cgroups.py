@@ -48,7 +48,7 @@ class Hierarchy:
     """The place where groups can be made: one of Version2, Version1, Unlimited."""
 
     version = 0
-    reason = ""
+    reason = step = ""
     """Why limits cannot be set, and what to do about it; empty if they can be set."""
 
     def __init__(self, bases: dict[str, str]) -> None:
@@ -162,7 +162,7 @@ class Version2(Hierarchy):
             files.make(own)
             controllers = files.hand_on(own, controllers)
         except OSError as exc:
-            return Unlimited(f"{exc.filename}: {exc.strerror}; {own_group_hint()}")
+            return Unlimited(f"{exc.filename}: {exc.strerror}", own_group_hint())
         self.bases = dict.fromkeys((*controllers, ""), self._base)
         self._server = server
         return self
@@ -189,7 +189,7 @@ class Version1(Hierarchy):
                 refusals.append(f"{exc.filename}: {exc.strerror}")
                 del self.bases[controller]
         if not self.bases:
-            return Unlimited(f"{'; '.join(refusals)}; {OWN_TREES_HINT}")
+            return Unlimited("; ".join(refusals), OWN_TREES_HINT)
         self._server = server
         return self
 
@@ -208,9 +208,9 @@ class Version1(Hierarchy):
 class Unlimited(Hierarchy):
     """No control groups: groups have no directories, and list all their limits as not in force."""
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, step: str) -> None:
         super().__init__({})
-        self.reason = reason
+        self.reason, self.step = reason, step
 
     def claim(self, server: str) -> Hierarchy:
         self._server = plain(server)

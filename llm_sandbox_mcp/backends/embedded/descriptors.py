@@ -15,7 +15,8 @@ _READ = 1 << 16
 _PACKET = 1 << 18
 _IN_FLIGHT = (
     "no process can be started: other processes of the server's user have all the descriptors in flight that the "
-    "kernel allows; end them, and give each sandbox its own uid: `llm-sandbox-mcp doctor` shows how"
+    "kernel allows",
+    "end them, and give each sandbox its own uid: `llm-sandbox-mcp doctor` shows how",
 )
 
 
@@ -101,7 +102,7 @@ class PacketSocket:
                     await writable(self._socket)
             except (OSError, anyio.ClosedResourceError) as error:
                 if isinstance(error, OSError) and error.errno == errno.ETOOMANYREFS:
-                    raise Unavailable(_IN_FLIGHT) from error
+                    raise Unavailable(*_IN_FLIGHT) from error
                 raise anyio.BrokenResourceError from error
 
     async def receive(self) -> tuple[bytes, list[int]]:

@@ -41,7 +41,7 @@ class Elsewhere(Backend):
 
     @property
     def _unavailable(self) -> EngineUnavailable:
-        return EngineUnavailable(f"{check().detail}; {check().fix}")
+        return EngineUnavailable(check().detail, check().fix)
 
 
 def check(name: str = "platform", system: str = sys.platform) -> Check:

@@ -6,8 +6,8 @@ group and dropping privileges must happen between fork and exec. So the server s
 
     {"op": "start", "server", "runtime", "shown": {name: folder}, "views": the same, "trial": argv, "limits"}
                                                       ->  {"event": "ready", "cgroups": version,
-                                                           "lacking": {limit: reason},
-                                                           "uids": [first, count], "shared": reason, "places",
+                                                           "lacking": {limit: reason}, "remedy": step,
+                                                           "uids": [first, count], "shared": [cause, step], "places",
                                                            "terminals": whether sandboxes have their own}
     {"op": "launch", "id", "argv", "uid", "limits"}   + the control socket of the sandbox
                                                       ->  {"event": "launched", "id", "version", "groups"}
@@ -162,22 +162,22 @@ class Launcher:
         entry = self._entry
         entry.stage = places["stage"]
         own = entry.own_terminals = terminals.can_be_owned(entry.stage, entry.shares)
-        groups = {"cgroups": self._hierarchy.version, "lacking": lacking}
+        groups = {"cgroups": self._hierarchy.version, "lacking": lacking, "remedy": self._hierarchy.step}
         self._send(event="ready", uids=given, shared=shared, places=places, terminals=own, **groups)
 
     def _take_uids(
         self, shown: dict[str, str], views: dict[str, str], trial: list[str]
-    ) -> tuple[tuple[int, int], str, dict[str, str]]:
-        """The uids for sandboxes (first, count), the reason if there are none, and the paths at which any of these uids
-        can reach the folders that all sandboxes see. Without uids, there are no views: code would have all rights of
-        the server's user in them, such as connecting to sockets."""
+    ) -> tuple[tuple[int, int], tuple[str, ...], dict[str, str]]:
+        """The uids for sandboxes (first, count), cause and next step if there are none, and the paths at which any of
+        these uids can reach the folders that all sandboxes see. Without uids, there are no views: code would have all
+        rights of the server's user in them, such as connecting to sockets."""
         if os.geteuid() == 0:
             self._entry.own_devices = True
             places = shown
             if views:
                 with contextlib.suppress(PermissionError):  # root of a container may not mount; views are copied then
                     places = uids.show(shown, views)
-            return _ROOTS_UIDS, "", places
+            return _ROOTS_UIDS, ("", ""), places
         shares = uids.shares()
         try:
             lent = uids.lent()
@@ -186,10 +186,10 @@ class Launcher:
             with contextlib.suppress(uids.NotLent):
                 uids.try_out(trial, None, shares)
                 self._entry.shares = shares
-            return (0, 0), str(error), shown
+            return (0, 0), error.args, shown
         self._entry.shares = shares
         uids.enter(lent)
-        return (1, lent.count), "", uids.show(shown, views)
+        return (1, lent.count), ("", ""), uids.show(shown, views)
 
     def _launch(self, request: dict[str, Any], control: int) -> None:
         log = os.memfd_create("log")

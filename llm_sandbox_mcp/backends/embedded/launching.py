@@ -16,6 +16,7 @@ import anyio
 import anyio.to_thread
 
 from ...base.errors import EngineUnavailable
+from ...base.messages import Problem
 from ...host import programs
 from ..base import Usage
 from ..counters import Counters
@@ -60,11 +61,13 @@ class LauncherClient:
         self.cgroups = 0
         """Version of the control groups in use; 0 if there are none."""
         self.lacking: Mapping[str, str] = {}
-        """The limits that the control groups do not enforce, with the reasons: "cause; next step"."""
+        """The limits that the control groups do not enforce, with the reasons."""
+        self.remedy = ""
+        """What to do so that there are control groups; empty if there are."""
         self.uids = range(0)
         """The uids for sandboxes, none of which is the server's; empty if sandboxes have the server's uid."""
-        self.shared = ""
-        """Why sandboxes have the server's uid: "cause; next step"."""
+        self.shared = Problem("")
+        """Why sandboxes have the server's uid; empty if they have their own."""
         self.places: Mapping[str, Path] = {}
         """The paths at which a sandbox of any uid can reach the folders that were given to `start`."""
         self.own_terminals = False
@@ -175,7 +178,8 @@ class LauncherClient:
     def _take(self, event: dict[str, Any]) -> None:
         match event["event"]:
             case "ready":
-                self.cgroups, self.lacking, self.shared = event["cgroups"], event["lacking"], event["shared"]
+                self.cgroups, self.lacking, self.remedy = event["cgroups"], event["lacking"], event["remedy"]
+                self.shared = Problem(*event["shared"])
                 first, count = event["uids"]
                 self.uids = range(first, first + count)
                 self.own_terminals = event["terminals"]
@@ -224,7 +228,7 @@ async def open_launcher() -> AsyncIterator[LauncherClient]:
     except OSError as error:
         launcher.close()
         raise EngineUnavailable(
-            f"the sandbox launcher does not start: {error.strerror}; free memory, processes or files of this machine"
+            f"the sandbox launcher does not start: {error.strerror}", "free memory, processes or files of this machine"
         ) from error
     try:
         yield launcher
@@ -248,4 +252,4 @@ def _remove_groups(server: str) -> None:
 
 def launcher_gone() -> EngineUnavailable:
     """The error to raise when the launcher has ended during a request."""
-    return EngineUnavailable("the sandbox launcher has just ended; try again")
+    return EngineUnavailable("the sandbox launcher has just ended", "try again")

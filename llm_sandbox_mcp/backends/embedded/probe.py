@@ -9,8 +9,9 @@ from typing import Any
 
 import anyio.to_thread
 
+from ...base.messages import Problem
 from .. import system_calls
-from ..base import Check, halves
+from ..base import Check
 from . import connecting, landlock
 from .bubblewrap import system
 from .launching import LauncherClient
@@ -28,9 +29,9 @@ _ENABLE = "enable these controllers for the server's control group"
 _CONTAINER_MARKS = (".dockerenv", "run/.containerenv")
 
 
-def obstacle(bwrap: str) -> str | None:
+def obstacle(bwrap: str) -> Problem | None:
     """The first thing that keeps sandboxes from starting, with the step that fixes it; None if they start."""
-    return next((f"{check.detail}; {check.fix}" for check in _essentials(bwrap) if check.state == "missing"), None)
+    return next((Problem(check.detail, check.fix) for check in _essentials(bwrap) if check.state == "missing"), None)
 
 
 async def checks(bwrap: str, launcher: LauncherClient | None) -> list[Check]:
@@ -48,12 +49,12 @@ def limits(launcher: LauncherClient | None) -> Check:
     if not launcher.lacking:
         detail = f"memory, processes and CPUs are limited by control groups (cgroup v{launcher.cgroups})"
         return Check("limits", "ok", detail)
-    causes = {halves(reason)[0]: halves(reason)[1] for reason in launcher.lacking.values()}
-    step = next(filter(None, causes.values()), _ENABLE)
+    step = launcher.remedy or _ENABLE
     if not launcher.cgroups:
-        detail = f"limits hold for single processes only, and not for memory that these share: {', '.join(causes)}"
+        causes = ", ".join(dict.fromkeys(launcher.lacking.values()))
+        detail = f"limits hold for single processes only, and not for memory that these share: {causes}"
     else:
-        lacking = ", ".join(f"{limit}: {halves(reason)[0]}" for limit, reason in launcher.lacking.items())
+        lacking = ", ".join(f"{limit}: {reason}" for limit, reason in launcher.lacking.items())
         detail = f"some limits do not hold for all processes together ({lacking})"
     return Check("limits", "degraded", detail, step)
 
@@ -73,7 +74,7 @@ def platform_check() -> Check:
     try:
         size = len(system_calls.program(machine)) // 8
     except ValueError as error:
-        return Check("platform", "missing", *halves(str(error)))
+        return Check("platform", "missing", str(error), "use a container backend on this machine")
     return Check("platform", "ok", f"Linux {platform.release()} on {machine}, seccomp program of {size} instructions")
 
 
@@ -190,7 +191,7 @@ def _uids(launcher: LauncherClient) -> Check:
     if launcher.uids:
         lent = f", one of {len(launcher.uids)} that /etc/subuid lends to uid {os.geteuid()}" if os.geteuid() else ""
         return Check("user of the machine", "ok", f"each sandbox has its own unprivileged uid{lent}")
-    cause, _, step = launcher.shared.partition("; ")
+    cause, step = launcher.shared
     shared = f"shared uid: the kernel counts the sandboxes and the server together, as uid {os.geteuid()}: {cause}"
     return Check("user of the machine", "degraded", shared, step)
 

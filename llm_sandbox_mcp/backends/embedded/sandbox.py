@@ -57,7 +57,7 @@ class EmbeddedProcess(Process):
     async def wait(self) -> int:
         await self.ended.wait()
         if self.exit_code is None:
-            raise SandboxLost("the sandbox ended while its code ran; run again in a new session")
+            raise SandboxLost("the sandbox ended while its code ran", "run again in a new session")
         return self.exit_code
 
     @property
@@ -161,8 +161,8 @@ class EmbeddedSandbox(Sandbox):
                 await self.kill()
                 self._lose()
                 raise SandboxLost(
-                    f"no process started in the sandbox for {seconds:.0f} s, as when code stops each, so it was ended; "
-                    "run again"
+                    f"no process started in the sandbox for {seconds:.0f} s, as when code stops each, so it was ended",
+                    "run again",
                 )
             if process.start_error:
                 raise StartFailed(f"cannot start {argv[0]} in the sandbox: {os.strerror(process.start_error)}")
@@ -303,7 +303,7 @@ class EmbeddedSandbox(Sandbox):
             answer.there.set()
 
     def _gone(self) -> SandboxLost:
-        return SandboxLost("the sandbox is gone; open a new session")
+        return SandboxLost("the sandbox is gone", "open a new session")
 
 
 def _pipes() -> tuple[tuple[int, ...], tuple[int, int, int]]:
@@ -320,6 +320,6 @@ def _pipes() -> tuple[tuple[int, ...], tuple[int, int, int]]:
         for descriptor in made:
             os.close(descriptor)
         raise StartFailed(
-            f"cannot start a process: {error.strerror}; raise the open files limit (ulimit -n)"
+            f"cannot start a process: {error.strerror}", "raise the open files limit (ulimit -n)"
         ) from error
     return (made[0], made[3], made[5]), (made[1], made[2], made[4])

@@ -76,7 +76,7 @@ def write_stage(path: Path, handlers: Mapping[str, Path]) -> Stage:
         _make_readable(path)
     except (OSError, ValueError) as error:
         raise EngineUnavailable(
-            f"cannot prepare {path}: {error}; set server.runtime in the profile to a writable folder"
+            f"cannot prepare {path}: {error}", "set server.runtime in the profile to a writable folder"
         ) from error
     return stage
 

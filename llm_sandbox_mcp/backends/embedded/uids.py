@@ -40,7 +40,7 @@ _OUTPUT_BYTES = 300
 
 
 class NotLent(Exception):
-    """Sandboxes cannot have their own uids: "cause; next step"."""
+    """Sandboxes cannot have their own uids; its arguments are the cause and the next step."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Lent:
 def lent(lists: Sequence[str] = _LISTS) -> Lent:
     """The ids that are lent to the user of this process; `NotLent` if there are none."""
     if missing := [name for name in _PROGRAMS if shutil.which(name) is None]:
-        raise NotLent(f"{missing[0]} is not on PATH; install it, on Debian with: sudo apt-get install uidmap")
+        raise NotLent(f"{missing[0]} is not on PATH", "install it, on Debian with: sudo apt-get install uidmap")
     names = {str(os.geteuid())}
     with contextlib.suppress(KeyError):
         names.add(pwd.getpwuid(os.geteuid()).pw_name)
@@ -72,7 +72,7 @@ def _range(path: str, names: set[str]) -> tuple[int, int]:
                 return int(numbers[0]), int(numbers[1])
     user = max(names, key=len)
     step = f"sudo usermod --add-subuids 300000-365535 --add-subgids 300000-365535 {user}"
-    raise NotLent(f"{path} lends nothing to {user}; {step}")
+    raise NotLent(f"{path} lends nothing to {user}", step)
 
 
 def try_out(program: list[str], lent: Lent | None, shares: Mapping[str, int]) -> None:
@@ -86,8 +86,8 @@ def try_out(program: list[str], lent: Lent | None, shares: Mapping[str, int]) ->
         if status:
             output = " ".join(os.pread(log, _OUTPUT_BYTES, 0).decode(errors="replace").split())
             raise NotLent(
-                f"the uids in {_LISTS[0]} cannot be used: {output or os.waitstatus_to_exitcode(status)}; "
-                "check whether `unshare --map-auto --map-root-user true` works for the server's user"
+                f"the uids in {_LISTS[0]} cannot be used: {output or os.waitstatus_to_exitcode(status)}",
+                "check whether `unshare --map-auto --map-root-user true` works for the server's user",
             )
     finally:
         os.close(log)

@@ -18,6 +18,7 @@ from anyio.lowlevel import cancel_shielded_checkpoint
 from kubernetes.aio.client import ApiClient, Configuration
 
 from ...base.errors import EngineUnavailable
+from ...base.messages import Problem
 from ..base import SILENT
 
 FIRST_SECONDS = 4.0
@@ -92,17 +93,17 @@ class Api:
         self._patience = SECONDS
         return _checked(answer.status, content)
 
-    async def silence(self) -> str:
-        """Why the cluster does not answer now, as "cause; next step"; empty if it does."""
+    async def silence(self) -> Problem | None:
+        """Why the cluster does not answer now; None if it does."""
         try:
             with anyio.move_on_after(SILENT):
                 await self.call("GET", "/version")
-                return ""
+                return None
         except Refused:  # an answer too
-            return ""
+            return None
         except EngineUnavailable as error:
-            return str(error)
-        return str(self._unreachable(f"no answer within {SILENT:g} s"))
+            return error.problem
+        return self._unreachable(f"no answer within {SILENT:g} s").problem
 
     @asynccontextmanager
     async def watch(self, path: str, query: Query) -> AsyncIterator[AsyncIterator[Json]]:
@@ -202,8 +203,8 @@ class Api:
 
     def _unreachable(self, reason: str) -> EngineUnavailable:
         return EngineUnavailable(
-            f"kubernetes does not answer at {self.address}: {reason}; "
-            "check that the cluster runs, and kubernetes.context in the profile"
+            f"kubernetes does not answer at {self.address}: {reason}",
+            "check that the cluster runs, and kubernetes.context in the profile",
         )
 
 

@@ -12,7 +12,7 @@ from anyio.abc import TaskGroup
 from ...base.errors import EngineUnavailable, SandboxError, SandboxLost, StartFailed
 from ...base.policy import Network, Policy
 from ...base.results import OnProgress
-from ..base import Backend, Check, Sandbox, Surroundings, halves
+from ..base import Backend, Check, Sandbox, Surroundings
 from ..containers.agent import AGENT, pack_handlers
 from ..containers.removal import owned
 from ..containers.sandbox import FOLDERS
@@ -115,7 +115,7 @@ class PodBackend(Backend):
             except Refused as refused:
                 raise as_error(refused, "report its version", api) from refused
         except SandboxError as error:
-            return [Check(self.name, "missing", *halves(str(error)))]
+            return [Check(self.name, "missing", *error.problem)]
         where = f"{version['gitVersion']} at {api.address}, namespace {api.namespace}"
         return [Check(self.name, "ok", where), *await self._checks(api)]
 
@@ -221,10 +221,10 @@ class PodBackend(Backend):
             await watched.started(_START, self._settings.node_timeout)
         except TimeoutError:
             if silence := await api.silence():
-                raise EngineUnavailable(silence) from None
+                raise EngineUnavailable(*silence) from None
             raise StartFailed(
-                f"pod {watched.name} of image {image} did not start in {_START:g} s; "
-                "check whether the cluster is overloaded"
+                f"pod {watched.name} of image {image} did not start in {_START:g} s",
+                "check whether the cluster is overloaded",
             ) from None
 
     def _recipe(self, policy: Policy, image: str, name: str) -> PodRecipe:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from ...base.errors import EngineUnavailable
-from ..base import Check, halves
+from ..base import Check
 from .api import Api, Refused
 from .failures import code_state, failure
 from .loosening import loosened
@@ -28,7 +28,7 @@ async def network_check(api: Api, network: str) -> Check:
     try:
         await denied_by_policy(api)
     except EngineUnavailable as error:
-        return Check("network", "missing", *halves(str(error)))
+        return Check("network", "missing", *error.problem)
     return Check("network", "ok", "denied by a NetworkPolicy, whose effect is checked before the first sandbox")
 
 
@@ -37,14 +37,14 @@ async def joined_checks(api: Api, name: str) -> list[Check]:
     try:
         found = await api.call("GET", f"/api/v1/namespaces/{api.namespace}/pods", [of_name(name)])
     except Refused as refused:
-        return [Check("pods", "missing", *halves(str(as_error(refused, f"find pod {name}", api))))]
+        return [Check("pods", "missing", *as_error(refused, f"find pod {name}", api).problem)]
     except EngineUnavailable as error:
-        return [Check("pods", "missing", *halves(str(error)))]
+        return [Check("pods", "missing", *error.problem)]
     if not found["items"]:
         return [Check("pods", "missing", f"there is no pod {name} in namespace {api.namespace}", "start it")]
     pod = found["items"][0]
     if ended := failure(pod):
-        return [Check("pods", "missing", *halves(ended.message))]
+        return [Check("pods", "missing", *ended.problem)]
     if "running" not in code_state(pod):
         return [Check("pods", "missing", f"pod {name} is not running in namespace {api.namespace}", "start it")]
     differences = [*loosened(pod)]

@@ -16,6 +16,7 @@ from ...base.errors import (
     Unavailable,
     Unschedulable,
 )
+from ...base.messages import Problem
 from .manifest import CONTAINER
 
 _REASON = 300
@@ -80,8 +81,8 @@ class Failure:
 
     reason: str
     """The cluster's name for it, such as `OOMKilled`."""
-    message: str
-    """The cause, with the cluster's message, and the next step: "cause; next step"."""
+    problem: Problem
+    """The cause, with the cluster's message, and the next step."""
 
     @property
     def out_of_memory(self) -> bool:
@@ -95,11 +96,11 @@ class Failure:
 
     def at_start(self) -> Unavailable:
         """The error if no code has run in the pod yet."""
-        return _AT_START.get(self.reason, StartFailed)(self.message)
+        return _AT_START.get(self.reason, StartFailed)(*self.problem)
 
     def later(self) -> SandboxLost:
         """The error once code has run in the pod."""
-        return _LATER.get(self.reason, SandboxLost)(self.message)
+        return _LATER.get(self.reason, SandboxLost)(*self.problem)
 
 
 def code_container(pod: Mapping[str, Any]) -> str:
@@ -154,10 +155,10 @@ def unscheduled(pod: Mapping[str, Any]) -> Failure | None:
 
 def deleted(name: str) -> Failure:
     """The failure of a pod that somebody deleted."""
-    return Failure(_DELETED, f"pod {name} was deleted; open a new session")
+    return Failure(_DELETED, Problem(f"pod {name} was deleted", "open a new session"))
 
 
-def forbidden(why: str) -> Failure:
+def forbidden(why: Problem) -> Failure:
     """The failure of a pod that this server is not allowed to watch."""
     return Failure(_FORBIDDEN, why)
 
@@ -187,8 +188,8 @@ def _lost(pod: Mapping[str, Any], conditions: Mapping[str, Mapping[str, Any]]) -
 
 
 def _made(what: str, reason: str, message: str | None, advice: str = "") -> Failure:
-    detail = " ".join(str(message or "").replace(";", ",").split())[:_REASON]
-    return Failure(reason, f"{what}: {reason}{', ' + detail if detail else ''}; {advice or _advice(reason)}")
+    detail = " ".join(str(message or "").split())[:_REASON]
+    return Failure(reason, Problem(f"{what}: {reason}{', ' + detail if detail else ''}", advice or _advice(reason)))
 
 
 def _advice(reason: str) -> str:

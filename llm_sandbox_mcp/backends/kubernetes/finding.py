@@ -50,6 +50,6 @@ async def find_cluster(kubeconfig: str, context: str, environ: Mapping[str, str]
 def _unusable(place: str, reason: str) -> EngineUnavailable:
     place = place.replace(os.pathsep, ", ")
     return EngineUnavailable(
-        f"kubernetes: the configuration in {place} cannot be used: {reason}; "
-        "set KUBECONFIG, or kubernetes.kubeconfig and kubernetes.context in the profile"
+        f"kubernetes: the configuration in {place} cannot be used: {reason}",
+        "set KUBECONFIG, or kubernetes.kubeconfig and kubernetes.context in the profile",
     )

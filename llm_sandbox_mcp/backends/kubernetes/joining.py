@@ -65,7 +65,7 @@ class Joining:
                 await self._left.wait()
         while self._used:
             if not self._leaving:
-                raise CapacityReached(f"pod {self._name} serves one session at a time; close the other session")
+                raise CapacityReached(f"pod {self._name} serves one session at a time", "close the other session")
             await self._left.wait()
         self._used, self._leaving = True, False
         try:
@@ -86,6 +86,6 @@ class Joining:
         if watched.failure:
             raise watched.failure.at_start()
         if not watched.ready.is_set():
-            raise StartFailed(f"pod {self._name} is not running in namespace {api.namespace}; start it")
+            raise StartFailed(f"pod {self._name} is not running in namespace {api.namespace}", "start it")
         tasks.start_soon(watch.run)
         return watched

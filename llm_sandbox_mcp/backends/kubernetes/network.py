@@ -47,12 +47,12 @@ async def denied_by_policy(api: Api) -> None:
         listed = await api.call("GET", path)
     except Refused as refused:
         raise EngineUnavailable(
-            f"kubernetes does not allow this server to list network policies: {refused}; {_APPLY}, {_ALTERNATIVE}"
+            f"kubernetes does not allow this server to list network policies: {refused}", f"{_APPLY}, {_ALTERNATIVE}"
         ) from refused
     if not any(_denies_all(policy["spec"]) for policy in listed["items"]):
         raise EngineUnavailable(
-            f"namespace {api.namespace} has no NetworkPolicy that denies sandboxes all traffic; "
-            f"{_APPLY}, {_ALTERNATIVE}"
+            f"namespace {api.namespace} has no NetworkPolicy that denies sandboxes all traffic",
+            f"{_APPLY}, {_ALTERNATIVE}",
         )
 
 
@@ -68,14 +68,14 @@ async def denied_in_fact(target: Sandbox, address: str, node: str, other: Sandbo
     *reached, end = done.stdout.decode().split(" ")
     if reached:
         raise EngineUnavailable(
-            f"pods reach {' and '.join(reached)}: the cluster does not enforce NetworkPolicy; "
-            f"install a network plugin that does, {_ALTERNATIVE}"
+            f"pods reach {' and '.join(reached)}: the cluster does not enforce NetworkPolicy",
+            f"install a network plugin that does, {_ALTERNATIVE}",
         )
     if end != "end":
         reason = one_line(done.stderr.decode(errors="replace")) or f"it ended with exit code {done.exit_code}"
         raise EngineUnavailable(
-            f"the program that checks what pods reach failed in {other.origin}: {reason}; "
-            f"add Perl to the image (perl-base is enough), {_ALTERNATIVE}"
+            f"the program that checks what pods reach failed in {other.origin}: {reason}",
+            f"add Perl to the image (perl-base is enough), {_ALTERNATIVE}",
         )
 
 

@@ -8,6 +8,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from ...base.errors import SandboxError, SandboxLost, StartFailed
+from ...base.messages import Problem
 from ..containers.container import Container, lost_sandbox
 from .api import Api, Query, Refused
 from .channels import FEEDER, PROTOCOLS, Channels, feeder
@@ -79,9 +80,9 @@ class Pod(Container):
             await self._api.call("DELETE", self._path, body=now)
         except Refused as refused:
             if refused.status != 404:
-                raise StartFailed(f"pod {self.id} cannot be deleted: {refused}; delete it yourself") from refused
+                raise StartFailed(f"pod {self.id} cannot be deleted: {refused}", "delete it yourself") from refused
 
-    async def silence(self) -> str:
+    async def silence(self) -> Problem | None:
         return await self._api.silence()
 
     def remove_soon(self) -> None:
@@ -100,7 +101,7 @@ class Pod(Container):
                 raise lost_sandbox() from refused
             if refused.status in (401, 403):
                 raise as_error(refused, f"{verb} in pod {self.id}", self._api) from refused
-            raise SandboxLost(f"{verb} in pod {self.id} failed: {refused}; open a new session") from refused
+            raise SandboxLost(f"{verb} in pod {self.id} failed: {refused}", "open a new session") from refused
 
     def _pumped(self, channels: Channels) -> Channels:
         self._tasks.start_soon(channels.pump)

@@ -6,6 +6,7 @@ from dataclasses import replace
 import anyio
 
 from ...base.errors import SandboxLost, Unavailable
+from ...base.messages import Problem
 from ...base.policy import Policy
 from ..base import SILENT, Usage
 from ..containers.container import Streams
@@ -68,14 +69,14 @@ class PodSandbox(ContainerSandbox):
         if found := await self._failure():
             return found.later()
         name, unheard = self._watched.name, self._watched.unheard
-        return SandboxLost(f"the connection to pod {name} broke: {unheard}") if unheard else None
+        return SandboxLost(f"the connection to pod {name} broke: {unheard.cause}", unheard.step) if unheard else None
 
-    async def silence(self) -> str:
+    async def silence(self) -> Problem | None:
         # An answer of the agent comes all the way, so that no request is needed.
         if self.begun:
             with anyio.move_on_after(SILENT):
                 if await self._agent.usage() is not None:
-                    return ""
+                    return None
         return await super().silence()
 
     async def usage(self) -> Usage:

@@ -6,8 +6,8 @@ from typing import Any
 import anyio
 
 from ...base.errors import EngineUnavailable, SandboxLost, StartFailed, Unavailable
+from ...base.messages import Problem
 from ...base.results import OnProgress
-from ..base import halves
 from .api import Api, Refused
 from .failures import Failure, code_container, code_state, deleted, failure, forbidden, unscheduled
 
@@ -42,8 +42,8 @@ class Watched:
         """Why it ended or never runs; None as long as nothing is wrong."""
         self.unscheduled: Failure | None = None
         """Why no node takes it for now."""
-        self.unheard = ""
-        """Why the cluster reports nothing about it for now, as "cause; next step"; empty while the cluster reports."""
+        self.unheard: Problem | None = None
+        """Why the cluster reports nothing about it for now; None while the cluster reports."""
         self._changed = anyio.Event()
         self.container = ""
         """The name of its container that runs code, once it is known."""
@@ -72,7 +72,7 @@ class Watched:
             self._change()
             self.on_over()
 
-    def hear(self, unheard: str = "") -> None:
+    def hear(self, unheard: Problem | None = None) -> None:
         """Records that the cluster reports again or, with the reason, that it does not."""
         self.unheard = unheard
         self._change()
@@ -83,12 +83,12 @@ class Watched:
         Raises `TimeoutError` if it does not run in so many seconds, without those in which no node takes it.
         """
         while not self.ready.is_set():
-            unheard, unscheduled, began = bool(self.unheard), self.unscheduled, anyio.current_time()
+            unheard, unscheduled, began = self.unheard, self.unscheduled, anyio.current_time()
             with anyio.move_on_after(REPORT_TIME if unheard else node_timeout if unscheduled else seconds) as limit:
-                await self._until(self._is_other(unheard, bool(unscheduled)))
+                await self._until(self._is_other(bool(unheard), bool(unscheduled)))
             if limit.cancelled_caught:
                 if unheard:
-                    raise EngineUnavailable(self.unheard)
+                    raise EngineUnavailable(*unheard)
                 if unscheduled:
                     raise unscheduled.at_start()
                 raise TimeoutError
@@ -111,7 +111,7 @@ class Watched:
         """The error for a pod that was lost before any code ran in it."""
         if found := await self.reported_failure(anyio.current_time() + REPORT_TIME):
             return found.at_start()
-        return EngineUnavailable(self.unheard) if self.unheard else StartFailed(str(lost))
+        return EngineUnavailable(*self.unheard) if self.unheard else StartFailed(*lost.problem)
 
     async def _until(self, condition: Callable[[], bool]) -> None:
         while not condition():
@@ -146,7 +146,7 @@ class Watch:
         while True:
             waiting = [one.unscheduled for one in self._pods.values() if one.unscheduled and not one.ready.is_set()]
             if waiting and not told:
-                await on_progress(f"waiting for a node: {halves(waiting[0].message)[0]}")
+                await on_progress(f"waiting for a node: {waiting[0].problem.cause}")
             told = bool(waiting)
             await self._moved.wait()
 
@@ -200,11 +200,12 @@ class Watch:
         if status == _TOO_OLD:  # the version to watch from is too old; there is a newer one
             return
         denied = status in (401, 403)
-        why = str(error)
         if denied:
-            why = f"kubernetes does not allow this server to watch pods: {error}; {GRANT}"
-        elif status:
-            why = f"kubernetes does not report on pods: {error}; check the cluster"
+            why = Problem(f"kubernetes does not allow this server to watch pods: {error}", GRANT)
+        elif isinstance(error, Refused):
+            why = Problem(f"kubernetes does not report on pods: {error}", "check the cluster")
+        else:
+            why = error.problem
         for watched in self._pods.values():
             watched.hear(unheard=why)
             if denied and not watched.ready.is_set():

@@ -285,8 +285,8 @@ class PodmanEngine(Engine):
                 raise lost_sandbox() from error
             if "no such image" in reason.lower() or "image not known" in reason.lower():
                 raise ImageMissing(
-                    f"{self.name} at {self.address} has no image {doing.split()[-1]}; "
-                    "build it: llm-sandbox-mcp images build"
+                    f"{self.name} at {self.address} has no image {doing.split()[-1]}",
+                    "build it: llm-sandbox-mcp images build",
                 ) from error
             raise self.refused(doing, reason, step) from error
         except (PodmanError, RequestException, OSError, ValueError) as error:
@@ -306,7 +306,7 @@ def _written(path: Path) -> str:
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise StartFailed(
-            f"cannot write {path}: {error.strerror}; set server.runtime in the profile to a writable folder"
+            f"cannot write {path}: {error.strerror}", "set server.runtime in the profile to a writable folder"
         ) from error
     return str(path)
 

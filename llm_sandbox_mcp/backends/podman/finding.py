@@ -25,7 +25,7 @@ def podman_address(settings: Podman, environ: Mapping[str, str]) -> Address:
         found = {key.lower(): value for key, value in (known.get(name) or {}).items()}
         if "uri" not in found:
             raise EngineUnavailable(
-                f"podman has no connection {name}; run `podman system connection list` to list the connections"
+                f"podman has no connection {name}", "run `podman system connection list` to list the connections"
             )
         return address("podman", str(found["uri"]), None)
     own = f"{environ.get('XDG_RUNTIME_DIR') or f'/run/user/{os.geteuid()}'}/podman/podman.sock"

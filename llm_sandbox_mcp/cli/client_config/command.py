@@ -21,7 +21,7 @@ from .starting import starting_command
 def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Prints the entry on stdout, so that it can be piped, and on stderr where to put it; or writes it there."""
     if options.file and not options.write:
-        raise InvalidArgument("--file names the file that --write writes; add --write")
+        raise InvalidArgument("--file names the file that --write writes", "add --write")
     chosen = host(options.client)
     profile = named_profile(options, environ)
     engines = candidates(load_profile(profile).backend.name)
@@ -52,10 +52,11 @@ def _write(path: Path, edit: Callable[[str], str]) -> str:
             return f"{path} already has this entry"
         copy = replace(path, edited.encode(), older)
     except OSError as error:
-        raise InvalidArgument(f"{path} cannot be written: {error.strerror}; name another file with --file") from error
+        raise InvalidArgument(f"{path} cannot be written: {error.strerror}", "name another file with --file") from error
     except (ValueError, RecursionError) as error:
         raise InvalidArgument(
-            f"{path} was not changed, as it cannot be edited: {error}; fix it, or paste what is printed without --write"
+            f"{path} was not changed, as it cannot be edited: {error}",
+            "fix it, or paste what is printed without --write",
         ) from error
     for line in difflib.unified_diff(text.splitlines(), edited.splitlines(), str(path), str(path), lineterm=""):
         say(line)

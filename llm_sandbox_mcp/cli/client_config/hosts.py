@@ -61,5 +61,5 @@ def host_names() -> list[str]:
 def host(name: str) -> Host:
     """The host of that name; raises `InvalidArgument` if there is none."""
     if name not in (names := host_names()):
-        raise InvalidArgument(f"unknown client {name!r}; {available(name, names)}")
+        raise InvalidArgument(f"unknown client {name!r}", available(name, names))
     return Host(**json.loads((_FOLDER / f"{name}.json").read_text(encoding="utf-8")))

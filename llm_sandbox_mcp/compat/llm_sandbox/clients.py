@@ -28,7 +28,7 @@ def apply(overlay: Overlay, client: Any) -> None:
         overlay.only("client", "kubernetes")
         clusters.apply(overlay, client)
     else:
-        raise overlay.refuse("client", f"it is from {package}; give a client from docker, podman or kubernetes")
+        raise overlay.refuse("client", f"it is from {package}", "give a client from docker, podman or kubernetes")
 
 
 def _docker(overlay: Overlay, api: Any) -> None:
@@ -36,13 +36,15 @@ def _docker(overlay: Overlay, api: Any) -> None:
         socket = getattr(api.get_adapter(api.base_url), "socket_path", None)
         if socket is None:
             why = f"it is at {api.base_url}, which does not support raw streams here"
-            raise overlay.refuse("client", f"{why}; forward the engine's socket (ssh -L), and connect to that")
+            raise overlay.refuse("client", why, "forward the engine's socket (ssh -L), and connect to that")
         overlay.set("client", "docker.host", f"unix://{socket}")
         return
     overlay.set("client", "docker.host", api.base_url)
     if api.base_url.startswith("https:"):
         if not api.verify:
-            raise overlay.refuse("client", "it trusts any server; give TLSConfig(verify=True), with or without ca_cert")
+            raise overlay.refuse(
+                "client", "it trusts any server", "give TLSConfig(verify=True), with or without ca_cert"
+            )
         # An empty value means the authorities of this machine.
         overlay.set("client", "docker.ca", api.verify if isinstance(api.verify, str) else "")
         overlay.set("client", "docker.cert", api.cert[0] if api.cert else "")
@@ -52,5 +54,5 @@ def _docker(overlay: Overlay, api: Any) -> None:
 def _podman(overlay: Overlay, client: Any) -> None:
     url = client.api.base_url
     if url.scheme != "http+unix":
-        raise overlay.refuse("client", "it does not use a socket of this machine; forward one, and connect to that")
+        raise overlay.refuse("client", "it does not use a socket of this machine", "forward one, and connect to that")
     overlay.set("client", "podman.host", f"unix://{unquote(url.netloc)}")

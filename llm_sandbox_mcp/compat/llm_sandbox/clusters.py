@@ -21,7 +21,7 @@ def apply(overlay: Overlay, client: Any) -> None:
     """
     api = getattr(client, "api_client", client)
     if not hasattr(api, "configuration") or type(api).__module__.startswith("kubernetes.aio"):
-        raise overlay.refuse("client", f"it is a {type(client).__name__}; give a CoreV1Api of kubernetes.client")
+        raise overlay.refuse("client", f"it is a {type(client).__name__}", "give a CoreV1Api of kubernetes.client")
     text = json.dumps(_kubeconfig(overlay, api.configuration, api))
     overlay.set("client", "kubernetes.kubeconfig", _files.get(text, lambda: portal.enter(_in_memory(text))))
     overlay.set("client", "kubernetes.context", "")
@@ -29,12 +29,12 @@ def apply(overlay: Overlay, client: Any) -> None:
 
 def _kubeconfig(overlay: Overlay, configuration: Any, api: Any) -> dict[str, Any]:
     for name in _unsupported(configuration, api):
-        raise overlay.refuse("client", f"its {name} is not carried over; leave it out, or write it into a KUBECONFIG")
+        raise overlay.refuse("client", f"its {name} is not carried over", "leave it out, or write it into a KUBECONFIG")
     # Read in the same way as each request of the client does, which renews an expired token.
     header = configuration.get_api_key_with_prefix("BearerToken", alias="authorization") or ""
     scheme, _, token = header.partition(" ")
     if header and (scheme.lower() != "bearer" or not token):
-        raise overlay.refuse("client", "its api_key is not a bearer token; let it begin with 'Bearer '")
+        raise overlay.refuse("client", "its api_key is not a bearer token", "let it begin with 'Bearer '")
     cluster = {
         "server": configuration.host,
         "certificate-authority": _file(overlay, configuration.ssl_ca_cert),
@@ -62,7 +62,9 @@ def _given(values: dict[str, Any]) -> dict[str, Any]:
 
 def _file(overlay: Overlay, path: str | None) -> str | None:
     if path and not os.path.isfile(path):
-        raise overlay.refuse("client", f"the file {path} in its configuration does not exist; create the client again")
+        raise overlay.refuse(
+            "client", f"the file {path} in its configuration does not exist", "create the client again"
+        )
     return os.path.abspath(path) if path else None
 
 

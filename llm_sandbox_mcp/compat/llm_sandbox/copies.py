@@ -29,7 +29,7 @@ def sources(source: Path, dest: str) -> Iterator[tuple[Path, str]]:
     for name, _, names in os.walk(source, followlinks=True):
         folder = Path(name)
         if folder.is_symlink() and any(outer.resolve().is_relative_to(folder.resolve()) for outer in folder.parents):
-            raise ValidationError(f"{folder} is a link to a folder that contains it; leave it out")
+            raise ValidationError(f"{folder} is a link to a folder that contains it", "leave it out")
         # Folders with files are created together with their files.
         for path in [_with_content(folder / name) for name in sorted(names)] or [folder]:
             inside = PurePosixPath(target, path.relative_to(source).as_posix())
@@ -39,7 +39,7 @@ def sources(source: Path, dest: str) -> Iterator[tuple[Path, str]]:
 
 def _with_content(path: Path) -> Path:
     if path.exists() and not path.is_file():
-        raise ValidationError(f"{path} is neither a file nor a folder; leave it out")
+        raise ValidationError(f"{path} is neither a file nor a folder", "leave it out")
     return path
 
 
@@ -47,16 +47,16 @@ def inner(path: str, *, whole: bool = False) -> str:
     """A path of the sandbox, relative to its working directory; the working directory itself only if `whole`."""
     pure = PurePosixPath(path)
     if ".." in pure.parts:
-        raise SecurityError(f"{path!r} leads out of its folder; leave out the '..'")
+        raise SecurityError(f"{path!r} leads out of its folder", "leave out the '..'")
     if pure.is_absolute():
         if not pure.is_relative_to(WORKDIR):
             raise ValidationError(
-                f"{path!r} is not below {WORKDIR}, and files are copied only to and from that folder; "
-                "name a path there, and use execute_command to copy between the two"
+                f"{path!r} is not below {WORKDIR}, and files are copied only to and from that folder",
+                "name a path there, and use execute_command to copy between the two",
             )
         pure = pure.relative_to(WORKDIR)
     if not (pure.parts or whole):
-        raise ValidationError(f"{path!r} does not name a file; add a name")
+        raise ValidationError(f"{path!r} does not name a file", "add a name")
     return str(pure)
 
 

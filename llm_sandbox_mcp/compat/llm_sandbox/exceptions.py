@@ -38,8 +38,10 @@ class ResourceError(SandboxError):
 class PoolExhaustedError(ResourceError):
     """All sandboxes of a pool are in use."""
 
-    def __init__(self, message: str, pool_size: int | None = None, timeout: float | None = None) -> None:
-        super().__init__(message)
+    def __init__(
+        self, cause: str, step: str = "", *, pool_size: int | None = None, timeout: float | None = None
+    ) -> None:
+        super().__init__(cause, step)
         self.pool_size = pool_size
         """The maximum number of sandboxes; None if the limit is on sessions or in the engine instead."""
         self.timeout = timeout
@@ -106,8 +108,10 @@ class CommandFailedError(SandboxError):
 class NotOpenSessionError(SandboxError, RuntimeError):
     """The session is not open."""
 
-    def __init__(self, message: str = "the session is not open; call open(), or use it in a with statement") -> None:
-        super().__init__(message)
+    def __init__(
+        self, cause: str = "the session is not open", step: str = "call open(), or use it in a with statement"
+    ) -> None:
+        super().__init__(cause, step)
 
 
 SessionNotOpenError = NotOpenSessionError
@@ -117,14 +121,13 @@ SessionNotOpenError = NotOpenSessionError
 class SandboxTimeoutError(SandboxError):
     """Time ran out; the code that was running was stopped."""
 
-    def __init__(self, message: str, timeout_duration: float | None = None) -> None:
-        super().__init__(message)
+    def __init__(self, cause: str, step: str = "", *, timeout_duration: float | None = None) -> None:
+        super().__init__(cause, step)
         self.timeout_duration = timeout_duration
         """The time limit, in seconds."""
 
 
-_TRANSLATED: tuple[tuple[type[SandboxError], type[Exception]], ...] = (
-    (errors.UnknownFile, FileNotFoundError),
+_TRANSLATED: tuple[tuple[type[SandboxError], type[SandboxError]], ...] = (
     (errors.UnknownLanguage, LanguageNotSupportedError),
     (errors.UnknownSession, NotOpenSessionError),
     (errors.PolicyDenied, SecurityViolationError),
@@ -146,9 +149,11 @@ def translated() -> Iterator[None]:
     try:
         yield
     except errors.InUse as error:
-        raise PoolExhaustedError(str(error), error.most, error.waited) from error
+        raise PoolExhaustedError(*error.problem, pool_size=error.most, timeout=error.waited) from error
+    except errors.UnknownFile as error:
+        raise FileNotFoundError(str(error)) from error
     except SandboxError as error:
         for ours, theirs in _TRANSLATED:
             if isinstance(error, ours):
-                raise theirs(str(error)) from error
+                raise theirs(*error.problem) from error
         raise

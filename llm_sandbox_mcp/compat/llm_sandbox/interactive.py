@@ -74,7 +74,7 @@ class InteractiveSettings:
 
     def __post_init__(self) -> None:
         if self.history_size < 0:
-            raise ValidationError(f"history_size is {self.history_size}; give 0 or more")
+            raise ValidationError(f"history_size is {self.history_size}", "give 0 or more")
 
 
 @dataclass(frozen=True)
@@ -104,14 +104,14 @@ class InteractiveSandboxSession(SandboxSession):
         **arguments: Any,
     ) -> None:
         if language_name(lang) != "python":
-            raise LanguageNotSupportedError(f"{lang}: interactive sessions support only python; use SandboxSession")
+            raise LanguageNotSupportedError(f"{lang}: interactive sessions support only python", "use SandboxSession")
         if arguments.get("pool") is not None:
-            raise ValidationError("pool: an interactive session has its own sandbox; leave pool out")
+            raise ValidationError("pool: an interactive session has its own sandbox", "leave pool out")
         try:
             kernel = KernelType(kernel_type)
         except ValueError:
             known = ", ".join(KernelType)
-            raise ValidationError(f"unknown kernel {kernel_type!r}; available: {known}") from None
+            raise ValidationError(f"unknown kernel {kernel_type!r}", f"available: {known}") from None
         self.settings = InteractiveSettings(kernel, max_memory, history_size, timeout)
         arguments.setdefault("default_timeout", timeout)
         super().__init__(backend, lang="python", runtime_configs=runtime_configs, max_memory=max_memory, **arguments)

@@ -121,8 +121,9 @@ class Lifetime:
     def _opened(self) -> Session:
         if time.monotonic() >= self._until:
             raise SandboxTimeoutError(
-                f"the session ended after {self.options.session_timeout:g} s; open a new one",
-                self.options.session_timeout,
+                f"the session ended after {self.options.session_timeout:g} s",
+                "open a new one",
+                timeout_duration=self.options.session_timeout,
             )
         held = self._held
         if held is None or not self.is_open:
@@ -132,5 +133,5 @@ class Lifetime:
     def _free(self) -> Session:
         """The session; `ValidationError` in a callback, because a call there would deadlock with the run."""
         if threading.get_ident() in self._in_callback:
-            raise ValidationError("a callback cannot use the session that calls it; use the session after the run")
+            raise ValidationError("a callback cannot use the session that calls it", "use the session after the run")
         return self._opened()

@@ -16,7 +16,7 @@ class Model:
         if isinstance(value, cls):
             return value
         if not isinstance(value, Mapping):
-            raise ValidationError(f"{str(value)[:40]!r} is not a {cls.__name__}; give one, or a dict of its fields")
+            raise ValidationError(f"{str(value)[:40]!r} is not a {cls.__name__}", "give one, or a dict of its fields")
         try:
             return cls(**value)
         except TypeError as error:

@@ -16,7 +16,7 @@ def mounts(overlay: Overlay, argument: str, given: object) -> None:
         elif isinstance(mount, Mapping):
             _mount(overlay, argument, mount)
         else:
-            raise overlay.refuse(argument, f"{str(mount)[:40]!r} is not a mount; give a text such as /data:/data:ro")
+            raise overlay.refuse(argument, f"{str(mount)[:40]!r} is not a mount", "give a text such as /data:/data:ro")
 
 
 def volumes(overlay: Overlay, argument: str, given: object) -> None:
@@ -31,7 +31,7 @@ def volumes(overlay: Overlay, argument: str, given: object) -> None:
         if not isinstance(how, Mapping):
             how = {"bind": how}
         if "bind" not in how:
-            raise overlay.refuse(argument, f"{str(source)!r} has no 'bind'; give the path in the sandbox")
+            raise overlay.refuse(argument, f"{str(source)!r} has no 'bind'", "give the path in the sandbox")
         _add(overlay, argument, source, how["bind"], _writable(overlay, argument, how.get("mode", "rw")))
 
 
@@ -45,7 +45,7 @@ def _bind(overlay: Overlay, argument: str, text: object) -> None:
 def _mount(overlay: Overlay, argument: str, mount: Mapping[object, object]) -> None:
     values = {str(key).lower(): value for key, value in mount.items()}
     if values.get("type", "bind") != "bind":
-        raise overlay.refuse(argument, f"unknown type {values['type']!r}; available: bind")
+        raise overlay.refuse(argument, f"unknown type {values['type']!r}", "available: bind")
     readonly = values.get("readonly") or values.get("read_only")
     _add(overlay, argument, values.get("source"), values.get("target"), not readonly)
 
@@ -54,7 +54,7 @@ def _writable(overlay: Overlay, argument: str, mode: object) -> bool:
     """Whether code may write to a folder that is mounted with this mode, such as `ro,z`."""
     words = set(str(mode).split(","))
     if unknown := words - {"ro", "rw"} - _LABELS:
-        raise overlay.refuse(argument, f"unknown mode {min(unknown)!r}; available: ro, rw")
+        raise overlay.refuse(argument, f"unknown mode {min(unknown)!r}", "available: ro, rw")
     return "ro" not in words
 
 
@@ -62,5 +62,5 @@ def _add(overlay: Overlay, argument: str, source: object, target: object, writab
     overlay.only(argument, *ENGINES)
     for path in (source, target):
         if not str(path).startswith("/"):
-            raise overlay.refuse(argument, f"{str(path)[:40]!r} is not an absolute path; give one such as /data")
+            raise overlay.refuse(argument, f"{str(path)[:40]!r} is not an absolute path", "give one such as /data")
     overlay.add(argument, "containers.mounts", {"source": str(source), "target": str(target), "writable": writable})

@@ -90,9 +90,9 @@ class Options:
         for name, kind, what in _KINDS:
             value = getattr(self, name)
             if value is not None and not isinstance(value, kind):
-                raise ValidationError(f"backend {self.backend}: {name}: {str(value)[:40]!r} is not {what}; give one")
+                raise ValidationError(f"backend {self.backend}: {name}: {str(value)[:40]!r} is not {what}", "give one")
         if self.image is not None and self.dockerfile is not None:
-            raise ValidationError("image and dockerfile are both given; give only one of them")
+            raise ValidationError("image and dockerfile are both given", "give only one of them")
         for name in ("default_timeout", "execution_timeout", "session_timeout"):
             check_seconds(name, getattr(self, name))
 
@@ -111,7 +111,7 @@ class Options:
                 near = " or ".join(get_close_matches(name, known))
                 hint = f"leave it out, or give {near}" if near else f"available: {', '.join(known)}"
                 backend = arguments.get("backend", SandboxBackend.AUTO)
-                raise ExtraArgumentsError(f"backend {backend}: unknown argument {name!r}; {hint}")
+                raise ExtraArgumentsError(f"backend {backend}: unknown argument {name!r}", hint)
 
     def profile(self, over: Mapping[str, Mapping[str, Any]] | None = None) -> Profile:
         """The profile that `LLM_SANDBOX_PROFILE` names, or `library`, changed by these arguments."""
@@ -142,7 +142,7 @@ class Options:
     def _memory(self, overlay: Overlay, wanted: str) -> None:
         size = docker_size(str(wanted))
         if size is None:
-            raise overlay.refuse("max_memory", f"{str(wanted)[:40]!r} is not a size; give one such as 512m or 1GB")
+            raise overlay.refuse("max_memory", f"{str(wanted)[:40]!r} is not a size", "give one such as 512m or 1GB")
         named = named_profile()
         with translated():
             if named is None or load_profile(named).limits.memory > parse_size(size):
@@ -165,15 +165,16 @@ class Options:
 
     def _refuse(self, overlay: Overlay) -> None:
         if self.workdir != WORKDIR:
-            raise overlay.refuse("workdir", f"code works in {WORKDIR}, whose size is limited; leave it out")
+            raise overlay.refuse("workdir", f"code works in {WORKDIR}, whose size is limited", "leave it out")
         if self.commit_container:
             raise overlay.refuse(
-                "commit_container", "no session changes an image when it ends; call commit(image) to keep its state"
+                "commit_container", "no session changes an image when it ends", "call commit(image) to keep its state"
             )
         if not can_decode(self.encoding_errors):
             raise overlay.refuse(
                 "encoding_errors",
-                f"{self.encoding_errors!r} is not an error handler of decode; give one such as strict or replace",
+                f"{self.encoding_errors!r} is not an error handler of decode",
+                "give one such as strict or replace",
             )
 
     def _image(self, overlay: Overlay) -> None:
@@ -184,7 +185,7 @@ class Options:
             overlay.set("environment", f"{section}.environment", _micromamba_root(self.environment))
             image = image or (None if self.dockerfile else _MICROMAMBA)
         elif self.environment != "base":
-            raise overlay.refuse("environment", "it is for micromamba; leave it out, or name that backend")
+            raise overlay.refuse("environment", "it is for micromamba", "leave it out, or name that backend")
         if image is not None:
             overlay.only("image", *_IMAGES)
             overlay.set("image", f"{section}.images", {self.lang: image})
@@ -194,7 +195,7 @@ class Options:
             overlay.only("dockerfile", *ENGINES)
             path = Path(self.dockerfile).resolve()
             if not path.is_file():
-                raise overlay.refuse("dockerfile", f"there is no file {path}; give the path of a Dockerfile")
+                raise overlay.refuse("dockerfile", f"there is no file {path}", "give the path of a Dockerfile")
             # Each text gets its own image.
             digest = hashlib.sha256(path.read_bytes()).hexdigest()[:12]
             overlay.set("dockerfile", f"{section}.images", {self.lang: f"llm-sandbox-mcp-own-{self.lang}:{digest}"})
@@ -208,7 +209,7 @@ class Options:
         configs = runtime_configs.given(self.runtime_configs)
         made_with += [runtime_configs.named(name) for name in configs if name not in _OF_A_PROCESS]
         for name in made_with:
-            raise overlay.refuse(name, f"{container} of container_id is used as it is; leave one of the two out")
+            raise overlay.refuse(name, f"{container} of container_id is used as it is", "leave one of the two out")
         overlay.set("container_id", f"{section}.join", container)
 
 
@@ -216,18 +217,18 @@ def check_seconds(name: str, seconds: object) -> None:
     """Raises `ValidationError` for a value that is neither a time nor None."""
     if seconds is None or (isinstance(seconds, int | float) and not isinstance(seconds, bool) and seconds > 0):
         return
-    raise ValidationError(f"{name} is {str(seconds)[:40]}; give seconds above zero, or None")
+    raise ValidationError(f"{name} is {str(seconds)[:40]}", "give seconds above zero, or None")
 
 
 def check_libraries(libraries: Sequence[str] | None) -> None:
     """Raises `ValidationError` unless it is a list of names; the letters of a single text would be installed."""
     if isinstance(libraries, str):
-        raise ValidationError(f"libraries is a text; give a list, such as [{libraries!r}]")
+        raise ValidationError("libraries is a text", f"give a list, such as [{libraries!r}]")
     if libraries is None:
         return
     a_list = isinstance(libraries, Collection) and not isinstance(libraries, Mapping)
     if not a_list or not all(isinstance(library, str) for library in libraries):
-        raise ValidationError(f"libraries is {str(libraries)[:40]}; give a list of names, such as ['requests']")
+        raise ValidationError(f"libraries is {str(libraries)[:40]}", "give a list of names, such as ['requests']")
 
 
 def language_name(name: str) -> str:

@@ -44,17 +44,17 @@ class Overlay:
         except ProfileError as error:
             for key, argument in self._set_by.items():
                 if f"{error.key}.".startswith(f"{key}.") or (error.key and key.startswith(f"{error.key}.")):
-                    raise self.refuse(argument, error.reason) from error
+                    raise self.refuse(argument, error.reason, error.step) from error
             raise
 
     def only(self, argument: str, *backends: str) -> None:
         """Raises `ValidationError` unless the backend is one of these."""
         if self.backend not in backends:
-            raise self.refuse(argument, f"it is for {' and '.join(backends)}; leave it out, or name such a backend")
+            raise self.refuse(argument, f"it is for {' and '.join(backends)}", "leave it out, or name such a backend")
 
-    def refuse(self, argument: str, why: str) -> ValidationError:
+    def refuse(self, argument: str, why: str, step: str = "") -> ValidationError:
         """The error for an argument, which names the backend and the argument."""
-        return ValidationError(f"backend {self.backend}: {argument}: {why}")
+        return ValidationError(f"backend {self.backend}: {argument}: {why}", step)
 
 
 ENGINES = ("docker", "podman")

@@ -44,7 +44,7 @@ def _words(line: str) -> tuple[list[str], str]:
     command = match[0] if match else ""
     rest = line[len(command) :]
     if rest and rest[0] not in ";&|":
-        raise ValidationError(f"{line!r} cannot be read as a command; give names of libraries, separated by spaces")
+        raise ValidationError(f"{line!r} cannot be read as a command", "give names of libraries, separated by spaces")
     return shlex.split(command, comments=True), rest
 
 

@@ -79,7 +79,7 @@ class ArtifactSandboxSession(SandboxSession):
         handler = self._sandboxes().service.languages[self.options.lang].handler
         if not handler.figures:
             raise LanguageNotSupportPlotError(
-                f"{self.options.lang} cannot draw figures here; use python or r, or enable_plotting=False"
+                f"{self.options.lang} cannot draw figures here", "use python or r, or enable_plotting=False"
             )
 
     def _drawn(self, artifact: Artifact) -> bool:

@@ -57,21 +57,22 @@ class PoolConfig(Model):
         for name in ("min_pool_size", "max_pool_size", "max_container_uses"):
             number = getattr(self, name)
             if not isinstance(number, int) and (number, name) != (None, "max_container_uses"):
-                raise ValidationError(f"{name} is {str(number)[:40]}; give a whole number")
+                raise ValidationError(f"{name} is {str(number)[:40]}", "give a whole number")
         if not 0 <= self.min_pool_size <= self.max_pool_size or self.max_pool_size < 1:
             raise ValidationError(
-                f"min_pool_size is {self.min_pool_size} and max_pool_size is {self.max_pool_size}; "
-                "give a minimum from 0 to the maximum, and a maximum of at least 1"
+                f"min_pool_size is {self.min_pool_size} and max_pool_size is {self.max_pool_size}",
+                "give a minimum from 0 to the maximum, and a maximum of at least 1",
             )
         if self.max_container_uses is not None and self.max_container_uses < 1:
-            raise ValidationError(f"max_container_uses is {self.max_container_uses}; give at least 1, or None")
+            raise ValidationError(f"max_container_uses is {self.max_container_uses}", "give at least 1, or None")
         for name in ("idle_timeout", "acquisition_timeout", "health_check_interval", "max_container_lifetime"):
             check_seconds(name, getattr(self, name))
         if self.health_check_interval is None:
-            raise ValidationError("health_check_interval is None; give seconds above zero")
+            raise ValidationError("health_check_interval is None", "give seconds above zero")
         if self.exhaustion_strategy not in list(ExhaustionStrategy):
             raise ValidationError(
-                f"unknown exhaustion_strategy {self.exhaustion_strategy!r}; available: {', '.join(ExhaustionStrategy)}"
+                f"unknown exhaustion_strategy {self.exhaustion_strategy!r}",
+                f"available: {', '.join(ExhaustionStrategy)}",
             )
 
     def section(self, language: str) -> Mapping[str, Any]:
@@ -124,7 +125,7 @@ class PoolManager:
         """The `Sandboxes` that make its sandboxes; `PoolClosedError` once the pool is closed."""
         held = self._held
         if held is None or not held.here:
-            raise PoolClosedError("the pool is closed, or belongs to another process; create another pool")
+            raise PoolClosedError("the pool is closed, or belongs to another process", "create another pool")
         return held.value
 
     def options_of(self, arguments: Mapping[str, Any]) -> Options:
@@ -133,14 +134,14 @@ class PoolManager:
         given = {name: value for name, value in arguments.items() if value is not None or name in _TIMES}
         wanted = Options(backend=given.pop("backend", SandboxBackend.AUTO)).engine
         if wanted not in ("auto", self._options.engine):
-            raise ValidationError(f"backend: the pool is for {self._options.engine}; create another for {wanted}")
+            raise ValidationError(f"backend: the pool is for {self._options.engine}", f"create another for {wanted}")
         for name, value in given.items():
             if name not in _OF_A_SESSION and value != getattr(self._options, name, None):
                 kind = DuplicateClientError if name == "client" else ValidationError
                 raise kind(f"{name}: the sandboxes of a pool exist already; give it to create_pool_manager")
         options = replace(self._options, **{name: value for name, value in given.items() if name in _OF_A_SESSION})
         if options.lang != self._options.lang:
-            raise ValidationError(f"lang: the pool is for {self._options.lang}; create another for {options.lang}")
+            raise ValidationError(f"lang: the pool is for {self._options.lang}", f"create another for {options.lang}")
         return options
 
     def acquire(self) -> SandboxSession:

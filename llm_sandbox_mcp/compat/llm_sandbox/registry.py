@@ -44,14 +44,14 @@ def register_backend(
     Raises `ValidationError` for a name that is already used or not valid.
     """
     if not callable(factory):
-        raise ValidationError(f"the factory of backend {name} is not a function; give a function")
+        raise ValidationError(f"the factory of backend {name} is not a function", "give a function")
     if not isinstance(name, str) or not _NAME.fullmatch(name := name.lower()):
         raise ValidationError(
-            f"{name!r} is not a valid name; use letters, digits, underscores and hyphens, starting with a letter"
+            f"{name!r} is not a valid name", "use letters, digits, underscores and hyphens, starting with a letter"
         )
     with _lock:
         if name in (*SandboxBackend, *_own):
-            raise ValidationError(f"backend {name} exists already; choose another name")
+            raise ValidationError(f"backend {name} exists already", "choose another name")
         _own[name] = definition = BackendDefinition(name, factory, capabilities or BackendCapabilities())
     return definition
 
@@ -68,7 +68,7 @@ def own_backends() -> tuple[BackendDefinition, ...]:
 
 def unknown_backend(name: object) -> UnsupportedBackendError:
     """The error for a name that no backend has."""
-    return UnsupportedBackendError(f"unknown backend {name!r}; available: {', '.join((*SandboxBackend, *_own))}")
+    return UnsupportedBackendError(f"unknown backend {name!r}", f"available: {', '.join((*SandboxBackend, *_own))}")
 
 
 _lock = threading.Lock()

@@ -27,7 +27,7 @@ def apply(overlay: Overlay, language: str, configs: Mapping[str, Any]) -> None:
         argument = named(name)
         if name == "cpu_period":
             if "cpu_quota" not in configs:
-                raise overlay.refuse(argument, "it has no meaning without cpu_quota; give both, or cpus")
+                raise overlay.refuse(argument, "it has no meaning without cpu_quota", "give both, or cpus")
         elif name == "cpu_quota":
             period = _number(overlay, named("cpu_period"), configs.get("cpu_period", _PERIOD))
             if not period > 0:
@@ -39,10 +39,10 @@ def apply(overlay: Overlay, language: str, configs: Mapping[str, Any]) -> None:
             _MEANT[name](overlay, argument, value)
         elif name in _ALWAYS:
             if not _ALWAYS[name](value):
-                raise overlay.refuse(argument, f"{value!r} would loosen what always applies here; leave it out")
+                raise overlay.refuse(argument, f"{value!r} would loosen what always applies here", "leave it out")
         else:
             known = {*_MEANT, *_ALWAYS, "cpu_quota", "cpu_period", "environment", "env"}
-            raise overlay.refuse(argument, f"unknown option {str(name)!r}; available: {', '.join(sorted(known))}")
+            raise overlay.refuse(argument, f"unknown option {str(name)!r}", f"available: {', '.join(sorted(known))}")
 
 
 def named(name: object) -> str:
@@ -70,13 +70,13 @@ def _number(overlay: Overlay, argument: str, value: Any) -> float:
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError):
-        raise overlay.refuse(argument, f"{str(value)[:40]!r} is not a number; give one") from None
+        raise overlay.refuse(argument, f"{str(value)[:40]!r} is not a number", "give one") from None
 
 
 def _memory(overlay: Overlay, argument: str, value: object) -> None:
     size = docker_size(str(value))
     if size is None:
-        raise overlay.refuse(argument, f"{str(value)[:40]!r} is not a size; give one such as 512m or 1GB")
+        raise overlay.refuse(argument, f"{str(value)[:40]!r} is not a size", "give one such as 512m or 1GB")
     overlay.set(argument, "limits.memory", size)
 
 
@@ -98,7 +98,7 @@ def _network(overlay: Overlay, argument: str, value: object) -> None:
     elif value in ("bridge", "default"):
         overlay.set(argument, "network.mode", "open")
     else:
-        raise overlay.refuse(argument, f"network {value!r} is not supported; use none or bridge")
+        raise overlay.refuse(argument, f"network {value!r} is not supported", "use none or bridge")
 
 
 def _network_disabled(overlay: Overlay, argument: str, value: object) -> None:

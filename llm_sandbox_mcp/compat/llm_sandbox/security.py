@@ -39,11 +39,13 @@ class SecurityPattern(Model):
     def __post_init__(self) -> None:
         self.severity = _severity("severity", self.severity)
         if not isinstance(self.pattern, str):
-            raise ValidationError(f"pattern is {str(self.pattern)[:40]}; give a text")
+            raise ValidationError(f"pattern is {str(self.pattern)[:40]}", "give a text")
         try:
             regex.compile(self.pattern)
         except regex.error as error:
-            raise InvalidRegexPatternError(f"{self.pattern!r} is not a regular expression: {error}; fix it") from error
+            raise InvalidRegexPatternError(
+                f"{self.pattern!r} is not a regular expression: {error}", "fix it"
+            ) from error
 
 
 @dataclass
@@ -57,7 +59,7 @@ class RestrictedModule(Model):
     def __post_init__(self) -> None:
         self.severity = _severity("severity", self.severity)
         if not isinstance(self.name, str) or not self.name.strip():
-            raise ValidationError(f"name is {str(self.name)[:40]!r}; give the name of a module")
+            raise ValidationError(f"name is {str(self.name)[:40]!r}", "give the name of a module")
 
 
 @dataclass
@@ -99,7 +101,7 @@ def get_security_policy(name: str) -> SecurityPolicy:
     The names: development, production, strict, educational, data_science, web_scraping, minimal.
     """
     if name not in preset_names():
-        raise ValidationError(f"unknown security policy {name!r}; available: {', '.join(preset_names())}")
+        raise ValidationError(f"unknown security policy {name!r}", f"available: {', '.join(preset_names())}")
     return SecurityPolicy(SecurityIssueSeverity.MEDIUM, preset=name)
 
 
@@ -113,7 +115,7 @@ def validate_package_name(library: str, language: str) -> str:
         manager = included_languages()[str(language)].handler.libraries
     name = library.strip() if isinstance(library, str) else ""
     if manager is None or not re.fullmatch(manager.name_pattern, name):
-        raise ValidationError(f"{library!r} is not a {language} library; give a plain name with an optional version")
+        raise ValidationError(f"{library!r} is not a {language} library", "give a plain name with an optional version")
     return name
 
 
@@ -144,7 +146,7 @@ def _each(kind: type[_Kind], name: str, values: object) -> list[_Kind] | None:
     if values is None:
         return None
     if isinstance(values, str | Mapping) or not isinstance(values, Iterable):
-        raise ValidationError(f"{name} is {str(values)[:40]}; give a list")
+        raise ValidationError(f"{name} is {str(values)[:40]}", "give a list")
     return [kind.model_validate(value) for value in values]
 
 
@@ -152,7 +154,7 @@ def _severity(name: str, value: object) -> SecurityIssueSeverity:
     for severity in SecurityIssueSeverity:
         if severity == value:
             return severity
-    raise ValidationError(f"{name} is {str(value)[:40]}; give a SecurityIssueSeverity, or its number from 0 to 3")
+    raise ValidationError(f"{name} is {str(value)[:40]}", "give a SecurityIssueSeverity, or its number from 0 to 3")
 
 
 def _rules(policy: SecurityPolicy) -> Iterator[dict[str, Any]]:

@@ -44,7 +44,7 @@ class _Sessions(type):
             return super().__call__(backend, *arguments, **named)
         if cls is not SandboxSession:
             raise UnsupportedBackendError(
-                f"backend {own.name}: {cls.__name__} is only for the included backends; use SandboxSession"
+                f"backend {own.name}: {cls.__name__} is only for the included backends", "use SandboxSession"
             )
         return own.factory(*arguments, **named)
 
@@ -84,7 +84,7 @@ class SandboxSession(Lifetime, metaclass=_Sessions):
         It finds the programs and libraries of the session's language, as its code does.
         """
         if not isinstance(command, str) or not command.strip():
-            raise CommandEmptyError(f"{str(command)[:40]!r} is not a command; give one to run")
+            raise CommandEmptyError(f"{str(command)[:40]!r} is not a command", "give one to run")
         session = self._free()
         with translated():
             known = portal.call(exports, self._sandboxes().service, session)
@@ -102,7 +102,7 @@ class SandboxSession(Lifetime, metaclass=_Sessions):
     ) -> ConsoleOutput:
         """Runs commands one after the other until one fails; returns the result of the last one that ran."""
         if isinstance(commands, str):
-            raise ValidationError(f"commands is a text; give a list, such as [{commands[:40]!r}]")
+            raise ValidationError("commands is a text", f"give a list, such as [{commands[:40]!r}]")
         output = ConsoleOutput()
         for command in commands:
             line, folder = (command, workdir) if isinstance(command, str) else command
@@ -118,16 +118,18 @@ class SandboxSession(Lifetime, metaclass=_Sessions):
             return
         if self.options.skip_environment_setup:
             raise LibraryInstallationNotSupportedError(
-                "the session was made with skip_environment_setup=True, so nothing is installed; leave that out"
+                "the session was made with skip_environment_setup=True, so nothing is installed", "leave that out"
             )
         if self._sandboxes().service.languages[self.options.lang].handler.libraries is None:
             raise PackageManagerError(
-                f"{self.options.lang} has no package manager here; use execute_command, or another language"
+                f"{self.options.lang} has no package manager here", "use execute_command, or another language"
             )
         policy = self.options.security_policy
         for library in libraries:
             if policy is not None and policy.forbids(library):
-                raise SecurityViolationError(f"{library} is a restricted module of the policy; install another library")
+                raise SecurityViolationError(
+                    f"{library} is a restricted module of the policy", "install another library"
+                )
         session = self._free()
         self._log_verbose("installing %s", ", ".join(libraries))
         with translated():
@@ -236,7 +238,7 @@ class SandboxSession(Lifetime, metaclass=_Sessions):
         """One run, or a part of one; the policy judges `judged`, the program's own part of the code, else all code."""
         session = self._free()
         if not isinstance(code, str):
-            raise ValidationError(f"the code is of type {type(code).__name__}; give text")
+            raise ValidationError(f"the code is of type {type(code).__name__}", "give text")
         seconds = self._seconds(timeout)
 
         request: dict[str, Any] = {
@@ -265,7 +267,9 @@ class SandboxSession(Lifetime, metaclass=_Sessions):
         if judged != "":
             self._log_verbose("ran %s: %s, exit code %d, %.3f s", language, done.status, done.exit_code, done.duration)
         if done.status == "timeout":
-            raise SandboxTimeoutError(f"the code ran longer than {seconds:g} s and was stopped", seconds)
+            raise SandboxTimeoutError(
+                f"the code ran longer than {seconds:g} s and was stopped", timeout_duration=seconds
+            )
         return done
 
     def _seconds(self, timeout: float | None) -> float:
@@ -277,7 +281,7 @@ class SandboxSession(Lifetime, metaclass=_Sessions):
         check_seconds("timeout", timeout)
         if timeout > self._longest:
             raise ValidationError(
-                f"timeout: {timeout:g} s is above the {self._longest:g} s of limits.timeout in the profile; give less"
+                f"timeout: {timeout:g} s is above the {self._longest:g} s of limits.timeout in the profile", "give less"
             )
         return timeout
 

@@ -78,9 +78,9 @@ async def read_json(request: Request, model: type[_Model]) -> _Model:
     except ValidationError as error:
         mistake = first_mistake(error)
     if mistake.kind == "json_invalid":
-        raise InvalidArgument("the body is not valid JSON in UTF-8; encode it with a JSON library")
+        raise InvalidArgument("the body is not valid JSON in UTF-8", "encode it with a JSON library")
     if mistake.key == "code" and mistake.kind in ("missing", "string_too_short"):
-        raise InvalidArgument('no code in the body; send {"code": "..."}')
+        raise InvalidArgument("no code in the body", 'send {"code": "..."}')
     reason = mistake.reason[:1].lower() + mistake.reason[1:]
     raise Refused(422, f"{mistake.key[:100] or 'the body'}: {reason}; see /openapi.json for valid requests")
 

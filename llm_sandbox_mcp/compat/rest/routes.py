@@ -152,7 +152,7 @@ class Rest:
         """The content of one artifact of the session."""
         path = request.path_params["path"]
         if not self._artifacts(request):
-            raise UnknownArtifact("the session has no artifacts; run code that writes files")
+            raise UnknownArtifact("the session has no artifacts", "run code that writes files")
         session = self._known(request)
         artifact, first = await self._service.files.read_artifact(session, path, 0, _PIECE)
 
@@ -161,7 +161,7 @@ class Rest:
             for start in range(_PIECE, artifact.size, _PIECE):
                 now, piece = await self._service.files.read_artifact(session, path, start, _PIECE)
                 if now is not artifact:  # the answer is cut, which the caller notices
-                    raise UnknownArtifact("the artifact was replaced meanwhile; get it again")
+                    raise UnknownArtifact("the artifact was replaced meanwhile", "get it again")
                 yield piece
 
         return _Pieces(artifact.name, artifact.size, pieces())
@@ -191,7 +191,7 @@ class Rest:
         named = self._sessions.find(name)
         if named is None or not named.session_id:
             raise UnknownSession(
-                f"session {name} has not been used since the server started; run code in it or upload a file first"
+                f"session {name} has not been used since the server started", "run code in it or upload a file first"
             )
         return named.session_id
 

@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from ...base.errors import InvalidArgument, PolicyDenied, ProfileError, quoted
+from ...base.messages import Problem
 from ...base.results import Library
 from ...languages.languages import Languages, Libraries
 from ...profile.profile import Profile
@@ -67,36 +68,41 @@ class LibraryRules:
 
     def check_names(self, libraries: Iterable[str]) -> None:
         """Raises `InvalidArgument` for a requested library that is not a plain name with an optional version."""
-        for library in libraries:
-            if self.opens(library):
-                continue
-            if len(library) > _LONGEST or not re.fullmatch(self._manager.name_pattern, library):
-                raise InvalidArgument(
-                    f"libraries: {quoted(library)} is not a plain name with an optional version for "
-                    f"{self._manager.manager}; options, URLs, paths and more than {_LONGEST} characters are refused"
-                )
+        for why in filter(None, map(self.misnamed, libraries)):
+            raise InvalidArgument(f"libraries: {why}")
+
+    def misnamed(self, library: str) -> str:
+        """Why a library is not a plain name with an optional version; empty if it is, or if the profile opens it."""
+        plain = len(library) <= _LONGEST and re.fullmatch(self._manager.name_pattern, library)
+        if plain or self.opens(library):
+            return ""
+        return (
+            f"{quoted(library)} is not a plain name with an optional version for {self._manager.manager}; options, "
+            f"URLs, paths and more than {_LONGEST} characters are refused"
+        )
 
     def check(self, libraries: Iterable[str]) -> None:
         """Raises `PolicyDenied` for a requested library if no version that could be installed is allowed."""
-        for library in libraries:
-            if self.opens(library):
-                continue
-            name, version = self._parts(library)
-            if self._allow and not [
-                entry for entry in self._allow if entry.name == name and (not version or entry.is_about(version))
-            ]:
-                raise PolicyDenied(
-                    f"libraries: {quoted(library)} is not among those that the profile allows; use one of "
-                    f"{', '.join(entry.text for entry in self._allow[:10])}"
-                )
-            for entry in self._deny:
-                if self._denies(entry, name) and (not entry.versions or (version and entry.is_about(version))):
-                    raise PolicyDenied(
-                        f"libraries: {quoted(library)} is denied by the profile ({entry.text}); do without it"
-                    )
+        for why in filter(None, map(self.denial, libraries)):
+            raise PolicyDenied(f"libraries: {why.cause}", why.step)
 
-    def refusal(self, libraries: Iterable[str], installed: Iterable[Library]) -> str:
-        """Why the installed libraries, dependencies included, must not stay; empty if they can."""
+    def denial(self, library: str) -> Problem | None:
+        """Why no version of a requested library is allowed that could be installed; None if one is."""
+        if self.opens(library):
+            return None
+        name, version = self._parts(library)
+        if self._allow and not [
+            entry for entry in self._allow if entry.name == name and (not version or entry.is_about(version))
+        ]:
+            allowed = ", ".join(entry.text for entry in self._allow[:10])
+            return Problem(f"{quoted(library)} is not among those that the profile allows", f"use one of {allowed}")
+        for entry in self._deny:
+            if self._denies(entry, name) and (not entry.versions or (version and entry.is_about(version))):
+                return Problem(f"{quoted(library)} is denied by the profile ({entry.text})", "do without it")
+        return None
+
+    def refusal(self, libraries: Iterable[str], installed: Iterable[Library]) -> Problem | None:
+        """Why the installed libraries, dependencies included, must not stay; None if they can."""
         asked = {self._parts(library)[0] for library in libraries if not self.opens(library)}
         for library in installed:
             name = self._normalized(library.name)
@@ -104,14 +110,14 @@ class LibraryRules:
             for entry in self._deny:
                 if self._denies(entry, name) and entry.is_about(library.version):
                     denies = f"which the profile denies ({entry.text})"
-                    return f"{shown} was installed, {denies}; use no library that needs it"
+                    return Problem(f"{shown} was installed, {denies}", "use no library that needs it")
             if self._allow and name in asked:
                 about = [entry for entry in self._allow if entry.name == name]
                 if not any(entry.is_about(library.version) for entry in about):
                     allowed = ", ".join(entry.text for entry in about)
                     allows = f"the profile allows {allowed or 'no such library'}"
-                    return f"{shown} was installed, but {allows}; request an allowed version"
-        return ""
+                    return Problem(f"{shown} was installed, but {allows}", "request an allowed version")
+        return None
 
     def _parts(self, library: str) -> tuple[str, str]:
         """The name of a requested library, and its version if that is exact and not a range."""
@@ -151,7 +157,7 @@ def library_rules(profile: Profile, languages: Languages) -> Mapping[str, Librar
         section, manager = profile.language(name), language.handler.libraries
         if manager is None:
             if section.allow or section.deny or section.opened:
-                raise profile.mistake(f"languages.{name}{_LISTS}", f"{name} has no package manager; remove them")
+                raise profile.mistake(f"languages.{name}{_LISTS}", f"{name} has no package manager", "remove them")
             continue
         try:
             rules[name] = LibraryRules(manager, section.allow, section.deny, section.opened)
@@ -172,22 +178,19 @@ def library_mistakes(
         )
         if manager is None:
             if warm:
-                yield profile.mistake(f"pool.libraries.{name}", f"{name} has no package manager; remove the key")
+                yield profile.mistake(f"pool.libraries.{name}", f"{name} has no package manager", "remove the key")
             continue
         # Sessions may install only what `allow` names; the operator may prepare more than that.
         prepared = LibraryRules(manager, (), section.deny, section.opened)
         key = f"languages.{name}"
         opened = f"if it is right as it is, add it to {key}.opened, too"
-        yield from (profile.mistake(f"{key}.libraries", why) for why in _refusals(prepared, section.libraries, opened))
-        yield from (profile.mistake(f"pool.libraries.{name}", why) for why in _refusals(rules[name], warm, opened))
+        yield from (profile.mistake(f"{key}.libraries", *why) for why in _refusals(prepared, section.libraries, opened))
+        yield from (profile.mistake(f"pool.libraries.{name}", *why) for why in _refusals(rules[name], warm, opened))
 
 
-def _refusals(rules: LibraryRules, libraries: Iterable[str], opened: str) -> Iterator[str]:
+def _refusals(rules: LibraryRules, libraries: Iterable[str], opened: str) -> Iterator[Problem]:
     for library in libraries:
-        try:
-            rules.check_names([library])
-            rules.check([library])
-        except InvalidArgument as error:
-            yield f"{str(error).partition(': ')[2]}; {opened}"
-        except PolicyDenied as error:
-            yield str(error).partition(": ")[2]
+        if misnamed := rules.misnamed(library):
+            yield Problem(misnamed, opened)
+        elif denied := rules.denial(library):
+            yield denied

@@ -68,7 +68,7 @@ async def prepare(
     """
     environment = language.handler.environment
     if environment is None:
-        raise ProfileError(f"{language.folder / 'handler.toml'}: environment: missing, so no library can be prepared")
+        raise ProfileError("missing, so no library can be prepared", file=language.definition, key="environment")
     target = place_of(cache, language, libraries) / await _identity(environment.python)
     if not await _use(target):
         await anyio.to_thread.run_sync(make_public, target.parent)
@@ -147,7 +147,7 @@ async def _identity(python: str) -> str:
                 [python, "-I", "-S", "-c", code], stdin=subprocess.DEVNULL, start_new_session=True
             )
     except (OSError, subprocess.CalledProcessError) as error:
-        raise StartFailed(f"{python} does not run ({error}); install it: apt-get install python3") from error
+        raise StartFailed(f"{python} does not run ({error})", "install it: apt-get install python3") from error
     return _hash(answer.stdout.decode(errors="replace").strip())
 
 
@@ -244,7 +244,7 @@ async def _run(
         with anyio.CancelScope(shield=True):
             await process.aclose()
     if process.returncode:
-        raise StartFailed(f"libraries could not be prepared: {' '.join(last) or 'uv gave no reason'}; {hint}")
+        raise StartFailed(f"libraries could not be prepared: {' '.join(last) or 'uv gave no reason'}", hint)
 
 
 def _publish(fresh: Path, target: Path) -> None:

@@ -77,8 +77,8 @@ class Preparer:
             return await self._prepare(language, on_progress or _silent)
         except OSError as error:
             raise StartFailed(
-                f"{language.name} cannot be prepared in {self._cache}: {error.strerror or error}; "
-                "free disk space there, or set server.cache in the profile"
+                f"{language.name} cannot be prepared in {self._cache}: {error.strerror or error}",
+                "free disk space there, or set server.cache in the profile",
             ) from error
 
     async def _prepare(self, language: Language, on_progress: OnProgress) -> Places:

@@ -27,10 +27,10 @@ async def copy_file(
 ) -> CallToolResult | InputRequiredResult:
     """What was copied; or a question to the client, which it answers in another call."""
     if arguments.host_path and not roots.host_files:
-        raise PolicyDenied("host_path: only a server on stdio can copy files of its machine; send content instead")
+        raise PolicyDenied("host_path: only a server on stdio can copy files of its machine", "send content instead")
     if arguments.content and (arguments.host_path or arguments.direction == "out"):
         other = "host_path" if arguments.host_path else 'direction "out"'
-        raise InvalidArgument(f"content and {other} exclude each other; leave one of them out")
+        raise InvalidArgument(f"content and {other} exclude each other", "leave one of them out")
     if arguments.direction == "out":
         copied = await _copy_out(service, arguments)
     else:
@@ -105,5 +105,5 @@ def _decode(arguments: CopyFile) -> bytes:
         return b64decode("".join(arguments.content.split()), validate=True)
     except (binascii.Error, ValueError) as error:
         raise InvalidArgument(
-            f'content is not valid base64 ({error}); encode it again, or use encoding "text"'
+            f"content is not valid base64 ({error})", 'encode it again, or use encoding "text"'
         ) from None

@@ -78,7 +78,7 @@ def _timeout(arguments: ExecuteCode, longest: float) -> float | None:
     if arguments.timeout_seconds > longest:
         sent = f"{arguments.timeout_seconds:g}"
         raise InvalidArgument(
-            f"timeout_seconds must be at most {longest:g}; got {sent}; send less, or let the operator raise "
-            "limits.timeout in the profile"
+            f"timeout_seconds must be at most {longest:g}; got {sent}",
+            "send less, or let the operator raise limits.timeout in the profile",
         )
     return arguments.timeout_seconds

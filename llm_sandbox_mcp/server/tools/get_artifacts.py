@@ -21,13 +21,13 @@ async def get_artifacts(service: Service, host_files: bool, ctx: Context, argume
     """The artifacts that were named, or the part of one; without names, a list. `host_files`: they can be saved."""
     session_id = arguments.session_id
     if arguments.save_to and not host_files:
-        raise PolicyDenied("save_to: only a server on stdio can save files on its machine; leave it out")
+        raise PolicyDenied("save_to: only a server on stdio can save files on its machine", "leave it out")
     listing = not (arguments.names or arguments.length or arguments.save_to)
     in_part = not listing and bool(arguments.offset or arguments.length)
     if in_part and len(arguments.names) != 1:
-        raise InvalidArgument("names must be one name if offset or length is given; name the artifact to read")
+        raise InvalidArgument("names must be one name if offset or length is given", "name the artifact to read")
     if in_part and arguments.save_to:
-        raise InvalidArgument("save_to and a part of an artifact exclude each other; leave out offset and length")
+        raise InvalidArgument("save_to and a part of an artifact exclude each other", "leave out offset and length")
     wanted = _find(service.files.artifacts(session_id), arguments.names)
     ctx.lifespan_context.note_use(ctx, session_id)
     if in_part:
@@ -95,7 +95,7 @@ def _find(artifacts: Sequence[Artifact], names: Sequence[str]) -> list[Artifact]
     if missing := [name for name in names if name not in found]:
         known = ", ".join(quoted(name, 40) for name in [*found][:_NAMES_SHOWN]) or "none"
         more = f" and {len(found) - _NAMES_SHOWN} more" if len(found) > _NAMES_SHOWN else ""
-        raise UnknownArtifact(f"names: unknown artifact {quoted(missing[0])}; available: {known}{more}")
+        raise UnknownArtifact(f"names: unknown artifact {quoted(missing[0])}", f"available: {known}{more}")
     return [found[name] for name in dict.fromkeys(names)] if names else [*found.values()]
 
 
@@ -107,7 +107,7 @@ async def _get_part(service: Service, arguments: GetArtifacts, found: Artifact) 
     _, data = await service.files.read_artifact(session_id, found.name, start, length)
     if b"\0" in data and not found.mime_type.startswith("text/"):
         raise InvalidArgument(
-            f"names: {quoted(found.name)} is not text; leave out offset and length to get it, or a link to it"
+            f"names: {quoted(found.name)} is not text", "leave out offset and length to get it, or a link to it"
         )
     if start + len(data) < found.size:
         data = whole_end(data)

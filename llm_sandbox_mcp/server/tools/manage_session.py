@@ -29,7 +29,7 @@ async def manage_session(service: Service, alone: bool, ctx: Context, arguments:
     if action in ("wait", "read", "cancel"):
         return await _manage_run(service, ctx, arguments)
     if not session_id:
-        raise InvalidArgument(f"session_id: {action} needs one; send the one that execute_code returned")
+        raise InvalidArgument(f"session_id: {action} needs one", "send the one that execute_code returned")
     notes: Sequence[Note] = ()
     if action == "interrupt":
         await service.sessions.interrupt(session_id)
@@ -53,7 +53,7 @@ def _list(service: Service, infos: list[SessionInfo]) -> CallToolResult:
 
 async def _manage_run(service: Service, ctx: Context, arguments: ManageSession) -> CallToolResult:
     if not arguments.run_id:
-        raise InvalidArgument(f"run_id: {arguments.action} needs one; send the one that execute_code returned")
+        raise InvalidArgument(f"run_id: {arguments.action} needs one", "send the one that execute_code returned")
     run = service.runs.get(arguments.run_id)
     ctx.lifespan_context.note_use(ctx, run.session_id)
     if arguments.action == "cancel":

@@ -38,7 +38,7 @@ def test_a_program_reads_the_code_and_the_facts() -> None:
     note = Note("artifact_too_large", "a was not kept", size=9, limit=4)
     assert (note.code, note.facts) == ("artifact_too_large", {"size": 9, "limit": 4})
     assert UnknownSession("x").code == "unknown_session"
-    assert CapacityReached("x", 3).code == "capacity_reached"
+    assert CapacityReached("x", most=3).code == "capacity_reached"
     with pytest.raises(InvalidArgument) as raised:
         checked_code("x" * 10, 9)
     assert raised.value.code == "invalid_argument"

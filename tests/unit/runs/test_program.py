@@ -27,7 +27,7 @@ class Listed:
 
     async def list_files(self) -> Files:
         if not self._left:
-            raise Unavailable("listing files was not done in time; reset the session")
+            raise Unavailable("listing files was not done in time", "reset the session")
         self._left -= 1
         return {}
 

@@ -12,6 +12,7 @@ from anyio.abc import ByteReceiveStream, ByteSendStream
 
 from llm_sandbox_mcp.backends.base import Process
 from llm_sandbox_mcp.base.errors import EngineUnavailable
+from llm_sandbox_mcp.base.messages import Problem
 from llm_sandbox_mcp.runs.kernel import Kernel
 from llm_sandbox_mcp.runs.requests import RunRequest
 from llm_sandbox_mcp.runs.run import Run
@@ -128,8 +129,8 @@ class Unheard(Interruptible):
     async def signal(self, number: signal.Signals) -> None:
         """Does not arrive."""
 
-    async def silence(self) -> str:
-        return "the engine does not answer; start it"
+    async def silence(self) -> Problem:
+        return Problem("the engine does not answer", "start it")
 
 
 async def test_a_runner_is_not_blamed_at_its_check_for_the_silence_of_its_engine() -> None:

@@ -207,8 +207,8 @@ def test_a_group_with_foreign_processes_is_left_alone_with_the_next_step(kernel:
     hierarchy = found(kernel)
     assert isinstance(hierarchy, Unlimited)
     assert str(FOREIGN) in hierarchy.reason
-    assert "systemd-run" in hierarchy.reason
-    assert "Delegate=yes" in hierarchy.reason
+    assert "systemd-run" in hierarchy.step
+    assert "Delegate=yes" in hierarchy.step
     assert (own / "cgroup.procs").read_text() == f"{OWN}\n{FOREIGN}\n"
 
 

@@ -17,6 +17,7 @@ from llm_sandbox_mcp.base.errors import (
     Unavailable,
     Unschedulable,
 )
+from llm_sandbox_mcp.base.messages import joined
 
 
 def pod(state: dict[str, Any] | None = None, *, deleted: bool = False, **status: Any) -> dict[str, Any]:
@@ -40,7 +41,7 @@ SILENT = [{"type": "Ready", "status": "False"}, {"type": "ContainersReady", "sta
 FAILURES = {
     "an image that cannot be pulled": (
         pod({"waiting": {"reason": "ImagePullBackOff", "message": "Back-off; pulling"}}, phase="Pending"),
-        ("image image:1 of pod sandbox-1", "ImagePullBackOff, Back-off, pulling", "kubernetes.pull_secrets"),
+        ("image image:1 of pod sandbox-1", "ImagePullBackOff, Back-off; pulling", "kubernetes.pull_secrets"),
     ),
     "a missing image": (
         pod({"waiting": {"reason": "ErrImageNeverPull", "message": "not present"}}, phase="Pending"),
@@ -112,8 +113,8 @@ def test_a_failure_is_reported_with_its_cause_and_the_next_step(what: str) -> No
     seen, expected = FAILURES[what]
     found = failure(seen)
     assert found
-    assert all(words in found.message for words in expected), found
-    assert found.message.count("; ") == 1
+    assert all(words in joined(*found.problem) for words in expected), found
+    assert found.problem.step
     watched = Watched("sandbox-1")
     watched.take(seen)
     assert watched.over.is_set()
@@ -126,7 +127,7 @@ def test_a_pod_that_no_node_takes_can_still_run() -> None:
     watched.take(NO_NODE)
     assert watched.unscheduled
     for words in ("no node takes pod sandbox-1", "Unschedulable, 0/1 nodes", "; add nodes"):
-        assert words in watched.unscheduled.message
+        assert words in joined(*watched.unscheduled.problem)
     assert type(watched.unscheduled.at_start()) is Unschedulable
     watched.take(NOT_FAILED["scheduled"])
     assert watched.unscheduled is None
@@ -164,7 +165,7 @@ def test_a_pod_of_another_user_is_judged_by_its_first_container() -> None:
     watched.take(theirs)
     assert watched.container == "main"
     assert watched.failure
-    assert watched.failure.message.startswith("image image:2 of pod sandbox-1 is not available")
+    assert watched.failure.problem.cause.startswith("image image:2 of pod sandbox-1 is not available")
 
 
 @pytest.mark.parametrize("what", NOT_FAILED)

@@ -15,13 +15,14 @@ from llm_sandbox_mcp.backends.kubernetes.pod import Pod
 from llm_sandbox_mcp.backends.kubernetes.sandbox import PodSandbox
 from llm_sandbox_mcp.backends.kubernetes.watching import Watched
 from llm_sandbox_mcp.base.errors import NodeLost, OutOfMemory, StartFailed
+from llm_sandbox_mcp.base.messages import Problem
 from tests.unit.policies import POLICY
 
 pytestmark = pytest.mark.anyio
 
-OOM = Failure("OOMKilled", "pod one ended: OOMKilled; raise limits.memory")
-SILENT = Failure("NodeLost", "pod one was lost: NodeLost, node-1 does not answer; check the node")
-EXITED = Failure("Error", "pod one ended: Error; open a new session")
+OOM = Failure("OOMKilled", Problem("pod one ended: OOMKilled", "raise limits.memory"))
+SILENT = Failure("NodeLost", Problem("pod one was lost: NodeLost, node-1 does not answer", "check the node"))
+EXITED = Failure("Error", Problem("pod one ended: Error", "open a new session"))
 
 
 NO_HANDLERS = Packed(b"", "")
@@ -154,7 +155,7 @@ async def test_a_pod_that_the_server_kills_is_removed_at_once_and_only_once() ->
     sandbox, _, watched, pod = made()
     await sandbox.begin(NO_HANDLERS)
     await sandbox.kill()
-    watched.fail(Failure("Deleted", "pod one was deleted; open a new session"))
+    watched.fail(Failure("Deleted", Problem("pod one was deleted", "open a new session")))
     assert pod.calls == ["remove"]
 
 

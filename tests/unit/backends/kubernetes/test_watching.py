@@ -12,10 +12,11 @@ from llm_sandbox_mcp.backends.kubernetes import watching
 from llm_sandbox_mcp.backends.kubernetes.api import Api, Refused
 from llm_sandbox_mcp.backends.kubernetes.watching import Watch, Watched
 from llm_sandbox_mcp.base.errors import EngineUnavailable, Evicted, ImageFailed, SandboxLost, StartFailed, Unschedulable
+from llm_sandbox_mcp.base.messages import Problem
 
 pytestmark = pytest.mark.anyio
 
-AWAY = EngineUnavailable("kubernetes does not answer; check that it runs")
+AWAY = EngineUnavailable("kubernetes does not answer", "check that it runs")
 BUSY = Refused(503, "ServiceUnavailable", "the server is busy")
 OLD = Refused(410, "Expired", "too old resource version")
 DENIED = Refused(403, "Forbidden", "pods is forbidden: User cannot watch resource")
@@ -105,7 +106,7 @@ async def test_a_pod_that_ends_after_the_cluster_was_away_is_reported_with_its_r
     again = [("MODIFIED", EVICTED)]
     async with watched([BUSY, AWAY, [pod()]], [AWAY, [("MODIFIED", pod())], again]) as one:
         await one.over.wait()
-        assert one.unheard == ""
+        assert one.unheard is None
         found = await one.reported_failure(await soon())
         assert found
         assert type(found.later()) is Evicted
@@ -115,15 +116,15 @@ async def test_a_pod_that_disappeared_between_two_watches_counts_as_deleted() ->
     async with watched([[]], [[("ADDED", pod())], AWAY]) as one:
         await one.over.wait()
         assert one.failure
-        assert "was deleted" in one.failure.message
+        assert "was deleted" in one.failure.problem.cause
 
 
 async def test_a_watch_that_is_too_old_does_not_mean_that_the_cluster_is_away() -> None:
-    heard: list[str] = []
+    heard: list[Problem | None] = []
     async with watched([[pod()]], [[("ADDED", pod())], OLD, [("MODIFIED", EVICTED)]]) as one:
-        one.hear = lambda unheard="": heard.append(unheard)  # type: ignore[method-assign]
+        one.hear = lambda unheard=None: heard.append(unheard)  # type: ignore[method-assign]
         await one.over.wait()
-    assert heard == [""]
+    assert heard == [None]
 
 
 @pytest.mark.parametrize("ends", [AWAY, BUSY], ids=["away", "busy"])
@@ -183,10 +184,10 @@ async def test_a_running_pod_goes_on_if_the_watch_is_forbidden() -> None:
 
 
 async def test_a_pod_that_is_lost_before_it_was_used_is_a_failed_start() -> None:
-    lost = SandboxLost("the sandbox is gone; open a new session")
+    lost = SandboxLost("the sandbox is gone", "open a new session")
     one = Watched("one")
     assert type(await one.never_used(lost)) is StartFailed
-    one.hear("it does not answer; see to it")
+    one.hear(Problem("it does not answer", "see to it"))
     assert type(await one.never_used(lost)) is EngineUnavailable
     one.take(
         {

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from llm_sandbox_mcp.base.messages import joined
 from llm_sandbox_mcp.libraries.installed.index_client import read_certificates
 from llm_sandbox_mcp.libraries.installed.indexes import index_problem
 from tests.local_index import LocalIndex, Page
@@ -13,7 +14,8 @@ pytestmark = pytest.mark.anyio
 
 
 async def problem(address: str, *, folders: bool = False) -> str:
-    return await index_problem(address, await read_certificates(), {}, folders=folders)
+    found = await index_problem(address, await read_certificates(), {}, folders=folders)
+    return joined(*found) if found else ""
 
 
 @pytest.mark.parametrize("status", [200, 403, 404])

@@ -86,9 +86,11 @@ def test_a_version_that_is_not_denied_can_be_requested() -> None:
 
 def test_installed_libraries_are_checked_against_both_lists() -> None:
     lists = rules("python", allow=("foo>=2",), deny=("bar<3",))
-    assert lists.refusal(["Foo"], [Library("foo", "2.1"), Library("bar", "3.0"), Library("other", "1")]) == ""
-    assert "the profile allows foo>=2" in lists.refusal(["foo"], [Library("foo", "1.9")])
-    assert "which the profile denies (bar<3)" in lists.refusal(["foo"], [Library("foo", "2.1"), Library("BAR", "2.9")])
+    assert lists.refusal(["Foo"], [Library("foo", "2.1"), Library("bar", "3.0"), Library("other", "1")]) is None
+    assert "the profile allows foo>=2" in str(lists.refusal(["foo"], [Library("foo", "1.9")]))
+    assert "which the profile denies (bar<3)" in str(
+        lists.refusal(["foo"], [Library("foo", "2.1"), Library("BAR", "2.9")])
+    )
 
 
 def test_a_version_before_a_release_is_allowed_and_denied_like_others() -> None:
@@ -104,7 +106,7 @@ def test_a_denied_library_is_denied_in_every_major_version(requested: str) -> No
     with pytest.raises(PolicyDenied, match="denied by the profile"):
         rules("go", deny=("rsc.io/quote",)).check([requested])
     rules("go", deny=("rsc.io/quote",)).check(["rsc.io/quote/v3x", "rsc.io/quotev3"])
-    assert "denies" in rules("go", deny=("rsc.io/quote",)).refusal([], [Library("rsc.io/quote/v3", "v3.1.0")])
+    assert "denies" in str(rules("go", deny=("rsc.io/quote",)).refusal([], [Library("rsc.io/quote/v3", "v3.1.0")]))
 
 
 def test_a_verbatim_argument_is_accepted_only_if_the_profile_opens_exactly_that(tmp_path: Path) -> None:
