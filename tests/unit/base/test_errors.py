@@ -14,9 +14,9 @@ from llm_sandbox_mcp.cli.words import in_words
 from llm_sandbox_mcp.compat.llm_sandbox.exceptions import ImagePullError, translated
 from llm_sandbox_mcp.compat.rest.answers import refused
 from llm_sandbox_mcp.server import build_server
-from llm_sandbox_mcp.testing.memory import MemoryBackend
 from tests.mcp.fake import FakeService
 from tests.mcp.results import refusal
+from tests.memory.backend import MemoryBackend
 
 pytestmark = pytest.mark.anyio
 

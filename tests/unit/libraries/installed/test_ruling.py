@@ -97,8 +97,8 @@ def test_a_version_before_a_release_is_allowed_and_denied_like_others() -> None:
     rules("python", allow=("numpy>=2",)).check(["numpy==2.1rc1"])
     with pytest.raises(PolicyDenied, match="is denied by the profile"):
         rules("python", deny=("numpy<2",)).check(["numpy==1.26rc1"])
-    assert "denies" in rules("python", deny=("numpy<2",)).refusal([], [Library("numpy", "1.26.dev3")])
-    assert rules("python", allow=("numpy>=2",)).refusal(["numpy"], [Library("numpy", "2.1b1")]) == ""
+    assert "denies" in str(rules("python", deny=("numpy<2",)).refusal([], [Library("numpy", "1.26.dev3")]))
+    assert rules("python", allow=("numpy>=2",)).refusal(["numpy"], [Library("numpy", "2.1b1")]) is None
 
 
 @pytest.mark.parametrize("requested", ["rsc.io/quote", "rsc.io/quote/v3", "rsc.io/quote/v3@v3.1.0", "rsc.io/quote.v3"])
