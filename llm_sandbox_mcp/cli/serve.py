@@ -32,7 +32,7 @@ def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     variables = old_variables(environ, named=bool(named_profile(options, environ)))
     for variable in variables:
         if variable.refused:
-            raise ProfileError(f"{variable.name}: {variable.cause}", variable.step)
+            raise ProfileError(*variable.problem)
     if options.folders and options.transport != "stdio":
         raise InvalidArgument("--folder: only clients on stdio can use folders of this machine", "leave it out")
     profile = read_profile(options, environ, settings_of(variables))

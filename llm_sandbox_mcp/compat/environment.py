@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from ..backends.kubernetes.settings import NAMESPACE
 from ..base.errors import quoted
+from ..base.messages import Problem, joined
 from ..base.policy import LEAST
 from ..base.units import docker_size, format_size, parse_size
 
@@ -45,9 +46,14 @@ class OldVariable:
     """Whether it asks for something that is not available, so that the server must not start."""
 
     @property
+    def problem(self) -> Problem:
+        """Cause and next step, for an error."""
+        return Problem(f"{self.name}{'' if self.refused else ' is deprecated'}: {self.cause}", self.step)
+
+    @property
     def line(self) -> str:
         """Cause and next step, for a log."""
-        return f"{self.name} is deprecated: {self.cause}; {self.step}"
+        return joined(*self.problem)
 
 
 def old_variables(environ: Mapping[str, str], *, named: bool) -> tuple[OldVariable, ...]:
