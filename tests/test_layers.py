@@ -40,6 +40,8 @@ ENGINE_MAY_IMPORT = {
     "aio.fds",
     "aio.tasks",
     "backends.base",
+    "backends.bpf",
+    "backends.calls",
     "backends.copying",
     "backends.counters",
     "backends.layout",
@@ -50,7 +52,6 @@ ENGINE_MAY_IMPORT = {
     "backends.room",
     "backends.scanning",
     "backends.settings",
-    "backends.system_calls",
     "base.errors",
     "base.git_config",
     "base.messages",
@@ -258,6 +259,8 @@ SHARED = {
     "backends",
     "backends.archive",
     "backends.base",
+    "backends.bpf",
+    "backends.calls",
     "backends.choosing",
     "backends.copying",
     "backends.folder_copies",
@@ -270,7 +273,6 @@ SHARED = {
     "backends.room",
     "backends.scanning",
     "backends.settings",
-    "backends.system_calls",
 }
 """What all backends share; the other modules belong to single engines, or to the engines that have containers."""
 ENGINES = [module for module in OURS if module.startswith("backends.") and module not in SHARED]

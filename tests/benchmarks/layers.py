@@ -31,7 +31,7 @@ async def without_layers() -> AsyncIterator[Service]:
     """Opens a service whose sandboxes do not have the optional layers."""
     async with AsyncExitStack() as scope:
         with (
-            mock.patch("llm_sandbox_mcp.backends.system_calls.program", return_value=_ALLOW_ALL),
+            mock.patch("llm_sandbox_mcp.backends.bpf.program", return_value=_ALLOW_ALL),
             mock.patch.object(landlock, "version", return_value=0),
         ):
             service = await scope.enter_async_context(open_service(profile(min=0)))

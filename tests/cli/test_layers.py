@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from llm_sandbox_mcp.backends.calls import CALLS
 from llm_sandbox_mcp.backends.embedded import landlock
-from llm_sandbox_mcp.backends.system_calls import PRCTL
 from tests.engines import host_folder
 from tests.promises import TABLE
 
@@ -47,8 +47,8 @@ NO_LANDLOCK = f"444:-1:{ENOSYS}"
 
 def no_filters() -> str:
     """The system calls that fail on a kernel without filters for system calls."""
-    seccomp = {"x86_64": 317, "aarch64": 277}[platform.machine()]
-    return f"{seccomp}:-1:{ENOSYS} {PRCTL[platform.machine()]}:22:{EINVAL}"
+    seccomp, prctl = (CALLS[name].numbers[platform.machine()] for name in ("seccomp", "prctl"))
+    return f"{seccomp}:-1:{ENOSYS} {prctl}:22:{EINVAL}"
 
 
 def failing(calls: str, *arguments: str) -> subprocess.CompletedProcess[str]:

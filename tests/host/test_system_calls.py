@@ -1,5 +1,6 @@
 """The system-call filter in the kernel: raw calls and ordinary programs inside bubblewrap."""
 
+import errno
 import json
 import os
 import shutil
@@ -12,7 +13,9 @@ from typing import Any
 
 import pytest
 
-from llm_sandbox_mcp.backends import system_calls
+from llm_sandbox_mcp.backends import bpf
+from llm_sandbox_mcp.backends.calls import ALWAYS, CALLS
+from tests.hostile.calls import EACH
 
 BWRAP = shutil.which("bwrap", path="/usr/bin:/bin:/usr/local/bin")
 PYTHON = "/usr/bin/python3"
@@ -30,7 +33,7 @@ def inside(*command: str, filtered: bool = True) -> subprocess.CompletedProcess[
     identity: dict[str, Any] = {"user": 65534, "group": 65534, "extra_groups": []} if os.getuid() == 0 else {}
     memory = os.memfd_create("filter")
     try:
-        os.write(memory, system_calls.program(os.uname().machine))
+        os.write(memory, bpf.program(os.uname().machine))
         os.lseek(memory, 0, os.SEEK_SET)
         if filtered:
             arguments += ["--seccomp", str(memory)]
@@ -67,7 +70,7 @@ def real() -> None:
         pytest.skip(reason)
 
 
-CALLS = """
+RAW_CALLS = """
 import ctypes, errno, json, sys
 libc = ctypes.CDLL(None, use_errno=True)
 def call(number, *arguments):
@@ -79,7 +82,7 @@ print(json.dumps([call(*one) for one in json.loads(sys.argv[1])]))
 
 
 def errors_of(calls: list[list[int]], filtered: bool = True) -> list[str]:
-    run = inside(PYTHON, "-I", "-c", CALLS, json.dumps(calls), filtered=filtered)
+    run = inside(PYTHON, "-I", "-c", RAW_CALLS, json.dumps(calls), filtered=filtered)
     assert run.returncode == 0, run.stderr
     answers: list[str] = json.loads(run.stdout)
     return answers
@@ -87,21 +90,29 @@ def errors_of(calls: list[list[int]], filtered: bool = True) -> list[str]:
 
 def number_of(name: str) -> int:
     """The number of a call on this machine, -1 if its architecture does not have the call."""
-    pair = (system_calls.UNKNOWN | system_calls.DENIED | system_calls.INSPECTED)[name]
-    number = pair[os.uname().machine == "aarch64"]
-    return -1 if number is None else number
+    return CALLS[name].numbers.get(os.uname().machine, -1)
 
 
 @pytest.mark.usefixtures("real")
 def test_the_kernel_refuses_every_denied_call() -> None:
     # Also reboot and vhangup: without capabilities they do nothing, even if the filter is wrong.
     expected = {
-        name: "ENOSYS" if name in system_calls.UNKNOWN else "EPERM"
-        for name in system_calls.UNKNOWN | system_calls.DENIED
-        if number_of(name) >= 0
+        name: errno.errorcode[call.verdict]
+        for name, call in CALLS.items()
+        if isinstance(call.verdict, int) and number_of(name) >= 0
     }
     answers = errors_of([[number_of(name)] for name in expected])
     assert dict(zip(expected, answers, strict=True)) == expected
+
+
+@pytest.mark.usefixtures("real")
+def test_the_filter_changes_no_answer_to_an_allowed_call() -> None:
+    numbers = json.dumps({n: number_of(n) for n, c in CALLS.items() if c.verdict == ALWAYS and number_of(n) >= 0})
+    with_filter, without = (inside(PYTHON, "-I", "-c", EACH, numbers, filtered=filtered) for filtered in (True, False))
+    assert (with_filter.returncode, with_filter.stderr) == (0, "")
+    answers = json.loads(without.stdout)
+    assert len(answers) > 200
+    assert json.loads(with_filter.stdout) == answers
 
 
 @pytest.mark.usefixtures("real")

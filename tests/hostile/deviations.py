@@ -119,6 +119,13 @@ FINDINGS: dict[str, tuple[str, set[str]]] = {
             *("/etc/hosts", "/root/end"),  # owned by root
         },
     ),
+    "test_every_call_is_allowed_or_refused_as_in_the_table[kubernetes]": (
+        "the cluster's own profile refuses more calls",
+        {
+            *(f"{name}: EPERM" for name in ("get_mempolicy", "mbind", "process_madvise", "set_mempolicy")),
+            "set_mempolicy_home_node: ENOSYS",
+        },
+    ),
 }
 """What a test finds in addition on containers and pods, or on the named backend, and why. Each set is complete."""
 

@@ -10,7 +10,7 @@ from typing import Any
 import anyio.to_thread
 
 from ...base.messages import Problem
-from .. import system_calls
+from .. import bpf
 from ..base import Check
 from . import connecting, landlock
 from .bubblewrap import system
@@ -72,7 +72,7 @@ def platform_check() -> Check:
     """Whether sandboxes can exist on this kind of machine."""
     machine = platform.machine()
     try:
-        size = len(system_calls.program(machine)) // 8
+        size = len(bpf.program(machine)) // 8
     except ValueError as error:
         return Check("platform", "missing", str(error), "use a container backend on this machine")
     return Check("platform", "ok", f"Linux {platform.release()} on {machine}, seccomp program of {size} instructions")

@@ -10,7 +10,7 @@ from pathlib import Path
 from py_compile import PycInvalidationMode
 
 from ...base.errors import EngineUnavailable
-from .. import system_calls
+from .. import bpf
 from ..layout import HANDLERS
 from .becoming import SECCOMP
 from .etc import RESOLVING, write_etc
@@ -72,7 +72,7 @@ def write_stage(path: Path, handlers: Mapping[str, Path]) -> Stage:
             shutil.copytree(folder, stage.handlers / name, ignore=shutil.ignore_patterns("__pycache__", "selftest"))
         _compile(stage.handlers)
         shutil.copyfile(Path(__file__).with_name("init.py"), stage.init)
-        stage.seccomp.write_bytes(system_calls.program(platform.machine()))
+        stage.seccomp.write_bytes(bpf.program(platform.machine()))
         _make_readable(path)
     except (OSError, ValueError) as error:
         raise EngineUnavailable(

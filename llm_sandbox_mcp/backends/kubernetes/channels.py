@@ -9,8 +9,9 @@ import aiohttp
 import anyio
 from anyio.abc import ByteSendStream
 
+from ..bpf import program
+from ..calls import CALLS
 from ..containers.container import Output, Streams
-from ..system_calls import PRCTL, program
 
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 """The websocket protocols that are supported, the newer first."""
@@ -20,7 +21,9 @@ PERL = "perl"
 _READER = """\
 sub r { my ($n, $d) = (@_, ""); while (length $d < $n) { sysread STDIN, $d, $n - length $d, length $d or exit 255 } $d }
 my $c = r(unpack "N", r(4)); eval $c; die $@ if $@"""
-_FILTERS = "".join(f"{name} => [{prctl}, '{program(name).hex()}'], " for name, prctl in PRCTL.items())
+_FILTERS = "".join(
+    f"{machine} => [{prctl}, '{program(machine).hex()}'], " for machine, prctl in CALLS["prctl"].numbers.items()
+)
 FEEDER = f"%filters = ({_FILTERS});\n".encode() + (Path(__file__).parent / "feeder.pl").read_bytes()
 """The first frame of input for every process."""
 

@@ -1,5 +1,6 @@
 """The seccomp profile of containers: system calls that embedded sandboxes refuse are refused there too."""
 
+import errno
 import json
 
 import pytest
@@ -7,35 +8,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llm_sandbox_mcp.backends.containers.seccomp import profile
-from llm_sandbox_mcp.backends.system_calls import DENIED, INSPECTED, NEW_NAMESPACES, REFUSED_REQUESTS, UNKNOWN
+from tests.unit.backends.verdicts import RULES, allows
 
-RULES = json.loads(profile())["syscalls"]
-ALLOWED = {
-    name for rule in RULES if rule["action"] == "SCMP_ACT_ALLOW" and "args" not in rule for name in rule["names"]
-}
 WORDS = st.integers(0, 2**64 - 1)
-
-
-def allows(call: str, *arguments: int) -> bool:
-    """Whether the profile allows a call, as an engine reads it."""
-    for rule in RULES:
-        if call in rule["names"] and rule["action"] == "SCMP_ACT_ALLOW":
-            conditions = rule.get("args", [])
-            assert all(condition["op"] == "SCMP_CMP_MASKED_EQ" for condition in conditions)
-            if all(arguments[one["index"]] & one["value"] == one["valueTwo"] for one in conditions):
-                return True
-    return False
+NEW_NAMESPACES = 0x7E020000
+REFUSED_REQUESTS = (0x5412, 0x541C, 0x5423, 0x8940, 0x8941, 0x8982, 0x8983, 0x89A0, 0x89A1, 0x89A2, 0x89A3)
 
 
 def test_every_call_that_is_not_named_is_refused() -> None:
     assert json.loads(profile())["defaultAction"] == "SCMP_ACT_ERRNO"
-    assert not ALLOWED & (DENIED.keys() | UNKNOWN.keys() | INSPECTED.keys())
-    assert {"read", "execve", "futex", "mmap", "exit_group"} <= ALLOWED
+    assert not any(allows(name, *[0] * 6) for name in ("mount", "unshare", "ptrace", "keyctl", "clone3", "sethostname"))
+    assert all(allows(name, *[0] * 6) for name in ("read", "execve", "futex", "mmap", "exit_group"))
 
 
-def test_no_call_is_allowed_both_by_name_and_by_its_arguments() -> None:
-    inspected = {name for rule in RULES if "args" in rule for name in rule["names"]}
-    assert inspected == INSPECTED.keys()
+def test_calls_that_programs_probe_for_are_unknown() -> None:
+    unknown = [name for rule in RULES if rule.get("errnoRet") == errno.ENOSYS for name in rule["names"]]
+    assert {"clone3", "io_uring_setup"} <= {*unknown}
+    assert not any(allows(name, *[0] * 6) for name in unknown)
+
+
+def test_no_call_is_named_in_two_ways() -> None:
+    """The rules of a call all have arguments, or it has only one rule: libseccomp takes no others."""
+    kinds = [(name, bool(rule.get("args"))) for rule in RULES for name in rule["names"]]
+    assert len({*kinds}) == len({name for name, _ in kinds})
+    alone = [name for name, has_arguments in kinds if not has_arguments]
+    assert len(alone) == len({*alone})
 
 
 @pytest.mark.parametrize("machine", ["SCMP_ARCH_X86_64", "SCMP_ARCH_AARCH64"])
