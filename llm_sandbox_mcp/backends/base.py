@@ -401,7 +401,7 @@ class Backend(ABC):
         return (open_files(),)
 
     @property
-    def tightest(self) -> Room:
+    def bottleneck(self) -> Room:
         """The resource that allows the fewest sandboxes."""
         return min(self.room(), key=lambda room: room.sandboxes)
 

@@ -205,10 +205,10 @@ def _missing_programs(programs: Sequence[str]) -> Sequence[str]:
 
 def _room(service: Service) -> Check:
     """How many sandboxes can exist at once, for each resource that limits their number."""
-    promised, tightest = service.profile.sessions.max, service.backend.tightest
+    promised, bottleneck = service.profile.sessions.max, service.backend.bottleneck
     resources = "; ".join(f"{room.of} for {room.sandboxes}" for room in service.backend.room())
-    enough = tightest.sandboxes >= promised
-    return Check("room", "ok" if enough else "degraded", f"sessions.max is {promised}: {resources}", tightest.step)
+    enough = bottleneck.sandboxes >= promised
+    return Check("room", "ok" if enough else "degraded", f"sessions.max is {promised}: {resources}", bottleneck.step)
 
 
 def _network(profile: Profile) -> Check:

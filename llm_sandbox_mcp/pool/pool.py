@@ -38,7 +38,7 @@ WARM_UP = 60.0
 """Seconds for an interpreter to start."""
 _HEALTH = 10.0
 """Seconds for a running interpreter to answer a check."""
-_FIRST_REST, _LONGEST_REST = 1.0, 60.0
+_FIRST_BACKOFF, _LONGEST_BACKOFF = 1.0, 60.0
 """Seconds until the next attempt after a failed refill: twice as long each time, up to the second value."""
 _REMEMBERED = 200
 """The number of last waiting times from which the median is computed."""
@@ -60,7 +60,7 @@ class Pool:
         self._members: dict[int, Owned] = {}
         self._requests: dict[int, Request] = {}
         self._wanted: dict[Key, Wanted] = {}
-        self._rests: dict[Key, float] = {}
+        self._backoffs: dict[Key, float] = {}
         """For each key whose last attempt failed: how long to pause after the next failure."""
         self._ids = itertools.count(1)
         self._look_again = math.inf
@@ -97,7 +97,7 @@ class Pool:
     @property
     def room(self) -> Room:
         """The resource of this machine that has room for the fewest sandboxes."""
-        return self._backend.tightest
+        return self._backend.bottleneck
 
     @property
     def _most(self) -> tuple[int, str]:
@@ -277,7 +277,7 @@ class Pool:
         if owned.member.state is State.OPENED:
             self._set_state(owned, State.WARMING)
             owned.interpreter = await self._warm(sandbox, owned.member.key.language)
-            self._rests.pop(owned.member.key, None)
+            self._backoffs.pop(owned.member.key, None)
             now = anyio.current_time()
             owned.member = replace(owned.member, state=State.WARM, warm_since=now, checked_at=now)
             self._step()
@@ -303,9 +303,9 @@ class Pool:
         if owned.sandbox is None and request is not None:
             self._answer(request, error=error)
         elif owned.member.state is State.WARMING and key in self._wanted:
-            rest = self._rests.get(key, _FIRST_REST)
-            self._rests[key] = min(2 * rest, _LONGEST_REST)
-            self._wanted[key] = replace(self._wanted[key], not_before=anyio.current_time() + rest)
+            backoff = self._backoffs.get(key, _FIRST_BACKOFF)
+            self._backoffs[key] = min(2 * backoff, _LONGEST_BACKOFF)
+            self._wanted[key] = replace(self._wanted[key], not_before=anyio.current_time() + backoff)
 
     def _note(self, error: Exception) -> None:
         self._failed += 1

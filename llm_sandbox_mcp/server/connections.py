@@ -162,7 +162,7 @@ It answers notifications first; then it would answer again, with this error.
 """
 
 
-class Once:
+class SingleAnswer:
     """An application whose errors of this kind are dropped if the request has its answer already."""
 
     def __init__(self, application: ASGIApp) -> None:

@@ -44,7 +44,7 @@ async def serve_http(server: Server[Any], service: Service, host: str, port: int
     """
     import uvicorn
 
-    from .connections import WAITING, Once, bounded, prepare
+    from .connections import WAITING, SingleAnswer, bounded, prepare
 
     section = service.profile.http
     token = await read_token(section.token_file) if section.token_file else None
@@ -52,7 +52,7 @@ async def serve_http(server: Server[Any], service: Service, host: str, port: int
     prepare(listener)
     stopping = anyio.Event()
     config = uvicorn.Config(
-        Once(_application(server, service, stopping, token)),
+        SingleAnswer(_application(server, service, stopping, token)),
         log_config=None,
         access_log=False,
         server_header=False,

@@ -93,7 +93,7 @@ class Preparation:
         if not self._serving:
             self._tasks.start_soon(self._sweep)
         self._serving = True
-        promised, room = self._profile.sessions.max, self._backend.tightest
+        promised, room = self._profile.sessions.max, self._backend.bottleneck
         if room.sandboxes < promised:
             _log.warning(
                 "sessions.max is %d, but there is room for only %d sandboxes (%s); %s",

@@ -14,7 +14,7 @@ from ..pool.pool import Pool
 from ..profile.sections import SessionLimits
 from .ids import Ids
 from .overtime import Overtime
-from .pace import Pace
+from .rate_limit import RateLimit
 from .session import Session, unknown
 
 SessionId = str | Callable[[], str]
@@ -29,7 +29,7 @@ class LiveSessions:
     def __init__(self, pool: Pool, limits: SessionLimits, tasks: TaskGroup) -> None:
         self._pool = pool
         self._limits = limits
-        self._starts = Pace(limits.starts_per_second)
+        self._starts = RateLimit(limits.starts_per_second)
         self._live: dict[str, Session] = {}
         self.ids = Ids()
         self._overtime = Overtime(tasks)

@@ -23,7 +23,7 @@ from ..runs.requests import RunRequest
 from ..runs.run import Outcome
 from ..runs.verdict import overcrowded, succeeded
 from .overtime import Overtime
-from .pace import Pace
+from .rate_limit import RateLimit
 
 _NOT_STOPPED = "the code did not stop when it was interrupted and was killed"
 
@@ -60,7 +60,7 @@ class Session:
     """A client's named lease and its live interpreters, one per language. One run at a time; others wait their turn."""
 
     def __init__(
-        self, session_id: str, pool: Pool, policy: Policy, language: str, starts: Pace, overtime: Overtime
+        self, session_id: str, pool: Pool, policy: Policy, language: str, starts: RateLimit, overtime: Overtime
     ) -> None:
         starts.take()
         self.id = session_id

@@ -158,7 +158,7 @@ async def test_a_request_that_takes_over_a_start_which_fails_gets_another_one(
 async def test_a_failing_refill_pauses_longer_each_time_and_then_succeeds(
     engine: MemoryBackend, warming: Warming, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pools, "_FIRST_REST", 0.02)
+    monkeypatch.setattr(pools, "_FIRST_BACKOFF", 0.02)
     async with opened(engine, warming) as pool:
         engine.failure = EngineUnavailable("gone for now")
         begun = anyio.current_time()

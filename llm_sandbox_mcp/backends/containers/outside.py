@@ -76,7 +76,7 @@ class Outside:
         with suppress(OSError):  # it is gone, or is another user's
             signal.pidfd_send_signal(self.first, signal.SIGKILL)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Closes the descriptor of the first process."""
         if self.first >= 0:
             os.close(self.first)

@@ -315,5 +315,5 @@ class ContainerSandbox(Sandbox):
                 tasks.cancel_scope.cancel()
         finally:
             if outside is not None:
-                outside.let_go()
+                outside.release()
             self._agent.close()

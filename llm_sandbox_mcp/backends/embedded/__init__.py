@@ -11,9 +11,9 @@ __all__ = ["Settings", "create"]
 def create(settings: Settings, surroundings: Surroundings) -> Backend:
     """The backend; raises `ProfileError` if the profile needs a network that is not available."""
     if sys.platform != "linux":
-        from .elsewhere import Elsewhere
+        from .unsupported import UnsupportedSystem
 
-        return Elsewhere()
+        return UnsupportedSystem()
     from .backend import open_embedded
 
     return open_embedded(settings.embedded.bwrap, settings.embedded.slirp4netns, surroundings)

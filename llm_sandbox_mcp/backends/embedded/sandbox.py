@@ -84,9 +84,9 @@ class EmbeddedProcess(Process):
     async def aclose(self) -> None:
         with anyio.CancelScope(shield=True):
             await self.kill()
-            self.let_go()
+            self.close_streams()
 
-    def let_go(self) -> None:
+    def close_streams(self) -> None:
         """Closes our ends of its streams."""
         for stream in (self.stdin, self.stdout, self.stderr):
             stream.close()
@@ -260,7 +260,7 @@ class EmbeddedSandbox(Sandbox):
         """Closes the sandbox's descriptors."""
         self._control.close()
         for process in list(self.processes):
-            process.let_go()
+            process.close_streams()
         if self.namespace >= 0:
             os.close(self.namespace)
         self.namespace = -1

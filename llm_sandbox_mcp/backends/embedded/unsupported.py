@@ -11,12 +11,12 @@ from ..base import Backend, Check, Sandbox
 _TITLES = {"darwin": "macOS", "win32": "Windows"}
 
 
-class Elsewhere(Backend):
+class UnsupportedSystem(Backend):
     """The backend on a system other than Linux; it imports nothing that only Linux has."""
 
     name = "embedded"
 
-    async def __aenter__(self) -> "Elsewhere":
+    async def __aenter__(self) -> "UnsupportedSystem":
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:

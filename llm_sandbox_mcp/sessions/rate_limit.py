@@ -8,7 +8,7 @@ from ..base.errors import CapacityReached
 from ..base.units import format_duration
 
 
-class Pace:
+class RateLimit:
     """Limits the starts of sandboxes: those of one second are allowed at once, more only at the given rate."""
 
     def __init__(self, per_second: float) -> None:

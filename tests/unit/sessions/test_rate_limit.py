@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from llm_sandbox_mcp.base.errors import CapacityReached
 from llm_sandbox_mcp.base.units import parse_duration
-from llm_sandbox_mcp.sessions import pace
-from llm_sandbox_mcp.sessions.pace import Pace
+from llm_sandbox_mcp.sessions import rate_limit
+from llm_sandbox_mcp.sessions.rate_limit import RateLimit
 
 
 class Clock:
@@ -26,8 +26,8 @@ class Clock:
 def test_no_second_has_more_than_a_burst_and_the_regular_starts(per_second: int, pauses: list[float]) -> None:
     clock = Clock()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pace, "anyio", clock)
-        starts, taken = Pace(per_second), []
+        patch.setattr(rate_limit, "anyio", clock)
+        starts, taken = RateLimit(per_second), []
         for pause in pauses:
             clock.now += pause
             try:
@@ -43,8 +43,8 @@ def test_no_second_has_more_than_a_burst_and_the_regular_starts(per_second: int,
 @pytest.mark.parametrize("per_second", [0.1, 1, 3, 50])
 def test_a_start_after_the_time_in_the_refusal_is_allowed(per_second: float, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
-    monkeypatch.setattr(pace, "anyio", clock)
-    starts = Pace(per_second)
+    monkeypatch.setattr(rate_limit, "anyio", clock)
+    starts = RateLimit(per_second)
     for _ in range(max(1, int(per_second))):
         starts.take()
     with pytest.raises(CapacityReached, match="starts_per_second in the profile") as refusal:
@@ -57,6 +57,6 @@ def test_a_start_after_the_time_in_the_refusal_is_allowed(per_second: float, mon
 
 def test_a_first_start_is_allowed_even_at_less_than_one_per_second() -> None:
     async def take() -> None:
-        Pace(0.01).take()
+        RateLimit(0.01).take()
 
     anyio.run(take)
