@@ -21,7 +21,7 @@ NAME = PACKAGE.name
 LAYERS = (
     {"__main__"},
     {"cli", "compat", "testing"},
-    {"compat.rest", "server", "sandboxes"},
+    {"server", "sandboxes"},
     {"wiring"},
     {"service"},
     {"sessions", "libraries"},

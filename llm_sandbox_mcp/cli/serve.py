@@ -65,7 +65,12 @@ def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
                 if local:
                     await serve_stdio(server)
                 else:
-                    await serve_http(server, service, options.host, options.port)
+                    paths = None
+                    if profile.http.execute_code:
+                        from ..compat.rest import RestPaths
+
+                        paths = RestPaths(service)
+                    await serve_http(server, service, options.host, options.port, paths)
                 tasks.cancel_scope.cancel()
 
     anyio.run(serve)

@@ -6,9 +6,9 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
 from anyio.abc import TaskStatus
@@ -21,6 +21,25 @@ from .access import names_of, read_token, require_token
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.routing import Route
+
+
+class Paths(Protocol):
+    """Paths without MCP, which are served as well."""
+
+    largest: int
+    """Bytes of a request's body at most."""
+    probes: "Sequence[Route]"
+    """Those that need no token."""
+
+    def routes(self, check: "Callable[[Request], Awaitable[Response | None]]", *, bearer: bool) -> "Sequence[Route]":
+        """All others. `check` returns the refusal of a request that is for another host, or from a page of another
+        host; `bearer`: whether callers need a token."""
+
+    async def refuse(self, request: "Request", error: Exception) -> "Response":
+        """Answers a request that is refused, or for a path or method that there is not."""
 
 
 async def serve_stdio(server: Server[Any]) -> None:
@@ -34,10 +53,8 @@ async def serve_stdio(server: Server[Any]) -> None:
         tasks.cancel_scope.cancel()
 
 
-async def serve_http(server: Server[Any], service: Service, host: str, port: int) -> None:
+async def serve_http(server: Server[Any], service: Service, host: str, port: int, paths: Paths | None = None) -> None:
     """Serves any number of clients, streamable HTTP at `/mcp` and SSE at `/sse`, until SIGTERM or SIGINT comes.
-
-    The paths of `rest` are served as well, if the service's profile enables them.
 
     Port 0 takes a free port; the address is printed on stderr. Raises `ProfileError` for a token that cannot be used.
     Raises `BadAddress` for an address that cannot be used, or for a host that is not loopback if there is no token.
@@ -52,7 +69,7 @@ async def serve_http(server: Server[Any], service: Service, host: str, port: int
     prepare(listener)
     stopping = anyio.Event()
     config = uvicorn.Config(
-        SingleAnswer(_application(server, service, stopping, token)),
+        SingleAnswer(_application(server, service, stopping, token, paths)),
         log_config=None,
         access_log=False,
         server_header=False,
@@ -135,7 +152,9 @@ def _worth_logging(record: logging.LogRecord) -> bool:
     return not (record.exc_info and isinstance(record.exc_info[1], (ClientDisconnect, UnknownArtifact, *TOO_LATE)))
 
 
-def _application(server: Server[Any], service: Service, stopping: anyio.Event, token: str | None) -> "Starlette":
+def _application(
+    server: Server[Any], service: Service, stopping: anyio.Event, token: str | None, paths: Paths | None
+) -> "Starlette":
     from mcp.server.sse import SseServerTransport
     from mcp.server.transport_security import DEFAULT_MAX_REQUEST_BODY_SIZE, TransportSecurityMiddleware
     from starlette.applications import Starlette
@@ -145,12 +164,10 @@ def _application(server: Server[Any], service: Service, stopping: anyio.Event, t
     from starlette.routing import Mount, Route
     from starlette.types import Receive, Scope, Send
 
-    from ..compat.rest import not_there
     from .bodies import Bodies
     from .handshakes import CLIENTS, Handshakes
 
-    section = service.profile.http
-    settings = names_of(section.hosts)
+    settings = names_of(service.profile.http.hosts)
     security = TransportSecurityMiddleware(settings)
     sse = SseServerTransport("/messages/", settings)
 
@@ -172,10 +189,11 @@ def _application(server: Server[Any], service: Service, stopping: anyio.Event, t
                 await server.run(incoming, outgoing, server.create_initialization_options())
                 tasks.cancel_scope.cancel()
 
-    async def refuse(request: Request, error: HTTPException) -> Response:
-        if section.execute_code:
-            return await not_there(request, error)
+    async def refuse(_: Request, error: HTTPException) -> Response:
         return PlainTextResponse(f"{error.detail}\n", error.status_code, error.headers)
+
+    async def ok(_: Request) -> Response:
+        return PlainTextResponse("ok\n")
 
     for logger in ("mcp.server.streamable_http", "uvicorn.error"):
         logging.getLogger(logger).addFilter(_worth_logging)
@@ -184,26 +202,20 @@ def _application(server: Server[Any], service: Service, stopping: anyio.Event, t
         Route("/sse", ServeSSE(), methods=["GET"]),
         Mount("/messages/", sse.handle_post_message),
     ]
-    largest = max(DEFAULT_MAX_REQUEST_BODY_SIZE, service.profile.artifacts.file_size if section.execute_code else 0)
+    largest = max(DEFAULT_MAX_REQUEST_BODY_SIZE, paths.largest if paths else 0)
     application.add_middleware(Handshakes, settings.allowed_hosts[0])
     # The middleware that is added last runs first: of a request without the token, nothing is read.
-    application.add_middleware(Bodies, largest, refuse)
+    application.add_middleware(Bodies, largest, paths.refuse if paths else refuse)
     if token is not None:
         require_token(application, token)
 
-    async def ok(_: Request) -> Response:
-        return PlainTextResponse("ok\n")
-
     # These need no token: programs that probe a server have none, and learn nothing else here.
-    probes = [Route("/health", ok)]
-    if section.execute_code:
-        from ..compat.rest import add_paths
-        from ..compat.rest.routes import health, root
-
-        add_paths(application, service, security.validate_request, bearer=token is not None)
-        probes = [Route("/", root), Route("/health", health)]
+    probes: Sequence[Route] = [Route("/health", ok)]
+    if paths is not None:
+        application.router.routes += paths.routes(security.validate_request, bearer=token is not None)
+        probes = paths.probes
     whole = Starlette(routes=[*probes, Mount("/", application)], lifespan=application.router.lifespan_context)
-    if section.execute_code:
+    if paths is not None:
         for part in (application, whole):
-            part.add_exception_handler(HTTPException, not_there)
+            part.add_exception_handler(HTTPException, paths.refuse)
     return whole

@@ -3,9 +3,8 @@
 It is served if `http.execute_code` is on in the profile. Nothing here needs `mcp`.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
-from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
@@ -15,7 +14,7 @@ from ...service import Service
 from .answers import refused
 from .openapi import describe
 from .requests import Refused, until_gone
-from .routes import Operation, Rest
+from .routes import Operation, Rest, health, root
 
 Check = Callable[[Request], Awaitable[Response | None]]
 """Returns the refusal of a request that is for another host, or from a page of another host; None for others."""
@@ -28,25 +27,40 @@ _REASONS = {
 }
 
 
-def add_paths(application: Starlette, service: Service, check: Check, *, bearer: bool) -> None:
-    """Adds the paths to an application; `bearer`: whether callers need a token."""
-    rest = Rest(service)
-    document = describe(rest, service.profile, bearer=bearer)
+class RestPaths:
+    """The paths, for a server over HTTP."""
 
-    async def openapi(_request: Request) -> Response:
-        return JSONResponse(document)
+    def __init__(self, service: Service) -> None:
+        self._rest = Rest(service)
+        self._profile = service.profile
+        self.largest = service.profile.artifacts.file_size
+        self.probes = (Route("/", root), Route("/health", health))
 
-    by_path: dict[str, dict[str, Operation]] = {}
-    for operation in rest.operations:
-        by_path.setdefault(operation.path, {})[operation.method] = operation
-    endpoints = {
-        path: _endpoint({m: each.handle for m, each in found.items()}, check) for path, found in by_path.items()
-    }
-    application.router.routes += [Route(path, endpoints[path], methods=[*found]) for path, found in by_path.items()]
-    application.router.routes += [
-        Route("/execute_code", endpoints["/execute_code/"], methods=["POST"]),
-        Route("/openapi.json", _endpoint({"GET": openapi}, check), methods=["GET"]),
-    ]
+    def routes(self, check: Check, *, bearer: bool) -> Sequence[Route]:
+        """All paths; `bearer`: whether callers need a token."""
+        document = describe(self._rest, self._profile, bearer=bearer)
+
+        async def openapi(_request: Request) -> Response:
+            return JSONResponse(document)
+
+        by_path: dict[str, dict[str, Operation]] = {}
+        for operation in self._rest.operations:
+            by_path.setdefault(operation.path, {})[operation.method] = operation
+        endpoints = {
+            path: _endpoint({m: each.handle for m, each in found.items()}, check) for path, found in by_path.items()
+        }
+        return [
+            *(Route(path, endpoints[path], methods=[*found]) for path, found in by_path.items()),
+            Route("/execute_code", endpoints["/execute_code/"], methods=["POST"]),
+            Route("/openapi.json", _endpoint({"GET": openapi}, check), methods=["GET"]),
+        ]
+
+    async def refuse(self, request: Request, error: Exception) -> Response:
+        """Answers a request that is refused, or for a path or method that there is not."""
+        assert isinstance(error, HTTPException)
+        response = refused(request, Refused(error.status_code, _REASONS.get(error.status_code, error.detail)))
+        response.headers.update(error.headers or {})
+        return response
 
 
 def _endpoint(
@@ -63,11 +77,3 @@ def _endpoint(
             return refused(request, error)
 
     return answer
-
-
-async def not_there(request: Request, error: Exception) -> Response:
-    """Answers requests for paths or methods that an application with these paths does not have."""
-    assert isinstance(error, HTTPException)
-    response = refused(request, Refused(error.status_code, _REASONS.get(error.status_code, error.detail)))
-    response.headers.update(error.headers or {})
-    return response
