@@ -7,7 +7,7 @@ async with Sandboxes() as sandboxes, sandboxes.session("python") as session:
 
 import logging
 import os
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -155,16 +155,12 @@ class Session:
         stdin: str = "",
         limits: Mapping[str, float] | None = None,
         on_output: OnOutput | None = None,
-        last: bool = False,
-        judged: str | None = None,
     ) -> Execution:
         """Runs code with the variables and files that earlier runs left.
 
         `libraries` are installed first; `variables` are set in languages that support them; `stdin` is what the code
         reads from standard input. `timeout` is in seconds; if left out, it is 30, or what the profile allows. `limits`
-        lowers limits of this run, with the names and units of `Policy`. `last` means that a refresh follows: the run
-        includes what its interpreter does when it exits, such as waiting for threads. `judged` is the code that the
-        rules check instead, for a program that wraps the code it gets. Code that fails, or is stopped, is a result; a
+        lowers limits of this run, with the names and units of `Policy`. Code that fails, or is stopped, is a result; a
         reason why it could not run is a `SandboxError`.
         """
         return await self._service.execute(
@@ -177,11 +173,9 @@ class Session:
             stdin=stdin,
             limits=limits,
             on_output=on_output,
-            last=last,
-            judged=judged,
         )
 
-    async def stream(
+    def stream(
         self,
         code: str,
         *,
@@ -191,13 +185,29 @@ class Session:
         variables: Mapping[str, object] | None = None,
         stdin: str = "",
         limits: Mapping[str, float] | None = None,
-        last: bool = False,
-        judged: str | None = None,
     ) -> AsyncGenerator[Printed | Execution, None]:
         """Runs code and yields its output as it appears, and the `Execution` last.
 
         Leaving the loop early interrupts the code; a slow loop slows the code down.
         """
+
+        async def run(on_output: OnOutput) -> Execution:
+            return await self.run(
+                code,
+                language=language,
+                libraries=libraries,
+                timeout=timeout,
+                variables=variables,
+                stdin=stdin,
+                limits=limits,
+                on_output=on_output,
+            )
+
+        return self._follow(run)
+
+    async def _follow(
+        self, run: Callable[[OnOutput], Awaitable[Execution]]
+    ) -> AsyncGenerator[Printed | Execution, None]:
         sender, receiver = anyio.create_memory_object_stream[Printed]()
         scope = anyio.CancelScope()
         ended: list[Execution | Exception] = []
@@ -208,20 +218,7 @@ class Session:
         async def execute() -> None:
             with scope, sender:
                 try:
-                    ended.append(
-                        await self.run(
-                            code,
-                            language=language,
-                            libraries=libraries,
-                            timeout=timeout,
-                            variables=variables,
-                            stdin=stdin,
-                            limits=limits,
-                            on_output=print_,
-                            last=last,
-                            judged=judged,
-                        )
-                    )
+                    ended.append(await run(print_))
                 except Exception as error:  # it is raised in the loop of the caller
                     ended.append(error)
 

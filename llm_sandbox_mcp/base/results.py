@@ -85,27 +85,6 @@ class Output:
 
 
 @dataclass(frozen=True, slots=True)
-class Raised:
-    """An error that code did not catch."""
-
-    type: str
-    """The name of its class."""
-    message: str
-    traceback: str
-
-
-@dataclass(frozen=True, slots=True)
-class Inspection:
-    """The state that code left in its interpreter, as the runner reports it."""
-
-    values: Mapping[str, object]
-    """The values of the run's variables and of the names that its code bound, as far as JSON can represent them."""
-    left_out: tuple[str, ...]
-    """Names whose values JSON cannot represent, or are too large; without modules, functions and classes."""
-    error: Raised | None
-
-
-@dataclass(frozen=True, slots=True)
 class Execution:
     """The result of one run."""
 
@@ -123,8 +102,6 @@ class Execution:
     """Files that this run created or changed."""
     notes: tuple[Note, ...] = ()
     """One line each: something was truncated or lost, or a limit was hit; and what to do about it."""
-    inspection: Inspection | None = None
-    """The values of its names, and its error as data; if the caller requested it and the interpreter still runs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from ..backends.base import Fullness, Usage
 from ..base.messages import Note, Step
 from ..base.policy import Policy
-from ..base.results import Inspection, Output, Raised, Status
+from ..base.results import Output, Status
 from ..base.text import whole_end, whole_start
 from ..base.units import format_duration, format_size
-from .protocol import decode_values
 from .run import Outcome
 
 _INTERRUPTED = 128 + signal.SIGINT
@@ -90,19 +89,6 @@ def finished(status: Status, outcome: Outcome, *, program: bool) -> bool:
     number = exit_code_of(outcome) - 128
     killed = 0 < number <= _LAST_SIGNAL and number not in _HARMLESS
     return status in ("ok", "error") and not (killed and (program or outcome.ending == "exited"))
-
-
-def inspection_of(outcome: Outcome) -> Inspection | None:
-    """The values of names and the error that the runner reported, if it was asked to."""
-    inspection = outcome.report.inspection if outcome.report is not None else None
-    if inspection is None:
-        return None
-    error = inspection.error
-    raised = None if error is None else Raised(error.type, error.message, error.traceback)
-    values = decode_values(inspection.values)
-    return Inspection(
-        values, (*inspection.left_out, *(name for name in inspection.values if name not in values)), raised
-    )
 
 
 def exit_code_of(outcome: Outcome) -> int:

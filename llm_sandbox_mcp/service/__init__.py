@@ -59,11 +59,11 @@ class Service:
         self.sessions = Sessions(profile, languages, backend, live, store, self._preparation, self.views)
         installing = Installing(languages, self.sessions, self._preparation, installer, audit)
         self.install = installing.install
-        executing = Executing(
+        self.executing = Executing(
             profile, languages, self.sessions, self._preparation, installing, store, self.views, checker, audit
         )
-        self.execute = executing.execute
-        self.runs = Runs(executing, live, tasks, profile.limits.shown, profile.sessions)
+        self.execute = self.executing.execute
+        self.runs = Runs(self.executing, live, tasks, profile.limits.shown, profile.sessions)
 
     @property
     def rules(self) -> Sequence[Rule]:

@@ -175,7 +175,8 @@ class BackgroundRun:
                 _log.exception("a run failed")
         finally:
             self.ended_at = anyio.current_time()
-            del self._prepared.request  # results are kept for long, and megabytes can have been asked
+            # Results are kept for long, and megabytes can have been asked and reported.
+            del self._prepared.request, self._prepared.report
             if self._execution is None and self._error is None:
                 self._execution = self._cancelled()
             self._ended.set()

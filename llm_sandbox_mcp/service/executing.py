@@ -4,10 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypedDict, Unpack
 
-import anyio.to_thread
-
 from ..backends.copying import COPY_SECONDS
-from ..base.errors import InvalidArgument, SandboxLost
+from ..base.errors import SandboxLost
 from ..base.messages import Note
 from ..base.policy import OF_RUN, Policy, narrow
 from ..base.results import DEFAULT_TIMEOUT, Execution, OnOutput, OnProgress
@@ -18,8 +16,9 @@ from ..languages.places import Places
 from ..profile.profile import Profile
 from ..rules.checking import Checker
 from ..runs.hints import hint_of
+from ..runs.protocol import Report
 from ..runs.requests import RunRequest, checked_code, checked_stdin, checked_variables, without_notebook_lines
-from ..runs.verdict import excerpt, exit_code_of, finished, inspection_of, notes_of, status_of
+from ..runs.verdict import excerpt, exit_code_of, finished, notes_of, status_of
 from ..sessions.live import SessionId
 from ..sessions.session import Loss, Session
 from .installing import Installing
@@ -40,9 +39,6 @@ class Asked(TypedDict, total=False):
     stdin: str
     limits: Mapping[str, float] | None
     keep_session: bool
-    inspect: bool
-    last: bool
-    judged: str | None
 
 
 @dataclass(slots=True)
@@ -63,6 +59,8 @@ class Prepared:
     """Whether it has the session's turn and its libraries, so that `Session.stop` stops this run and no other."""
     losses: Sequence[Loss | None] = ()
     """The losses of state that its result reports."""
+    report: Report | None = None
+    """What its runner reported, once it has run."""
 
     def taken(self) -> None:
         """Takes note that the caller has the result: a result that nobody gets has told nobody of a loss."""
@@ -124,19 +122,12 @@ class Executing:
         stdin: str = "",
         limits: Mapping[str, float] | None = None,
         keep_session: bool = True,
-        inspect: bool = False,
-        last: bool = False,
-        judged: str | None = None,
     ) -> Prepared:
         """Checks a run in a session, or in a new one if none is named; `libraries` are to be installed into it first.
 
         `stdin` is what the code reads from standard input. `timeout` is in seconds; the default is 30 or the profile's
         limit, whichever is less. `limits` lowers other limits, with the names and units of `Policy`: limits of a run
-        for this run, limits of a sandbox for a new session. `inspect` asks for `Execution.inspection`, in languages
-        whose handler has `inspects`. `last` is for callers that refresh the session next: if the handler has `exits`,
-        the run includes what its interpreter does when it exits.
-        `judged` is the text that the rules judge instead of the code, if the code wraps it; if empty, they judge none.
-        Every request error is raised here, before anything starts.
+        for this run, limits of a sandbox for a new session. Every request error is raised here, before anything starts.
         """
         chosen = self._languages[language]
         code, notes = checked_code(code, self._limits.code)
@@ -144,12 +135,9 @@ class Executing:
         narrow(self._policy, of_run)
         values = checked_variables(variables or {}, chosen)
         given = checked_stdin(stdin, chosen)
-        runner = chosen.handler.runner
-        if inspect and not (runner and runner.inspects):
-            raise InvalidArgument(f"{chosen.name} cannot report the values of names", "print them instead")
         self._installing.check(chosen, libraries)
-        notes += await self._judge(chosen, code if judged is None else judged)
-        instead = without_notebook_lines(code, chosen) if judged is None else None
+        notes += await self._judge(chosen, code)
+        instead = without_notebook_lines(code, chosen)
         if instead is not None:
             notes += [note for note in await self._judge(chosen, instead) if note not in notes]
         session = self._sessions.find(session_id, chosen, of_sandbox)
@@ -163,8 +151,6 @@ class Executing:
             stdin=given,
             on_output=on_output,
             instead=instead,
-            inspect=inspect,
-            last=last and runner is not None and runner.exits,
         )
         return Prepared(chosen, session, request, policy, libraries, notes, new=not session_id, keep=keep_session)
 
@@ -182,6 +168,7 @@ class Executing:
             prepared.begun = True
             ran = await session.run(places, request, policy)
             outcome = ran.outcome
+            prepared.report = outcome.report
             status = status_of(outcome, ran.usage, ran.fullness, policy)
             if outcome.ending == "lost" and status == "error":
                 raise await sandbox.loss() or SandboxLost(
@@ -218,8 +205,6 @@ class Executing:
             session_state="ended" if session.closed else "kept" if session.has_sandbox and not ran.fresh else "fresh",
             artifacts=tuple(artifacts),
             notes=(*explanations, *notes, *left_out),
-            # In a thread: it takes long to read a megabyte of values.
-            inspection=await anyio.to_thread.run_sync(inspection_of, outcome) if request.inspect else None,
         )
 
     async def _judge(self, language: Language, code: str) -> list[Note]:

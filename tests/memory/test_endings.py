@@ -1,21 +1,13 @@
 """Every way in which a run ends: its status, its notes, and what is left of its session."""
 
-import shutil
-import threading
-from pathlib import Path
-
 import anyio
-import anyio.to_thread
 import pytest
 
 from llm_sandbox_mcp.base.errors import SandboxLost
-from llm_sandbox_mcp.base.results import Inspection, SessionState, Status
-from llm_sandbox_mcp.runs.run import Outcome
-from llm_sandbox_mcp.runs.verdict import inspection_of
+from llm_sandbox_mcp.base.results import SessionState, Status
 from llm_sandbox_mcp.service import Service
-from llm_sandbox_mcp.testing.profiles import small_profile
-from tests.memory.backend import HANDLERS, MemoryBackend, open_in_memory
 
+from .backend import MemoryBackend
 from .conftest import run
 
 pytestmark = pytest.mark.anyio
@@ -63,36 +55,6 @@ async def test_a_run_ends_with_its_status_notes_and_session_state(
     assert any(message in note for note in result.notes) if message else not result.notes, result.notes
     again = await run(service, "get x", session_id=result.session_id)
     assert (again.status, again.result) == ("ok", "1" if code == "set x 1" else None), again
-
-
-async def test_values_that_nobody_asked_for_are_not_read(service: Service) -> None:
-    result = await run(service, 'report {"inspection": {"values": {"x": "[1]"}}}')
-    assert (result.status, result.inspection) == ("ok", None)
-
-
-async def test_others_go_on_while_the_values_of_names_are_read(
-    tmp_path: Path, engine: MemoryBackend, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    copied = Path(shutil.copytree(HANDLERS, tmp_path / "handlers"))
-    handler = copied / "script/handler.toml"
-    handler.write_text(handler.read_text().replace("[runner]", "[runner]\ninspects = true"))
-    reading, others = threading.Event(), threading.Event()
-
-    def read(outcome: Outcome) -> Inspection | None:
-        reading.set()
-        assert others.wait(10)
-        return inspection_of(outcome)
-
-    async def go_on() -> None:
-        await anyio.to_thread.run_sync(reading.wait)
-        others.set()
-
-    monkeypatch.setattr("llm_sandbox_mcp.service.executing.inspection_of", read)
-    profile = small_profile("embedded", tmp_path, handlers={"folders": (str(copied),)})
-    async with open_in_memory(profile, engine) as service, anyio.create_task_group() as tasks:
-        tasks.start_soon(go_on)
-        result = await run(service, 'report {"inspection": {"values": {"x": "[1]"}}}', inspect=True)
-    assert result.inspection is not None and result.inspection.values == {"x": [1]}
 
 
 async def test_a_sandbox_that_is_gone_is_an_error_and_the_next_run_starts_fresh(service: Service) -> None:

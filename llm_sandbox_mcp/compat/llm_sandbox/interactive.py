@@ -1,7 +1,7 @@
 """Sessions that keep the interpreter from run to run: IPython if the sandbox has it, otherwise our own runner."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -135,11 +135,12 @@ class InteractiveSandboxSession(SandboxSession):
         if not code.strip():
             return InteractiveOutput(kernel=self.kernel)
         if not self._ready:
-            self._start()
+            self._start(code)
         with_ipython = self.kernel is KernelType.IPYTHON
-        cell, variables = (_CELL, {"_sandbox_code": code}) if with_ipython else (code, None)
+        variables = {"_sandbox_code": code} if with_ipython else None
+        wrap: Callable[[str], str] = (lambda _: _CELL) if with_ipython else str  # our own runner gets it as it is
         try:
-            done = self._execute(cell, "python", timeout, on_stdout, on_stderr, variables, judged=code)
+            done = self._execute(code, "python", timeout, on_stdout, on_stderr, variables, wrap=wrap)
         except SandboxTimeoutError:
             self._ready = False  # the interpreter may have been killed; the next start checks whether IPython runs
             raise
@@ -152,11 +153,11 @@ class InteractiveSandboxSession(SandboxSession):
             output.exit_code, output.stderr + advice + lost, output.stdout + shown, self.kernel, notes=output.notes
         )
 
-    def _start(self) -> None:
-        """Starts IPython's shell if it does not run yet; if the interpreter still lives, its variables are kept."""
+    def _start(self, code: str) -> None:
+        """Starts IPython's shell for this code if it does not run yet; a live interpreter keeps its variables."""
         if self.settings.kernel_type is KernelType.IPYTHON:
             variables = {"_sandbox_history": self.settings.history_size}
             seconds = min(_STARTING, self._longest)
-            started = self._execute(_START, "python", seconds, None, None, variables, judged="")
+            started = self._execute(code, "python", seconds, None, None, variables, wrap=lambda _: _START, quiet=True)
             self.kernel = KernelType.IPYTHON if started.stdout.text == "True\n" else KernelType.RUNNER
         self._ready = True

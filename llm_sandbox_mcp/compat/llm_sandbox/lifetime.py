@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from ...sandboxes import Sandboxes, Session
+from ...sandboxes import Sandboxes
 from .exceptions import NotOpenSessionError, SandboxTimeoutError, ValidationError, translated
 from .opened import shelf
 from .options import Options
 from .portal import Held, portal
-from .running import be_verbose, living
+from .running import CellSession, be_verbose, living
 from .values import SandboxBackend
 
 _log = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ class Lifetime:
         """Covers a run and the change of interpreters after it, so that another thread's run gets the new one."""
         self._in_callback: set[int] = set()
         """The ids of threads that are in a callback of a run."""
-        self._held: Held[Session] | None = None
+        self._held: Held[CellSession] | None = None
         self._until = float("inf")
         self._made_with: Sandboxes | None = None
         """The `Sandboxes` that made its sandbox; their rules apply as long as the session is open."""
@@ -110,7 +110,7 @@ class Lifetime:
         """Seconds that the profile allows for a run."""
         return self._sandboxes().service.profile.limits.timeout
 
-    def _begin(self, session: Session) -> None:
+    def _begin(self, session: CellSession) -> None:
         """Prepares a new sandbox before its first run."""
         portal.call(session.refresh)
 
@@ -118,7 +118,7 @@ class Lifetime:
         if self.options.verbose:
             _log.info(message, *values)
 
-    def _opened(self) -> Session:
+    def _opened(self) -> CellSession:
         if time.monotonic() >= self._until:
             raise SandboxTimeoutError(
                 f"the session ended after {self.options.session_timeout:g} s",
@@ -130,7 +130,7 @@ class Lifetime:
             raise NotOpenSessionError
         return held.value
 
-    def _free(self) -> Session:
+    def _free(self) -> CellSession:
         """The session; `ValidationError` in a callback, because a call there would deadlock with the run."""
         if threading.get_ident() in self._in_callback:
             raise ValidationError("a callback cannot use the session that calls it", "use the session after the run")

@@ -2,14 +2,16 @@
 
 import logging
 import shlex
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import partial
 
 import anyio
 
 from ...aio.tasks import open_tasks
 from ...base.errors import SandboxError
-from ...base.results import Execution
+from ...base.results import Execution, OnOutput
 from ...base.text import EscapingFormatter
 from ...sandboxes import Printed, Sandboxes, Session
 from ...service import Service
@@ -20,6 +22,48 @@ _PAUSE = 0.001
 """Seconds of delay, so that the caller first gets the result of a run: only one Python thread runs at a time."""
 
 _log = logging.getLogger("llm_sandbox_mcp")
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A run of a program's code."""
+
+    code: str
+    language: str
+    timeout: float
+    variables: Mapping[str, object] | None = None
+    wrap: Callable[[str], str] | None = None
+    """Makes of the code, once the rules have judged it, what runs instead."""
+    last: bool = False
+    """Whether a refresh follows: the run includes what its interpreter does when it exits, as waiting for threads."""
+
+
+class CellSession(Session):
+    """A session that runs cells, with what only programs of LLM Sandbox need of a run."""
+
+    async def run_cell(self, cell: Cell, on_output: OnOutput | None = None) -> Execution:
+        """Runs a cell, as `run` does."""
+        executing = self._service.executing
+        prepared = await executing.prepare(
+            cell.code,
+            session_id=self.id,
+            language=cell.language,
+            timeout=cell.timeout,
+            variables=cell.variables,
+            on_output=on_output,
+        )
+        request, runner = prepared.request, prepared.language.handler.runner
+        if cell.wrap is not None:
+            whole = cell.wrap(request.code).encode(errors="replace").decode()
+            request = replace(request, code=whole, instead=None)
+        prepared.request = replace(request, last=cell.last and runner is not None and runner.exits)
+        execution = await executing.run(prepared)
+        prepared.taken()
+        return execution
+
+    def stream_cell(self, cell: Cell) -> AsyncGenerator[Printed | Execution, None]:
+        """Runs a cell, as `stream` does."""
+        return self._follow(partial(self.run_cell, cell))
 
 
 def follow(
@@ -44,9 +88,9 @@ def follow(
 
 
 @asynccontextmanager
-async def living(sandboxes: Sandboxes, language: str, lifetime: float | None) -> AsyncIterator[Session]:
+async def living(sandboxes: Sandboxes, language: str, lifetime: float | None) -> AsyncIterator[CellSession]:
     """A session that is closed at the end of the scope or of its lifetime, whichever comes first."""
-    async with sandboxes.session(language) as session, open_tasks() as tasks:
+    async with CellSession(sandboxes.service, language, None) as session, open_tasks() as tasks:
 
         async def expire(seconds: float) -> None:
             await anyio.sleep(seconds)

@@ -4,14 +4,13 @@ import os
 import shlex
 import stat
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ...base.errors import PolicyDenied
 from ...base.results import Execution
-from ...sandboxes import Session
 from . import copies
 from .exceptions import (
     CommandEmptyError,
@@ -27,7 +26,7 @@ from .lifetime import Lifetime
 from .options import check_libraries, check_seconds
 from .portal import portal
 from .registry import own_backend
-from .running import exports, follow, refresh
+from .running import Cell, CellSession, exports, follow, refresh
 from .security import SecurityPattern, patterns_of
 from .values import ConsoleOutput, SandboxBackend, StreamCallback, output
 
@@ -89,9 +88,12 @@ class SandboxSession(Lifetime, metaclass=_Sessions):
         with translated():
             known = portal.call(exports, self._sandboxes().service, session)
         folder = workdir or self.options.workdir
-        # On a separate line, a command cannot turn what follows into a comment.
-        line = f"({known}cd -- {shlex.quote(folder)} || exit\n{command}\n)"
-        return self._output(self._execute(line, "bash", None, on_stdout, on_stderr, judged=command))
+
+        def wrap(command: str) -> str:
+            # On a separate line, a command cannot turn what follows into a comment.
+            return f"({known}cd -- {shlex.quote(folder)} || exit\n{command}\n)"
+
+        return self._output(self._execute(command, "bash", None, on_stdout, on_stderr, wrap=wrap))
 
     def execute_commands(
         self,
@@ -201,7 +203,7 @@ class SandboxSession(Lifetime, metaclass=_Sessions):
         with translated():
             return [artifact.name for artifact in portal.ask(session.artifacts)]
 
-    def _begin(self, session: Session) -> None:
+    def _begin(self, session: CellSession) -> None:
         super()._begin(session)
         self.install(self.options.libraries)
 
@@ -233,30 +235,20 @@ class SandboxSession(Lifetime, metaclass=_Sessions):
         variables: Mapping[str, object] | None = None,
         *,
         last: bool = False,
-        judged: str | None = None,
+        wrap: Callable[[str], str] | None = None,
+        quiet: bool = False,
     ) -> Execution:
-        """One run, or a part of one; the policy judges `judged`, the program's own part of the code, else all code."""
+        """One run, or a part of one, which is `quiet`; for `wrap` and `last`, see `Cell`."""
         session = self._free()
         if not isinstance(code, str):
             raise ValidationError(f"the code is of type {type(code).__name__}", "give text")
         seconds = self._seconds(timeout)
-
-        request: dict[str, Any] = {
-            "language": language,
-            "timeout": seconds,
-            "variables": variables,
-            "last": last,
-            "judged": judged,
-        }
-
-        async def run() -> Execution:
-            return await session.run(code, **request)
-
+        cell = Cell(code, language, seconds, variables, wrap, last)
         with translated():
             if on_stdout is None and on_stderr is None:
-                done = portal.call(run)
+                done = portal.call(session.run_cell, cell)
             else:
-                stream = session.stream(code, **request)
+                stream = session.stream_cell(cell)
                 self._in_callback.add(threading.get_ident())
                 try:
                     done = follow(stream, {"stdout": on_stdout, "stderr": on_stderr})
@@ -264,7 +256,7 @@ class SandboxSession(Lifetime, metaclass=_Sessions):
                     self._in_callback.discard(threading.get_ident())
         if done.session_state == "ended":
             self._opened()  # raises the error that ended the session
-        if judged != "":
+        if not quiet:
             self._log_verbose("ran %s: %s, exit code %d, %.3f s", language, done.status, done.exit_code, done.duration)
         if done.status == "timeout":
             raise SandboxTimeoutError(

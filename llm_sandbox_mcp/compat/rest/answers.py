@@ -20,6 +20,7 @@ from ...base.errors import (
 )
 from ...base.results import Artifact, Execution
 from ...base.text import one_line
+from .inspection import Inspection
 from .models import ArtifactItem, Executed, ExecutionFailed, Failure
 from .requests import Refused
 from .words import in_words
@@ -70,10 +71,11 @@ def items(artifacts: Sequence[Artifact]) -> list[ArtifactItem]:
     return [ArtifactItem(name=found.name, mime_type=found.mime_type, size_bytes=found.size) for found in artifacts]
 
 
-def ran(name: str, execution: Execution, notes: Sequence[str]) -> Executed | ExecutionFailed:
+def ran(
+    name: str, execution: Execution, inspection: Inspection | None, notes: Sequence[str]
+) -> Executed | ExecutionFailed:
     """The answer about code that ran in the session of that name."""
-    inspection = execution.inspection
-    all_notes = [*notes, *map(in_words, execution.notes), *_missing_values(execution)]
+    all_notes = [*notes, *map(in_words, execution.notes), *_missing_values(execution, inspection)]
     facts: dict[str, Any] = {
         "status": execution.status,
         "stdout": execution.stdout.text,
@@ -95,15 +97,15 @@ def ran(name: str, execution: Execution, notes: Sequence[str]) -> Executed | Exe
     )
 
 
-def _missing_values(execution: Execution) -> list[str]:
+def _missing_values(execution: Execution, inspection: Inspection | None) -> list[str]:
     """A note on values that are missing from the result of a run."""
     if execution.status != "ok" or execution.session_state != "kept":
         return []
-    if execution.inspection is None:
+    if inspection is None:
         return ["the values of names could not be read; print them instead"]
-    if not execution.inspection.left_out:
+    if not inspection.left_out:
         return []
-    names = one_line(", ".join(execution.inspection.left_out))
+    names = one_line(", ".join(inspection.left_out))
     return [
         f"not in result, because JSON cannot represent them or they are too large: {names}; "
         "convert them, or write them to files"

@@ -17,6 +17,7 @@ from ...server.bodies import claim_of
 from ...service import Service
 from . import models
 from .answers import answered, items, ran
+from .inspection import execute
 from .models import ExecuteCode, InstallLibraries, LogItem
 from .requests import LARGEST_BODY, read_bytes, read_json, session_of
 from .sessions import Named, NamedSessions
@@ -80,20 +81,20 @@ class Rest:
         with self._sessions.using(session_of(request, body)) as named:
             log = _Logging(named, "execute")
             try:
-                execution, notes = await self._sessions.use(
+                (execution, inspection), notes = await self._sessions.use(
                     named,
-                    lambda session: self._service.execute(
+                    lambda session: execute(
+                        self._service,
                         body.code,
                         session_id=session,
                         variables=body.local_dict or {},
                         timeout=seconds,
-                        inspect=True,
                     ),
                 )
             except RequestError as error:
                 log.add("refused", in_words(error))
                 raise
-            answer = ran(named.name, execution, notes)
+            answer = ran(named.name, execution, inspection, notes)
             if isinstance(answer, models.Executed):
                 log.add(answer.status)
                 return answered(answer)

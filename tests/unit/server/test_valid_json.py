@@ -14,10 +14,10 @@ from llm_sandbox_mcp.base.messages import Note
 from llm_sandbox_mcp.base.results import Execution, Status
 from llm_sandbox_mcp.base.text import one_line
 from llm_sandbox_mcp.compat.rest.answers import answered, ran
+from llm_sandbox_mcp.compat.rest.inspection import inspection_of
 from llm_sandbox_mcp.files.artifacts import describe
 from llm_sandbox_mcp.runs.protocol import decode_report
-from llm_sandbox_mcp.runs.run import Outcome
-from llm_sandbox_mcp.runs.verdict import excerpt, inspection_of
+from llm_sandbox_mcp.runs.verdict import excerpt
 from llm_sandbox_mcp.server.content import contents, describe_run, failure, structured, success
 
 ANY_TEXT = st.text(st.characters(exclude_categories=())) | st.sampled_from(
@@ -80,7 +80,6 @@ def test_a_run_is_reported_in_valid_json_over_every_interface(
     inspection = {"values": values, "left_out": [*values], "error": raised}
     payload = json.dumps({"status": "ok", "exit_code": 0, "result": result, "inspection": inspection}).encode()
     report = decode_report(payload)
-    outcome = Outcome("answered", report, True, None, True, stdout, stderr, 0, 1.0)
     execution = Execution(
         status,
         0,
@@ -92,17 +91,17 @@ def test_a_run_is_reported_in_valid_json_over_every_interface(
         "kept",
         tuple(describe(name, content) for name, content in files),
         tuple(Note("said", one_line(note)) for note in notes),
-        inspection_of(outcome),
     )
     answer = structured(execution)
     sent = over_mcp(success(describe_run(answer), answer))
     assert sent["structuredContent"]["status"] == status
     assert sent["structuredContent"]["stdout"] == execution.stdout.text
-    over_http = strict(bytes(answered(ran("name", execution, ())).body))
+    found = inspection_of(report)
+    over_http = strict(bytes(answered(ran("name", execution, found, ())).body))
     assert over_http["status"] == status
-    if status == "ok" and execution.inspection is not None and report is not None and report.inspection is not None:
-        assert {*over_http["result"]} | {*execution.inspection.left_out} == {*report.inspection.values}
-        assert over_http["result"] == execution.inspection.values
+    if status == "ok" and found is not None and report is not None and report.inspection is not None:
+        assert {*over_http["result"]} | {*found.left_out} == {*report.inspection.values}
+        assert over_http["result"] == found.values
 
 
 @given(ANY_TEXT)
