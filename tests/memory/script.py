@@ -152,12 +152,13 @@ class Runner:
         self._process.sandbox.answers = False
 
     async def _do_outgrow(self, words: str, report: dict[str, object]) -> None:
-        """Is killed at the memory limit; with `all`, together with its sandbox."""
+        """Is killed at the memory limit; with `all`, together with its sandbox, with `child`, only what it started."""
         sandbox = self._process.sandbox
         sandbox.used = replace(sandbox.used, oom_kills=sandbox.used.oom_kills + 1)
         if words == "all":
             await sandbox.kill()
-        raise _Exit(137)
+        if words != "child":
+            raise _Exit(137)
 
     async def _do_fill(self, words: str, report: dict[str, object]) -> None:
         """Fails at the disk limit."""

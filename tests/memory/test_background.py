@@ -112,6 +112,7 @@ async def test_a_run_that_waits_for_its_session_can_be_taken_back(service: Servi
     second.cancel()
     execution = await ended(second)
     assert (execution.status, execution.notes) == ("cancelled", ("it was cancelled before its code had begun",))
+    assert execution.duration == 0
     assert not first.ended
     first.cancel()
     await ended(first)

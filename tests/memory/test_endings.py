@@ -6,8 +6,9 @@ import pytest
 from llm_sandbox_mcp.base.errors import SandboxLost
 from llm_sandbox_mcp.base.results import SessionState, Status
 from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.testing.profiles import small_profile
 
-from .backend import MemoryBackend
+from .backend import HANDLERS, PROGRAMS, MemoryBackend, MemoryProcess, open_in_memory
 from .conftest import run
 
 pytestmark = pytest.mark.anyio
@@ -64,6 +65,26 @@ async def test_a_sandbox_that_is_gone_is_an_error_and_the_next_run_starts_fresh(
     again = await run(service, "get x", session_id=session)
     assert (again.status, again.result) == ("ok", None)
     assert any("started fresh" in note for note in again.notes), again.notes
+
+
+async def test_code_that_lost_only_a_process_to_the_memory_limit_keeps_its_state(service: Service) -> None:
+    first = await run(service, "set x 1\noutgrow child")
+    assert (first.status, first.session_state) == ("ok", "kept")
+    assert any("killed at the memory limit of 128MiB: 1" in note for note in first.notes), first.notes
+    assert (await run(service, "get x", session_id=first.session_id)).result == "1"
+
+
+async def test_a_session_whose_sandbox_ends_while_files_are_copied_out_of_it_starts_fresh(
+    service: Service, engine: MemoryBackend
+) -> None:
+    async def ending(process: MemoryProcess) -> int:
+        await process.sandbox.kill()
+        return 0
+
+    engine.programs = {**PROGRAMS, "tar": ending}
+    first = await run(service, 'set x 1\nreport {"files": ["a"]}')
+    assert (first.status, first.session_state) == ("ok", "fresh")
+    assert (await run(service, "get x", session_id=first.session_id)).result is None
 
 
 async def test_the_reason_of_the_end_of_a_sandbox_may_be_known_only_after_the_timeout_of_the_run(

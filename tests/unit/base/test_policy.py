@@ -88,3 +88,36 @@ def test_the_limits_in_a_message_are_exact() -> None:
     policy = POLICY.model_copy(update={"memory": 123_456_789})
     with pytest.raises(PolicyDenied, match="at most 123456789, the session's limit; got 123456790"):
         narrow(policy, {"memory": 123_456_790}, "the session's")
+
+
+@pytest.mark.parametrize(
+    ("lower", "expected"),
+    [
+        ({"timeout": 30}, {"timeout": 30.0}),
+        ({"timeout": 0.5, "grace": None}, {"timeout": 0.5}),
+        ({"files": 7.0}, {"files": 7}),
+        ({"files": 1, "cpus": 0.25}, {"files": 1, "cpus": 0.25}),
+        ({"memory": 8 << 20, "pids": 8}, {"memory": 8 << 20, "pids": 8}),
+    ],
+)
+def test_a_lower_limit_is_accepted_and_has_the_type_of_its_field(
+    lower: dict[str, object], expected: dict[str, float]
+) -> None:
+    policy = POLICY.model_copy(update={"memory": 1 << 30, "pids": 64, "files": 9})
+    narrowed = narrow(policy, lower)
+    assert narrowed == policy.model_copy(update=expected)
+    assert [type(getattr(narrowed, name)) for name in expected] == [type(value) for value in expected.values()]
+
+
+@pytest.mark.parametrize(
+    ("lower", "reason"),
+    [
+        ({"files": 6.5}, "files must be a whole number; got 6.5"),
+        ({"pids": 7}, "pids must be at least 8 and at most 64"),
+        ({"memory": (8 << 20) - 1}, "memory must be at least 8388608 and at most"),
+        ({"files": 10}, "files must be above 0 and at most 9"),
+    ],
+)
+def test_a_limit_that_no_sandbox_can_have_is_refused(lower: dict[str, object], reason: str) -> None:
+    with pytest.raises(PolicyDenied, match=reason):
+        narrow(POLICY.model_copy(update={"memory": 1 << 30, "pids": 64, "files": 9}), lower)

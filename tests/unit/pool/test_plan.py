@@ -254,6 +254,13 @@ def test_when_all_sandboxes_are_in_use_the_profile_decides(
     assert (found.open, found.refuse, (*found.blocked,)) == (opened, refused, blocked)
 
 
+def test_no_warm_sandbox_makes_room_for_a_request_that_one_which_is_closing_makes_room_for() -> None:
+    members = [warm(1), Member(2, BASH, State.CLOSING)]
+    found = planned(members, [Waiter(3, BASH)], max=2)
+    assert (found.close, found.blocked) == ((), {3})
+    assert planned(members, [Waiter(3, BASH), Waiter(4, BASH)], max=2).close == (1,)
+
+
 def test_no_request_is_refused_while_a_sandbox_is_closing() -> None:
     found = planned([Member(1, PYTHON, State.CLOSING)], [Waiter(2, PYTHON)], max=1, exhaustion="fail_fast")
     assert (found.refuse, (*found.blocked,)) == ((), (2,))

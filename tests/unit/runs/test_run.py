@@ -123,6 +123,31 @@ async def test_code_is_interrupted_again_only_if_half_of_the_grace_has_passed(ne
     assert (outcome.ending, outcome.alive, process.interrupts) == ("timeout", True, needs)
 
 
+class Exiting(Interruptible):
+    """A process that ends, while others have its output open, or with input that it has not read."""
+
+    def __init__(self, reads: bool) -> None:
+        super().__init__()
+        self._reads = reads
+        if not reads:
+            for stream in self._streams:
+                stream.send.close()
+
+    async def send(self, item: bytes) -> None:
+        if not self._reads:
+            await anyio.sleep_forever()
+
+    async def wait(self) -> int:
+        return 3
+
+
+@pytest.mark.parametrize("reads", [True, False], ids=["output stays open", "input is not read"])
+async def test_a_run_ends_with_its_process(reads: bool) -> None:
+    async with Exiting(reads) as process:
+        outcome = await Run(process, b"{}\n", NONCE, RunRequest("", timeout=5, output=100, grace=0.1)).finish()
+    assert (outcome.ending, outcome.exit_code) == ("exited", 3)
+
+
 class Unheard(Interruptible):
     """A runner whose engine is silent."""
 
