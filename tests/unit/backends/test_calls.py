@@ -3,6 +3,7 @@
 import inspect
 import re
 from collections.abc import Iterator
+from errno import EPERM
 from pathlib import Path
 
 import pytest
@@ -42,7 +43,7 @@ def test_the_numbers_match_the_kernel_headers(machine: str, header: str) -> None
 def test_both_forms_have_the_same_calls() -> None:
     """Apart from calls that always fail: profiles of containers name only those whose error is not EPERM."""
     named = {name for rule in RULES for name in rule["names"]}
-    assert named == {name for name, call in CALLS.items() if call.verdict != calls.EPERM}
+    assert named == {name for name, call in CALLS.items() if call.verdict != EPERM}
 
 
 def compared(verdict: Verdict) -> Iterator[int]:
