@@ -16,7 +16,7 @@ from ..base.units import format_size
 from .archive import END, EXECUTABLE_MODE, FILE_MODE, ArchiveReader, Member, header, padding
 from .base import Completed, Sandbox, drain, feed
 from .layout import PATH, WORKDIR
-from .patience import seconds_for
+from .patience import seconds_for_bytes
 
 Chunks = Callable[[], AsyncIterator[bytes]]
 """Yields the same bytes at each call."""
@@ -229,7 +229,7 @@ class Tools:
         """Takes note of bytes that a tool has moved."""
         self._sandbox.patience.moved(size)
         self._scope.deadline = min(self._most, self._sandbox.patience.until)
-        self._unhindered.deadline += seconds_for(size)
+        self._unhindered.deadline += seconds_for_bytes(size)
 
     async def run(self, argv: Sequence[str], content: Chunks | None = None) -> Completed:
         """Runs a tool until it ends, with this input."""

@@ -15,11 +15,10 @@ from .base import Sandbox, drain, feed
 from .copying import COPY_SECONDS, KILLED, Chunks, first_line, in_time, once
 from .layout import PATH
 from .listing import SAME, Listed, mapped_names, read_tree, tree_command
+from .patience import seconds_for_files
 
-_SLOWEST = 100
-"""Files per second."""
 _LOOKS = (False, False, True)
-"""We look so often if processes of the code change or kill something meanwhile; at last, they are paused."""
+"""Whether code is paused first: we look so often if its processes change or kill something meanwhile."""
 
 _PROTECTED = """\
 change() {
@@ -86,24 +85,21 @@ async def held_files(sandbox: Sandbox, folder: str) -> Collection[str]:
 
 async def _looks(sandbox: Sandbox, what: str, command: str) -> AsyncIterator[bytes]:
     """What a command of ours prints, each time anew, since code can change or kill what it looks at."""
-    for hindered in _LOOKS:
-        sandbox.patience.hindered |= hindered
+    for paused in _LOOKS:
         async with in_time(sandbox, what) as tools:
+            if paused:
+                await tools.pause()
             output = await tools.look(command)
         yield output
 
 
-def seconds_for(files: int) -> float:
-    """How long copying so many files may take, which is at least ten times as long as usual."""
-    return COPY_SECONDS + files / _SLOWEST
-
-
-async def unpack(sandbox: Sandbox, folder: str, archive: Chunks, *, protected: str, seconds: float) -> str:
+async def unpack(sandbox: Sandbox, folder: str, archive: Chunks, *, protected: str, files: int) -> str:
     """Puts the files of a tar archive into a folder; returns why some of them could not be written.
 
-    `protected` says what code should not write by accident: `all`, only the folders `git`, or nothing.
+    `files` is their number, which bounds the time. `protected` says what code should not write by accident: `all`,
+    only the folders `git`, or nothing.
     """
-    async with in_time(sandbox, seconds=seconds) as tools:
+    async with in_time(sandbox, seconds=COPY_SECONDS + seconds_for_files(files)) as tools:
         done = await tools.run(("sh", "-c", _UNPACK, "sh", folder, protected), archive)
     if done.exit_code > KILLED:
         return "the tool that copies files into the sandbox was killed"
@@ -124,13 +120,13 @@ async def send_out(
     wanted: Callable[[], Sequence[str]],
     take: Callable[[bytes], None],
     most: int,
-    seconds: float,
+    files: int,
 ) -> None:
     """Passes a tar archive of the `wanted` files below a folder to `take`; it cannot be trusted.
 
     Both are called in worker threads, and `wanted` again if another archive follows, since code has killed the tool.
     Names that do not exist or cannot be read are left out. After `most` bytes, an archive is cut. Raises `Unavailable`
-    if that takes more `seconds`.
+    if that takes too long for so many `files`.
     """
     argv = ("tar", "-c", "-f", "-", *_PACKED, "--no-recursion", "-C", folder, "--null", "-T", "-")
 
@@ -152,7 +148,7 @@ async def send_out(
         return exit_code
 
     step = "run again: then they are saved"
-    async with in_time(sandbox, seconds=seconds, step=step) as tools:
+    async with in_time(sandbox, seconds=COPY_SECONDS + seconds_for_files(files), step=step) as tools:
         exit_code = await tools.use(send)
         if not sandbox.alive:
             raise SandboxLost("the sandbox ended while its files were copied")

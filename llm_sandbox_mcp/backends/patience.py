@@ -8,13 +8,19 @@ import anyio
 
 _SECONDS = 10.0
 """For all tools before a run, and for those after it: far more than they need."""
-_SLOWEST = 4 << 20
-"""Bytes per second: moving so many gives the tools a further second."""
+_SLOWEST_BYTES = 4 << 20
+_SLOWEST_FILES = 100
+"""Bytes and files per second: moving so many gives the tools a further second, at least ten times what they need."""
 
 
-def seconds_for(size: int) -> float:
+def seconds_for_bytes(size: int) -> float:
     """How much longer tools may be busy that have moved so many bytes."""
-    return size / _SLOWEST
+    return size / _SLOWEST_BYTES
+
+
+def seconds_for_files(count: int) -> float:
+    """How much longer tools may be busy that copy so many files."""
+    return count / _SLOWEST_FILES
 
 
 class Patience:
@@ -42,4 +48,4 @@ class Patience:
 
     def moved(self, size: int) -> None:
         """Takes note of bytes that a tool has moved."""
-        self.until = min(self.until + seconds_for(size), self._most)
+        self.until = min(self.until + seconds_for_bytes(size), self._most)

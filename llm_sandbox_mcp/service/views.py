@@ -145,9 +145,8 @@ class Views:
         _leave_out_large(sandbox, view, copy, plan, tree, notes)
         packed = Packed()
         archive = partial(_archive, view, plan, packed)
-        seconds = folder_copies.seconds_for(len(plan.copied))
         try:
-            why = await folder_copies.unpack(sandbox, view.place, archive, protected=protected, seconds=seconds)
+            why = await folder_copies.unpack(sandbox, view.place, archive, protected=protected, files=len(plan.copied))
             copy.made = True
             found = await folder_copies.list_tree(sandbox, view.place)
         except BaseException:
@@ -252,8 +251,8 @@ class Views:
             await anyio.to_thread.run_sync(saving.begin)
             if plan.files:
                 most = sandbox.policy.disk + _HEADERS * len(plan.files)
-                seconds = folder_copies.seconds_for(len(plan.files))
-                await folder_copies.send_out(sandbox, view.place, saving.wanted, saving.feed, most, seconds)
+                files = len(plan.files)
+                await folder_copies.send_out(sandbox, view.place, saving.wanted, saving.feed, most, files)
             await anyio.to_thread.run_sync(saving.finish)
         finally:
             saving.close()
