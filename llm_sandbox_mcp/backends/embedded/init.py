@@ -41,14 +41,14 @@ _SIGNALS = [n for n in range(1, 65) if n not in (_signal.SIGKILL, _signal.SIGSTO
 class Init:
     """The control socket and the processes started for it."""
 
-    def __init__(self, control: _socket.socket) -> None:
+    def __init__(self, control: _socket.socket, ignored: list[int]) -> None:
+        """`ignored` are the signals that this process ignores; programs get the default for them."""
         self._control = control
+        self.ignored = ignored
         self.poll = select.poll()
         self._ids: dict[bytes, int] = {}
         self._starting: dict[int, bytes] = {}
         """Pipes of processes that do not run their programs yet: each is closed when that begins."""
-        self.ignored: list[int] = []
-        """The signals that this process ignores, and that a program would ignore too; others become the default."""
         # Opened early: once this process is not dumpable, it cannot open its files below /proc for writing.
         self._oom_score = os.open("/proc/self/oom_score_adj", os.O_RDWR)
         self._own_score = os.read(self._oom_score, 8)
@@ -280,19 +280,18 @@ def main() -> None:
     control = _socket.socket(fileno=int(sys.argv[1]))
     os.set_inheritable(control.fileno(), False)
     os.closerange(control.fileno() + 1, 64)
-    init = Init(control)
+    for number in (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP, _signal.SIGPIPE):
+        _signal.signal(number, _signal.SIG_IGN)
+    _signal.signal(_signal.SIGCHLD, lambda number, frame: None)
+    init = Init(control, [number for number in _SIGNALS if _signal.getsignal(number) == _signal.SIG_IGN])
     # Otherwise the code, which has the same uid, could trace this process and read its /proc entries.
     _call("prctl", _PR_SET_DUMPABLE, 0, 0, 0, 0)
     if sys.argv[3]:
         _confine(sys.argv[3])
-    for number in (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP, _signal.SIGPIPE):
-        _signal.signal(number, _signal.SIG_IGN)
     woken, wake = os.pipe()
     os.set_blocking(woken, False)
     os.set_blocking(wake, False)
     _signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-    _signal.signal(_signal.SIGCHLD, lambda number, frame: None)
-    init.ignored = [number for number in _SIGNALS if _signal.getsignal(number) == _signal.SIG_IGN]
     init.ready()
     # Only after `ready`, which sends descriptors: the kernel refuses that while the uid has more descriptors in flight
     # than this process's limit on open files. Where sandboxes share a uid, one could keep another from starting.
