@@ -34,7 +34,7 @@ def with_times(**times: float | str) -> list[str]:
     program = f"""
 import sys
 from llm_sandbox_mcp.network import sharing
-from llm_sandbox_mcp.server import bodies, connections, handshakes, transports
+from llm_sandbox_mcp.server import connections, handshakes, memory, transports
 {chr(10).join(lines)}
 from llm_sandbox_mcp.__main__ import main
 sys.exit(main())
@@ -460,7 +460,7 @@ def status(client: socket.socket) -> int:
 
 @pytest.mark.parametrize("path", ["/artifacts/large.bin", "/files/large.bin"])
 def test_files_that_nobody_reads_take_little_memory(rest: Path, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
-    with served(monkeypatch, rest, with_times(bodies__PATIENCE=1.0)) as server, ExitStack() as deaf:
+    with served(monkeypatch, rest, with_times(memory__PATIENCE=1.0)) as server, ExitStack() as deaf:
         write_large(server, "x")
         clients = [deaf.enter_context(download(server, path)) for _ in range(20)]
         answers = [status(client) for client in clients]
@@ -485,7 +485,7 @@ def test_large_calls_of_clients_that_left_wait_for_a_session_in_bounded_memory(
         return message("tools/call", name=tool, arguments=arguments, _meta={"x": "x" * LARGEST})
 
     with (
-        served(monkeypatch, rest, with_times(bodies__PATIENCE=0.2)) as server,
+        served(monkeypatch, rest, with_times(memory__PATIENCE=0.2)) as server,
         httpx2.Client(base_url=server.url, headers=headers, timeout=BOUND) as client,
     ):
         info = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}

@@ -15,7 +15,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
-from llm_sandbox_mcp.server.bodies import ROOM, SMALL, USUAL, Bodies, Claim, Parsed, claim_of
+from llm_sandbox_mcp.server.bodies import ROOM, SMALL, Bodies, claim_of
+from llm_sandbox_mcp.server.memory import USUAL, Claim, Parsed
 from tests.memory.clock import BACKEND
 
 pytestmark = pytest.mark.anyio
