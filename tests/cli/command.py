@@ -1,10 +1,15 @@
-"""Runs the command in its own process, as people start it."""
+"""Runs the command in its own process, as people start it, or in the process of the test, which is a second faster."""
 
+import contextlib
+import io
 import os
 import shlex
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
+
+from llm_sandbox_mcp import cli
 
 ROOT = Path(__file__).parents[2]
 LIMIT = 300.0
@@ -35,9 +40,27 @@ def command(
     )
 
 
+def called(*arguments: str, cwd: Path | None = None, **changes: str) -> subprocess.CompletedProcess[str]:
+    """Runs `llm-sandbox-mcp` in this process: for commands that only read, write and print."""
+    streams = [io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2)]
+    environ = environment(**changes)
+    with (
+        mock.patch.dict(os.environ, environ, clear=True),
+        contextlib.chdir(cwd or "."),
+        contextlib.redirect_stdout(streams[0]),
+        contextlib.redirect_stderr(streams[1]),
+    ):
+        try:
+            code = cli.main(arguments, environ)
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+    out, err = (stream.buffer.getvalue().decode() for stream in streams)
+    return subprocess.CompletedProcess(arguments, code, out, err)
+
+
 def refused(*arguments: str) -> str:
     """The one line on stderr with which a command is refused."""
-    done = command(*arguments)
+    done = called(*arguments)
     assert done.returncode == 2, done
     assert done.stdout == ""
     (line,) = done.stderr.splitlines()

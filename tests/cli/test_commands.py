@@ -12,7 +12,7 @@ from llm_sandbox_mcp import __version__
 from llm_sandbox_mcp.base.text import escape
 from llm_sandbox_mcp.cli.console import table
 
-from .command import ARGV, LIMIT, command, environment, refused
+from .command import ARGV, LIMIT, called, command, environment, refused
 
 COMMANDS = (
     "serve",
@@ -44,7 +44,7 @@ def test_the_version_is_that_of_the_package() -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_a_help_text(name: str) -> None:
-    done = command(*name.split(), "--help")
+    done = called(*name.split(), "--help")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith(f"usage: llm-sandbox-mcp {name}")
 
@@ -160,14 +160,14 @@ def test_the_cache_for_later_installations_is_shown_and_cleared(tmp_path: Path) 
     (tmp_path / "downloads").mkdir()
     (tmp_path / "downloads" / "wheel").write_bytes(bytes(4096))
     arguments = ("cache", "--profile", str(profile))
-    shown = command(*arguments)
+    shown = called(*arguments)
     assert shown.returncode == 0, shown.stderr
     assert [line.split() for line in shown.stdout.splitlines()[2:]] == [
         ["environments", "0", "0B", "20"],
         ["tools", "0", "0B", "2"],
         ["downloads", "1", "4KiB", "2GiB"],
     ]
-    cleared = command(*arguments, "--clear")
+    cleared = called(*arguments, "--clear")
     assert (cleared.returncode, cleared.stdout) == (0, f"removed 4KiB from {tmp_path}\n")
     assert not [*(tmp_path / "downloads").iterdir()]
 

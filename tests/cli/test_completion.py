@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from .command import command
+from .command import called
 from .shells import COMPLETING
 
 LINES = {
@@ -35,7 +35,7 @@ def shell(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def folder(shell: str, tmp_path: Path) -> Path:
-    done = command("completion", shell)
+    done = called("completion", shell)
     assert (done.returncode, done.stderr) == (0, "")
     (tmp_path / "script").write_text(done.stdout)
     for name in ("own.toml", "notes.txt", "analysis.py"):
@@ -51,7 +51,7 @@ def test_a_shell_completes_the_word(shell: str, typed: str, folder: Path) -> Non
 
 
 def test_bash_offers_all_profiles_and_only_files_that_can_be_one(tmp_path: Path) -> None:
-    (tmp_path / "script").write_text(command("completion", "bash").stdout)
+    (tmp_path / "script").write_text(called("completion", "bash").stdout)
     (tmp_path / "own.toml").touch()
     offered = COMPLETING["bash"](tmp_path, "llm-sandbox-mcp run --profile ")
     assert {"default", "strict", "docker", "own.toml"} <= {*offered}

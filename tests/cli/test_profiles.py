@@ -9,12 +9,12 @@ from llm_sandbox_mcp.host.folders import CONFIGS
 from llm_sandbox_mcp.profile.profile import load_profile
 from tests.local_index import local_index
 
-from .command import command, refused
+from .command import called, refused
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in CONFIGS.glob("*.toml")))
 def test_a_shown_profile_can_be_loaded_again_and_is_the_same(name: str, tmp_path: Path) -> None:
-    shown = command("profile", "show", name)
+    shown = called("profile", "show", name)
     assert shown.returncode == 0, shown
     again = tmp_path / "again.toml"
     again.write_text(shown.stdout)
@@ -26,7 +26,7 @@ def test_sizes_and_times_are_shown_exactly_and_with_units(tmp_path: Path) -> Non
     profile.write_text(
         '[limits]\nmemory = "1500000KiB"\ndisk = "1000001B"\ntimeout = "90s"\ngrace = "1.1ms"\ninstall_timeout = "1500ms"\n'
     )
-    shown = tomllib.loads(command("profile", "show", str(profile)).stdout)["limits"]
+    shown = tomllib.loads(called("profile", "show", str(profile)).stdout)["limits"]
     assert [shown[key] for key in ("memory", "disk", "timeout", "grace", "install_timeout")] == [
         "1500000KiB",
         "1000001B",
@@ -39,16 +39,16 @@ def test_sizes_and_times_are_shown_exactly_and_with_units(tmp_path: Path) -> Non
 def test_tables_of_engines_that_are_not_used_are_named_and_not_checked(tmp_path: Path) -> None:
     profile = tmp_path / "others.toml"
     profile.write_text("[podman]\nhots = 1\n[kubernetes]\n[embedded]\n")
-    checked = command("profile", "check", str(profile))
+    checked = called("profile", "check", str(profile))
     assert checked.returncode == 0, checked
     assert "[podman], [kubernetes] was not checked, because backend.name is embedded" in checked.stdout
-    assert "podman" not in command("profile", "show", str(profile)).stdout
+    assert "podman" not in called("profile", "show", str(profile)).stdout
 
 
 def test_credentials_in_addresses_are_masked(tmp_path: Path) -> None:
     profile = tmp_path / "secret.toml"
     profile.write_text('[languages.python]\nindex = "https://me:hunter2@packages.example/simple"\n')
-    shown = command("profile", "show", str(profile))
+    shown = called("profile", "show", str(profile))
     assert "hunter2" not in shown.stdout + shown.stderr
     assert 'index = "https://***@packages.example/simple"' in shown.stdout
 
@@ -57,13 +57,13 @@ def test_names_with_quotes_and_other_characters_stay_unchanged(tmp_path: Path) -
     profile = tmp_path / "odd.toml"
     profile.write_text("""[files]\nfolders = ['/a "b" \\ ü:rw']\n""")
     again = tmp_path / "again.toml"
-    again.write_text(command("profile", "show", str(profile)).stdout)
+    again.write_text(called("profile", "show", str(profile)).stdout)
     assert load_profile(str(again)).files.folders == ('/a "b" \\ ü:rw',)
 
 
 def test_the_environment_names_a_profile_and_the_argument_takes_precedence() -> None:
-    assert 'memory = "512MiB"' in command("profile", "show", LLM_SANDBOX_PROFILE="strict").stdout
-    assert 'memory = "2GiB"' in command("profile", "show", "default", LLM_SANDBOX_PROFILE="strict").stdout
+    assert 'memory = "512MiB"' in called("profile", "show", LLM_SANDBOX_PROFILE="strict").stdout
+    assert 'memory = "2GiB"' in called("profile", "show", "default", LLM_SANDBOX_PROFILE="strict").stdout
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_for_an_unknown_name_the_known_names_are_listed() -> None:
 
 
 def test_a_valid_profile_is_reported_as_valid() -> None:
-    done = command("profile", "check", "strict")
+    done = called("profile", "check", "strict")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("strict: valid")
 
@@ -113,7 +113,7 @@ def test_limits_that_the_machine_cannot_give_are_refused_by_a_check_and_at_the_s
 
 def mistakes(profile: Path) -> dict[str, str]:
     """What a check finds: the reasons by their keys."""
-    done = command("profile", "check", str(profile))
+    done = called("profile", "check", str(profile))
     assert (done.returncode, done.stdout) == (2, ""), done
     found = [line.removeprefix(f"llm-sandbox-mcp: {profile}: ") for line in done.stderr.splitlines()]
     return {key: reason for key, _, reason in (line.partition(": ") for line in found)}
@@ -163,7 +163,7 @@ libraries = {{ python = ["requests", "pandas"] }}
         "languages.python.libraries": "'lxml >=5' is denied by the profile (lxml); do without it",
         "pool.libraries.python": "'requests' is not among those that the profile allows; use one of pandas",
     }
-    assert "'https://***@a.example/tool.whl' is not a plain name" in command("profile", "check", str(profile)).stderr
+    assert "'https://***@a.example/tool.whl' is not a plain name" in called("profile", "check", str(profile)).stderr
 
 
 def test_a_check_finds_certificates_that_are_missing(tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_a_check_asks_each_index(tmp_path: Path) -> None:
         profile.write_text(
             f'[languages.python]\nindex = "{index.url}/simple"\n[languages.ruby]\nindex = "{index.url}"\n'
         )
-        checked = command("profile", "check", str(profile))
+        checked = called("profile", "check", str(profile))
         assert (checked.returncode, checked.stderr) == (0, "")
         assert sorted(path for path, _ in index.requests) == ["/", "/simple"]
     assert mistakes(profile) == dict.fromkeys(
@@ -190,5 +190,5 @@ def test_a_check_asks_each_index(tmp_path: Path) -> None:
 def test_a_check_of_a_handler_folder_that_is_missing_names_it_next_to_other_mistakes(tmp_path: Path) -> None:
     profile = tmp_path / "own.toml"
     profile.write_text(f'[handlers]\nfolders = ["{tmp_path}/gone"]\n[files]\nfolders = ["{tmp_path}/gone"]\n')
-    first, second = command("profile", "check", str(profile)).stderr.splitlines()
+    first, second = called("profile", "check", str(profile)).stderr.splitlines()
     assert "files.folders.0: " in first and f"{tmp_path}/gone: is not a folder; correct handlers.folders" in second

@@ -134,7 +134,7 @@ async def test_bodies_that_stop_arriving_give_way_when_others_wait() -> None:
     server = Server()
     server.answering.set()
     async with anyio.create_task_group() as tasks:
-        stopped = [begin(tasks, server, Client(), LARGEST - 1) for _ in range(100)]
+        stopped = [begin(tasks, server, Client(), LARGEST - 1) for _ in range(MOST + 4)]
         honest = whole(tasks, server)
         await honest.answered.wait()
         assert honest.text == str(LARGEST)
