@@ -1,6 +1,6 @@
 """Which ring a test belongs to, by what it needs. `make check`, `test`, `test-engines` and `test-all` run the rings.
 
-The folder of a test, its backend and its language decide; the test itself does not name its ring.
+The folder of a test, its backend, its language and its markers decide.
 """
 
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ import pytest
 from llm_sandbox_mcp.backends import BACKENDS
 
 from .effort import EFFORT
-from .turns import backend_of, by_case, by_language, client_of, has_turn, language_of, left_out
+from .turns import arguments, backend_of, by_case, by_language, has_turn, language_of, left_out
 
 OPTION = "--ring"
 ENGINE = "--engine"
@@ -32,93 +32,8 @@ EACH = "tests/conformance/"
 """What every engine must do. The ring of engines runs only the cases in Python, and each case on one engine."""
 ON_ENGINES = {"tests/containers/": ("docker", "podman"), "tests/cluster/": ("kubernetes",)}
 """Folders with tests of some engines; the ring of engines runs each case on one of them."""
-IN_TURNS = (
-    "tests/handlers/test_selftests.py::test_a_language_behaves_as_its_selftest_says",
-    "tests/hostile/test_closed_descriptors.py::test_closed_descriptors_give_a_clean_result",
-    "tests/hostile/test_copy_in.py::test_a_planted_folder_link_is_not_followed",
-    "tests/hostile/test_copy_out_archive.py::test_crafted_members_are_dropped",
-    "tests/hostile/test_core_dump.py::test_an_abort_writes_no_file",
-    "tests/hostile/test_daemon.py::test_a_daemon_is_gone_with_a_session_that_is_not_kept",
-    "tests/hostile/test_descriptors.py::test_a_child_inherits_only_its_streams",
-    "tests/hostile/test_disk_filler.py::test_a_disk_filler_meets_the_limit",
-    "tests/hostile/test_fork_bomb.py::test_a_fork_bomb_meets_the_limit_on_processes",
-    "tests/hostile/test_ipc.py::test_no_sandbox_finds_what_another_leaves_in_the_kernel",
-    "tests/hostile/test_kernel_settings.py::test_no_setting_of_the_kernel_can_be_written",
-    "tests/hostile/test_kill_signals.py::test_a_run_after_its_runner_was_killed_really_runs",
-    "tests/hostile/test_memory_bomb.py::test_a_memory_bomb_is_out_of_memory",
-    "tests/hostile/test_mount.py::test_every_call_that_changes_the_tree_is_refused",
-    "tests/hostile/test_network.py::test_what_listens_on_the_host_is_out_of_reach",
-    "tests/hostile/test_output_flood.py::test_a_flood_is_cut_and_stopped",
-    "tests/hostile/test_read_only_system.py::test_raw_writes_to_devices_and_disks_fail",
-    "tests/hostile/test_setuid.py::test_no_call_gives_another_user",
-    "tests/hostile/test_signals_ignored.py::test_code_that_answers_no_interrupt_is_dead_soon_after_the_deadline",
-    "tests/hostile/test_socket_families.py::test_only_ordinary_sockets_can_be_made",
-    "tests/hostile/test_user_namespace.py::test_no_namespace_can_be_made_or_entered",
-)
-"""Tests for which the ring of engines runs one case per language, each on one engine."""
-ONLY_IN_ALL = (
-    "tests/cli/test_layers.py::test_without_",
-    "tests/cli/test_limits.py",
-    "tests/cluster/test_outages.py::test_a_cluster_that_is_silent_",
-    "tests/cluster/test_outages.py::test_a_silent_node_is_reported_by_name_and_used_again_once_it_answers",
-    "tests/cluster/test_scale.py",
-    "tests/containers/test_crashes.py::test_fifty_sessions_opened_at_once_all_answer_and_close_at_once",
-    "tests/containers/test_frozen_engine.py::test_a_built_program_",
-    "tests/containers/test_frozen_engine.py::test_a_container_",
-    "tests/containers/test_frozen_engine.py::test_an_engine_that_does_not_report_",
-    "tests/containers/test_frozen_engine.py::test_what_starts_",
-    "tests/gate/test_after_checks.py",
-    "tests/gate/test_growth.py",
-    "tests/gate/test_stage.py",
-    "tests/handlers/test_library_failures.py::test_a_limit_that_an_installation_reached_is_named",
-    "tests/handlers/test_public_indexes.py",
-    "tests/handlers/test_python_pictures.py",
-    "tests/hostile/test_limits_in_languages.py",
-    "tests/hostile/test_tampering.py",
-    "tests/compat/rest/test_limits.py",
-    "tests/integrations/",
-    "tests/packaging/test_bundle.py",
-    "tests/packaging/test_packaging.py::test_the_demo_runs_in_the_sdist",
-    "tests/packaging/test_publish.py::test_every_dependency_has_a_wheel",
-    "tests/packaging/test_publish.py::test_the_entry_meets_the_schema_of_the_registry",
-    "tests/packaging/test_server_image.py",
-    "tests/slurm/",
-    "tests/soak/test_soak.py::test_nothing_grows_with_the_number_of_runs",
-    *(
-        f"tests/host/test_rules_worker.py::test_no_text_keeps_code_from_being_judged[{language}]"
-        for language in ("bash", "cpp", "go", "java", "javascript", "r", "ruby")
-    ),
-)
-"""Tests of load, slow tests, and tests that need daemons, packages or a network that no other test needs."""
-IN_PYTHON = ("tests/handlers/test_libraries.py", "tests/handlers/test_library_failures.py")
-"""Slow tests whose cases in other languages only `ALL` runs."""
-OUTSIDE = "tests/clients/"
-"""Tests with the packages of clients, of which only `ALL` runs all."""
-QUICKEST = ("mcp_1", "stdio")
-"""The client and the way to the server that `SANDBOX` runs too."""
-PROTOCOLS_IN_TURNS = (
-    "tests/mcp/test_bad_input.py",
-    "tests/mcp/test_everyday.py",
-    "tests/mcp/test_host_files.py",
-    "tests/mcp/test_old_names.py",
-    "tests/mcp/test_resources.py",
-    "tests/mcp/test_roots.py",
-    "tests/mcp/test_rules.py",
-    "tests/mcp/test_tools.py",
-)
-"""Tests of tools rather than of a protocol: each runs over one of the two, and in `ALL` over both."""
-ALONE = (
-    "tests/cluster/test_network.py",
-    "tests/cluster/test_outages.py::test_a_silent_node_is_reported_by_name_and_used_again_once_it_answers",
-    "tests/cluster/test_scale.py",
-    "tests/containers/test_crashes.py::test_fifty_sessions_opened_at_once_all_answer_and_close_at_once",
-    # These backends share the machine's pseudo-terminals, and the attack takes all of them.
-    *(
-        f"tests/hostile/test_shared_counters.py::test_others_still_have_what_one_sandbox_uses_up[{backend}-pseudo-terminals]"
-        for backend in ("docker", "kubernetes")
-    ),
-)
-"""Tests that need the whole machine, or change it for everyone: they run when all other tests have ended."""
+MORE = ("tests/integrations/", "tests/slurm/")
+"""Tests that need packages or daemons that no other test needs."""
 
 PROPERTY = 120
 """Seconds for a property, as often as `make test` tries it."""
@@ -131,7 +46,7 @@ LIMITS = {
     "tests/cluster/": 600,
     "tests/slurm/": 600,
     "tests/integrations/": 900,
-    OUTSIDE: 600,
+    "tests/clients/": 600,
 }
 """Seconds for a test that waits for engines, nodes or packages; pyproject.toml sets the limit of all other tests."""
 
@@ -152,13 +67,9 @@ def add_options(parser: pytest.Parser) -> None:
 def ring(item: pytest.Item) -> str:
     """The smallest ring that contains a test."""
     name, backend = item.nodeid, backend_of(item)
-    if name.startswith(ONLY_IN_ALL):
+    if name.startswith(MORE) or not all(_has(item, mark, "but") for mark in item.iter_markers("only_in_all")):
         return ALL
-    if name.startswith(IN_PYTHON) and language_of(item) != "python":
-        return ALL
-    if name.startswith(OUTSIDE) and client_of(item) != QUICKEST:
-        return ALL
-    if name.startswith(PROTOCOLS_IN_TURNS) and not has_turn(item):
+    if item.get_closest_marker("one_protocol") and not has_turn(item):
         return ALL
     if name.startswith(NOTHING):
         return CHECK
@@ -166,7 +77,7 @@ def ring(item: pytest.Item) -> str:
         return ENGINES
     if backend in ("", "embedded"):
         return SANDBOX
-    if (name.startswith(EACH) and language_of(item) == "python") or name.startswith(IN_TURNS):
+    if (name.startswith(EACH) and language_of(item) == "python") or item.get_closest_marker("in_turns"):
         return ENGINES
     return ALL
 
@@ -187,7 +98,7 @@ def chosen(
     """The tests that the options choose."""
     wanted = [item for item in items if engine in (None, *_engines(item))]
     if concurrency:
-        wanted = [item for item in wanted if item.nodeid.startswith(ALONE) == (concurrency == "alone")]
+        wanted = [item for item in wanted if _alone(item) == (concurrency == "alone")]
     if which in (None, ALL):
         return wanted
     rings = (CHECK, SANDBOX) if which == SANDBOX else (which,)
@@ -198,9 +109,23 @@ def chosen(
 
 def _others(items: Iterable[pytest.Item]) -> set[pytest.Item]:
     """The cases that are left out on this engine because another engine runs them."""
-    of_languages = [item for item in items if item.nodeid.startswith(IN_TURNS)]
+    of_languages = [item for item in items if item.get_closest_marker("in_turns")]
     each = [item for item in items if item.nodeid.startswith((EACH, *ON_ENGINES))]
     return left_out(of_languages, by_language) | left_out(each, by_case)
+
+
+def _alone(item: pytest.Item) -> bool:
+    mark = item.get_closest_marker("alone")
+    return mark is not None and (not mark.kwargs or _has(item, mark, "only"))
+
+
+def _has(item: pytest.Item, mark: pytest.Mark, which: str) -> bool:
+    """Whether a test case has the arguments that its marker names; for each a tuple of values is possible."""
+    has = {"language": language_of(item), **arguments(item)}
+    wanted = mark.kwargs.get(which, {})
+    return bool(wanted) and all(
+        has.get(name) in (value if isinstance(value, tuple) else (value,)) for name, value in wanted.items()
+    )
 
 
 def _engines(item: pytest.Item) -> tuple[str, ...]:

@@ -44,7 +44,7 @@ def by_case(item: pytest.Item) -> Hashable:
 
 def has_turn(item: pytest.Item) -> bool:
     """Whether it is the turn of this case's protocol; each test has its own turn, the same in every process."""
-    era = _arguments(item).get("era")
+    era = arguments(item).get("era")
     return era is None or (era == "legacy") == bool(zlib.crc32(_test(item).encode()) % 2)
 
 
@@ -54,17 +54,12 @@ def _test(item: pytest.Item) -> str:
 
 def backend_of(item: pytest.Item) -> str:
     """The backend of a test case; empty if it has none."""
-    return next((name for name in BACKENDS if name in _arguments(item).values()), "")
+    return next((name for name in BACKENDS if name in arguments(item).values()), "")
 
 
 def language_of(item: pytest.Item) -> str:
     """The language of a test case; Python if it has none."""
-    return str(_arguments(item).get("language", "python"))
-
-
-def client_of(item: pytest.Item) -> tuple[object, object]:
-    """The outside client of a test case, and its way to the server."""
-    return _arguments(item).get("outside"), _arguments(item).get("way")
+    return str(arguments(item).get("language", "python"))
 
 
 def _available(backend: str) -> bool:
@@ -76,6 +71,7 @@ def _has_image(item: pytest.Item) -> bool:
     return backend_of(item) != "kubernetes" or language_of(item) in ON_CLUSTER
 
 
-def _arguments(item: pytest.Item) -> Mapping[str, object]:
+def arguments(item: pytest.Item) -> Mapping[str, object]:
+    """The arguments of a test case."""
     call = getattr(item, "callspec", None)
     return call.params if call else {}

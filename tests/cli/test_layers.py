@@ -110,6 +110,7 @@ exec bwrap "$@"
     assert states(done.stdout) == {**usual, "namespaces": "degraded"}
 
 
+@pytest.mark.only_in_all
 def test_without_landlock_it_is_reported_as_off_and_other_layers_still_protect(usual: dict[str, str]) -> None:
     done = failing(NO_LANDLOCK, "doctor")
     assert done.returncode == 0, done
@@ -120,6 +121,7 @@ def test_without_landlock_it_is_reported_as_off_and_other_layers_still_protect(u
     assert (ran.returncode, ran.stdout) == (0, "3\nRead-only file system\n"), ran
 
 
+@pytest.mark.only_in_all
 def test_without_filters_for_system_calls_nothing_runs() -> None:
     done = failing(no_filters(), "doctor")
     assert done.returncode == 1, done
@@ -130,6 +132,7 @@ def test_without_filters_for_system_calls_nothing_runs() -> None:
     assert "SECCOMP" in ran.stderr
 
 
+@pytest.mark.only_in_all
 def test_without_control_groups_they_are_reported_as_off_and_limits_apply_to_each_process(tmp_path: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("needs root to remove control groups")
@@ -140,6 +143,7 @@ def test_without_control_groups_they_are_reported_as_off_and_limits_apply_to_eac
     assert _limits_of_a_process(argv, tmp_path) == ["65536", "20"]
 
 
+@pytest.mark.only_in_all
 @pytest.mark.parametrize("controller", ["memory", "pids"])
 def test_without_one_controller_only_its_limit_applies_to_each_process(tmp_path: Path, controller: str) -> None:
     argv = _without(controller)

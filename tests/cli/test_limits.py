@@ -9,7 +9,7 @@ from llm_sandbox_mcp.base.results import Status
 from ..reached import LIMITS, PROFILE
 from .command import command
 
-pytestmark = pytest.mark.usefixtures("control_groups")
+pytestmark = [pytest.mark.usefixtures("control_groups"), pytest.mark.only_in_all]
 
 EXITS: dict[Status, int] = {"cpu_limit": 124, "output_limit": 130}
 """For other limits the code fails, with Python's status for an error. `test_run.py` tests time and memory."""

@@ -10,6 +10,8 @@ from ..mcp.serving import Server
 from .conftest import Run
 from .outside import CLIENTS, NPM, PYTHON, WAYS, Habits
 
+pytestmark = pytest.mark.only_in_all(but={"outside": "mcp_1", "way": "stdio"})
+
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg=="
 """One black pixel."""
 

@@ -7,6 +7,8 @@ import pytest
 from ..test_readme import block
 from .conftest import Run
 
+pytestmark = pytest.mark.only_in_all
+
 BLOCKS = {
     "langchain": "MultiServerMCPClient",
     "llama_index": "McpToolSpec",

@@ -22,7 +22,7 @@ from .conftest import Serving
 from .kustomizing import kubectl, without_server
 from .test_configs import as_query
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.alone]
 
 DENY = {
     "metadata": {"name": "deny"},

@@ -134,6 +134,7 @@ async def test_a_cluster_that_goes_away_during_a_run_is_soon_reported_and_used_a
     await until(lambda: phases() == [], SOON)
 
 
+@pytest.mark.only_in_all
 async def test_a_cluster_that_is_silent_at_the_end_of_a_run_is_named_and_the_session_keeps_its_state(
     serving: Serving, cluster: Any, namespace: str, folder: Path
 ) -> None:
@@ -200,6 +201,8 @@ def freezing(pid: int) -> Iterator[Callable[[], None]]:
         os.kill(pid, signal.SIGCONT)
 
 
+@pytest.mark.alone
+@pytest.mark.only_in_all
 async def test_a_silent_node_is_reported_by_name_and_used_again_once_it_answers(
     kubelet: int, serving: Serving, cluster: Any, namespace: str
 ) -> None:

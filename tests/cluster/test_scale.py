@@ -13,7 +13,7 @@ from tests.containers.engines import until
 
 from .conftest import Serving
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.only_in_all, pytest.mark.alone]
 
 TOGETHER = 40
 SECONDS = 240

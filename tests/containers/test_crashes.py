@@ -216,6 +216,8 @@ async def test_a_container_whose_engine_was_away_when_its_session_closed_is_remo
             await until(lambda: not watched.now(), GONE)
 
 
+@pytest.mark.alone
+@pytest.mark.only_in_all
 async def test_fifty_sessions_opened_at_once_all_answer_and_close_at_once(engine: str, folder: Path) -> None:
     watched = Watched(address(engine), folder / "runtime")
     ids: list[str] = []

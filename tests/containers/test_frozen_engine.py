@@ -69,6 +69,7 @@ async def test_an_engine_that_is_silent_at_the_end_of_a_run_is_named_and_the_ses
         way.send_signal(signal.SIGCONT)
 
 
+@pytest.mark.only_in_all
 async def test_a_built_program_that_an_engine_leaves_unheard_is_killed_and_files_are_kept(
     engine: str, folder: Path
 ) -> None:
@@ -90,6 +91,7 @@ STARTS: dict[str, Callable[[Service, str], Awaitable[object]]] = {
 }
 
 
+@pytest.mark.only_in_all
 @pytest.mark.parametrize("start", STARTS)
 async def test_what_starts_on_a_silent_engine_names_it(engine: str, folder: Path, start: str) -> None:
     async with frozen_at_will(engine, folder) as (way, service):
@@ -102,6 +104,7 @@ async def test_what_starts_on_a_silent_engine_names_it(engine: str, folder: Path
             assert (await service.execute("cat x", language="bash", session_id=session)).stdout.text == "41\n"
 
 
+@pytest.mark.only_in_all
 async def test_a_container_that_is_made_too_late_is_removed(
     engine: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,6 +126,7 @@ async def test_a_container_that_is_made_too_late_is_removed(
     assert not watched.now()
 
 
+@pytest.mark.only_in_all
 async def test_an_engine_that_does_not_report_its_settings_runs_code_for_a_named_user(
     engine: str, folder: Path
 ) -> None:

@@ -8,6 +8,8 @@ import pytest
 
 from .test_stage import environment, prepare
 
+pytestmark = pytest.mark.only_in_all
+
 CASES = """
 import logging
 import pytest

@@ -4,7 +4,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from .test_stage import environment, prepare
+
+pytestmark = pytest.mark.only_in_all
 
 LEAVE = """
 import os, socket, subprocess, tempfile, threading

@@ -14,6 +14,8 @@ from tests.journal import Journal
 from tests.stage import SLOWEST, UNSTEADY, Run, slowest, verdict
 from tests.stage import run as run_stage
 
+pytestmark = pytest.mark.only_in_all
+
 FAILS = "def test_fails(): raise ValueError('always\\nand a second line')"
 FAILS_ONCE = """
 from pathlib import Path

@@ -9,7 +9,7 @@ from llm_sandbox_mcp.profile.profile import load_profile
 from llm_sandbox_mcp.profile.sections import LanguageSection
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.wiring import open_service
-from tests.engines import MIB, has_image, host_folder, small_profile
+from tests.engines import MIB, host_folder, small_profile
 from tests.growth import kept
 
 from .indexes import serve_indexes
@@ -39,22 +39,18 @@ async def service_with_default_libraries(backend: str) -> AsyncIterator[Service]
 
 
 @asynccontextmanager
-async def service_with_indexes(backend: str, *, warm: bool = False) -> AsyncIterator[Service]:
-    """A service on one backend, with an index on loopback for each language that can have one here; `warm` fills its pool."""
-    ready = {name: not missing(language, libraries=True) for name, language in LANGUAGES.items()}
+async def service_with_indexes(backend: str, *, warm: str = "") -> AsyncIterator[Service]:
+    """A service on one backend, with an index on loopback for each language that can have one here.
+
+    Or with one for a single language, which is also the one that its pool keeps warm.
+    """
+    ready = {name: not missing(LANGUAGES[name], libraries=True) for name in ([warm] if warm else LANGUAGES)}
     with host_folder() as folder, serve_indexes(ready) as addresses:
         sections = {name: LanguageSection(index=address) for name, address in addresses.items()}
         profile = small_profile(backend, folder, limits=_LIMITS).model_copy(update={"languages": sections})
         if warm:
-            pool = {
-                "min": 1,
-                "languages": tuple(
-                    name
-                    for name in LANGUAGES
-                    if not missing(LANGUAGES[name], libraries=False) and has_image(backend, name)
-                ),
-            }
-            profile = profile.model_copy(update={"pool": profile.pool.model_copy(update=pool)})
+            pool = profile.pool.model_copy(update={"min": 1, "languages": (warm,)})
+            profile = profile.model_copy(update={"pool": pool})
         async with open_service(profile) as opened:
             # Everything that it keeps now exists, so that the last case leaves no more than the first case found.
             if warm:

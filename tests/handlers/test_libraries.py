@@ -18,7 +18,7 @@ from .indexes import INDEXES, pages
 from .serving import LANGUAGES, missing
 from .test_selftests import Run, cases
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.only_in_all(but={"language": "python"})]
 
 _LIMITS = {"memory": 1024 * MIB, "cpus": 2.0, "pids": 256, "disk": 256 * MIB}
 _BOUND = 120.0

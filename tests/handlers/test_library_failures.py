@@ -16,6 +16,8 @@ from tests.engines import host_folder, need, need_image, small_profile
 
 from .serving import LANGUAGES, missing, service_with_indexes
 
+pytestmark = pytest.mark.only_in_all(but={"language": "python"})
+
 LIMIT = 120.0
 MANAGER = """
 [libraries]
@@ -111,6 +113,7 @@ async def test_an_installation_does_not_hide_that_state_was_lost_before_it(servi
     assert any("started fresh" in note for note in ran.notes), ran
 
 
+@pytest.mark.only_in_all
 @pytest.mark.anyio
 @pytest.mark.usefixtures("embedded")
 @pytest.mark.parametrize(

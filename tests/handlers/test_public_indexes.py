@@ -16,7 +16,7 @@ from tests.engines import MIB, host_folder, need, need_image, small_profile
 
 from .serving import LANGUAGES, missing
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.only_in_all]
 
 PROGRAMS = {
     "python": (

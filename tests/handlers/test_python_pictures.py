@@ -10,6 +10,8 @@ from .driver import Runner
 from .python_environment import python
 from .test_python_pages import ALTAIR, PLOTLY, written
 
+pytestmark = pytest.mark.only_in_all
+
 PAIR = ["figure-1.html", "figure-1.png"]
 
 

@@ -86,6 +86,7 @@ def _parameters() -> list[Any]:
     ]
 
 
+@pytest.mark.in_turns
 @pytest.mark.anyio
 @pytest.mark.parametrize(("language", "case"), _parameters())
 async def test_a_language_behaves_as_its_selftest_says(
@@ -104,22 +105,25 @@ async def test_a_language_behaves_as_its_selftest_says(
         await service.sessions.close(session)
 
 
+@pytest.mark.only_in_all(but={"language": ("python", "javascript")})
 @pytest.mark.anyio
-async def test_warm_kernels_find_libraries_that_are_installed_later(backend_name: str) -> None:
+@pytest.mark.parametrize(
+    "language", [name for name, language in LANGUAGES.items() if any(case.run[0].libraries for case in cases(language))]
+)
+async def test_warm_kernels_find_libraries_that_are_installed_later(backend_name: str, language: str) -> None:
     await need(backend_name)
-    async with service_with_indexes(backend_name, warm=True) as service:
-        for name in service.profile.pool.languages:
-            language = LANGUAGES[name]
-            if missing(language, libraries=True):
-                continue
-            for case in (case for case in cases(language) if case.run[0].libraries):
+    need_image(backend_name, language)
+    if programs := missing(LANGUAGES[language], libraries=True):
+        pytest.skip(f"{language} needs {', '.join(programs)}")
+    async with service_with_indexes(backend_name, warm=language) as service:
+        for case in (case for case in cases(LANGUAGES[language]) if case.run[0].libraries):
+            with anyio.fail_after(LIMIT):
+                await service.pool_until(lambda now: _warm(now, language))
+            session = service.sessions.open(language)
+            for run in case.run:
                 with anyio.fail_after(LIMIT):
-                    await service.pool_until(lambda now, name=name: _warm(now, name))  # type: ignore[misc]
-                session = service.sessions.open(name)
-                for run in case.run:
-                    with anyio.fail_after(LIMIT):
-                        await _check(service, session, name, run)
-                await service.sessions.close(session)
+                    await _check(service, session, language, run)
+            await service.sessions.close(session)
         assert service.pool().hits > 0
         assert service.pool().misses == 0
 

@@ -70,6 +70,7 @@ async def works(checker: Checker) -> None:
     assert await checker.check(LANGUAGES["python"], "print(1)") == []
 
 
+@pytest.mark.only_in_all(but={"language": "python"})
 @pytest.mark.parametrize("language", sorted(LANGUAGES))
 async def test_no_text_keeps_code_from_being_judged(language: str, tmp_path: Path) -> None:
     # Only the needed grammars: all of them are loaded again after each text that takes too long.

@@ -28,6 +28,7 @@ for fd in map(int, os.listdir('/proc/self/fd')):
 }
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("code", ATTACKS.values(), ids=ATTACKS)
 async def test_closed_descriptors_give_a_clean_result(arena: Arena, code: str) -> None:
     result = await arena.attack(code, timeout=2)

@@ -50,6 +50,7 @@ CRAFTED = [
 ]
 
 
+@pytest.mark.in_turns
 async def test_crafted_members_are_dropped(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("llm_sandbox_mcp.backends.copying.COPY_SECONDS", 1.0)
     result = await arena.attack(f"ENDLESS, MEMBERS = b'', {CRAFTED!r}\n" + TAKE_OVER)

@@ -10,6 +10,7 @@ from tests.hostile.conftest import Arena
 pytestmark = pytest.mark.anyio
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("language", ["python", "bash"])
 async def test_an_abort_writes_no_file(arena: Arena, language: str) -> None:
     before = set(os.listdir()) | {path.name for path in Path("/tmp").glob("core*")}

@@ -31,6 +31,7 @@ async def test_a_daemon_does_not_hold_up_the_run_that_started_it(arena: Arena) -
     assert result.duration < ANSWER
 
 
+@pytest.mark.in_turns
 async def test_a_daemon_is_gone_with_a_session_that_is_not_kept(arena: Arena) -> None:
     # The arena checks that nothing is left.
     result = await arena.attack(DAEMON + "daemon(lambda: None)\nprint('started')", keep_session=False)

@@ -16,6 +16,7 @@ KEPT = {"bash": ("249",)}
 OURS = ("/opt/handlers/", "/sandbox/", "/tmp/", "/home/")
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize(
     ("language", "code"),
     [

@@ -8,6 +8,7 @@ from tests.hostile.conftest import Arena
 pytestmark = pytest.mark.anyio
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("folder", ["/sandbox", "/home", "/tmp"])
 @pytest.mark.parametrize(
     "write",

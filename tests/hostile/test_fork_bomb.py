@@ -58,6 +58,7 @@ while True:
 }
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("bomb", BOMBS.values(), ids=BOMBS)
 async def test_a_fork_bomb_meets_the_limit_on_processes(arena: Arena, bomb: str) -> None:
     result = await arena.attack(bomb, timeout=1)

@@ -36,6 +36,7 @@ print([
 """
 
 
+@pytest.mark.in_turns
 async def test_no_sandbox_finds_what_another_leaves_in_the_kernel(arena: Arena) -> None:
     output = await arena.check(LEAVE, arena.neighbour)
     assert output.startswith("[True, True, True,") and output.endswith("True]\n"), output

@@ -10,6 +10,7 @@ from tests.hostile.conftest import PROCESSES, Arena, Tolerated
 pytestmark = pytest.mark.anyio
 
 
+@pytest.mark.in_turns
 async def test_no_setting_of_the_kernel_can_be_written(arena: Arena, tolerated: Tolerated) -> None:
     output = await arena.check(
         ATTEMPT

@@ -115,6 +115,7 @@ print(json.dumps(done))
     assert json.loads(output) == []
 
 
+@pytest.mark.in_turns
 async def test_a_run_after_its_runner_was_killed_really_runs(arena: Arena) -> None:
     first = await arena.attack("""
 import os, signal, threading

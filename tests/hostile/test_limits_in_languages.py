@@ -6,7 +6,7 @@ import pytest
 from tests.engines import MIB
 from tests.hostile.conftest import ANSWER, Arena
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("control_groups")]
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("control_groups"), pytest.mark.only_in_all]
 
 ROOM = {"limits": {"memory": 256 * MIB, "disk": 32 * MIB, "file_size": 16 * MIB, "files": 2000, "cpu_time": 20.0}}
 

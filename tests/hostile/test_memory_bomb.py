@@ -60,6 +60,7 @@ while True:
 }
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("bomb", BOMBS.values(), ids=BOMBS)
 async def test_a_memory_bomb_is_out_of_memory(arena: Arena, bomb: str) -> None:
     result = await arena.attack(bomb, timeout=3)

@@ -10,6 +10,7 @@ from tests.hostile.conftest import Arena
 pytestmark = pytest.mark.anyio
 
 
+@pytest.mark.in_turns
 async def test_every_call_that_changes_the_tree_is_refused(arena: Arena) -> None:
     output = await arena.check(
         ATTEMPT

@@ -84,6 +84,7 @@ for name in ('example.test', 'metadata.google.internal', 'host.docker.internal')
     assert output == ""
 
 
+@pytest.mark.in_turns
 async def test_what_listens_on_the_host_is_out_of_reach(arena: Arena) -> None:
     name = f"\0sandbox-test-{secrets.token_hex(6)}"
     with (

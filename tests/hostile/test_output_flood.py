@@ -40,6 +40,7 @@ def resident() -> int:
     raise AssertionError
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("flood", FLOODS.values(), ids=FLOODS)
 async def test_a_flood_is_cut_and_stopped(arena: Arena, flood: str) -> None:
     before = resident()

@@ -95,6 +95,7 @@ print(json.dumps(mounts))
     tolerated(writable - pseudo - own | setuid | loose)
 
 
+@pytest.mark.in_turns
 async def test_raw_writes_to_devices_and_disks_fail(arena: Arena) -> None:
     result = await arena.attack(
         "for target in /dev/sda /dev/vda /dev/mem /dev/kmem /dev/kmsg /dev/port / /dev; do\n"

@@ -10,6 +10,7 @@ from tests.hostile.conftest import Arena
 pytestmark = pytest.mark.anyio
 
 
+@pytest.mark.in_turns
 async def test_no_call_gives_another_user(arena: Arena) -> None:
     output = await arena.check(
         ATTEMPT

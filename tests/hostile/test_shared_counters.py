@@ -8,6 +8,7 @@ from tests.hostile.counters import COUNTERS
 pytestmark = pytest.mark.anyio
 
 
+@pytest.mark.alone(only={"counter": "pseudo-terminals", "backend_name": ("docker", "kubernetes")})
 @pytest.mark.parametrize("counter", COUNTERS)
 async def test_others_still_have_what_one_sandbox_uses_up(arena: Arena, counter: str) -> None:
     """The arena also runs its neighbour meanwhile, and a new session afterwards."""

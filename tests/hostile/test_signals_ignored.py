@@ -80,6 +80,7 @@ os.execv('/bin/sleep', ['sleep', '1000'])
 }
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("code", STUBBORN.values(), ids=STUBBORN)
 async def test_code_that_answers_no_interrupt_is_dead_soon_after_the_deadline(arena: Arena, code: str) -> None:
     result = await arena.attack(code, timeout=DEADLINE, limits=GRACE)

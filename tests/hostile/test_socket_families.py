@@ -12,6 +12,7 @@ ALLOWED = {1, 2, 10}
 """AF_UNIX, AF_INET and AF_INET6."""
 
 
+@pytest.mark.in_turns
 async def test_only_ordinary_sockets_can_be_made(arena: Arena, tolerated: Tolerated) -> None:
     output = await arena.check("""
 import json, socket

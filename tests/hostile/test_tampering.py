@@ -6,7 +6,7 @@ import pytest
 from tests.engines import need_image
 from tests.hostile.conftest import ANSWER, Arena
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.only_in_all]
 
 PYTHON = {
     "no builtins": "import builtins\nfor name in list(vars(builtins)): delattr(builtins, name)",

@@ -10,6 +10,7 @@ from tests.hostile.conftest import Arena, Tolerated
 pytestmark = pytest.mark.anyio
 
 
+@pytest.mark.in_turns
 async def test_no_namespace_can_be_made_or_entered(arena: Arena, tolerated: Tolerated) -> None:
     output = await arena.check(
         ATTEMPT

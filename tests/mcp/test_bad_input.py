@@ -18,7 +18,7 @@ from mcp import Client
 from .processes import below, ended
 from .results import answer, call, text
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.one_protocol]
 
 LONGEST = 400
 SESSION = "<the session>"

@@ -18,7 +18,7 @@ from tests.local_index import local_index, wheel
 
 from .results import text
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.one_protocol]
 
 TABLE = "island,mass\nBiscoe,5000\nDream,3700\nDream,3800\n"
 

@@ -17,7 +17,7 @@ from ..engines import host_folder
 from .results import answer, call, refusal, text
 from .serving import SERVE, launch, stop
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.one_protocol]
 
 WRITE = """
 import os

@@ -17,7 +17,7 @@ from tests.engines import changed
 from .fake import FakeService
 from .results import answer, call, refusal, text
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.one_protocol]
 
 KEYS = {"version", "package_manager", "preinstalled_libraries", "use_cases", "visualization_support", "examples"}
 

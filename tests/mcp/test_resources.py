@@ -23,7 +23,7 @@ from llm_sandbox_mcp.wiring import open_service
 from .fake import FakeService
 from .results import answer
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.one_protocol]
 
 ARTIFACT = ResourceTemplateReference(uri="sandbox://sessions/{session_id}/artifacts/{+path}")
 LANGUAGE = ResourceTemplateReference(uri="sandbox://languages/{language}")

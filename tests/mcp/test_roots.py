@@ -17,7 +17,7 @@ from llm_sandbox_mcp.wiring import open_service
 
 from .results import answer, refusal
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("embedded")]
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("embedded"), pytest.mark.one_protocol]
 
 NOT_LISTED = "the client did not list its roots; send the file's content instead"
 

@@ -16,7 +16,7 @@ from tests.containers.engines import until
 
 from .results import answer, refusal
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("embedded")]
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("embedded"), pytest.mark.one_protocol]
 
 PROFILE = """
 [audit]

@@ -14,7 +14,7 @@ from ..documents import DOCUMENTS
 from .fake import PNG
 from .results import answer, call, refusal, text
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.one_protocol]
 
 _TABLE = DOCUMENTS["docs/pages/what-a-model-sees.md"].partition("| code | note |")[2].partition("\n\n")[0]
 HINTS = re.findall(r"^\| `([^`]+)`.*\| `([^`]+)` \|$", _TABLE, re.MULTILINE)

@@ -19,7 +19,7 @@ from tests.mcp.results import answer
 
 from .building import BUILD, LIMIT, outside, publish, run
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(3 * LIMIT)]
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(3 * LIMIT), pytest.mark.only_in_all]
 
 FIRST_START = 240.0
 """Seconds for uv to download and install everything."""

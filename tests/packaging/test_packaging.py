@@ -96,6 +96,7 @@ def test_make_knows_its_targets_in_the_sdist(target: str, command: str, unpacked
     assert command in run("make", "--dry-run", target, cwd=unpacked)
 
 
+@pytest.mark.only_in_all
 @pytest.mark.usefixtures("embedded")
 def test_the_demo_runs_in_the_sdist(unpacked: Path) -> None:
     shown = run(sys.executable, "-m", "tests.demo", cwd=unpacked, PYTHONPATH=str(unpacked), HOME=str(Path.home()))

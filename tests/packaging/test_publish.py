@@ -64,6 +64,7 @@ def test_no_template_repeats_what_the_project_knows(file: str) -> None:
     assert [known for known in (PROJECT["version"], PROJECT["description"]) if known in text] == []
 
 
+@pytest.mark.only_in_all
 @pytest.mark.timeout(LIMIT)
 def test_the_entry_meets_the_schema_of_the_registry(tmp_path: Path) -> None:
     """Checked by a program that includes the schema, which the registry itself serves from an address of its own."""
@@ -72,6 +73,7 @@ def test_the_entry_meets_the_schema_of_the_registry(tmp_path: Path) -> None:
     assert "Repo type: mcp-registry" in run(*linter, cwd=tmp_path, **{**outside(), "TMPDIR": str(tmp_path)})
 
 
+@pytest.mark.only_in_all
 @pytest.mark.timeout(2 * LIMIT)
 @pytest.mark.parametrize("system", ["x86_64-manylinux_2_28", "aarch64-manylinux_2_28", "aarch64-apple-darwin"])
 @pytest.mark.parametrize("python", ["3.11", "3.14"])

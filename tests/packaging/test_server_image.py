@@ -19,7 +19,7 @@ from tests.mcp.results import answer
 from .building import LIMIT, ROOT, outside, publish
 from .test_metadata import PROJECT
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(3 * LIMIT)]
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(3 * LIMIT), pytest.mark.only_in_all]
 
 TAG = f"llm-sandbox-mcp:{PROJECT['version']}"
 SOCKET = "/var/run/docker.sock"

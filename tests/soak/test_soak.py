@@ -14,6 +14,7 @@ from .soaking import Part, grown, rates, soak
 SECONDS = float(os.environ.get("SANDBOX_SOAK", "60"))
 
 
+@pytest.mark.only_in_all
 @pytest.mark.anyio
 @pytest.mark.timeout(300 + 2 * SECONDS)
 @pytest.mark.parametrize("backend_name", BACKENDS)

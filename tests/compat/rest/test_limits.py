@@ -12,7 +12,7 @@ from ...mcp.serving import Server, start, stop
 from ...reached import LIMITS, PROFILE
 from .calling import execute, failure
 
-pytestmark = pytest.mark.usefixtures("control_groups")
+pytestmark = [pytest.mark.usefixtures("control_groups"), pytest.mark.only_in_all]
 
 
 @pytest.fixture(scope="module")
