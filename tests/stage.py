@@ -2,7 +2,7 @@
 
 A test that passes the second time is unsteady: it is listed at the end, and a few such tests do not fail the stage. A
 test that fails again, hangs, or ends its process fails the stage. A stage that takes too long is ended, and the stacks
-of its running tests are printed.
+of its running tests are printed. One that is interrupted ends its tests without a word, and says how far they were.
 """
 
 import argparse
@@ -12,11 +12,13 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from operator import itemgetter
+from functools import reduce
+from operator import itemgetter, or_
 from pathlib import Path
 
 from . import journal, rings, stacks
@@ -36,6 +38,7 @@ PROCESSES = {ring: min(4, 2 * _CORES) for ring in rings.RINGS} | {rings.CHECK: m
 """How many processes run tests in parallel: more than there are cores, because most tests wait part of the time."""
 _PASSED, _FAILED, _NOTHING_FOUND = 0, 1, 5
 _GRACE = 10.0
+_INTERRUPTED = 130
 _PR_SET_PDEATHSIG = 1
 _PRINTING = 1.0
 """Seconds for a process to print its tasks, if it still can."""
@@ -70,19 +73,30 @@ def main() -> int:
         more = rings.NOTHING  # the same tests, collected faster
     began = time.monotonic()
     with scratch() as folder:
-        # Options with "=": pytest would take a separate value for the name of a file, and look for its settings there.
-        engine = (f"{rings.ENGINE}={options.engine}",) if options.engine else ()
-        ring = (f"{rings.OPTION}={options.ring}", *engine, *more)
-        parallel = (f"-n{options.workers or PROCESSES[options.ring]}", f"{rings.CONCURRENCY}=parallel")
-        limit = options.limit or LIMITS[options.ring]
-        first = run((*parallel, *ring), limit, Path(folder, "first"))
-        if options.ring in (rings.ENGINES, rings.ALL) and first.code is not None:
-            first += run((f"{rings.CONCURRENCY}=alone", *ring), limit, Path(folder, "alone"))
-        failed = first.failed()
-        second: Run | None = None
-        if options.second_look and first.code == _FAILED and 0 < len(failed) <= UNSTEADY:
-            print(f"\n=== a second look at {len(failed)} failed tests, one at a time", flush=True)
-            second = run((f"{rings.OPTION}={options.ring}", *failed), SECOND_LIMIT, Path(folder, "second"))
+        try:
+            return _stage(options, more, Path(folder), began)
+        except KeyboardInterrupt:
+            found = reduce(or_, map(journal.read, sorted(Path(folder).glob("record-*"))), Journal())
+            print(
+                f"\n=== {options.ring}: interrupted after {time.monotonic() - began:.0f} s; {so_far(found)}", flush=True
+            )
+            return _INTERRUPTED
+
+
+def _stage(options: argparse.Namespace, more: Sequence[str], folder: Path, began: float) -> int:
+    # Options with "=": pytest would take a separate value for the name of a file, and look for its settings there.
+    engine = (f"{rings.ENGINE}={options.engine}",) if options.engine else ()
+    ring = (f"{rings.OPTION}={options.ring}", *engine, *more)
+    parallel = (f"-n{options.workers or PROCESSES[options.ring]}", f"{rings.CONCURRENCY}=parallel")
+    limit = options.limit or LIMITS[options.ring]
+    first = run((*parallel, *ring), limit, folder / "record-1")
+    if options.ring in (rings.ENGINES, rings.ALL) and first.code is not None:
+        first += run((f"{rings.CONCURRENCY}=alone", *ring), limit, folder / "record-2")
+    failed = first.failed()
+    second: Run | None = None
+    if options.second_look and first.code == _FAILED and 0 < len(failed) <= UNSTEADY:
+        print(f"\n=== a second look at {len(failed)} failed tests, one at a time", flush=True)
+        second = run((f"{rings.OPTION}={options.ring}", *failed), SECOND_LIMIT, folder / "record-3")
     for test, seconds in slowest(first.journal):
         print(f"{seconds:7.1f} s  {test}")
     good, lines = verdict(first, second)
@@ -92,22 +106,49 @@ def main() -> int:
 
 
 def run(arguments: Iterable[str], limit: float, record: Path) -> Run:
-    """Runs pytest until it ends, or ends it when the limit (seconds) is reached."""
+    """Runs pytest until it ends, or ends it when the limit (seconds) is reached, or on Ctrl-C."""
+    colour = ("--color=yes",) if sys.stdout.isatty() else ()
     process = subprocess.Popen(
-        [sys.executable, "-m", "pytest", f"{journal.OPTION}={record}", *arguments],
+        [sys.executable, "-m", "pytest", f"{journal.OPTION}={record}", *colour, *arguments],
         # Compiled modules are kept, whatever this process was started with: each process of the tests imports hundreds.
         env={name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         preexec_fn=_end_with_stage,
+        # Its processes do not get the Ctrl-C of the terminal: what they print is shown by this process, until it ends.
+        start_new_session=True,
     )
+    shown = _Shown(process)
     try:
         code = process.wait(limit)
     except subprocess.TimeoutExpired:
         _end(process, journal.read(record))
         return Run(None, journal.read(record))
     except BaseException:
-        process.kill()
+        shown.on = False
+        _interrupt(process)
         raise
+    finally:
+        shown.join(_PRINTING)
     return Run(code, journal.read(record))
+
+
+class _Shown(threading.Thread):
+    """Copies what a process prints to the own output."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        super().__init__(daemon=True)  # a process that a test left behind can keep the pipe open
+        assert process.stdout
+        self.on = True
+        self._pipe = process.stdout
+        self.start()
+
+    def run(self) -> None:
+        with self._pipe:
+            while chunk := os.read(self._pipe.fileno(), 1 << 16):
+                if self.on:
+                    sys.stdout.buffer.write(chunk)
+                    sys.stdout.flush()
 
 
 def slowest(journal: Journal) -> list[tuple[str, float]]:
@@ -141,6 +182,25 @@ def verdict(first: Run, second: Run | None) -> tuple[bool, list[str]]:
 def alone(test: str) -> Sequence[str]:
     """The command that runs one test."""
     return [".venv/bin/python", "-m", "pytest", test]
+
+
+def so_far(found: Journal) -> str:
+    """How far tests were when they were interrupted."""
+    passed = len(found.ended.keys() - found.failed.keys())
+    names = {"failed": [*found.failed], "running": [*found.running]}
+    parts = (f"{what}: {' '.join(tests)}" for what, tests in names.items() if tests)
+    return ", ".join((f"{passed} tests passed or were skipped", *parts))
+
+
+def _interrupt(process: subprocess.Popen[bytes]) -> None:
+    """Ends pytest as Ctrl-C does: running tests close what they opened. What does not end soon is killed."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGINT)
+    with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
+        process.wait(_GRACE)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def _end_with_stage() -> None:
