@@ -46,7 +46,8 @@ def found(kubeconfig: str) -> tuple[aio.Configuration, str]:
 
 
 async def key_of(configuration: aio.Configuration) -> str | None:
-    return await configuration.get_api_key_with_prefix("BearerToken")
+    key: str | None = await configuration.get_api_key_with_prefix("BearerToken")
+    return key
 
 
 @pytest.mark.parametrize("backend", ["auto", "kubernetes"])
