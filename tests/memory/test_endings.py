@@ -6,9 +6,8 @@ import pytest
 from llm_sandbox_mcp.base.errors import SandboxLost
 from llm_sandbox_mcp.base.results import SessionState, Status
 from llm_sandbox_mcp.service import Service
-from llm_sandbox_mcp.testing.profiles import small_profile
 
-from .backend import HANDLERS, PROGRAMS, MemoryBackend, MemoryProcess, open_in_memory
+from .backend import PROGRAMS, MemoryBackend, MemoryProcess
 from .conftest import run
 
 pytestmark = pytest.mark.anyio

@@ -34,7 +34,7 @@ class RestPaths:
         self._rest = Rest(service)
         self._profile = service.profile
         self.largest = service.profile.artifacts.file_size
-        self.probes = (Route("/", root), Route("/health", health))
+        self.probes: Sequence[Route] = (Route("/", root), Route("/health", health))
 
     def routes(self, check: Check, *, bearer: bool) -> Sequence[Route]:
         """All paths; `bearer`: whether callers need a token."""
