@@ -4,7 +4,8 @@ import os
 import signal
 import sys
 
-from . import cli
+from .cli import FAILED
+from .cli import main as run
 
 _ON_WINDOWS = (
     "llm-sandbox-mcp: Windows itself has no sandboxes that it could use; run it in WSL 2: "
@@ -16,10 +17,10 @@ def main() -> int:
     """Runs the command line of this process and returns its exit status."""
     if sys.platform == "win32":
         sys.stderr.write(_ON_WINDOWS)
-        return cli.FAILED
+        return FAILED
     # If SIGCHLD is ignored, which is inherited, the kernel keeps no exit status of the processes that we start.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    return cli.main(sys.argv[1:], dict(os.environ))
+    return run(sys.argv[1:], dict(os.environ))
 
 
 if __name__ == "__main__":
