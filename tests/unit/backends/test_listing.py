@@ -176,3 +176,16 @@ def test_files_that_a_process_can_change_through_its_memory_are_listed(tmp_path:
 def test_no_output_makes_reading_fail(output: bytes) -> None:
     for data in (output, b"1.000000000\0\0" + output + b"\0000 end\0"):
         assert isinstance(read_tree(data), tuple | None)
+
+
+def test_what_has_a_name_is_told_by_its_kind_and_only_a_folder_has_no_stamp(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"xy")
+    (tmp_path / "f").chmod(0o4751)
+    (tmp_path / "d").mkdir()
+    (tmp_path / "l").symlink_to("d")
+    os.mkfifo(tmp_path / "o")
+    states = {name: (tmp_path / name).lstat() for name in "fdlo"}
+    entries = {name: Entry.of(state) for name, state in states.items()}
+    assert {name: entry.kind for name, entry in entries.items()} == {name: name for name in "fdlo"}
+    assert (entries["f"].mode, entries["f"].stamp.size, entries["d"]) == (0o4751, 2, FOLDER)
+    assert entries["l"].stamp == Stamp.of(states["l"])

@@ -37,6 +37,11 @@ def test_what_code_has_changed_too_is_left_to_be_settled() -> None:
     assert came(base, host, inside) == ([], [])
 
 
+def test_what_is_hidden_comes_in_although_the_copys_list_does_not_have_it() -> None:
+    base = both(**{".env": 1, "d/.x": 2, ".gone": 3})
+    assert came(base, {".env": file(4), "d/.x": file(5)}, {}) == ([".env", "d/.x"], [".gone"])
+
+
 def test_a_folder_that_replaces_a_file_comes_in_with_what_is_in_it() -> None:
     base = {"d": Pair(file(1), file(1))}
     assert came(base, {"d": FOLDER, "d/x": file(2)}, {"d": file(1)}) == (["d", "d/x"], ["d"])

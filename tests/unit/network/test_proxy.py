@@ -419,7 +419,7 @@ async def test_a_machine_without_threads_is_reported_and_ends_no_sandbox(
 
 async def test_many_refusals_slow_each_other_down(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proxies, "_FREE", 1)
-    monkeypatch.setattr(proxies, "_PENALTY", 20.0)
+    monkeypatch.setattr(proxies, "_PENALTY", 60.0)
     async with serving("api.test") as client:
         assert b"403" in await client.tunnel("other.test:443")
         with anyio.move_on_after(0.05) as waiting:

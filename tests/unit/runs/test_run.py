@@ -16,6 +16,7 @@ from llm_sandbox_mcp.base.messages import Problem
 from llm_sandbox_mcp.runs.kernel import Kernel
 from llm_sandbox_mcp.runs.requests import RunRequest
 from llm_sandbox_mcp.runs.run import Run
+from tests.memory.clock import BACKEND
 from tests.memory.backend import MemoryBackend, MemoryProcess
 from tests.unit.policies import POLICY
 
@@ -114,10 +115,11 @@ class Cleaning(Interruptible):
             asyncio.get_running_loop().call_later(0.01, self.answer)
 
 
-@pytest.mark.parametrize(("needs", "grace"), [(1, BOUND), (2, 0.2)], ids=["slow cleanup", "missed interrupt"])
-async def test_code_is_interrupted_again_only_if_half_of_the_grace_has_passed(needs: int, grace: float) -> None:
+@pytest.mark.parametrize("anyio_backend", [BACKEND], ids=["clock that jumps"])
+@pytest.mark.parametrize("needs", [1, 2], ids=["slow cleanup", "missed interrupt"])
+async def test_code_is_interrupted_again_only_if_half_of_the_grace_has_passed(needs: int) -> None:
     async with Cleaning(needs) as process:
-        request = RunRequest("", timeout=0.01, output=100, grace=grace)
+        request = RunRequest("", timeout=0.01, output=100, grace=10)
         with anyio.fail_after(BOUND):
             outcome = await Run(process, b"{}\n", NONCE, request).finish()
     assert (outcome.ending, outcome.alive, process.interrupts) == ("timeout", True, needs)
@@ -143,8 +145,10 @@ class Exiting(Interruptible):
 
 @pytest.mark.parametrize("reads", [True, False], ids=["output stays open", "input is not read"])
 async def test_a_run_ends_with_its_process(reads: bool) -> None:
+    request = RunRequest("", timeout=2 * BOUND, output=100, grace=0.1)
     async with Exiting(reads) as process:
-        outcome = await Run(process, b"{}\n", NONCE, RunRequest("", timeout=5, output=100, grace=0.1)).finish()
+        with anyio.fail_after(BOUND):
+            outcome = await Run(process, b"x" * 8192, NONCE, request).finish()
     assert (outcome.ending, outcome.exit_code) == ("exited", 3)
 
 
@@ -184,8 +188,11 @@ async def test_the_input_of_a_program_arrives_whole_and_ends(size: int) -> None:
 
 async def test_the_input_of_a_runner_stays_open_for_its_next_request() -> None:
     async with MemoryBackend({"cat": cat}).sandbox(POLICY) as sandbox, await sandbox.spawn(["cat"], {}) as process:
-        request = RunRequest("", timeout=0.01, output=100, grace=0)
-        outcome = await Run(process, b"{}\n", NONCE, request).finish()
-        assert (outcome.ending, outcome.stdout) == ("timeout", b"{}\n")
+
+        async def stop(stream: str, text: str) -> None:
+            run.stop()
+
+        run = Run(process, b"{}\n", NONCE, RunRequest("", timeout=BOUND, output=100, grace=0, on_output=stop))
+        assert (await run.finish()).stdout == b"{}\n"
         await process.stdin.send(b"more")
         assert await process.stdout.receive() == b"more"

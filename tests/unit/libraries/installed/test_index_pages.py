@@ -198,6 +198,32 @@ def test_the_links_of_a_json_page_are_at_their_places_only(
 @pytest.mark.parametrize(
     ("kind", "page"),
     [
+        (SIMPLE, '{"url":"no","meta":{"a":{"url":"no"},"files":[{"url":"no"}]},"files":[{"url":"yes"}]}'),
+        (SIMPLE, '{"files":[{"hashes":{"url":"no","x":[{}]},"url":"yes"},[{"url":"no"}],"url",{"url":["no"]}]}'),
+        (
+            SIMPLE,
+            '{"files":[{"url":1},{"url":"yes"},{"url":{"url":"no"}},{"a":"url","b":"no","url" : "yes"}],"url":"no"}',
+        ),
+        (
+            NPM,
+            '{"dist":{"tarball":"yes","x":{"tarball":"no"}},"versions":{"1":{"tarball":"no","dist":{"tarball":"yes"}}}}',
+        ),
+        (
+            NPM,
+            '{"versions":{"dist":{"tarball":"no"},"2":{"d":{"dist":{"tarball":"no"}},"dist":{"a":[],"tarball":"yes"}}}}',
+        ),
+        (NPM, '{"versions":[{"1":{"dist":{"tarball":"no"}}}],"dist":[{"tarball":"no"}],"tarball":"no"}'),
+    ],
+)
+def test_the_same_key_elsewhere_has_no_link(kind: str, page: str) -> None:
+    wanted = page.replace("yes", "YES").encode()
+    assert rewritten(kind, page.encode()) == wanted
+    assert rewritten(kind, page.encode(), *range(len(page))) == wanted
+
+
+@pytest.mark.parametrize(
+    ("kind", "page"),
+    [
         (SIMPLE, '{"files":[{"url":"%s"}]}'),
         (NPM, '{"versions":{"1":{"dist":{"tarball" : "%s"}}}}'),
         (HTML, '<a href="%s">'),

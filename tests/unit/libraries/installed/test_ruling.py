@@ -80,6 +80,12 @@ def test_a_denied_library_is_refused(language: str, entry: str, requested: str) 
         rules(language, deny=(entry,)).check([requested])
 
 
+def test_rules_are_empty_if_neither_list_has_an_entry() -> None:
+    assert rules("python", opened=("./x.whl",)).empty
+    assert not rules("python", allow=("numpy",)).empty
+    assert not rules("python", deny=("numpy",)).empty
+
+
 def test_a_version_that_is_not_denied_can_be_requested() -> None:
     rules("javascript", deny=("event-stream 3.3.6",)).check(["event-stream@3.3.5", "event-stream"])
 
