@@ -307,3 +307,7 @@ def test_an_unneeded_temporary_sandbox_is_closed_even_if_its_language_is_kept_wa
 def test_no_request_is_refused_or_exceeds_the_limit_if_a_warm_sandbox_can_make_room(exhaustion: str) -> None:
     found = planned([warm(1)], [Waiter(2, BASH)], max=1, exhaustion=exhaustion)
     assert (found.close, found.refuse, found.open, (*found.blocked,)) == ((1,), (), (), (2,))
+
+
+def test_an_idle_sandbox_of_a_key_that_is_not_kept_warm_is_closed_at_once() -> None:
+    assert planned([warm(1), warm(2, BASH)]).close == (2,)
