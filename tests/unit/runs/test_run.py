@@ -16,8 +16,8 @@ from llm_sandbox_mcp.base.messages import Problem
 from llm_sandbox_mcp.runs.kernel import Kernel
 from llm_sandbox_mcp.runs.requests import RunRequest
 from llm_sandbox_mcp.runs.run import Run
-from tests.memory.clock import BACKEND
 from tests.memory.backend import MemoryBackend, MemoryProcess
+from tests.memory.clock import BACKEND
 from tests.unit.policies import POLICY
 
 pytestmark = pytest.mark.anyio
