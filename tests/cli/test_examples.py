@@ -35,6 +35,5 @@ def test_an_example_runs(line: str, folder: Path) -> None:
     argv = shlex.split(expanded(line))[1:]
     # These write into a person's home; the others share what is prepared for the tests.
     home = {"HOME": str(folder), "XDG_CONFIG_HOME": ""} if "client-config" in line else {}
-    run = called if argv[0] in PRINTING else command
-    done = run(*argv, cwd=folder, **home)
+    done = called(*argv, cwd=folder, **home) if argv[0] in PRINTING else command(*argv, cwd=folder, **home)
     assert done.returncode == 0, done
