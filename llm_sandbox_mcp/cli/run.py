@@ -28,7 +28,7 @@ _UNSAVED = {"result_not_saved", "results_held_back", "results_incomplete", "resu
 def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Runs one program with live output, and returns its exit status."""
     profile = read_profile(options, environ)
-    code, stdin = _code(options), _stdin(options)
+    stdin, code = _stdin(options), _code(options)
     files = [_pair(text) for text in options.files]
 
     async def run() -> int:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...base.errors import ProfileError
+from ...base.errors import MissingPackage, ProfileError
 from ...profile.profile import Profile, load_profile
 from .exceptions import ValidationError
 
@@ -41,6 +41,8 @@ class Overlay:
         """The profile, changed by these settings; the error for a mistake names the argument that set it."""
         try:
             return load_profile(base, self.settings)
+        except MissingPackage:
+            raise  # no argument is wrong
         except ProfileError as error:
             for key, argument in self._set_by.items():
                 if f"{error.key}.".startswith(f"{key}.") or (error.key and key.startswith(f"{error.key}.")):
