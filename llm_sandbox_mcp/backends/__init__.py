@@ -8,8 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..base.errors import MissingPackage, ProfileError
+from ..base.similar import available
 from ..base.text import one_line
-from ..toml.corrections import available
 
 if TYPE_CHECKING:
     from .base import Backend, Surroundings

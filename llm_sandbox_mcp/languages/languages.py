@@ -10,8 +10,8 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from ..base.errors import ProfileError, UnknownLanguage, quoted
+from ..base.similar import available
 from ..host.folders import HANDLERS
-from ..toml.corrections import available
 from ..toml.model import Many, Section, as_model, read_toml
 
 _KEYS = "handlers/README.md"

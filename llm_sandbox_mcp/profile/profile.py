@@ -19,10 +19,10 @@ from ..backends.settings import Settings
 from ..base.errors import MissingPackage, ProfileError
 from ..base.open_folders import View, views_of
 from ..base.policy import Policy
+from ..base.similar import available
 from ..host.folders import CONFIGS
 from ..rules.presets import rules_of
 from ..rules.section import RulesSection
-from ..toml.corrections import available
 from ..toml.model import Section, as_model, read_toml
 from .sections import (
     ArtifactLimits,

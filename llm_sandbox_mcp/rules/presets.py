@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from ..base.errors import ProfileError
+from ..base.similar import available
 from ..host.folders import CONFIGS
-from ..toml.corrections import available
 from ..toml.model import Many, Section, as_model, read_toml
 from .section import Rule, RulesSection, Severity
 

@@ -1,34 +1,13 @@
 """What to write instead of a wrong key in a TOML file, and what a wrong value must be."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-_MOST = 3
-
-
-def similar(name: str, known: Iterable[str]) -> list[str]:
-    """The known names that differ only a little from this one, the most similar first; case does not matter."""
-    by_lower = {one.lower(): one for one in known}
-    return [by_lower[lower] for lower in get_close_matches(name.lower(), by_lower, _MOST)]
-
-
-def did_you_mean(names: Sequence[str]) -> str:
-    """The names as a question; empty without names."""
-    *others, last = names or [""]
-    return f"did you mean {' or '.join(filter(None, (', '.join(others), last)))}?" if last else ""
-
-
-def available(name: str, known: Iterable[str]) -> str:
-    """The next step for an unknown name: the known ones, and those that were probably meant."""
-    names = [*known]
-    question = did_you_mean([repr(one) for one in similar(name, names)])
-    return f"available: {', '.join(names)}" + (f"; {question}" if question else "")
-
+from ..base.similar import did_you_mean, similar
 
 _SUBJECT = re.compile(r"^\w+ should\b")
 

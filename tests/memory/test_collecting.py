@@ -1,5 +1,6 @@
 """What a run leaves behind is copied out of its sandbox and kept; what is not kept is named."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +16,7 @@ from llm_sandbox_mcp.profile.profile import load_profile
 from llm_sandbox_mcp.runs.protocol import Report
 from llm_sandbox_mcp.runs.run import Outcome
 from tests.memory.backend import MemoryBackend, MemoryProcess, MemorySandbox
+from tests.memory.clock import JumpingLoop
 from tests.unit.policies import POLICY
 
 pytestmark = pytest.mark.anyio
@@ -41,6 +43,13 @@ def tar(files: Mapping[str, int]) -> Callable[[MemoryProcess], Awaitable[int]]:
     return program
 
 
+def clock() -> JumpingLoop:
+    """The clock of the test: files are written in threads, for which it waits."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, JumpingLoop)
+    return loop
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> ArtifactStore:
     return ArtifactStore(tmp_path / "store", load_profile().artifacts.model_copy(update=LIMITS))
@@ -54,6 +63,7 @@ def files() -> dict[str, int]:
 
 @pytest.fixture
 async def sandbox(files: dict[str, int]) -> AsyncIterator[MemorySandbox]:
+    await clock().wait_for_threads()
     engine = MemoryBackend({"tar": tar(files)})
     async with engine.sandbox(POLICY.model_copy(update={"disk": 1 << 20})):
         yield engine.live["memory-1"]

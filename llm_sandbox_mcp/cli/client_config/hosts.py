@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ...base.errors import InvalidArgument
+from ...base.similar import available
 from ...host.folders import CONFIGS
-from ...toml.corrections import available
 
 _FOLDER = CONFIGS / "clients"
 _VARIABLE = re.compile(r"\$\{(\w+):-([^}]*)\}")
