@@ -1,4 +1,4 @@
-"""Waiting until a descriptor can be read or written, even if the kernel does not watch it."""
+"""Waiting for descriptors, even those that the kernel does not watch; and sockets as byte streams."""
 
 import errno
 import os

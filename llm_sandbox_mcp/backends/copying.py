@@ -142,7 +142,7 @@ async def pack(sandbox: Sandbox, path: str) -> bytes:
     if exit_code > _CHANGED:
         reason = first_line(bytes(errors))
         kind = UnknownFile if _NOT_THERE in reason else BadPath
-        raise kind(f"path {quoted(path)} cannot be read: {reason}; run code to list the files")
+        raise kind(f"path {quoted(path)} cannot be read: {reason}", "run code to list the files")
     return bytes(archive)
 
 

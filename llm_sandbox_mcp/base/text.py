@@ -1,4 +1,4 @@
-"""Makes text that code, packages or callers chose harmless for consoles, logs and our own lines."""
+"""Text that code, packages or callers chose: harmless for consoles and our own lines, and cut between characters."""
 
 import logging
 import re

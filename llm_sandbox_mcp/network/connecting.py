@@ -1,4 +1,4 @@
-"""Resolves a host and connects to it, in two steps, so that the addresses can be checked in between."""
+"""Resolves a host, then connects, also for an HTTP client: two steps, so that addresses can be checked in between."""
 
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Sequence

@@ -1,4 +1,4 @@
-"""Limits on connections of HTTP clients: how many at once, and how long a client may send nothing, or read nothing.
+"""Limits on connections of HTTP clients: how many, for how long nothing is sent or read, and one answer a request.
 
 Each connection takes an open file of the server, and sandboxes need open files as well.
 """

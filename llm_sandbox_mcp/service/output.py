@@ -1,4 +1,4 @@
-"""Output of a run between two looks at it, within a limit."""
+"""Output of runs: what is new between two looks, and files in the sandbox with all of it if it is too long to show."""
 
 from collections import deque
 from collections.abc import AsyncIterator, Mapping

@@ -138,7 +138,7 @@ class PoolManager:
         for name, value in given.items():
             if name not in _OF_A_SESSION and value != getattr(self._options, name, None):
                 kind = DuplicateClientError if name == "client" else ValidationError
-                raise kind(f"{name}: the sandboxes of a pool exist already; give it to create_pool_manager")
+                raise kind(f"{name}: the sandboxes of a pool exist already", "give it to create_pool_manager")
         options = replace(self._options, **{name: value for name, value in given.items() if name in _OF_A_SESSION})
         if options.lang != self._options.lang:
             raise ValidationError(f"lang: the pool is for {self._options.lang}", f"create another for {options.lang}")

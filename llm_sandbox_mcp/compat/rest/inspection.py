@@ -29,10 +29,11 @@ async def execute(service: Service, code: str, **asked: Unpack[Asked]) -> tuple[
 
     Raises the errors of `Service.execute`, and `InvalidArgument` for a language whose handler has no `inspects`.
     """
-    prepared = await service.executing.prepare(code, **asked)
-    runner = prepared.language.handler.runner
+    language = service.languages[asked.get("language", "python")]
+    runner = language.handler.runner
     if not (runner and runner.inspects):
-        raise InvalidArgument(f"{prepared.language.name} cannot report the values of names; print them instead")
+        raise InvalidArgument(f"{language.name} cannot report the values of names", "print them instead")
+    prepared = await service.executing.prepare(code, **asked)
     prepared.request = replace(prepared.request, inspect=True)
     execution = await service.executing.run(prepared)
     prepared.taken()

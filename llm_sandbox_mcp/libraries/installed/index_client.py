@@ -1,4 +1,4 @@
-"""The HTTP client of an installation: it reaches only the package index and public addresses."""
+"""The HTTP client of an installation: it reaches only the index and public addresses, by the operator's proxies."""
 
 import re
 import socket

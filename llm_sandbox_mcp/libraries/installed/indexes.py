@@ -1,4 +1,4 @@
-"""Finds the package index from which the libraries of a language come."""
+"""Finds the package index from which the libraries of a language come, and says why it does not answer."""
 
 import re
 import ssl
