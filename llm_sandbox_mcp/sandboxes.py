@@ -7,22 +7,25 @@ async with Sandboxes() as sandboxes, sandboxes.session("python") as session:
 
 import logging
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, Unpack
 
 import anyio
 from anyio.abc import TaskGroup
 
 from .aio.tasks import open_tasks
 from .base.errors import InvalidArgument, UnknownSession
+from .base.principal import user_of_machine
 from .base.results import Artifact, Execution, Library, OnOutput, OnProgress, PoolStatistics, StreamName
 from .host.folders import host_folders
 from .profile.profile import Profile, load_profile
 from .service import Service
+from .service.ask import Ask, Options
+from .service.work import Listener
 from .wiring import open_service
 
 # A program that has not configured logging does not get log lines, such as refusals, on standard error.
@@ -83,30 +86,10 @@ class Sandboxes:
         """A session in its own sandbox, as an async context manager; `limits` lowers the limits of the profile."""
         return Session(self.service, language, limits)
 
-    async def run(
-        self,
-        code: str,
-        *,
-        language: str = "python",
-        libraries: Sequence[str] = (),
-        timeout: float | None = None,
-        variables: Mapping[str, object] | None = None,
-        stdin: str = "",
-        limits: Mapping[str, float] | None = None,
-        on_output: OnOutput | None = None,
-    ) -> Execution:
-        """Runs code in a sandbox that is destroyed afterwards; the arguments are those of `Session.run`."""
-        return await self.service.execute(
-            code,
-            language=language,
-            libraries=libraries,
-            timeout=timeout,
-            variables=variables,
-            stdin=stdin,
-            limits=limits,
-            keep_session=False,
-            on_output=on_output,
-        )
+    async def run(self, code: str, *, on_output: OnOutput | None = None, **options: Unpack[Options]) -> Execution:
+        """Runs code in a sandbox that is destroyed afterwards; the options are those of `Session.run`."""
+        ask = Ask(caller=user_of_machine(), code=code, keep_session=False, **options)
+        return await self.service.run(ask, Listener(on_output))
 
     async def warm(self, languages: Iterable[str] | None = None) -> None:
         """Cleans up after programs that are gone, prepares the libraries of these or all languages, and fills the pool;
@@ -131,7 +114,7 @@ class Session:
         """The session id that tools use; empty until the session is open."""
 
     async def __aenter__(self) -> Self:
-        self.id = self._service.sessions.open(self.language, self._limits)
+        self.id = self._service.sessions.open(user_of_machine(), self.language, self._limits)
         self._tasks = await self._scope.__aenter__()
         return self
 
@@ -144,66 +127,26 @@ class Session:
         finally:
             await self.close()
 
-    async def run(
-        self,
-        code: str,
-        *,
-        language: str = "",
-        libraries: Sequence[str] = (),
-        timeout: float | None = None,
-        variables: Mapping[str, object] | None = None,
-        stdin: str = "",
-        limits: Mapping[str, float] | None = None,
-        on_output: OnOutput | None = None,
-    ) -> Execution:
+    async def run(self, code: str, *, on_output: OnOutput | None = None, **options: Unpack[Options]) -> Execution:
         """Runs code with the variables and files that earlier runs left.
 
-        `libraries` are installed first; `variables` are set in languages that support them; `stdin` is what the code
-        reads from standard input. `timeout` is in seconds; if left out, it is 30, or what the profile allows. `limits`
-        lowers limits of this run, with the names and units of `Policy`. Code that fails, or is stopped, is a result; a
-        reason why it could not run is a `SandboxError`.
+        Options: `language`, by default the session's; `libraries` are installed first; `variables` are set in languages
+        that support them; `stdin` is what the code reads from standard input; `timeout` is in seconds, by default 30,
+        or what the profile allows; `limits` lowers limits of this run, with the names and units of `Policy`. Code that
+        fails, or is stopped, is a result; a reason why it could not run is a `SandboxError`.
         """
-        return await self._service.execute(
-            code,
-            language=language or self.language,
-            session_id=self.id,
-            libraries=libraries,
-            timeout=timeout,
-            variables=variables,
-            stdin=stdin,
-            limits=limits,
-            on_output=on_output,
-        )
+        return await self._service.run(self._ask(code, options), Listener(on_output))
 
-    def stream(
-        self,
-        code: str,
-        *,
-        language: str = "",
-        libraries: Sequence[str] = (),
-        timeout: float | None = None,
-        variables: Mapping[str, object] | None = None,
-        stdin: str = "",
-        limits: Mapping[str, float] | None = None,
-    ) -> AsyncGenerator[Printed | Execution, None]:
-        """Runs code and yields its output as it appears, and the `Execution` last.
+    def stream(self, code: str, **options: Unpack[Options]) -> AsyncGenerator[Printed | Execution, None]:
+        """Runs code and yields its output as it appears, and the `Execution` last; the options are those of `run`.
 
         Leaving the loop early interrupts the code; a slow loop slows the code down.
         """
+        return self._follow(lambda on_output: self._service.run(self._ask(code, options), Listener(on_output)))
 
-        async def run(on_output: OnOutput) -> Execution:
-            return await self.run(
-                code,
-                language=language,
-                libraries=libraries,
-                timeout=timeout,
-                variables=variables,
-                stdin=stdin,
-                limits=limits,
-                on_output=on_output,
-            )
-
-        return self._follow(run)
+    def _ask(self, code: str | None, options: Options) -> Ask:
+        given: Options = {**options, "language": options.get("language") or self.language}
+        return Ask(caller=user_of_machine(), code=code, session_id=self.id, **given)
 
     async def _follow(
         self, run: Callable[[OnOutput], Awaitable[Execution]]
@@ -241,10 +184,8 @@ class Session:
 
         `InstallFailed` contains the last lines of the package manager.
         """
-        done = await self._service.install(
-            libraries, language=language or self.language, session_id=self.id, on_progress=on_progress
-        )
-        return done.libraries
+        ask = self._ask(None, {"libraries": libraries, "language": language})
+        return (await self._service.install(ask, Listener(None, on_progress))).libraries
 
     async def write(self, path: str, content: bytes | str, *, executable: bool = False) -> None:
         """Writes a file below the working directory; missing folders are created."""

@@ -26,6 +26,7 @@ from .rules.checking import open_checker
 from .rules.presets import rules_of
 from .runs.interpreter import Interpreter, start_interpreter
 from .service import Service
+from .service.parts import Parts
 from .sessions.live import LiveSessions
 
 
@@ -107,18 +108,20 @@ async def open_service(
             store = ArtifactStore(runtime.path / "artifacts", profile.artifacts)
             try:
                 yield Service(
-                    profile,
-                    languages,
-                    backend,
-                    pool,
-                    sessions,
-                    store,
-                    preparer,
-                    installer,
-                    checker,
-                    audit,
-                    watched,
-                    timers,
+                    Parts(
+                        profile=profile,
+                        languages=languages,
+                        backend=backend,
+                        pool=pool,
+                        live=sessions,
+                        store=store,
+                        preparer=preparer,
+                        installer=installer,
+                        checker=checker,
+                        audit=audit,
+                        folders=watched,
+                        tasks=timers,
+                    )
                 )
             finally:
                 sessions.close_all()

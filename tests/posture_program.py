@@ -13,6 +13,7 @@ import anyio.to_thread
 
 from llm_sandbox_mcp.profile.profile import load_profile
 from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.testing.asking import execute, install
 from llm_sandbox_mcp.wiring import open_service
 
 COUNT_LAYERS = """
@@ -45,7 +46,7 @@ async def program(service: Service, session_id: str, up: anyio.Event) -> None:
     async def note(*_: object) -> None:
         up.set()
 
-    await service.execute(COMPILED, language="cpp", session_id=session_id, on_output=note)
+    await execute(service, COMPILED, language="cpp", session_id=session_id, on_output=note)
 
 
 async def main() -> None:
@@ -56,9 +57,9 @@ async def main() -> None:
         anyio.create_task_group() as tasks,
     ):
         with anyio.fail_after(60):
-            counted = await service.execute(COUNT_LAYERS, keep_session=False)
-            session = await service.execute(NAMED.format(name))
-            shell = await service.execute("sleep 3000 & echo on", language="bash", session_id=session.session_id)
+            counted = await execute(service, COUNT_LAYERS, keep_session=False)
+            session = await execute(service, NAMED.format(name))
+            shell = await execute(service, "sleep 3000 & echo on", language="bash", session_id=session.session_id)
             assert counted.status == session.status == shell.status == "ok", (counted, session, shell)
             if shutil.which("g++", path="/usr/bin"):
                 up = anyio.Event()
@@ -72,7 +73,7 @@ async def main() -> None:
                     await anyio.sleep_forever()
 
             tasks.start_soon(index.serve, hang)
-            tasks.start_soon(service.install, ["numpy"])
+            tasks.start_soon(install, service, ["numpy"])
             await requested.wait()
             probed = {check.name: check.state for check in await service.backend.probe()}
         print(json.dumps({"layers": int(counted.result or -1), "probed": probed}), flush=True)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from .messages import Note
+from .principal import Principal
 
 Status = Literal[
     "ok",
@@ -114,10 +115,13 @@ class Library:
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """The libraries of a session after an installation."""
+    """The result of one installation."""
 
     session_id: str
     libraries: tuple[Library, ...]
+    """All that are installed in the session now."""
+    status: Literal["ok", "cancelled"] = "ok"
+    """`cancelled`: it was stopped, and what is installed now is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +178,8 @@ class SessionInfo:
     """A live session, as its owner sees it."""
 
     id: str
+    owner: Principal
+    """Who opened it."""
     running: bool
     languages: tuple[str, ...]
     """The languages that have a live runner."""

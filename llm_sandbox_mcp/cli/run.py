@@ -10,8 +10,11 @@ import anyio
 
 from ..base.errors import InvalidArgument
 from ..base.open_folders import OpenFolder
+from ..base.principal import user_of_machine
 from ..base.results import Execution, StreamName
 from ..service import Service
+from ..service.ask import Ask
+from ..service.work import Listener
 from .console import Console
 from .opening import opened, read_profile, run_until_signal
 from .saving import save
@@ -49,21 +52,21 @@ async def _run(
     for view in service.profile.views:
         if os.path.basename(view.place) != os.path.basename(view.folder.path):
             await consoles["stderr"].note(f"note: code sees {view.folder.path} as {view.place}")
-    language = options.language or _guess(service, options.source)
-    session_id = service.sessions.open(language) if files else ""
-    for host_path, path in files:
-        await service.files.copy_in_from_host(session_id, path, host_path, _EVERYWHERE, hidden=True)
-    execution = await service.execute(
-        code,
-        language=language,
-        session_id=session_id,
+    ask = Ask(
+        caller=user_of_machine(),
+        code=code,
+        language=options.language or _guess(service, options.source),
         libraries=options.library,
         timeout=service.profile.limits.timeout if options.timeout is None else options.timeout,
         stdin=stdin,
         keep_session=False,
-        on_output=show,
-        on_progress=consoles["stderr"].note,
     )
+    checked = await service.door.check(ask)
+    if files:
+        checked = checked.within(service.sessions.open(ask.caller, ask.language))
+    for host_path, path in files:
+        await service.files.copy_in_from_host(checked.ask.session_id, path, host_path, _EVERYWHERE, hidden=True)
+    execution = (await service.door.attend(checked, Listener(show, consoles["stderr"].note))).execution
     if execution.result is not None:
         await consoles["stdout"].line(execution.result)
     for note in execution.notes:

@@ -6,6 +6,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import anyio
 import anyio.to_thread
@@ -16,6 +17,7 @@ from ..backends.base import Sandbox
 from ..backends.layout import FIGURES, WORKDIR
 from ..base.errors import BadPath, SandboxLost, Unavailable, UnknownArtifact, quoted
 from ..base.messages import Note, Step
+from ..base.principal import Principal
 from ..base.results import Artifact, StoreStatistics
 from ..base.text import one_line
 from ..base.units import format_size
@@ -65,6 +67,18 @@ def describe(name: str, content: bytes) -> Artifact:
     return Artifact(name, kind, len(content), image.width, image.height)
 
 
+class Owned(Protocol):
+    """A session, which artifacts come from."""
+
+    @property
+    def id(self) -> str:
+        """The name that callers know."""
+
+    @property
+    def owner(self) -> Principal:
+        """Who its artifacts belong to."""
+
+
 @dataclass(slots=True)
 class _Kept:
     artifact: Artifact
@@ -94,6 +108,7 @@ class ArtifactStore:
         self._sizes: Counter[str] = Counter()
         """Bytes of each session's."""
         self._files: Counter[str] = Counter()
+        self._owners: dict[str, Principal] = {}
         self._numbers = itertools.count(1)
         self._listeners: list[Callable[[str, tuple[str, ...]], None]] = []
         self._judging = anyio.CapacityLimiter(1)
@@ -106,9 +121,13 @@ class ArtifactStore:
         """The number and size of the stored artifacts."""
         return StoreStatistics(len(self._kept), self._size)
 
+    def owner(self, session_id: str) -> Principal | None:
+        """Who the artifacts of a session belong to; None if it has none."""
+        return self._owners.get(session_id)
+
     def of_session(self, session_id: str) -> tuple[Artifact, ...]:
         """The artifacts of a session, oldest first."""
-        return tuple(kept.artifact for (owner, _), kept in self._kept.items() if owner == session_id)
+        return tuple(kept.artifact for (session, _), kept in self._kept.items() if session == session_id)
 
     async def read(self, session_id: str, name: str, offset: int = 0, length: int = -1) -> tuple[Artifact, bytes]:
         """An artifact and its content, or so many bytes of it; `UnknownArtifact` if it is not in the store."""
@@ -144,7 +163,7 @@ class ArtifactStore:
         except FileNotFoundError:  # it was dropped meanwhile
             return None
 
-    async def put(self, session_id: str, name: str, content: bytes) -> Artifact:
+    async def put(self, session: Owned, name: str, content: bytes) -> Artifact:
         """Stores a file and replaces an older one of the same name. Raises `Unavailable` if the disk is full."""
         artifact = describe(name, content)
         file = self._folder / str(next(self._numbers))
@@ -155,11 +174,12 @@ class ArtifactStore:
             await anyio.Path(file).unlink(missing_ok=True)
             cause = f"cannot store {quoted(name)}: {error.strerror}"
             raise Unavailable(cause, "free disk space on the server") from error
-        await self._drop((session_id, name))
-        self._kept[session_id, name] = _Kept(artifact, file)
-        self._count(session_id, artifact.size)
-        self._notify(session_id, name)
-        while len(self._kept) > 1 and (most := self._owner_of_most(session_id, artifact.size)):
+        await self._drop((session.id, name))
+        self._kept[session.id, name] = _Kept(artifact, file)
+        self._owners[session.id] = session.owner
+        self._count(session.id, artifact.size)
+        self._notify(session.id, name)
+        while len(self._kept) > 1 and (most := self._session_with_most(session.id, artifact.size)):
             oldest = next(key for key in self._kept if key[0] == most)
             await self._drop(oldest)
             self._notify(*oldest)
@@ -173,7 +193,7 @@ class ArtifactStore:
         if names:
             self._notify(session_id, *names)
 
-    def _owner_of_most(self, session_id: str, size: int) -> str:
+    def _session_with_most(self, session_id: str, size: int) -> str:
         """The session that has to make room, if there is too little; the latest file, of this size, does not count."""
         if self._size > self._limits.store:
             taken, latest = self._sizes, size
@@ -181,15 +201,15 @@ class ArtifactStore:
             taken, latest = self._files, 1
         else:
             return ""
-        others = (owner for owner, files in self._files.items() if files > (owner == session_id))
-        return max(others, key=lambda owner: taken[owner] - latest * (owner == session_id))
+        others = (session for session, files in self._files.items() if files > (session == session_id))
+        return max(others, key=lambda session: taken[session] - latest * (session == session_id))
 
     def _count(self, session_id: str, size: int, files: int = 1) -> None:
         self._size += size
         self._sizes[session_id] += size
         self._files[session_id] += files
         if not self._files[session_id]:
-            del self._files[session_id], self._sizes[session_id]
+            del self._files[session_id], self._sizes[session_id], self._owners[session_id]
 
     def _notify(self, session_id: str, *names: str) -> None:
         for listener in self._listeners:
@@ -202,7 +222,7 @@ class ArtifactStore:
             await anyio.Path(kept.file).unlink(missing_ok=True)
 
     async def collect(
-        self, session_id: str, sandbox: Sandbox | None, outcome: Outcome, long: Mapping[str, bytes]
+        self, session: Owned, sandbox: Sandbox | None, outcome: Outcome, long: Mapping[str, bytes]
     ) -> tuple[list[Artifact], list[Note]]:
         """Stores what a run left behind; returns the artifacts, and a note for each thing that could not be stored.
 
@@ -214,22 +234,22 @@ class ArtifactStore:
         report = outcome.report if sandbox is not None else None
         if not long and (report is None or not (report.files or report.figures or report.files_omitted)):
             return found, notes
-        before = {artifact.name for artifact in self.of_session(session_id)}
+        before = {artifact.name for artifact in self.of_session(session.id)}
         try:
             for name, data in long.items():
-                found.append(await self.put(session_id, name, data))
+                found.append(await self.put(session, name, data))
             if sandbox is not None and report is not None:
-                await self._collect(session_id, sandbox, report, found, notes)
+                await self._collect(session, sandbox, report, found, notes)
         except (SandboxLost, Unavailable) as error:
             notes.append(Note("artifacts_lost", f"some files were not kept: {error.cause}", error.step))
-        kept = [artifact for artifact in found if self._has(session_id, artifact)]
+        kept = [artifact for artifact in found if self._has(session.id, artifact)]
         most, size = self._limits.store_files, format_size(self._limits.store)
         bounds = f"the store keeps at most {most} files and {size} for all sessions together"
         step = "write fewer, or smaller files"
         if gone := len(found) - len(kept):
             cause = f"{gone} files of this run were dropped to make room for others; {bounds}"
             notes.append(Note("artifacts_lost", cause, step, number=gone))
-        elif lost := before - {artifact.name for artifact in self.of_session(session_id)}:
+        elif lost := before - {artifact.name for artifact in self.of_session(session.id)}:
             cause = f"{len(lost)} earlier artifacts of this session were dropped to make room; {bounds}"
             notes.append(Note("artifacts_replaced", cause, step, number=len(lost)))
         return kept, notes
@@ -239,7 +259,7 @@ class ArtifactStore:
         return kept is not None and kept.artifact is artifact
 
     async def _collect(
-        self, session_id: str, sandbox: Sandbox, report: Report, found: list[Artifact], notes: list[Note]
+        self, session: Owned, sandbox: Sandbox, report: Report, found: list[Artifact], notes: list[Note]
     ) -> None:
         files = [name for name in report.files if is_inner(name)]
         figures = [name for name in report.figures if is_inner(name)]
@@ -250,11 +270,11 @@ class ArtifactStore:
             notes.append(Note("artifacts_omitted", cause, "put them into one file", number=omitted))
         figures = figures[:most]
         for folder, names in ((FIGURES, figures), (WORKDIR, files[: most - len(figures)])):
-            await self._take(session_id, sandbox, folder, names, found, notes)
+            await self._take(session, sandbox, folder, names, found, notes)
 
     async def _take(
         self,
-        session_id: str,
+        session: Owned,
         sandbox: Sandbox,
         folder: str,
         names: Sequence[str],
@@ -276,7 +296,7 @@ class ArtifactStore:
                 step = "write a smaller file, or several files"
                 notes.append(Note("artifact_too_large", cause, step, name=member.name, size=member.size, limit=limit))
             else:
-                found.append(await self.put(session_id, member.name, bytes(member.content)))
+                found.append(await self.put(session, member.name, bytes(member.content)))
 
         await copying.copy_out(sandbox, folder, names, limit, take)
         if expected:

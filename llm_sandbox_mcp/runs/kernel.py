@@ -40,16 +40,7 @@ class Kernel:
         If this is cancelled, or raises, `alive` still shows whether the runner answered the interrupt.
         """
         nonce = new_nonce()
-        line = encode_request(
-            nonce,
-            cell,
-            request.variables,
-            request.code,
-            stdin=request.stdin,
-            instead=request.instead,
-            inspect=request.inspect,
-            last=request.last,
-        )
+        line = encode_request(nonce, cell, request)
         self._run = run = Run(self._process, line, nonce, request)
         try:
             return await run.finish()

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from .requests import RunRequest
+
 _FRAME = b"\x1e"
 _HEADER_MAX = 8
 _HEADER = re.compile(rb"([+.])(\d{1,4})\n")
@@ -73,35 +75,21 @@ def new_nonce() -> str:
     return secrets.token_hex(16)
 
 
-def encode_request(
-    nonce: str,
-    cell: int,
-    variables: str,
-    code: str,
-    *,
-    stdin: str = "",
-    instead: str | None = None,
-    inspect: bool = False,
-    last: bool = False,
-) -> bytes:
-    """One request as a line of UTF-8.
-
-    `variables` is an object of compact JSON. `stdin` is what the code reads from standard input, `instead` what to run
-    if the code cannot be compiled. `inspect` asks for the values of the names that the code binds, `last` for what an
-    interpreter does when it exits.
-    """
+def encode_request(nonce: str, cell: int, request: RunRequest) -> bytes:
+    """One request as a line of UTF-8."""
     # The standard input is a variable whose name no caller can choose, so that no runner has more keys to parse.
-    if stdin:
-        variables = _json({STDIN: stdin})[:-1] + ("," if variables != "{}" else "") + variables[1:]
+    variables = request.variables
+    if request.stdin:
+        variables = _json({STDIN: request.stdin})[:-1] + ("," if variables != "{}" else "") + variables[1:]
     head = _json({"nonce": nonce, "cell": cell})[:-1]
-    request: dict[str, object] = {"code": code}
-    if instead is not None:
-        request["instead"] = instead
-    if inspect:
-        request["inspect"] = True
-    if last:
-        request["last"] = True
-    return f'{head},"variables":{variables},{_json(request)[1:]}\n'.encode()
+    rest: dict[str, object] = {"code": request.code}
+    if request.instead is not None:
+        rest["instead"] = request.instead
+    if request.inspect:
+        rest["inspect"] = True
+    if request.last:
+        rest["last"] = True
+    return f'{head},"variables":{variables},{_json(rest)[1:]}\n'.encode()
 
 
 def _json(value: Mapping[str, object]) -> str:

@@ -78,7 +78,7 @@ def build_server(service: Service, *, host_files: bool) -> SandboxServer:
 
     @asynccontextmanager
     async def serve_audience(_server: Server[Audience]) -> AsyncIterator[Audience]:
-        audience = Audience(service, Calls(service.runs, alone=host_files))
+        audience = Audience(service, Calls(service.door, alone=host_files))
         async with audience.open():
             audiences.add(audience)
             try:

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 import anyio
 
 from ..base.errors import ProfileError
+from ..base.principal import ANONYMOUS, TOKEN, Principal, user_of_machine
 
 if TYPE_CHECKING:
     from mcp.server.auth.provider import AccessToken
     from mcp.server.transport_security import TransportSecuritySettings
     from starlette.applications import Starlette
+    from starlette.requests import Request
 
 _LOCAL_NAMES = ("127.0.0.1", "localhost", "[::1]")
 _SHORTEST = 16
@@ -47,6 +49,14 @@ async def read_token(file: str) -> str:
             f"the token in {file} must have at least {_SHORTEST} characters, not {len(token)}", _MAKE, key=_KEY
         )
     return token
+
+
+def principal_of(request: "Request | None") -> Principal:
+    """Who sent a request; without one, it came over standard input."""
+    if request is None:
+        return user_of_machine()
+    user = request.scope.get("user")  # as the middleware of `require_token` found it
+    return TOKEN if user is not None and user.is_authenticated else ANONYMOUS
 
 
 def require_token(application: "Starlette", token: str) -> None:

@@ -13,7 +13,6 @@ from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, Res
 
 from ..network.sharing import owner_of
 from ..service import Service
-from ..service.background import Caller
 from .calls import Calls
 from .uris import artifact_uri
 
@@ -98,8 +97,8 @@ Context = ServerRequestContext[Audience]
 """What comes with a request."""
 
 
-def caller_of(ctx: Context) -> Caller:
-    """Who sent a request: over HTTP its address, and its connection if the protocol has lasting ones."""
+def origin_of(ctx: Context) -> tuple[str, ...]:
+    """Where a request came from: over HTTP its address, and its connection if the protocol has lasting ones."""
     client = ctx.request.client if ctx.request is not None else None
     # The package offers handlers no public way to their connection.
     return (owner_of(client.host), ctx.session._connection.session_id or "") if client is not None else ()

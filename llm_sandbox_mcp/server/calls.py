@@ -1,4 +1,4 @@
-"""The calls that runs began with: a client that cancels one cancels its run, if it does not only give up waiting."""
+"""The calls that work began with: a client that cancels one cancels its work, if it does not only give up waiting."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -9,7 +9,8 @@ import anyio
 from mcp.server.connection import Connection
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 
-from ..service.background import BackgroundRun, Runs
+from ..service.door import Door
+from ..service.work import Work
 from .bodies import claim_of
 
 _GIVEN_UP = ("timed out", "timeout")
@@ -24,31 +25,31 @@ _Key = tuple[Connection | None, str]
 
 @dataclass(slots=True)
 class _Call:
-    run: BackgroundRun
+    work: Work
     begun: float = field(default_factory=anyio.current_time)
     notified: anyio.Event = field(default_factory=anyio.Event)
 
 
 class Calls:
-    """The calls of one transport that wait for runs."""
+    """The calls of one transport that wait for work."""
 
-    def __init__(self, runs: Runs, *, alone: bool) -> None:
+    def __init__(self, door: Door, *, alone: bool) -> None:
         """`alone`: there is only one client. Then requests of all connections have different ids, and a call is only
         cancelled if the client wants that; over HTTP, a connection that ends cancels its calls, too.
         """
-        self._runs = runs
+        self._door = door
         self._alone = alone
         self._calls: dict[_Key, _Call] = {}
 
     @asynccontextmanager
-    async def waiting(self, ctx: ServerRequestContext[Any], run: BackgroundRun) -> AsyncIterator[None]:
-        """Holds while a call waits for its run.
+    async def waiting(self, ctx: ServerRequestContext[Any], work: Work) -> AsyncIterator[None]:
+        """Holds while a call waits for its work.
 
-        If the connection ends, so does the run, unless its client can have waited for too long and can find it again.
+        If the connection ends, so does the work, unless its client can have waited for too long and can find it again.
         Over HTTP, a client of the 2026 protocol says nothing else in either case.
         """
         key = self._key(ctx, ctx.request_id)
-        call = self._calls[key] = _Call(run)
+        call = self._calls[key] = _Call(work)
         try:
             yield
         except anyio.get_cancelled_exc_class():
@@ -56,15 +57,15 @@ class Calls:
                 await call.notified.wait()
             if not call.notified.is_set():
                 if self._alone or anyio.current_time() < call.begun + _SOONEST:
-                    run.cancel()
+                    work.cancel()
                 if not self._alone:
-                    self._runs.leave(run)
+                    self._door.leave(work)
             raise
         finally:
             self._calls.pop(key, None)
 
     def notify(self, ctx: ServerRequestContext[Any]) -> None:
-        """Cancels the run of a call that its client cancelled, unless the client waited for too long."""
+        """Cancels the work of a call that its client cancelled, unless the client waited for too long."""
         params = ctx.params or {}
         call = self._calls.get(self._key(ctx, params.get("requestId")))
         if call is None:
@@ -72,7 +73,7 @@ class Calls:
         call.notified.set()
         reason = str(params.get("reason") or "").lower()
         if not any(part in reason for part in _GIVEN_UP):
-            call.run.cancel()
+            call.work.cancel()
 
     def _key(self, ctx: ServerRequestContext[Any], request_id: object) -> _Key:
         # The package offers handlers no public way to their connection.

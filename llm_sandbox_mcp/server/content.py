@@ -16,15 +16,13 @@ from mcp.types import (
     TextResourceContents,
 )
 
-from ..base.results import Artifact, Execution, HostFile
+from ..base.results import Artifact, HostFile
 from ..base.text import one_line
 from ..base.units import format_size
 from ..files.pictures import KINDS, may_be_shown
 from ..service import Service
-from ..service.background import BackgroundRun
-from .schemas import Answer, ArtifactItem, Executed, Installed
+from .schemas import Answer, ArtifactItem
 from .uris import artifact_uri
-from .words import in_words
 
 _IMAGES_SHOWN = 4
 _IMAGES_TRIED = 8
@@ -80,80 +78,6 @@ def item(session_id: str, artifact: Artifact) -> ArtifactItem:
         height=artifact.height,
         uri=artifact_uri(session_id, artifact.name),
     )
-
-
-def structured(execution: Execution) -> Executed:
-    """The structured content of a run."""
-    replaced = [name for name in ("stdout", "stderr") if getattr(execution, name).replaced]
-    notes = [f"{name}: bytes that are not UTF-8 were replaced by U+FFFD" for name in replaced]
-    return Executed(
-        status=execution.status,
-        run_id="",
-        exit_code=execution.exit_code,
-        stdout=execution.stdout.text,
-        stderr=execution.stderr.text,
-        stdout_omitted_bytes=execution.stdout.omitted,
-        stderr_omitted_bytes=execution.stderr.omitted,
-        result=execution.result or "",
-        duration_ms=round(execution.duration * 1000),
-        session_id=execution.session_id,
-        session_state=execution.session_state,
-        artifacts=[item(execution.session_id, artifact) for artifact in execution.artifacts],
-        notes=[*map(in_words, execution.notes), *notes],
-    )
-
-
-def going_on(run: BackgroundRun) -> Executed:
-    """The structured content of a run that goes on, with its new output."""
-    stdout, stderr = run.read()
-    goes_on = "its code is running" if run.begun else "its code has not begun: the session is busy, or is prepared"
-    return Executed(
-        status="running",
-        run_id=run.id,
-        exit_code=-1,
-        stdout=stdout.text,
-        stderr=stderr.text,
-        stdout_omitted_bytes=stdout.omitted,
-        stderr_omitted_bytes=stderr.omitted,
-        result="",
-        duration_ms=round(run.duration * 1000),
-        session_id=run.session_id,
-        session_state="kept",
-        artifacts=[],
-        notes=[
-            f"{goes_on}, and no other code can run in its session; call manage_session with this run_id "
-            "and wait for its result, read for new output, or cancel"
-        ],
-    )
-
-
-def describe_run(run: Executed) -> str:
-    """A run as text. The server's lines come first, so that output of the code cannot precede them or cut them off."""
-    lines = []
-    if run.status == "running":
-        lines.append(f"status: running for {run.duration_ms / 1000:.3g} s\nrun: {run.run_id}")
-    elif run.status != "ok":
-        lines.append(f"status: {run.status} (exit code {run.exit_code})")
-    lines.append(f"session: {run.session_id} ({run.session_state})")
-    lines += [f"note: {note}" for note in run.notes]
-    for name, omitted in (("stdout", run.stdout_omitted_bytes), ("stderr", run.stderr_omitted_bytes)):
-        if omitted:
-            lines.append(f"note: {format_size(omitted)} of {name} were left out")
-    lines += describe_artifacts(run.artifacts)
-    printed = [(name, text) for name, text in (("stdout", run.stdout), ("stderr", run.stderr)) if text]
-    if run.result:
-        printed.append(("result", run.result))
-    lines += [f"{name}:\n{text.removesuffix(chr(10))}" for name, text in printed]
-    if not printed:
-        lines.append("(no output)")
-    return "\n".join(lines)
-
-
-def describe_installed(installed: Installed) -> str:
-    """The libraries of a session on one line: their names come from files that its code may have written."""
-    names = ", ".join(f"{library.name} {library.version}" for library in installed.libraries)
-    shown = one_line(names) or "nothing; the libraries were already available"
-    return f"session: {installed.session_id}\ninstalled: {shown}"
 
 
 def describe_artifacts(artifacts: Sequence[ArtifactItem], most: int = _LINKS_SHOWN) -> list[str]:

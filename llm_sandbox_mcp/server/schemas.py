@@ -14,7 +14,7 @@ from ..profile.profile import Profile
 from .descriptions import describe_execution, describe_host_files
 
 WAIT = 50.0
-"""Seconds that a call waits for a run by default: many clients give up a call after 60."""
+"""Seconds that a call waits for work by default: many clients give up a call after 60."""
 
 
 class Arguments(BaseModel):
@@ -27,23 +27,24 @@ class ExecuteCode(Arguments):
     """Runs code in an isolated sandbox and returns what it printed, the value of its last expression, and the files
     and figures that it made."""
 
-    code: str = Field(min_length=1, description="Source code")
+    code: str = Field(min_length=1)
     language: str = "python"
     session_id: str = Field("", description="Session to continue; empty: new")
-    libraries: list[str] = Field([], description="Further libraries to install first")
+    libraries: list[str] = Field([], description="To install first")
     timeout_seconds: float = Field(DEFAULT_TIMEOUT, gt=0, allow_inf_nan=False)
-    variables: dict[str, Any] = Field({}, description="JSON values, set before the code runs")
-    stdin: str = Field("", description="Standard input of the code")
-    keep_session: bool = Field(True, description="false: close the session after this run")
+    variables: dict[str, Any] = Field({}, description="JSON, set before the code runs")
+    stdin: str = Field("", description="Standard input")
+    keep_session: bool = Field(True, description="false: close the session afterwards")
     wait_seconds: float = Field(WAIT, ge=0, allow_inf_nan=False, description="A longer run goes on without this call")
 
 
 class InstallLibraries(Arguments):
     """Installs libraries from the package index into one session only."""
 
-    libraries: list[str] = Field(min_length=1, description="Names, with a version if needed: pandas==2.2.3")
+    libraries: list[str] = Field(min_length=1, description="Such as pandas==2.2.3")
     language: str = "python"
     session_id: str = Field("", description="Empty: a new one")
+    wait_seconds: float = Field(WAIT, ge=0, allow_inf_nan=False)
 
 
 class CopyFile(Arguments):
@@ -63,9 +64,9 @@ class GetArtifacts(Arguments):
     session_id: str = Field(min_length=1)
     names: list[str] = Field([], description="Artifacts to return; empty: list all")
     offset: int = Field(
-        0, ge=0, description="Of one text: the byte to start at; of the list: how many of the newest to skip"
+        0, ge=0, description="The byte to start at; of the list: how many of the newest to skip"
     )
-    length: int = Field(0, ge=0, description="How many bytes of it to read; 0: whole artifacts")
+    length: int = Field(0, ge=0, description="Bytes to read; 0: whole artifacts")
     save_to: str = Field("", description="Saves them in this folder of the user's machine instead")
 
 
@@ -106,13 +107,13 @@ class ArtifactItem(Answer):
 
 class Executed(Answer):
     status: Literal[Status, "running"]
-    run_id: str = Field(description="Of a run that goes on: for manage_session")
+    run_id: str = Field(description="For manage_session")
     exit_code: int
     stdout: str
     stderr: str
-    stdout_omitted_bytes: int = Field(description="Left out of stdout")
+    stdout_omitted_bytes: int
     stderr_omitted_bytes: int
-    result: str = Field(description="Value of the last expression; empty: none")
+    result: str = Field(description="Of the last expression; empty: none")
     duration_ms: int
     session_id: str
     session_state: SessionState = Field(description="fresh: state was lost for the next run")
@@ -126,8 +127,12 @@ class LibraryItem(Answer):
 
 
 class Installed(Answer):
+    status: Literal["ok", "running", "cancelled"]
+    run_id: str
     session_id: str
     libraries: list[LibraryItem]
+    output: str
+    notes: list[str]
 
 
 class Copied(Answer):
@@ -135,16 +140,16 @@ class Copied(Answer):
     path: str
     size_bytes: int
     mime_type: str
-    content: str = Field(description="out: the file, if it is small")
+    content: str = Field(description="out: a small file")
     encoding: Literal["text", "base64"]
-    uri: str = Field(description="out: the resource to read it from")
+    uri: str = Field(description="out: where to read it")
     host_path: str
 
 
 class Artifacts(Answer):
     session_id: str
     artifacts: list[ArtifactItem]
-    text: str = Field(description="What was read; or notes on saving")
+    text: str = Field(description="What was read")
     next_offset: int = Field(description="0: it was read to its end")
     saved: list[str]
 
@@ -162,7 +167,7 @@ class SessionItem(Answer):
 class Managed(Answer):
     action: str
     sessions: list[SessionItem]
-    run: dict[str, Any] = Field(description="wait, read, cancel: as execute_code returns it")
+    run: dict[str, Any] = Field(description="wait, read, cancel: as its call returns it")
     pool: dict[str, int]
     notes: list[str]
 
@@ -247,7 +252,9 @@ def _flat(model: type[BaseModel], mode: Literal["validation", "serialization"]) 
             return node
         if "$ref" in node:
             return {"type": "object"}
-        return {key: flatten(value) for key, value in node.items() if key != "title"}
+        # The second is what JSON Schema says by itself.
+        left_out = {"title": node.get("title"), "additionalProperties": True}
+        return {key: flatten(value) for key, value in node.items() if left_out.get(key, ...) != value}
 
     flat: dict[str, Any] = flatten(schema)
     return flat

@@ -1,4 +1,4 @@
-"""The extension `io.modelcontextprotocol/tasks`: runs that go on are tasks, for clients that say that they know these.
+"""The extension `io.modelcontextprotocol/tasks`: work that goes on is a task, for clients that say they know these.
 
 Specified by SEP-2663 of the Model Context Protocol, for its version 2026-07-28 and later.
 """
@@ -19,17 +19,18 @@ from mcp.types import (
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from ..base.errors import UnknownRun
-from ..service.background import BackgroundRun, Runs
+from ..service.door import Door
+from ..service.work import Work
 from .audience import Context
 
 EXTENSION = "io.modelcontextprotocol/tasks"
 AT_ONCE = 0.25
-"""Seconds in which a run must end for its result to be returned at once: a client that polls loses nothing."""
+"""Seconds in which work must end for its result to be returned at once: a client that polls loses nothing."""
 _POLL_MS = 500
 
 
 class TaskParams(RequestParams):
-    """The parameters of all requests about a task; those of `tasks/update` have more, which no run asks for."""
+    """The parameters of all requests about a task; those of `tasks/update` have more, which no work asks for."""
 
     task_id: str
 
@@ -42,41 +43,41 @@ def declared(ctx: Context) -> bool:
 
 
 class Tasks:
-    """Answers requests about tasks. The id of a task is that of its run."""
+    """Answers requests about tasks. The id of a task is that of its work."""
 
-    def __init__(self, runs: Runs, result_of: Callable[[BackgroundRun], Awaitable[CallToolResult]]) -> None:
-        """`result_of` makes the result of the call that a run that has ended began with."""
-        self._runs = runs
+    def __init__(self, door: Door, result_of: Callable[[Work], Awaitable[CallToolResult]]) -> None:
+        """`result_of` makes the result of the call that work which has ended began with."""
+        self._door = door
         self._result_of = result_of
 
-    def created(self, run: BackgroundRun) -> dict[str, Any]:
-        """The answer to a call whose run goes on."""
-        return self._described(run) | {"resultType": "task", "status": "working"}
+    def created(self, work: Work) -> dict[str, Any]:
+        """The answer to a call whose work goes on."""
+        return self._described(work) | {"resultType": "task", "status": "working"}
 
     async def get(self, ctx: Context, params: TaskParams) -> dict[str, Any]:
         """Answers tasks/get."""
-        run = self._find(ctx, params)
-        if not run.ended:
-            return self._described(run) | {"status": "working"}
-        if run.cancelled:
-            return self._described(run) | {"status": "cancelled"}
-        result = await self._result_of(run)
+        work = self._find(ctx, params)
+        if not work.ended:
+            return self._described(work) | {"status": "working"}
+        if work.cancelled:
+            return self._described(work) | {"status": "cancelled"}
+        result = await self._result_of(work)
         answer = result.model_dump(by_alias=True, mode="json", exclude_none=True)
-        return self._described(run) | {"status": "completed", "result": answer}
+        return self._described(work) | {"status": "completed", "result": answer}
 
     async def update(self, ctx: Context, params: TaskParams) -> dict[str, Any]:
-        """Answers tasks/update: no run asks for input, so there is nothing to update."""
+        """Answers tasks/update: no work asks for input, so there is nothing to update."""
         self._find(ctx, params)
         return {}
 
     async def cancel(self, ctx: Context, params: TaskParams) -> dict[str, Any]:
         """Answers tasks/cancel."""
-        run = self._find(ctx, params)
-        if not run.ended:
-            run.cancel()
+        work = self._find(ctx, params)
+        if not work.ended:
+            work.cancel()
         return {}
 
-    def _find(self, ctx: Context, params: TaskParams) -> BackgroundRun:
+    def _find(self, ctx: Context, params: TaskParams) -> Work:
         if not declared(ctx):
             needed: dict[str, Any] = {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
             raise MCPError(MISSING_REQUIRED_CLIENT_CAPABILITY, f"the client must declare {EXTENSION}", data=needed)
@@ -84,17 +85,17 @@ class Tasks:
         if ctx.request is not None and decode_header_value(ctx.request.headers.get(MCP_NAME_HEADER)) != params.task_id:
             raise MCPError(HEADER_MISMATCH, f"the {MCP_NAME_HEADER} header must be the taskId of the request")
         try:
-            return self._runs.get(params.task_id)
+            return self._door.get(params.task_id)
         except UnknownRun as error:
             raise MCPError(INVALID_PARAMS, str(error)) from None
 
-    def _described(self, run: BackgroundRun) -> dict[str, Any]:
-        ended = run.created + timedelta(seconds=run.duration) if run.ended else run.created
+    def _described(self, work: Work) -> dict[str, Any]:
+        ended = work.created + timedelta(seconds=work.duration) if work.ended else work.created
         return {
-            "taskId": run.id,
-            "createdAt": _stamp(run.created),
+            "taskId": work.id,
+            "createdAt": _stamp(work.created),
             "lastUpdatedAt": _stamp(ended),
-            "ttlMs": round((run.duration + self._runs.kept_for) * 1000),
+            "ttlMs": round((work.duration + self._door.kept_for) * 1000),
             "pollIntervalMs": _POLL_MS,
         }
 

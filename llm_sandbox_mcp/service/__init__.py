@@ -2,68 +2,47 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from anyio.abc import TaskGroup
-
-from ..backends.base import Backend
-from ..base.results import OnProgress, PoolStatistics
-from ..files.artifacts import ArtifactStore
-from ..files.watching import WatchedFolders
-from ..host.audit import Audit
-from ..languages.languages import Languages
-from ..libraries.installing import Installer
-from ..libraries.prepared.preparing import Preparer
-from ..pool.pool import Pool
-from ..profile.profile import Profile
-from ..rules.checking import Checker, Finding, Unready
+from ..base.results import Execution, Installation, OnProgress, PoolStatistics
+from ..rules.checking import Finding, Unready
 from ..rules.section import Rule
 from ..runs.requests import checked_code
-from ..sessions.live import LiveSessions
-from .background import Runs
+from .ask import Ask
 from .describing import Describer
-from .executing import Executing
+from .door import Door
 from .files import Files
 from .installing import Installing
+from .parts import Parts
 from .preparation import Preparation
+from .running import Running
 from .sessions import Sessions
 from .views import Views
+from .work import NOBODY, Listener
 
 
 class Service:
     """Everything that one server offers. Made by `wiring.open_service`."""
 
-    def __init__(
-        self,
-        profile: Profile,
-        languages: Languages,
-        backend: Backend,
-        pool: Pool,
-        live: LiveSessions,
-        store: ArtifactStore,
-        preparer: Preparer,
-        installer: Installer,
-        checker: Checker,
-        audit: Audit,
-        folders: WatchedFolders,
-        tasks: TaskGroup,
-    ) -> None:
-        """Runs that go on without their caller, and sweeping, live in `tasks`."""
-        self.profile = profile
-        self.languages = languages
-        self.backend = backend
-        self._pool = pool
-        self._checker = checker
-        self._preparation = Preparation(profile, languages, backend, pool, preparer, tasks)
-        self._describer = Describer(profile, pool, preparer)
-        self.files = Files(profile, live, store)
-        self.views = Views(profile.views, folders)
-        self.sessions = Sessions(profile, languages, backend, live, store, self._preparation, self.views)
-        installing = Installing(languages, self.sessions, self._preparation, installer, audit)
-        self.install = installing.install
-        self.executing = Executing(
-            profile, languages, self.sessions, self._preparation, installing, store, self.views, checker, audit
-        )
-        self.execute = self.executing.execute
-        self.runs = Runs(self.executing, live, tasks, profile.limits.shown, profile.sessions)
+    def __init__(self, parts: Parts) -> None:
+        self.profile = parts.profile
+        self.languages = parts.languages
+        self.backend = parts.backend
+        self._pool = parts.pool
+        self._checker = parts.checker
+        self._preparation = Preparation(parts)
+        self._describer = Describer(parts)
+        self.files = Files(parts)
+        self.views = Views(parts.profile.views, parts.folders)
+        self.sessions = Sessions(parts, self._preparation, self.views)
+        running = Running(parts, self.sessions, self._preparation, Installing(parts), self.views)
+        self.door = Door(parts, running, self.sessions)
+
+    async def run(self, ask: Ask, listener: Listener = NOBODY) -> Execution:
+        """Runs code, for a caller that waits for the result; one that may leave starts it at the door."""
+        return (await self.door.attend(await self.door.check(ask), listener)).execution
+
+    async def install(self, ask: Ask, listener: Listener = NOBODY) -> Installation:
+        """Installs libraries into a session; `InstallFailed` has the tool's last lines."""
+        return (await self.door.attend(await self.door.check(ask), listener)).installation
 
     @property
     def rules(self) -> Sequence[Rule]:

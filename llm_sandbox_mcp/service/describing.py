@@ -10,9 +10,7 @@ from ..languages.languages import Language
 from ..languages.places import Places
 from ..libraries.installing import choose
 from ..libraries.listing import list_libraries
-from ..libraries.prepared.preparing import Preparer
-from ..pool.pool import Pool
-from ..profile.profile import Profile
+from .parts import Parts
 
 _LATER = "known once its libraries are prepared"
 
@@ -35,10 +33,10 @@ async def ask_version(sandbox: Sandbox, places: Places) -> str:
 class Describer:
     """Describes languages; each language is queried only once."""
 
-    def __init__(self, profile: Profile, pool: Pool, preparer: Preparer) -> None:
-        self._profile = profile
-        self._pool = pool
-        self._preparer = preparer
+    def __init__(self, parts: Parts) -> None:
+        self._profile = parts.profile
+        self._pool = parts.pool
+        self._preparer = parts.preparer
         self._answers: dict[str, _Answer] = {}
 
     async def describe(self, language: Language) -> dict[str, object]:

@@ -12,30 +12,36 @@ from ..base.open_folders import OpenFolder
 from ..base.results import Artifact, HostFile, Saved, StoreStatistics
 from ..base.units import format_size
 from ..files import hostfiles
-from ..files.artifacts import ArtifactStore, describe, inner_path
+from ..files.artifacts import describe, inner_path
 from ..files.media import mime_type
-from ..profile.profile import Profile
-from ..sessions.live import LiveSessions, SessionId
+from .parts import Parts
 
 
 class Files:
     """The files of all sessions. Each use raises `UnknownSession`, and `BadPath` for a path that cannot be used."""
 
-    def __init__(self, profile: Profile, sessions: LiveSessions, store: ArtifactStore) -> None:
-        self.folders = profile.files.opened
+    def __init__(self, parts: Parts) -> None:
+        self.folders = parts.profile.files.opened
         """The folders of this machine whose files may be read, or also written."""
-        self._largest = profile.artifacts.file_size
-        self._sessions = sessions
-        self._store = store
+        self._largest = parts.profile.artifacts.file_size
+        self._policy = parts.profile.policy()
+        self._sessions = parts.live
+        self._store = parts.store
         self._written = hostfiles.Memory()
 
-    async def copy_in(self, session_id: SessionId, path: str, data: bytes, *, executable: bool = False) -> Artifact:
+    async def copy_in(self, session_id: str, path: str, data: bytes, *, executable: bool = False) -> Artifact:
         """Writes a file below the working directory of a session."""
 
         async def content() -> AsyncIterator[bytes]:
             yield data
 
         return await self._write(session_id, path, len(data), content, executable=executable)
+
+    def check(self, path: str, size: int) -> None:
+        """Raises `BadPath` for a file that no session takes, before one is opened for it."""
+        inner_path(path)
+        if size > (limit := self._policy.largest_file):
+            raise _too_large(path, size, limit)
 
     async def make_folder(self, session_id: str, path: str) -> None:
         """Makes a folder below the working directory of a session, unless it exists."""
@@ -56,8 +62,9 @@ class Files:
 
     async def copy_out(self, session_id: str, path: str) -> Artifact:
         """Copies a file of a session into its artifacts."""
+        session = self._sessions.get(session_id)
         name, content = await self._read(session_id, path)
-        return await self._store.put(session_id, name, content)
+        return await self._store.put(session, name, content)
 
     async def copy_out_to_host(self, session_id: str, path: str, host_path: str) -> tuple[Artifact, HostFile]:
         """Copies a file of a session to this machine, into a folder that is open for writing.
@@ -129,12 +136,12 @@ class Files:
         self._store.listen(listener)
 
     async def _write(
-        self, session_id: SessionId, path: str, size: int, content: copying.Chunks, *, executable: bool = False
+        self, session_id: str, path: str, size: int, content: copying.Chunks, *, executable: bool = False
     ) -> Artifact:
         name = inner_path(path)
         session = self._sessions.get(session_id)
         if size > (limit := session.policy.largest_file):
-            raise BadPath(f"path {quoted(path)} has {format_size(size)}; the limit is {format_size(limit)}")
+            raise _too_large(path, size, limit)
         async with session.exclusive():
             await copying.copy_in(await session.sandbox(), name, size, content, executable=executable)
         return Artifact(name, mime_type(name), size)
@@ -154,5 +161,9 @@ class Files:
         if not found:
             raise BadPath(f"path {quoted(path)} is not a regular file in {WORKDIR}", "run code to list the files there")
         if (size := found[0].size) > self._largest:
-            raise BadPath(f"path {quoted(path)} has {format_size(size)}; the limit is {format_size(self._largest)}")
+            raise _too_large(path, size, self._largest)
         return name, bytes(found[0].content)
+
+
+def _too_large(path: str, size: int, limit: int) -> BadPath:
+    return BadPath(f"path {quoted(path)} has {format_size(size)}; the limit is {format_size(limit)}")

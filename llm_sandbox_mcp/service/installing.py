@@ -3,49 +3,19 @@
 from collections.abc import Sequence
 
 from ..backends.base import Sandbox
-from ..base.errors import InvalidArgument
-from ..base.results import Installation, Library, OnProgress
-from ..host.audit import Audit
-from ..languages.languages import Language, Languages
+from ..base.results import Library, OnProgress
+from ..languages.languages import Language
 from ..languages.places import Places
-from ..libraries.installing import Installer
-from ..sessions.live import SessionId
 from ..sessions.session import Session
-from .preparation import Preparation
-from .sessions import Sessions
+from .parts import Parts
 
 
 class Installing:
     """Installs into the sessions of all callers."""
 
-    def __init__(
-        self, languages: Languages, sessions: Sessions, preparation: Preparation, installer: Installer, audit: Audit
-    ) -> None:
-        self._languages = languages
-        self._sessions = sessions
-        self._preparation = preparation
-        self._installer = installer
-        self._audit = audit
-
-    async def install(
-        self,
-        libraries: Sequence[str],
-        *,
-        language: str = "python",
-        session_id: SessionId = "",
-        on_progress: OnProgress | None = None,
-    ) -> Installation:
-        """Installs libraries into a session, by default a new one; `InstallFailed` has the tool's last lines."""
-        chosen = self._languages[language]
-        if not libraries:
-            raise InvalidArgument("libraries must name at least one library, such as requests or numpy==2.1")
-        self.check(chosen, libraries)
-        session = self._sessions.find(session_id, chosen)
-        async with self._sessions.use(session, new=not session_id):
-            places = await self._preparation.places(chosen, on_progress)
-            sandbox = await self._preparation.sandbox(session, chosen, on_progress)
-            installed = await self.into(session, sandbox, places, libraries, on_progress)
-        return Installation(session.id, installed)
+    def __init__(self, parts: Parts) -> None:
+        self._installer = parts.installer
+        self._audit = parts.audit
 
     def check(self, language: Language, libraries: Sequence[str]) -> None:
         """Raises a request error for libraries that would not be installed, before anything starts."""
@@ -53,7 +23,7 @@ class Installing:
             self._installer.check(language, libraries)
 
     def check_hint(self, language: Language, library: str) -> None:
-        """The same for a library that nobody asked for; nothing is logged."""
+        """Raises a request error for a library that nobody asked for, and that would not be installed; logs nothing."""
         self._installer.check(language, (library,))
 
     async def into(

@@ -5,18 +5,15 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 import anyio
-from anyio.abc import TaskGroup
 
 from ..aio.tasks import open_tasks
-from ..backends.base import Backend, Sandbox
+from ..backends.base import Sandbox
 from ..base.errors import EngineUnavailable, SandboxError
 from ..base.results import OnProgress
-from ..languages.languages import Language, Languages
+from ..languages.languages import Language
 from ..languages.places import Places
-from ..libraries.prepared.preparing import Preparer
-from ..pool.pool import Pool
-from ..profile.profile import Profile
 from ..sessions.session import Session
+from .parts import Parts
 
 _SWEEP = 60.0
 """Seconds between two sweeps."""
@@ -27,23 +24,15 @@ _log = logging.getLogger(__name__)
 class Preparation:
     """Prepares things when they are needed, and in advance once a server serves."""
 
-    def __init__(
-        self,
-        profile: Profile,
-        languages: Languages,
-        backend: Backend,
-        pool: Pool,
-        preparer: Preparer,
-        tasks: TaskGroup,
-    ) -> None:
-        """Sweeping runs in `tasks`."""
-        self._profile = profile
-        self._policy = profile.policy()
-        self._languages = languages
-        self._backend = backend
-        self._pool = pool
-        self._preparer = preparer
-        self._tasks = tasks
+    def __init__(self, parts: Parts) -> None:
+        """Sweeping runs in the tasks of the parts."""
+        self._profile = parts.profile
+        self._policy = parts.profile.policy()
+        self._languages = parts.languages
+        self._backend = parts.backend
+        self._pool = parts.pool
+        self._preparer = parts.preparer
+        self._tasks = parts.tasks
         self._serving = False
         self._told: set[str] = set()
         """The languages that the log says have no libraries."""

@@ -1,20 +1,18 @@
 """Sessions as callers use them: they open, list, interrupt, reset and close them by id."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 
 import anyio
 
-from ..backends.base import Backend
 from ..base.errors import EngineUnavailable, InvalidArgument, UnknownSession, quoted
 from ..base.messages import Note, Step
 from ..base.policy import narrow
+from ..base.principal import Principal
 from ..base.results import SessionInfo
-from ..files.artifacts import ArtifactStore
-from ..languages.languages import Language, Languages
-from ..profile.profile import Profile
-from ..sessions.live import LiveSessions, SessionId
 from ..sessions.session import Session
+from .ask import Checked
+from .parts import Parts
 from .preparation import Preparation
 from .views import Views
 
@@ -25,30 +23,32 @@ _ENDING = 10.0
 class Sessions:
     """The sessions of all callers. Methods that take an id raise `UnknownSession`."""
 
-    def __init__(
-        self,
-        profile: Profile,
-        languages: Languages,
-        backend: Backend,
-        live: LiveSessions,
-        store: ArtifactStore,
-        preparation: Preparation,
-        views: Views,
-    ) -> None:
-        self._policy = profile.policy()
-        self._languages = languages
-        self._backend = backend
-        self._live = live
-        self._store = store
+    def __init__(self, parts: Parts, preparation: Preparation, views: Views) -> None:
+        self._policy = parts.profile.policy()
+        self._languages = parts.languages
+        self._backend = parts.backend
+        self._live = parts.live
+        self._store = parts.store
         self._preparation = preparation
         self._views = views
 
-    def open(self, language: str = "python", limits: Mapping[str, float] | None = None) -> str:
+    def open(self, caller: Principal, language: str = "python", limits: Mapping[str, float] | None = None) -> str:
         """Opens an empty session, such as for files that the first run in the language needs, and returns its id.
 
         `limits` lowers the limits of all its runs, and of its sandbox.
         """
-        return self.find("", self._languages[language], limits).id
+        return self._live.open(self._languages[language].name, narrow(self._policy, limits or {}), caller).id
+
+    def of(self, checked: Checked) -> Session:
+        """The session that an ask names, or a new one, which has the limits that the ask lowers."""
+        ask = checked.ask
+        lower = ask.limits_of_sandbox
+        if not ask.session_id:
+            return self._live.open(checked.language.name, narrow(self._policy, lower), ask.caller)
+        if lower:
+            limits = ", ".join(sorted(lower))
+            raise InvalidArgument(f"{limits} can be lowered for a new session only", Step.OPEN_SESSION)
+        return self._live.get(ask.session_id)
 
     def is_open(self, session_id: str) -> bool:
         """Whether there is a live session of that id."""
@@ -154,20 +154,12 @@ class Sessions:
             sandbox = await session.sandbox()
         return (await self._preparation.places(chosen)).env(sandbox.path)
 
-    def find(self, session_id: SessionId, language: Language, lower: Mapping[str, float] | None = None) -> Session:
-        """The session with that id; without an id, a new session with these limits lowered."""
-        if not session_id:
-            return self._live.open(language.name, narrow(self._policy, lower or {}))
-        if lower:
-            limits = ", ".join(sorted(lower))
-            raise InvalidArgument(f"{limits} can be lowered for a new session only", Step.OPEN_SESSION)
-        return self._live.get(session_id)
-
     @asynccontextmanager
-    async def use(self, session: Session, *, new: bool, keep: bool = True) -> AsyncIterator[None]:
+    async def use(self, session: Session, *, keep: bool, unreachable: Callable[[], bool]) -> AsyncIterator[None]:
         """Holds the session's turn, and closes the session afterwards unless it is to be kept.
 
-        A new session in which nothing has run is also closed if its use fails and its caller never learns its id.
+        A session in which nothing has run is also closed if its use fails and it is `unreachable`: new, and its caller
+        never learns its id.
         """
         done = False
         try:
@@ -175,6 +167,6 @@ class Sessions:
                 yield
             done = True
         finally:
-            unreachable = new and not done and not session.runs and not session.told
-            if (unreachable or not keep) and not session.closed:
+            useless = not done and not session.runs and unreachable()
+            if (useless or not keep) and not session.closed:
                 self._live.close(session.id)

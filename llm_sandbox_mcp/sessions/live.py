@@ -1,6 +1,6 @@
 """All live sessions: which exist, how many are allowed, and when they expire."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import anyio
 from anyio.abc import TaskGroup
@@ -8,6 +8,7 @@ from anyio.abc import TaskGroup
 from ..backends.room import Room
 from ..base.errors import CapacityReached
 from ..base.policy import Policy
+from ..base.principal import Principal
 from ..base.results import SessionInfo
 from ..base.units import format_duration
 from ..pool.pool import Pool
@@ -16,11 +17,6 @@ from .ids import Ids
 from .overtime import Overtime
 from .rate_limit import RateLimit
 from .session import Session, unknown
-
-SessionId = str | Callable[[], str]
-"""The id of a session, or what opens one and returns its id.
-
-It is called once nothing else is wrong with a request: one that is refused must not take the place of a session."""
 
 
 class LiveSessions:
@@ -36,7 +32,7 @@ class LiveSessions:
         tasks.start_soon(self._expire)
         self._changed = anyio.Event()
 
-    def open(self, language: str, policy: Policy) -> Session:
+    def open(self, language: str, policy: Policy, owner: Principal) -> Session:
         """Opens a session for a first use in that language, in a sandbox with that policy.
 
         If the limit is reached, an idle session is closed to make room; `longest_idle` chooses it.
@@ -50,17 +46,15 @@ class LiveSessions:
             if oldest is None:
                 busy = all(session.busy for session in self._live.values())
                 raise _full(self._limits.max, room, "busy" if busy else "busy, or were used more than once")
-        session = Session(self.ids.new(), self._pool, policy, language, self._starts, self._overtime)
+        session = Session(self.ids.new(), owner, self._pool, policy, language, self._starts, self._overtime)
         if oldest is not None:
             self.close(oldest.id)
         self._live[session.id] = session
         self._changed.set()
         return session
 
-    def get(self, session_id: SessionId) -> Session:
+    def get(self, session_id: str) -> Session:
         """The live session of that id, or `UnknownSession`."""
-        if callable(session_id):
-            session_id = session_id()
         session = self._live.get(session_id)
         if session is None:
             idle = format_duration(self._limits.idle_timeout)

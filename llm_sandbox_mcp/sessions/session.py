@@ -13,6 +13,7 @@ from ..backends.layout import FIGURES
 from ..base.errors import EngineSilent, EngineUnavailable, SandboxLost, UnknownSession, quoted
 from ..base.messages import Step
 from ..base.policy import Policy
+from ..base.principal import Principal
 from ..base.results import Library, SessionInfo
 from ..languages.places import Places
 from ..pool.leases import Lease
@@ -60,18 +61,24 @@ class Session:
     """A client's named lease and its live interpreters, one per language. One run at a time; others wait their turn."""
 
     def __init__(
-        self, session_id: str, pool: Pool, policy: Policy, language: str, starts: RateLimit, overtime: Overtime
+        self,
+        session_id: str,
+        owner: Principal,
+        pool: Pool,
+        policy: Policy,
+        language: str,
+        starts: RateLimit,
+        overtime: Overtime,
     ) -> None:
         starts.take()
         self.id = session_id
+        self.owner = owner
         self.policy = policy
         self.runs = 0
         self.uses = 0
         """How often it was used, for a run, a copy or anything else."""
         self.opened_at = self.used_at = anyio.current_time()
         self.closed = False
-        self.told = False
-        """Whether a caller was told its id before the end of its first use."""
         self._loss: Loss | None = None
         """Why state was lost, until a caller has the result of a run that reports it."""
         self._pool = pool
@@ -304,7 +311,9 @@ class Session:
         """The session as its owner sees it."""
         now = anyio.current_time()
         expires = idle_timeout if self.busy else max(0.0, self.used_at + idle_timeout - now)
-        return SessionInfo(self.id, self.busy, tuple(self._interpreters), self.runs, now - self.opened_at, expires)
+        return SessionInfo(
+            self.id, self.owner, self.busy, tuple(self._interpreters), self.runs, now - self.opened_at, expires
+        )
 
 
 def _end_of(name: str) -> Loss:

@@ -12,6 +12,7 @@ import anyio
 
 from llm_sandbox_mcp.base.errors import SandboxError
 from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.testing.asking import execute
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import docker_host, has_image, host_folder, kubeconfig, podman_host, small_profile
 from tests.hostile.availability import ATTACKS, Attack
@@ -78,7 +79,7 @@ class Neighbour:
 
     async def _answer(self) -> str:
         try:
-            run = await self.service.execute("number", session_id=self.session)
+            run = await execute(self.service, "number", session_id=self.session)
         except SandboxError as error:
             return str(error)
         return f"{run.status} {run.result}"
@@ -110,13 +111,13 @@ async def attacked(neighbour: Neighbour, attack: Attack, state: Callable[[], Sys
     """Makes the attack in a new session, and waits for a limited time until nothing of it is left."""
     service, due = neighbour.service, TIMEOUT + neighbour.service.profile.limits.grace
     before = state()
-    session = (await service.execute(_NOTHING[attack.language], language=attack.language)).session_id
+    session = (await execute(service, _NOTHING[attack.language], language=attack.language)).session_id
     # This call learns what belongs to the sandbox, so that it is found later even if the attack ends the sandbox.
     state()
     async with neighbour.working() as times:
         start = time.perf_counter()
         try:
-            run = await service.execute(attack.code, language=attack.language, session_id=session, timeout=TIMEOUT)
+            run = await execute(service, attack.code, language=attack.language, session_id=session, timeout=TIMEOUT)
             status = f"{run.status}, {run.session_state}"
         except SandboxError as error:
             status = type(error).__name__
@@ -151,7 +152,7 @@ async def measure(backend: str) -> bool:
     outcomes: dict[str, Outcome] = {}
     with host_folder() as folder:
         async with open_service(small_profile(backend, folder, **CHANGES)) as service:
-            neighbour = Neighbour(service, (await service.execute("number = 4711")).session_id)
+            neighbour = Neighbour(service, (await execute(service, "number = 4711")).session_id)
             floor = [await quiet(neighbour, loops) for loops in LOADS]
             peace = await repeated(neighbour, Attack(_NOTHING["python"]), partial(look, folder / "runtime"))
             line("no attack, sessions open and close", peace.neighbour)

@@ -15,6 +15,7 @@ from llm_sandbox_mcp.backends import copying
 from llm_sandbox_mcp.backends.archive import Member
 from llm_sandbox_mcp.backends.layout import WORKDIR
 from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.testing.asking import execute
 from llm_sandbox_mcp.wiring import open_backend, open_service
 from tests.engines import MIB, docker_host, host_folder, podman_host, small_profile, surroundings
 
@@ -109,12 +110,12 @@ def bare_exec(api: docker.APIClient, container: str) -> float:
 
 async def stateful(service: Service, api: docker.APIClient) -> tuple[list[float], list[float]]:
     """Seconds of each run of one statement in a live session, and of a bare exec, in turn."""
-    session = (await service.execute("x = 0")).session_id
+    session = (await execute(service, "x = 0")).session_id
     ours, floor = [], []
     with bare_container(api, ["sleep", "1000"]) as container:
         for number in range(RUNS):
             start = time.perf_counter()
-            await service.execute("x += 1", session_id=session)
+            await execute(service, "x += 1", session_id=session)
             ours.append(time.perf_counter() - start)
             if number % (RUNS // EXECS) == 0:
                 floor.append(await anyio.to_thread.run_sync(partial(bare_exec, api, container)))
@@ -129,7 +130,7 @@ async def pooled(service: Service) -> list[float]:
     for _ in range(OPENS):
         await service.pool_until(lambda pool: pool.warm == 1 and pool.closing == 0)
         start = time.perf_counter()
-        session = await service.execute("print(1)")
+        session = await execute(service, "print(1)")
         times.append(time.perf_counter() - start)
         await service.sessions.close(session.session_id)
     return times
@@ -145,7 +146,7 @@ async def opened(service: Service, count: int, *, together: bool) -> tuple[list[
 
     async def one() -> None:
         start = time.perf_counter()
-        sessions.append((await service.execute("print(1)")).session_id)
+        sessions.append((await execute(service, "print(1)")).session_id)
         opens.append(time.perf_counter() - start)
 
     async with anyio.create_task_group() as tasks:

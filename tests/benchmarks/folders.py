@@ -9,6 +9,7 @@ from pathlib import Path
 import anyio
 
 from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.testing.asking import execute
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import MIB, host_folder, small_profile
 
@@ -31,13 +32,13 @@ def fill(top: Path) -> None:
 
 async def runs(services: dict[str, Service], change: Callable[[int], object], code: str) -> dict[str, list[float]]:
     """Seconds of a run in a session of each service, in turn, after a change of the folder that all of them share."""
-    sessions = {name: (await service.execute("1")).session_id for name, service in services.items()}
+    sessions = {name: (await execute(service, "1")).session_id for name, service in services.items()}
     times: dict[str, list[float]] = {name: [] for name in services}
     for number in range(ROUNDS):
         change(number)
         for name, service in services.items():
             start = time.perf_counter()
-            done = await service.execute(code, session_id=sessions[name])
+            done = await execute(service, code, session_id=sessions[name])
             times[name].append(time.perf_counter() - start)
             assert done.status == "ok", done
     return times
@@ -74,11 +75,11 @@ async def measure(engine: str) -> None:
             times = await runs({"many": services["many"]}, lambda number: edited.write_text(str(number)), "1")
             row(f"{engine}: the same, one was edited", times["many"])
             service = services["many"]
-            first = await seconds(lambda: service.execute("1"))
-            session = (await service.execute("1")).session_id
+            first = await seconds(lambda: execute(service, "1"))
+            session = (await execute(service, "1")).session_id
             for what, mode in (("new", "w"), ("changed", "a")):
                 code = f"for n in range({RESULTS}): open(f'/data/many/new-{{n}}', {mode!r}).write('x' * 100)"
-                saved = await seconds(lambda code=code: service.execute(code, session_id=session))  # type: ignore[misc]
+                saved = await seconds(lambda code=code: execute(service, code, session_id=session))  # type: ignore[misc]
                 row(f"{engine}: {RESULTS} {what} files saved", [saved])
             row(f"{engine}: the first run of a session, {MANY} files", [first])
 

@@ -13,6 +13,7 @@ import anyio.to_thread
 
 from llm_sandbox_mcp.profile.profile import load_profile
 from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.testing.asking import execute
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import docker_host, host_folder, kubeconfig, podman_host, small_profile
 
@@ -52,7 +53,7 @@ def lives(mark: str) -> bool:
 
 async def killed(service: Service) -> tuple[float, float]:
     """Seconds from the end of the grace until code that ignores interrupts is dead, and until its run is answered."""
-    session = (await service.execute("kept = 1")).session_id
+    session = (await execute(service, "kept = 1")).session_id
     mark = str(10**9 + secrets.randbelow(10**9))
     began, dead = 0.0, 0.0
 
@@ -68,7 +69,7 @@ async def killed(service: Service) -> tuple[float, float]:
             tasks.start_soon(watch)
 
         began = time.perf_counter()
-        done = await service.execute(_DEAF.format(mark=mark), session_id=session, timeout=TIMEOUT, on_output=deaf)
+        done = await execute(service, _DEAF.format(mark=mark), session_id=session, timeout=TIMEOUT, on_output=deaf)
         answered = time.perf_counter()
         assert (done.status, done.session_state) == ("timeout", "fresh"), done
     await service.sessions.close(session)
@@ -91,13 +92,13 @@ def busy(count: int) -> Iterator[None]:
 
 async def answered(service: Service) -> tuple[int, list[float]]:
     """How many timeouts of endless loops keep the state, and the seconds that each answer took after its timeout."""
-    session = (await service.execute("kept = 42")).session_id
+    session = (await execute(service, "kept = 42")).session_id
     kept, times = 0, []
     for _ in range(ANSWERS):
-        done = await service.execute("while True: pass", session_id=session, timeout=TIMEOUT)
+        done = await execute(service, "while True: pass", session_id=session, timeout=TIMEOUT)
         times.append(done.duration - TIMEOUT)
         kept += done.session_state == "kept"
-    assert kept < ANSWERS or (await service.execute("kept", session_id=session)).result == "42"
+    assert kept < ANSWERS or (await execute(service, "kept", session_id=session)).result == "42"
     return kept, times
 
 

@@ -16,6 +16,7 @@ import anyio.to_thread
 from llm_sandbox_mcp.backends.kubernetes.api import Api
 from llm_sandbox_mcp.backends.kubernetes.backend import PodBackend
 from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.testing.asking import execute
 from llm_sandbox_mcp.wiring import open_service
 from tests.cluster.forwarding import forwarded
 from tests.engines import host_folder, kubeconfig, small_profile
@@ -39,13 +40,13 @@ def bare_exec(pod: str, namespace: str) -> float:
 async def stateful(service: Service, api: Api) -> tuple[list[float], list[float], int]:
     """Seconds of runs of one statement in a live session, seconds of bare execs in turn, and API calls of the runs."""
     path = f"/api/v1/namespaces/{api.namespace}/pods"
-    session = (await service.execute("x = 0")).session_id
+    session = (await execute(service, "x = 0")).session_id
     pod = (await api.call("GET", path))["items"][0]["metadata"]["name"]
     ours, floor = [], []
     before = api.calls
     for number in range(RUNS):
         start = time.perf_counter()
-        await service.execute("x += 1", session_id=session)
+        await execute(service, "x += 1", session_id=session)
         ours.append(time.perf_counter() - start)
         if number % (RUNS // EXECS) == 0:
             floor.append(await anyio.to_thread.run_sync(partial(bare_exec, pod, api.namespace)))
@@ -62,7 +63,7 @@ async def pooled(service: Service, api: Api) -> tuple[list[float], float]:
     before = api.calls
     for _ in range(OPENS):
         start = time.perf_counter()
-        session = await service.execute("print(1)")
+        session = await execute(service, "print(1)")
         times.append(time.perf_counter() - start)
         await service.sessions.close(session.session_id)
         await service.pool_until(lambda pool: pool.warm == 1 and pool.closing == 0 and pool.warming == 0)
@@ -73,7 +74,7 @@ async def together(service: Service) -> tuple[float, float, float]:
     """Seconds until many sessions that are opened at once have all answered; bytes and descriptors per session."""
 
     async def one() -> None:
-        assert (await service.execute("print(1)")).stdout.text == "1\n"
+        assert (await execute(service, "print(1)")).stdout.text == "1\n"
 
     before, open_before = memory(), len(os.listdir("/proc/self/fd"))
     start = time.perf_counter()
@@ -121,10 +122,10 @@ async def counted() -> AsyncIterator[Wire]:
 async def traffic(service: Service, wire: Wire) -> tuple[float, float, float]:
     """Bytes sent, bytes received and API calls for each session with one run, including the watch of its pod."""
     api = await connected(service)
-    await service.execute("print(1)", keep_session=False)
+    await execute(service, "print(1)", keep_session=False)
     before = wire.sent, wire.received, api.calls
     for _ in range(OPENS):
-        await service.execute("print(1)", keep_session=False)
+        await execute(service, "print(1)", keep_session=False)
     return (wire.sent - before[0]) / OPENS, (wire.received - before[1]) / OPENS, (api.calls - before[2]) / OPENS
 
 

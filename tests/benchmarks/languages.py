@@ -14,6 +14,7 @@ from llm_sandbox_mcp.languages.languages import Language
 from llm_sandbox_mcp.languages.places import Places
 from llm_sandbox_mcp.profile.profile import Profile, load_profile
 from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.testing.asking import execute, install, open_session
 from llm_sandbox_mcp.wiring import open_service
 from tests.benchmarks.speed import row
 
@@ -79,7 +80,7 @@ async def compiled(service: Service, language: Language) -> None:
     code, build = PROGRAMS[language.name], language.handler.build
     assert build is not None
     places = Places(language, memory=service.profile.limits.memory)
-    session_id = service.sessions.open()
+    session_id = open_session(service)
     # Bypass the service and use the sandbox directly, to start the bare program in it.
     sandbox = await service.sessions._live.get(session_id).sandbox()
     start = time.perf_counter()
@@ -133,7 +134,7 @@ async def installed(service: Service, language: str, library: str, promise: str)
     for _ in range(INSTALLATIONS + 1):
         start = time.perf_counter()
         try:
-            session = await service.install([library], language=language)
+            session = await install(service, [library], language=language)
         except SandboxError as error:
             print(f"{library}: not measured; {error}")
             return
@@ -143,7 +144,7 @@ async def installed(service: Service, language: str, library: str, promise: str)
 
 
 async def _run(service: Service, language: str, code: str, session_id: str) -> Execution:
-    result = await service.execute(code, language=language, session_id=session_id)
+    result = await execute(service, code, language=language, session_id=session_id)
     assert result.status == "ok", result
     return result
 

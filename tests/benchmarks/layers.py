@@ -14,6 +14,7 @@ import anyio
 
 from llm_sandbox_mcp.backends.embedded import landlock
 from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.testing.asking import execute
 from llm_sandbox_mcp.wiring import open_service
 
 from .pool import profile
@@ -36,14 +37,14 @@ async def without_layers() -> AsyncIterator[Service]:
         ):
             service = await scope.enter_async_context(open_service(profile(min=0)))
             # After the first run the service has chosen its layers, and the mocks are no longer needed.
-            await service.execute("print(1)", keep_session=False)
+            await execute(service, "print(1)", keep_session=False)
         yield service
 
 
 async def fresh(service: Service) -> float:
     """Seconds for one program in a new sandbox."""
     start = time.perf_counter()
-    run = await service.execute("print(1)", keep_session=False)
+    run = await execute(service, "print(1)", keep_session=False)
     taken = time.perf_counter() - start
     assert run.status == "ok", run
     await service.pool_until(lambda now: now.closing == 0)
@@ -53,7 +54,7 @@ async def fresh(service: Service) -> float:
 async def stateful(service: Service, session_id: str) -> float:
     """Seconds for one statement that reads a file, in a live session."""
     start = time.perf_counter()
-    await service.execute("x = open('/etc/passwd').read()", session_id=session_id)
+    await execute(service, "x = open('/etc/passwd').read()", session_id=session_id)
     return time.perf_counter() - start
 
 
@@ -67,8 +68,8 @@ async def main() -> None:
                 times.append(await fresh(service))
         row("fresh sandbox, no optional layers (floor)", starts[1])
         row("fresh sandbox", *starts, "<= 1.3x")
-        assert (await bare.execute(_REFUSED)).result != (await whole.execute(_REFUSED)).result
-        sessions = [(await service.execute("x = 0")).session_id for service in (whole, bare)]
+        assert (await execute(bare, _REFUSED)).result != (await execute(whole, _REFUSED)).result
+        sessions = [(await execute(service, "x = 0")).session_id for service in (whole, bare)]
         runs: tuple[list[float], list[float]] = [], []
         for _ in range(RUNS):
             for service, session_id, times in zip((whole, bare), sessions, runs, strict=True):

@@ -21,6 +21,7 @@ import docker
 from mcp import Client, StdioServerParameters
 
 from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.testing.asking import execute
 from llm_sandbox_mcp.wiring import open_service
 from tests.containers.engines import profile_file
 from tests.engines import docker_host, host_folder, small_profile
@@ -75,10 +76,10 @@ def their_session(client: docker.DockerClient, image: str, times: Times) -> None
 async def our_session(service: Service, times: Times) -> None:
     """The same with this server; a session opens with its first run."""
     with times.of("open"):
-        session = (await service.execute("print(1)")).session_id
+        session = (await execute(service, "print(1)")).session_id
     for _ in range(RUNS):
         with times.of("run"):
-            assert (await service.execute("print(1)", session_id=session)).stdout.text == "1\n"
+            assert (await execute(service, "print(1)", session_id=session)).stdout.text == "1\n"
     with times.of("close"):
         await service.sessions.close(session)
 

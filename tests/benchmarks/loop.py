@@ -11,6 +11,7 @@ import anyio
 from llm_sandbox_mcp.profile.profile import load_profile
 from llm_sandbox_mcp.server.content import attach
 from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.testing.asking import execute
 from llm_sandbox_mcp.wiring import open_service
 from tests.hostile.availability import ATTACKS
 
@@ -58,14 +59,14 @@ def cases(service: Service, session_id: str) -> Mapping[str, Callable[[], Awaita
     """The work of each case, by name; the first two cases are floors."""
 
     def run(code: str, language: str = "python") -> Callable[[], Awaitable[object]]:
-        return lambda: service.execute(code, language=language, session_id=session_id)
+        return lambda: execute(service, code, language=language, session_id=session_id)
 
     async def copy() -> None:
         await service.files.copy_in(session_id, "given.bin", data)
         await service.files.read(session_id, "given.bin")
 
     async def look() -> None:
-        made = await service.execute(_PICTURES, session_id=session_id)
+        made = await execute(service, _PICTURES, session_id=session_id)
         async with anyio.create_task_group() as tasks:
             for _ in range(10):
                 tasks.start_soon(attach, service, session_id, made.artifacts)
@@ -94,7 +95,7 @@ async def main() -> int:
     above = 0
     print(f"{'the event loop is late by':40}{'p50 ms':>9}{'p99 ms':>9}{'worst':>9}  promised, p99")
     async with open_service(load_profile()) as service:
-        session_id = (await service.execute("1")).session_id
+        session_id = (await execute(service, "1")).session_id
         for name, work in cases(service, session_id).items():
             late = await lags(work)
             p99 = statistics.quantiles(late, n=100)[98]

@@ -10,6 +10,7 @@ import anyio
 
 from llm_sandbox_mcp.profile.profile import Profile, load_profile
 from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.testing.asking import execute
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import docker_host, host_folder, kubeconfig, podman_host, small_profile
 
@@ -73,7 +74,7 @@ def direct(port: int) -> float:
 async def proxied(service: Service, session: str, port: int) -> float:
     """Seconds of one download by the system's Python, in a sandbox, through the proxy."""
     program = CLIENT.replace("SIZE", str(SIZE)) + f"download({port}, 3128)\nprint(download({port}, 3128))"
-    ran = await service.execute(f'/usr/bin/python3 -c "{program}"', language="bash", session_id=session)
+    ran = await execute(service, f'/usr/bin/python3 -c "{program}"', language="bash", session_id=session)
     assert ran.status == "ok", ran
     return float(ran.stdout.text)
 
@@ -84,7 +85,7 @@ async def measured(profile: Profile) -> tuple[float, float]:
         network = profile.network.model_copy(update={"mode": "allow", "domains": (f"127.0.0.1:{port}",)})
         ours, floor = [], []
         async with open_service(profile.model_copy(update={"network": network})) as service:
-            session = (await service.execute("true", language="bash")).session_id
+            session = (await execute(service, "true", language="bash")).session_id
             for _ in range(ROUNDS):
                 floor.append(await anyio.to_thread.run_sync(direct, port))
                 ours.append(await proxied(service, session, port))

@@ -11,6 +11,7 @@ from llm_sandbox_mcp.languages.languages import load_languages
 from llm_sandbox_mcp.pool.pool import Pool
 from llm_sandbox_mcp.profile.profile import Profile, load_profile
 from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.testing.asking import execute
 from llm_sandbox_mcp.wiring import open_service
 
 from .speed import row
@@ -42,7 +43,7 @@ async def first_results(pooled: Service, unpooled: Service, language: str) -> tu
             await unpooled.pool_until(lambda now: now.closing == 0)
             await pooled.pool_until(ready)
             start = time.perf_counter()
-            run = await service.execute(FIRST[language], language=language, keep_session=False)
+            run = await execute(service, FIRST[language], language=language, keep_session=False)
             times.append(time.perf_counter() - start)
             assert run.status == "ok", run
     return ours, floor

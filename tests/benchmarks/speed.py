@@ -19,6 +19,7 @@ from mcp import Client
 from llm_sandbox_mcp.profile.profile import load_profile
 from llm_sandbox_mcp.server import build_server
 from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.testing.asking import execute
 from llm_sandbox_mcp.wiring import open_service
 
 from ..environments import ROOT, python_with
@@ -149,11 +150,11 @@ async def one_shot(client: Client) -> tuple[list[float], list[float]]:
 
 async def flood(service: Service) -> tuple[float, float]:
     """MiB by which the peak memory of this process grows while code prints 100 MB, over the limit; and the seconds."""
-    warmed = await service.execute("print(1)")
+    warmed = await execute(service, "print(1)")
     await anyio.Path("/proc/self/clear_refs").write_text("5")
     before = _peak()
     code = "for _ in range(100): print('y' * 999_999)"
-    taken = await _timed(lambda: service.execute(code, session_id=warmed.session_id))
+    taken = await _timed(lambda: execute(service, code, session_id=warmed.session_id))
     return (_peak() - before) / 1024, taken
 
 

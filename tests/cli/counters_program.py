@@ -17,6 +17,7 @@ import anyio
 from llm_sandbox_mcp.base.errors import SandboxError
 from llm_sandbox_mcp.profile.profile import load_profile
 from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.testing.asking import execute
 from llm_sandbox_mcp.wiring import open_service
 
 _PR_SET_CHILD_SUBREAPER = 36
@@ -25,7 +26,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 async def run(service: Service, code: str, session: str = "") -> tuple[str, str]:
     """Runs the code; returns how it ended, and in which session."""
     try:
-        done = await service.execute(code, session_id=session)
+        done = await execute(service, code, session_id=session)
     except SandboxError as error:
         return f"{type(error).__name__}: {error}", session
     return done.status if done.status == "ok" else f"{done.status}: {done.stderr.text[-200:]}", done.session_id

@@ -15,6 +15,7 @@ import anyio
 from llm_sandbox_mcp.base.errors import SandboxError
 from llm_sandbox_mcp.profile.profile import load_profile
 from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.testing.asking import execute
 from llm_sandbox_mcp.wiring import open_service
 
 _PR_SET_CHILD_SUBREAPER = 36
@@ -58,15 +59,15 @@ def reap() -> None:
 async def use(service: Service) -> dict[str, Any]:
     """Uses sandboxes in several ways, and kills the launcher, which is their parent."""
     probed = {check.name: [check.state, check.detail, check.fix] for check in await service.backend.probe()}
-    one, other = [await service.execute("x = 1") for _ in range(2)]
+    one, other = [await execute(service, "x = 1") for _ in range(2)]
     ((launcher, parent),) = below("launcher").items()
     uids = sandboxes()
-    written = await service.execute(WRITE, session_id=one.session_id)
+    written = await execute(service, WRITE, session_id=one.session_id)
     os.kill(launcher, signal.SIGKILL)
     after: list[str] = []
     while "ok" not in after:
         try:
-            after.append((await service.execute("x = 2", session_id=other.session_id)).status)
+            after.append((await execute(service, "x = 2", session_id=other.session_id)).status)
         except SandboxError as error:
             after.append(str(error))
     return {

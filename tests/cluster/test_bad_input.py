@@ -29,6 +29,7 @@ from llm_sandbox_mcp.base.errors import (
     Unschedulable,
 )
 from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.testing.asking import execute
 from llm_sandbox_mcp.wiring import open_backend
 from tests.containers.engines import until
 from tests.deadlines import within
@@ -52,7 +53,7 @@ async def nothing_left(cluster: Any, namespace: str) -> AsyncIterator[None]:
 async def refused(service: Service, error: type[SandboxError], *says: str) -> None:
     """Runs code, and checks that it fails with this error and that its message contains all of these words."""
     with within(SOON), pytest.raises(error) as raised:
-        await service.execute("echo x", language="bash")
+        await execute(service, "echo x", language="bash")
     for words in says:
         assert words in str(raised.value), raised.value
     assert "; " in str(raised.value)
@@ -120,9 +121,9 @@ async def test_a_quota_that_is_used_up(serving: Serving, cluster: Any, namespace
     await anyio.to_thread.run_sync(lambda: cluster.create_namespaced_resource_quota(namespace, quota))
     await until(lambda: bool(cluster.read_namespaced_resource_quota("few", namespace).status.used), 20)
     async with serving() as service:
-        kept = await service.execute("x=1", language="bash")
+        kept = await execute(service, "x=1", language="bash")
         await refused(service, CapacityReached, f"namespace {namespace}", "exceeded quota", "few", "ResourceQuota")
-        again = await service.execute("echo $x", language="bash", session_id=kept.session_id)
+        again = await execute(service, "echo $x", language="bash", session_id=kept.session_id)
         assert again.stdout.text == "1\n"
 
 
@@ -178,7 +179,7 @@ async def test_a_pod_waits_for_a_node_that_takes_it(serving: Serving, cluster: A
     try:
         async with serving({"node_selector": {label: "yes"}}) as service:
             with within(SOON):
-                run = await service.execute("echo here", language="bash", on_progress=on_progress)
+                run = await execute(service, "echo here", language="bash", on_progress=on_progress)
             assert run.stdout.text == "here\n"
     finally:
         cluster.patch_node(name, {"metadata": {"labels": {label: None}}})
@@ -217,9 +218,9 @@ async def test_the_loss_of_a_sessions_pod_is_reported_by_name(
     says: str,
 ) -> None:
     async with serving() as service:
-        other = await service.execute("x=1", language="bash")
+        other = await execute(service, "x=1", language="bash")
         there = {pod.metadata.name for pod in cluster.list_namespaced_pod(namespace).items}
-        session = await service.execute("y=1", language="bash")
+        session = await execute(service, "y=1", language="bash")
         name = next(
             pod.metadata.name for pod in cluster.list_namespaced_pod(namespace).items if pod.metadata.name not in there
         )
@@ -230,8 +231,8 @@ async def test_the_loss_of_a_sessions_pod_is_reported_by_name(
 
         async def run() -> None:
             with pytest.raises(SandboxLost) as raised:
-                await service.execute(
-                    "echo on; sleep 1000", language="bash", session_id=session.session_id, on_output=seen
+                await execute(
+                    service, "echo on; sleep 1000", language="bash", session_id=session.session_id, on_output=seen
                 )
             assert raised.type is error
             assert f"pod {name} {says}" in str(raised.value)
@@ -244,20 +245,20 @@ async def test_the_loss_of_a_sessions_pod_is_reported_by_name(
         assert not tasks.cancel_scope.cancelled_caught
         # Nobody can use the pod any more, so it is removed, whether or not the session goes on.
         await until(lambda: len(cluster.list_namespaced_pod(namespace).items) == 1, SOON)
-        again = await service.execute("echo ${x}${y}", language="bash", session_id=other.session_id)
+        again = await execute(service, "echo ${x}${y}", language="bash", session_id=other.session_id)
         assert again.stdout.text == "1\n"
-        fresh = await service.execute("echo fresh", language="bash", session_id=session.session_id)
+        fresh = await execute(service, "echo fresh", language="bash", session_id=session.session_id)
         assert fresh.stdout.text == "fresh\n"
         assert any("started fresh" in note for note in fresh.notes)
 
 
 async def test_an_idle_session_reports_why_it_starts_fresh(serving: Serving, cluster: Any, namespace: str) -> None:
     async with serving() as service:
-        first = await service.execute("x=1", language="bash")
+        first = await execute(service, "x=1", language="bash")
         (pod,) = cluster.list_namespaced_pod(namespace).items
         await anyio.to_thread.run_sync(evicts, cluster, namespace, pod.metadata.name)
         await until(lambda: not cluster.list_namespaced_pod(namespace).items, SOON)
-        again = await service.execute("echo ${x}fresh", language="bash", session_id=first.session_id)
+        again = await execute(service, "echo ${x}fresh", language="bash", session_id=first.session_id)
     assert again.stdout.text == "fresh\n"
     (note,) = again.notes
     assert f"since an earlier run pod {pod.metadata.name} was ended: Evicted, The node was low on resource" in note
@@ -271,16 +272,16 @@ async def test_code_that_takes_all_memory_of_its_pod_is_out_of_memory(
     serving: Serving, cluster: Any, namespace: str
 ) -> None:
     async with serving(limits={"memory": 64 * MIB, "disk": 64 * MIB}) as service:
-        other = await service.execute("x=1", language="bash")
-        first = await service.execute("y=1", language="bash")
+        other = await execute(service, "x=1", language="bash")
+        first = await execute(service, "y=1", language="bash")
         with within(SOON):
-            full = await service.execute(f"while {FILL}; do :; done", language="bash", session_id=first.session_id)
+            full = await execute(service, f"while {FILL}; do :; done", language="bash", session_id=first.session_id)
         assert (full.status, full.session_state) == ("out_of_memory", "fresh")
         assert "the memory limit of 64MiB was reached; use less data at once" in full.notes
         await until(lambda: len(cluster.list_namespaced_pod(namespace).items) == 1, SOON)
-        again = await service.execute("echo ${y}fresh", language="bash", session_id=first.session_id)
+        again = await execute(service, "echo ${y}fresh", language="bash", session_id=first.session_id)
         assert again.stdout.text == "fresh\n"
-        assert (await service.execute("echo $x", language="bash", session_id=other.session_id)).stdout.text == "1\n"
+        assert (await execute(service, "echo $x", language="bash", session_id=other.session_id)).stdout.text == "1\n"
 
 
 async def test_a_pod_that_is_killed_at_its_memory_limit_has_its_own_error(folder: Path, namespace: str) -> None:
@@ -371,7 +372,7 @@ async def test_a_pod_that_may_not_be_deleted_ends_and_a_warning_is_logged(
         return found
 
     async with allowed(cluster, namespace, folder, "pods delete") as file, serving({"kubeconfig": file}) as service:
-        first = await service.execute("echo x", language="bash")
+        first = await execute(service, "echo x", language="bash")
         await service.sessions.close(first.session_id)
         # Its agent's input ends with the connection.
         await until(lambda: [pod.status.phase for pod in pods()] == ["Succeeded"], SOON)

@@ -9,6 +9,7 @@ import pytest
 
 from llm_sandbox_mcp.backends.kubernetes.api import Api
 from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.testing.asking import execute
 
 from .conftest import Serving
 
@@ -42,11 +43,11 @@ async def test_a_session_from_the_pool_takes_four_calls_and_its_runs_none(servin
             await filled(service)
             calls.clear()
             for number in range(SESSIONS):
-                session = (await service.execute(f"x={number}", language="bash")).session_id
+                session = (await execute(service, f"x={number}", language="bash")).session_id
                 await filled(service)
                 opened = len(calls)
                 for _ in range(5):
-                    again = await service.execute("echo $x", language="bash", session_id=session)
+                    again = await execute(service, "echo $x", language="bash", session_id=session)
                     assert again.stdout.text == f"{number}\n"
                 assert len(calls) == opened
                 await service.sessions.close(session)

@@ -14,6 +14,7 @@ import pytest
 from llm_sandbox_mcp.backends.kubernetes.leases import SERVER
 from llm_sandbox_mcp.backends.kubernetes.loosening import loosened
 from llm_sandbox_mcp.profile.profile import load_profile
+from llm_sandbox_mcp.testing.asking import execute
 from llm_sandbox_mcp.wiring import open_backend, open_service
 from tests.containers.engines import until
 from tests.engines import kubeconfig, small_profile, surroundings, table
@@ -50,7 +51,7 @@ async def test_the_account_can_do_what_the_server_does(account: str, namespace: 
     profile = small_profile("kubernetes", folder, kubernetes=section)
     with anyio.fail_after(60):
         async with open_service(profile) as service:
-            assert (await service.execute("echo x", language="bash")).stdout.text == "x\n"
+            assert (await execute(service, "echo x", language="bash")).stdout.text == "x\n"
             assert await service.backend.sweep() == 0
         enforced = small_profile("kubernetes", folder, kubernetes={**section, "network": "enforced"})
         async with open_backend(enforced, surroundings(folder)) as backend:
@@ -147,7 +148,7 @@ async def test_only_sandboxes_of_a_profile_with_an_open_network_are_let_out(
 
     async with serving() as plain, serving(network={"mode": "open"}) as granted:
         for service in (plain, granted):
-            assert (await service.execute("echo x", language="bash")).stdout.text == "x\n"
+            assert (await execute(service, "echo x", language="bash")).stdout.text == "x\n"
         found = await anyio.to_thread.run_sync(lambda: [selected(name) for name in POLICIES])
     every, let_out, server = found
     assert len(every) == 2

@@ -12,6 +12,7 @@ import pytest
 from llm_sandbox_mcp.backends.containers.agent import pack_handlers
 from llm_sandbox_mcp.host.folders import HANDLERS
 from llm_sandbox_mcp.languages.languages import load_languages
+from llm_sandbox_mcp.testing.asking import execute
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import absent, docker, docker_host, kubeconfig, lack_own_cluster, small_profile
 from tests.engines.images import client
@@ -71,7 +72,7 @@ async def test_handlers_are_sent_only_to_pods_whose_image_does_not_contain_them(
             """Bytes sent to one pod, from its start until its first run has ended."""
             async with serving({"kubeconfig": config, "image": image}, **changes) as service:
                 before = proxy.sent
-                result = await service.execute("echo $MARK", language="bash")
+                result = await execute(service, "echo $MARK", language="bash")
                 assert (result.status, result.stdout.text) == ("ok", f"{says}\n"), result
                 return proxy.sent - before
 

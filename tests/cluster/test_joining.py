@@ -10,6 +10,7 @@ import anyio.to_thread
 import pytest
 
 from llm_sandbox_mcp.base.errors import CapacityReached, EngineUnavailable, SandboxLost, StartFailed
+from llm_sandbox_mcp.testing.asking import execute
 from llm_sandbox_mcp.wiring import open_backend
 from tests.containers.engines import until
 from tests.engines import MIB, changed, kubeconfig, small_profile, surroundings
@@ -48,13 +49,13 @@ async def pod(cluster: Any, namespace: str) -> Any:
 async def test_code_runs_in_it_and_it_keeps_running(serving: Serving, pod: Any) -> None:
     with anyio.fail_after(60):
         async with serving({"join": NAME}, limits={"memory": 128 * MIB}) as service:
-            first = await service.execute("x=6; echo yes >kept", language="bash")
-            again = await service.execute("echo $((x * 7)); cat kept", language="bash", session_id=first.session_id)
+            first = await execute(service, "x=6; echo yes >kept", language="bash")
+            again = await execute(service, "echo $((x * 7)); cat kept", language="bash", session_id=first.session_id)
             assert again.stdout.text == "42\nyes\n"
             stubborn = "trap '' INT; (trap '' INT; while :; do :; done)"
-            stopped = await service.execute(stubborn, language="bash", session_id=first.session_id, timeout=0.5)
+            stopped = await execute(service, stubborn, language="bash", session_id=first.session_id, timeout=0.5)
             assert (stopped.status, stopped.session_state) == ("timeout", "fresh")
-            kept = await service.execute("cat kept", language="bash", session_id=first.session_id)
+            kept = await execute(service, "cat kept", language="bash", session_id=first.session_id)
             assert kept.stdout.text == "yes\n"
     now = pod()
     assert now.status.phase == "Running"
@@ -73,12 +74,12 @@ def commands(namespace: str) -> str:
 async def test_it_serves_one_session_at_a_time(serving: Serving, pod: Any) -> None:
     with anyio.fail_after(60):
         async with serving({"join": NAME}) as service:
-            first = await service.execute("echo 1", language="bash")
+            first = await execute(service, "echo 1", language="bash")
             with pytest.raises(CapacityReached, match="one session at a time; close the other"):
-                await service.execute("echo 2", language="bash")
+                await execute(service, "echo 2", language="bash")
             await service.sessions.close(first.session_id)
             await service.pool_until(lambda pool: pool.leased == pool.closing == 0)
-            assert (await service.execute("echo 3", language="bash")).stdout.text == "3\n"
+            assert (await execute(service, "echo 3", language="bash")).stdout.text == "3\n"
 
 
 async def test_a_pod_that_is_missing_or_deleted_is_named(
@@ -87,9 +88,9 @@ async def test_a_pod_that_is_missing_or_deleted_is_named(
     with anyio.fail_after(60):
         async with serving({"join": "no-such-pod"}) as service:
             with pytest.raises(StartFailed, match="pod no-such-pod is not running in namespace"):
-                await service.execute("echo 1", language="bash")
+                await execute(service, "echo 1", language="bash")
         async with serving({"join": NAME}) as service:
-            first = await service.execute("echo 1", language="bash")
+            first = await execute(service, "echo 1", language="bash")
             started = anyio.Event()
 
             async def seen(stream: str, text: str) -> None:
@@ -97,8 +98,8 @@ async def test_a_pod_that_is_missing_or_deleted_is_named(
 
             async def run() -> None:
                 with pytest.raises(SandboxLost, match=f"pod {NAME} was deleted; open a new session"):
-                    await service.execute(
-                        "echo on; sleep 1000", language="bash", session_id=first.session_id, on_output=seen
+                    await execute(
+                        service, "echo on; sleep 1000", language="bash", session_id=first.session_id, on_output=seen
                     )
 
             async with anyio.create_task_group() as tasks:
@@ -107,7 +108,7 @@ async def test_a_pod_that_is_missing_or_deleted_is_named(
                 now = {"gracePeriodSeconds": 0}
                 await anyio.to_thread.run_sync(lambda: cluster.delete_namespaced_pod(NAME, namespace, body=now))
             with pytest.raises(StartFailed, match=f"pod {NAME} is not running in namespace {namespace}; start it"):
-                await service.execute("echo 1", language="bash", session_id=first.session_id)
+                await execute(service, "echo 1", language="bash", session_id=first.session_id)
 
 
 async def test_doctor_reports_what_it_may_do_that_the_servers_pods_may_not(

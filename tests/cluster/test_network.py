@@ -14,6 +14,7 @@ import pytest
 
 from llm_sandbox_mcp.base.errors import EngineUnavailable
 from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.testing.asking import execute
 from tests.cli.entry import started
 from tests.engines import kubeconfig, lack_own_cluster
 from tests.outside import ANSWER, PORT, Outside, outside
@@ -74,7 +75,7 @@ def enforced(node: None) -> Iterator[None]:
 async def test_a_namespace_without_a_network_policy(serving: Serving) -> None:
     async with serving({"network": "enforced"}) as service:
         with anyio.fail_after(50), pytest.raises(EngineUnavailable) as raised:
-            await service.execute("echo x", language="bash")
+            await execute(service, "echo x", language="bash")
     for words in ("has no NetworkPolicy", "kubectl apply", "unchecked"):
         assert words in str(raised.value)
 
@@ -83,7 +84,7 @@ async def test_a_cluster_that_does_not_enforce_the_policy(serving: Serving, clus
     await deny(cluster, namespace)
     async with serving({"network": "enforced"}) as service:
         with anyio.fail_after(60), pytest.raises(EngineUnavailable, match="does not enforce NetworkPolicy"):
-            await service.execute("echo x", language="bash")
+            await execute(service, "echo x", language="bash")
 
 
 @pytest.mark.usefixtures("enforced")
@@ -91,11 +92,11 @@ async def test_a_cluster_that_enforces_the_policy(serving: Serving, cluster: Any
     await deny(cluster, namespace)
     async with serving({"network": "enforced"}) as service:
         with anyio.fail_after(30):
-            first = await service.execute("echo x", language="bash")
+            first = await execute(service, "echo x", language="bash")
         assert first.stdout.text == "x\n"
         # The check runs only once: its pods are gone, and the next session starts only its own pod.
         with anyio.fail_after(30):
-            await service.execute("echo x", language="bash")
+            await execute(service, "echo x", language="bash")
         assert len(cluster.list_namespaced_pod(namespace).items) == 2
 
 
@@ -142,7 +143,7 @@ def as_rules(cluster: Any, namespace: str) -> list[tuple[str, ...]]:
 async def fetched(service: Service, session: str, world: Outside) -> str:
     reach = f"exec 3<>/dev/tcp/{world.address}/{PORT} && cat <&3"
     code = f"timeout 5 bash -c '{reach}' 2>/dev/null || echo unreachable"
-    return (await service.execute(code, language="bash", session_id=session)).stdout.text
+    return (await execute(service, code, language="bash", session_id=session)).stdout.text
 
 
 async def test_only_a_pod_whose_profile_opens_the_network_reaches_the_world_if_policies_are_enforced(
@@ -150,7 +151,7 @@ async def test_only_a_pod_whose_profile_opens_the_network_reaches_the_world_if_p
 ) -> None:
     await kubectl("apply", "-k", str(without_server(folder, namespace)))
     async with serving() as plain, serving(network={"mode": "open"}) as granted:
-        sessions = [(one, (await one.execute("echo x", language="bash")).session_id) for one in (plain, granted)]
+        sessions = [(one, (await execute(one, "echo x", language="bash")).session_id) for one in (plain, granted)]
         # First the network carries all packets, as in a cluster that enforces nothing.
         carrying = [("FORWARD", way, BRIDGE, "-j", "ACCEPT") for way in ("-i", "-o")]
         with filtering(carrying):

@@ -9,6 +9,7 @@ import pytest
 
 from llm_sandbox_mcp.backends.kubernetes.leases import SERVER
 from llm_sandbox_mcp.base.errors import StartFailed
+from llm_sandbox_mcp.testing.asking import execute
 from tests.deadlines import within
 
 from .conftest import Serving
@@ -23,7 +24,7 @@ async def only_pod(serving: Serving, cluster: Any, namespace: str, **section: ob
     """The pod of a session with these settings in the profile, after code has run in it."""
     async with serving(section) as service:
         with within(SOON):
-            assert (await service.execute("echo x", language="bash")).stdout.text == "x\n"
+            assert (await execute(service, "echo x", language="bash")).stdout.text == "x\n"
         (pod,) = (await anyio.to_thread.run_sync(cluster.list_namespaced_pod, namespace)).items
         return pod
 
@@ -51,7 +52,7 @@ async def test_a_runtime_class(serving: Serving, cluster: Any, namespace: str, r
 async def test_a_missing_runtime_class_is_named(serving: Serving) -> None:
     async with serving({"runtime_class": "no-such-class"}) as service:
         with within(SOON), pytest.raises(StartFailed, match=r'RuntimeClass "?no-such-class"? not found'):
-            await service.execute("echo x", language="bash")
+            await execute(service, "echo x", language="bash")
 
 
 async def test_where_pods_are_put(serving: Serving, cluster: Any, namespace: str) -> None:
@@ -96,5 +97,5 @@ async def test_a_manifest_adds_settings_for_which_the_profile_has_no_key(
     manifest = {"spec": {"volumes": [volume], "containers": [container]}}
     async with serving({"pod_manifest": manifest}) as service:
         with within(SOON):
-            read = await service.execute("cat /etc/settings/greeting; ls -d /home/figures", language="bash")
+            read = await execute(service, "cat /etc/settings/greeting; ls -d /home/figures", language="bash")
     assert read.stdout.text == "hello/home/figures\n"

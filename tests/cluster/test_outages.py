@@ -15,6 +15,7 @@ from anyio.abc import TaskGroup, TaskStatus
 
 from llm_sandbox_mcp.base.errors import EngineSilent, EngineUnavailable, NodeLost, SandboxLost
 from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.testing.asking import execute
 from tests.containers.engines import until
 from tests.deadlines import within
 from tests.engines import kubeconfig, lack_own_cluster
@@ -94,8 +95,8 @@ async def run_into(
 
     async def run() -> None:
         with pytest.raises(error, match=says) as raised:
-            await service.execute(
-                "echo on; sleep 1000", language="bash", session_id=session, timeout=timeout, on_output=seen
+            await execute(
+                service, "echo on; sleep 1000", language="bash", session_id=session, timeout=timeout, on_output=seen
             )
         assert raised.type is error
 
@@ -113,21 +114,21 @@ async def test_a_cluster_that_goes_away_during_a_run_is_soon_reported_and_used_a
 
     limits = {"timeout": MISSED}
     async with way_to(cluster, folder) as (way, file), serving({"kubeconfig": file}, limits=limits) as service:
-        busy = await service.execute("x=1", language="bash")
-        idle = await service.execute("x=2", language="bash")
+        busy = await execute(service, "x=1", language="bash")
+        idle = await execute(service, "x=2", language="bash")
         says = r"the connection to pod sandbox-\w+ broke: kubernetes does not answer at .*; check that the cluster runs"
         with within(SOON):
             await run_into(service, busy.session_id, SandboxLost, says, way.cut)
         for session in ("", idle.session_id):
             with within(SOON), pytest.raises(EngineUnavailable, match="kubernetes does not answer at"):
-                await service.execute("echo $x", language="bash", session_id=session)
+                await execute(service, "echo $x", language="bash", session_id=session)
         # Nothing ends them from outside: pods end with the connection of their server.
         await until(lambda: {*phases()} <= {"Succeeded"}, SOON)
 
         await way.open()
         for session in (busy.session_id, idle.session_id):
             with within(SOON):
-                again = await service.execute("echo [$x]", language="bash", session_id=session)
+                again = await execute(service, "echo [$x]", language="bash", session_id=session)
             assert again.stdout.text == "[]\n"
             assert any("started fresh" in note for note in again.notes)
         await until(lambda: phases() == ["Running", "Running"], SOON)
@@ -139,16 +140,16 @@ async def test_a_cluster_that_is_silent_at_the_end_of_a_run_is_named_and_the_ses
     serving: Serving, cluster: Any, namespace: str, folder: Path
 ) -> None:
     async with way_to(cluster, folder) as (way, file), serving({"kubeconfig": file}) as service:
-        session = (await service.execute("x=41", language="bash")).session_id
+        session = (await execute(service, "x=41", language="bash")).session_id
         says = "kubernetes does not answer at .*: no answer within 3 s, and what the code did is unknown"
         with within(SOON):
             await run_into(service, session, EngineSilent, says, way.hold, 2)
         for again in (session, ""):
             with within(SOON), pytest.raises(EngineUnavailable, match="kubernetes does not answer at"):
-                await service.execute("echo $x", language="bash", session_id=again)
+                await execute(service, "echo $x", language="bash", session_id=again)
         way.let_go()
         with within(SOON):
-            kept = await service.execute("echo $x", language="bash", session_id=session)
+            kept = await execute(service, "echo $x", language="bash", session_id=session)
         assert (kept.stdout.text, kept.notes) == ("41\n", ())
     await until(lambda: not cluster.list_namespaced_pod(namespace).items, SOON)
 
@@ -171,7 +172,7 @@ async def test_a_start_under_way_when_the_cluster_goes_away_fails_soon_and_its_p
 
         async def start() -> None:
             with within(SOON), pytest.raises(EngineUnavailable, match="kubernetes does not answer at"):
-                await service.execute("echo x", language="bash")
+                await execute(service, "echo x", language="bash")
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(start)
@@ -207,7 +208,7 @@ async def test_a_silent_node_is_reported_by_name_and_used_again_once_it_answers(
     kubelet: int, serving: Serving, cluster: Any, namespace: str
 ) -> None:
     async with serving(limits={"timeout": MISSED}) as service:
-        first = await service.execute("x=1", language="bash")
+        first = await execute(service, "x=1", language="bash")
         with freezing(kubelet) as freeze:
             says = r"pod sandbox-\w+ was lost: NodeLost, node-1 does not answer; check the node"
             with within(MISSED):
@@ -215,6 +216,6 @@ async def test_a_silent_node_is_reported_by_name_and_used_again_once_it_answers(
         # As long as the node has a taint, no pod is scheduled on it.
         await until(lambda: not any(node.spec.taints for node in cluster.list_node().items), SOON)
         with within(SOON):
-            again = await service.execute("echo [$x]", language="bash", session_id=first.session_id)
+            again = await execute(service, "echo [$x]", language="bash", session_id=first.session_id)
         assert again.stdout.text == "[]\n"
     await until(lambda: not cluster.list_namespaced_pod(namespace).items, SOON)

@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from llm_sandbox_mcp.testing.asking import execute
+
 from .conftest import Serving
 from .proxying import proxied
 
@@ -18,8 +20,8 @@ async def test_everything_works_through_a_proxy_that_refuses_long_request_lines(
         proxied(cluster.api_client.configuration) as proxy,
         serving({"kubeconfig": proxy.write_kubeconfig(folder)}) as service,
     ):
-        first = await service.execute("read x; echo $x >f; cat f", language="bash", stdin="through\n")
+        first = await execute(service, "read x; echo $x >f; cat f", language="bash", stdin="through\n")
         assert (first.status, first.stdout.text) == ("ok", "through\n"), first
-        again = await service.execute("cat f", language="bash", session_id=first.session_id)
+        again = await execute(service, "cat f", language="bash", session_id=first.session_id)
         assert again.stdout.text == "through\n"
-        assert (await service.execute("print(6 * 7)")).stdout.text == "42\n"
+        assert (await execute(service, "print(6 * 7)")).stdout.text == "42\n"

@@ -9,6 +9,7 @@ import pytest
 
 from llm_sandbox_mcp.backends.kubernetes.backend import PodBackend
 from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.testing.asking import execute
 from tests.containers.engines import until
 
 from .conftest import Serving
@@ -32,16 +33,16 @@ async def test_forty_sessions_at_once_all_answer_and_keep_their_state(
 ) -> None:
     sessions: dict[int, str] = {}
     async with serving(sessions={"max": TOGETHER}, pool={"min": 0, "max": TOGETHER}) as service:
-        await service.execute("true", language="bash", keep_session=False)
+        await execute(service, "true", language="bash", keep_session=False)
         idle = len(os.listdir("/proc/self/fd"))
 
         async def use(number: int) -> None:
-            first = await service.execute(f"x={number}", language="bash")
+            first = await execute(service, f"x={number}", language="bash")
             assert first.status == "ok", first
             sessions[number] = first.session_id
 
         async def use_again(number: int) -> None:
-            again = await service.execute("echo $x", language="bash", session_id=sessions[number])
+            again = await execute(service, "echo $x", language="bash", session_id=sessions[number])
             assert again.stdout.text == f"{number}\n"
 
         with anyio.fail_after(SECONDS):
@@ -79,7 +80,7 @@ async def test_no_more_pods_start_at_a_time_than_the_profile_allows(
                 seen.append(await anyio.to_thread.run_sync(starting))
 
         async def use() -> None:
-            assert (await service.execute("echo x", language="bash")).stdout.text == "x\n"
+            assert (await execute(service, "echo x", language="bash")).stdout.text == "x\n"
 
         async with anyio.create_task_group() as looking:
             looking.start_soon(look)

@@ -11,6 +11,7 @@ import anyio.to_thread
 import pytest
 
 from llm_sandbox_mcp.backends.kubernetes.leases import SERVER
+from llm_sandbox_mcp.testing.asking import execute
 from llm_sandbox_mcp.wiring import open_service
 from tests.containers.engines import until
 from tests.engines import host_folder, kubeconfig, small_profile
@@ -44,7 +45,7 @@ def plain_pod(name: str, server_id: str | None) -> Any:
 
 async def test_a_server_gives_up_its_lease_and_its_pods(serving: Serving, cluster: Any, namespace: str) -> None:
     async with serving() as service:
-        await service.execute("x=1", language="bash")
+        await execute(service, "x=1", language="bash")
         assert len(names(cluster, namespace)) == 1
         assert len(leases(cluster).list_namespaced_lease(namespace).items) == 1
     assert leases(cluster).list_namespaced_lease(namespace).items == []
@@ -67,8 +68,8 @@ async def test_a_sweep_removes_pods_without_a_living_server_and_only_those(
         await anyio.to_thread.run_sync(cluster.create_namespaced_pod, namespace, plain_pod(name, server_id))
     await anyio.to_thread.run_sync(leases(cluster).create_namespaced_lease, namespace, old)
     async with serving() as first, serving() as second:
-        one = await first.execute("x=1", language="bash")
-        two = await second.execute("x=2", language="bash")
+        one = await execute(first, "x=1", language="bash")
+        two = await execute(second, "x=2", language="bash")
         await first.backend.sweep()
         left = names(cluster, namespace)
         assert "of-nobody" in left
@@ -76,7 +77,7 @@ async def test_a_sweep_removes_pods_without_a_living_server_and_only_those(
         assert len(left) == 3
         assert "old" not in {lease.metadata.name for lease in leases(cluster).list_namespaced_lease(namespace).items}
         for service, session, value in ((first, one, "1"), (second, two, "2")):
-            again = await service.execute("echo $x", language="bash", session_id=session.session_id)
+            again = await execute(service, "echo $x", language="bash", session_id=session.session_id)
             assert again.stdout.text == f"{value}\n"
     await anyio.to_thread.run_sync(
         lambda: cluster.delete_namespaced_pod("of-nobody", namespace, grace_period_seconds=0)
@@ -95,7 +96,7 @@ async def test_warm_pods_of_two_servers_are_each_used_once(serving: Serving, clu
         async def one(number: int) -> None:
             service = (first, second)[number % 2]
             code = f"[ ! -e mark ] && echo {number} >mark && cat mark"
-            result = await service.execute(code, language="bash")
+            result = await execute(service, code, language="bash")
             used.append(result.stdout.text.strip())
 
         async with anyio.create_task_group() as tasks:

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import blockbuster
 import pytest
@@ -11,6 +12,7 @@ import llm_sandbox_mcp
 import llm_sandbox_mcp.testing
 from llm_sandbox_mcp.host.folders import CONFIGS
 from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.testing.asking import execute
 from llm_sandbox_mcp.toml.model import read_toml
 
 pytestmark = pytest.mark.anyio
@@ -56,7 +58,7 @@ async def test_reading_a_file_on_the_event_loop_is_detected() -> None:
 
 
 async def test_nothing_blocks_the_event_loop_while_code_does_what_it_likes(service: Service) -> None:
-    run = service.execute
+    run = partial(execute, service)
     name = (await run("x = 1")).session_id
     with watched():
         assert (await run(CROWD, session_id=name)).status == "ok"

@@ -9,6 +9,7 @@ import pytest
 
 from llm_sandbox_mcp.profile.profile import Profile
 from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.testing.asking import execute
 from llm_sandbox_mcp.wiring import open_service
 from tests.repositories import COMMANDS, copy_git, git, make_repository, state
 
@@ -45,7 +46,7 @@ async def test_git_reads_a_copied_repository_without_its_secrets_and_writes_noth
     with anyio.fail_after(60):
         async with open_service(profile) as service:
             before = state(data)
-            session = (await service.execute(start)).session_id
+            session = (await execute(service, start)).session_id
             for command, expected in COMMANDS.items():
                 printed = await run(service, f"git({command!r})", session)
                 assert {*expected.splitlines()} <= {*printed.splitlines()}, printed
@@ -64,4 +65,4 @@ async def test_git_reads_a_copied_repository_without_its_secrets_and_writes_noth
 
 async def run(service: Service, code: str, session_id: str) -> str:
     """What code prints."""
-    return (await service.execute(code, session_id=session_id)).stdout.text
+    return (await execute(service, code, session_id=session_id)).stdout.text

@@ -10,6 +10,7 @@ import pytest
 
 from llm_sandbox_mcp.base.errors import SandboxError, StartFailed
 from llm_sandbox_mcp.profile.profile import Profile
+from llm_sandbox_mcp.testing.asking import execute
 from llm_sandbox_mcp.wiring import open_service
 from tests.disks import fill, small_disk
 from tests.engines import changed, need, small_profile
@@ -40,9 +41,9 @@ async def test_runs_go_on_and_say_which_files_could_not_be_kept(
     await need(backend_name)
     with anyio.fail_after(60):
         async with open_service(profile) as service:
-            session = (await service.execute(WRITE.format("first"))).session_id
+            session = (await execute(service, WRITE.format("first"))).session_id
             filler = fill(disk)
-            full = await service.execute(WRITE.format("second"), session_id=session)
+            full = await execute(service, WRITE.format("second"), session_id=session)
             assert (full.status, full.session_state, full.artifacts) == ("ok", "kept", ()), full
             (note,) = full.notes
             assert note == (
@@ -52,9 +53,9 @@ async def test_runs_go_on_and_say_which_files_could_not_be_kept(
             assert [artifact.name for artifact in service.files.artifacts(session)] == ["first"]
             assert len((await service.files.read_artifact(session, "first"))[1]) == 500_000
             # A sandbox needs no room on the host's disk.
-            assert (await service.execute("6 * 7", keep_session=False)).result == "42"
+            assert (await execute(service, "6 * 7", keep_session=False)).result == "42"
             filler.unlink()
-            again = await service.execute(WRITE.format("second"), session_id=session)
+            again = await execute(service, WRITE.format("second"), session_id=session)
             assert [artifact.name for artifact in again.artifacts] == ["second"], again
         assert [path for path in disk.rglob("*") if path.is_file()] == []
 
@@ -67,7 +68,7 @@ async def test_a_server_that_has_no_room_to_start_says_so_and_starts_later(
         filler = fill(disk)
         try:
             async with open_service(profile) as service:
-                await service.execute("1")
+                await execute(service, "1")
             # Containers need no room on the host's disk until a file has to be kept.
             assert backend_name != "embedded"
         except SandboxError as error:
@@ -75,7 +76,7 @@ async def test_a_server_that_has_no_room_to_start_says_so_and_starts_later(
             assert re.search("No space left on device.*; ", said), said
         filler.unlink()
         async with open_service(profile) as service:
-            assert (await service.execute("6 * 7")).result == "42"
+            assert (await execute(service, "6 * 7")).result == "42"
 
 
 async def test_libraries_that_have_no_room_are_refused_and_prepared_later(
@@ -92,8 +93,8 @@ async def test_libraries_that_have_no_room_are_refused_and_prepared_later(
                 with pytest.raises(
                     StartFailed, match=r"python cannot be prepared in .*: No space left on device; free"
                 ):
-                    await service.execute("1")
-            assert (await service.execute("echo 42", language="bash")).stdout.text == "42\n"
+                    await execute(service, "1")
+            assert (await execute(service, "echo 42", language="bash")).stdout.text == "42\n"
             assert [path for path in (disk / "cache").rglob("*") if path.is_file()] == []
             await anyio.run_process(["mount", "-o", "remount,size=256m", str(disk)])
-            assert (await service.execute("6 * 7")).result == "42"
+            assert (await execute(service, "6 * 7")).result == "42"

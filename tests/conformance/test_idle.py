@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.testing.asking import execute
 
 pytestmark = pytest.mark.anyio
 
@@ -27,7 +28,7 @@ def timers() -> int:
 async def open_sessions(service: Service, count: int) -> tuple[int, int]:
     """Opens sessions one after the other until there are `count`; returns the numbers of threads and timers then."""
     while len(service.sessions.list()) < count:
-        assert (await service.execute("x = 1")).status == "ok"
+        assert (await execute(service, "x = 1")).status == "ok"
     await service.pool_until(lambda pool: pool.warming == 0)
     return threading.active_count(), timers()
 

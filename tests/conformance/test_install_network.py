@@ -10,6 +10,7 @@ import pytest
 from llm_sandbox_mcp.profile.profile import Profile
 from llm_sandbox_mcp.profile.sections import LanguageSection
 from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.testing.asking import execute, install
 from tests.engines import MIB, need_image, small_profile
 from tests.local_index import LocalIndex, Page, local_index, sdist
 
@@ -128,11 +129,11 @@ async def test_code_of_a_package_that_is_being_built_reaches_the_index_and_no_gr
 ) -> None:
     code = (ASK + BUILD).replace("SITE", str(site.port)).replace("INDEX", str(index.port))
     index.add_project("phones", sdist("phones", code), index)
-    before = await service.execute(f"{ASK.replace('SITE', str(site.port))}\ngranted()")
+    before = await execute(service, f"{ASK.replace('SITE', str(site.port))}\ngranted()")
     assert before.result == "'200'", before
     with anyio.fail_after(60):
-        await service.install(["phones"], session_id=before.session_id)
-    after = await service.execute("print(open('asked.json').read(), end='')\ngranted()", session_id=before.session_id)
+        await install(service, ["phones"], session_id=before.session_id)
+    after = await execute(service, "print(open('asked.json').read(), end='')\ngranted()", session_id=before.session_id)
     assert after.result == "'200'", after
     asked = json.loads(after.stdout.text)
     assert (asked.pop("index"), asked.pop("credentials")) == ("200", "False"), asked
@@ -151,12 +152,12 @@ async def test_a_script_after_the_installation_reaches_the_index_and_what_it_lea
     need_image(backend_name, language)
     code = POSTINSTALL.replace("SITE", str(site.port)).replace("INDEX", str(index.port))
     index.add_npm("phones", index, postinstall=code)
-    session = (await service.execute("1", language=language)).session_id
+    session = (await execute(service, "1", language=language)).session_id
     with anyio.fail_after(60):
-        await service.install(["phones"], language=language, session_id=session)
+        await install(service, ["phones"], language=language, session_id=session)
     read = "process.stdout.write(require('fs').readFileSync('/sandbox/asked.json', 'utf8'))"
-    asked = json.loads((await service.execute(read, language=language, session_id=session)).stdout.text)
+    asked = json.loads((await execute(service, read, language=language, session_id=session)).stdout.text)
     assert asked == {"granted": "403", "index": "200", "another": "400", "directly": "ECONNREFUSED"}
-    looked = await service.execute(LOOKS, language=language, session_id=session)
+    looked = await execute(service, LOOKS, language=language, session_id=session)
     assert looked.stdout.text == "reached ECONNREFUSED\n", looked
     assert "/private" not in [path for path, _ in index.requests]

@@ -18,6 +18,7 @@ from llm_sandbox_mcp.base.errors import StartFailed
 from llm_sandbox_mcp.network import proxy as proxies
 from llm_sandbox_mcp.profile.profile import Profile
 from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.testing.asking import execute
 from tests.local_index import LocalIndex, Page, local_index
 
 from .test_pool import filled, opened, said
@@ -62,7 +63,7 @@ async def test_a_file_is_fetched_from_hosts_that_the_profile_names(service: Serv
     code = (
         f"{FETCH}\nhost = '127.0.0.1'\n[hashlib.sha256(fetch(h, {site.port})).hexdigest() for h in (host, 'localhost')]"
     )
-    ran = await service.execute(code)
+    ran = await execute(service, code)
     digest = hashlib.sha256(CONTENT).hexdigest()
     assert ran.result == str([digest, digest]), ran
     assert [path for path, _ in site.requests] == ["/file", "/file"]
@@ -92,9 +93,9 @@ def few_connections(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_session_that_holds_all_connections_makes_no_other_one_wait(
     few_connections: None, service: Service, site: LocalIndex
 ) -> None:
-    greedy = await service.execute(HOLD.replace("COUNT", str(proxies.CONNECTIONS)).replace("PORT", str(site.port)))
+    greedy = await execute(service, HOLD.replace("COUNT", str(proxies.CONNECTIONS)).replace("PORT", str(site.port)))
     assert greedy.status == "ok", greedy
-    other = await service.execute(f"{FETCH}\n[tried('127.0.0.1', {site.port}) for _ in range(3)]")
+    other = await execute(service, f"{FETCH}\n[tried('127.0.0.1', {site.port}) for _ in range(3)]")
     assert other.result == str([len(CONTENT)] * 3), other
 
 
@@ -105,7 +106,7 @@ async def test_everything_else_is_refused_and_logged(
         port = other.getsockname()[1]
         other.setblocking(False)
         places = [("127.0.0.1", port), ("127.0.0.2", site.port), ("169.254.169.254", 80), ("api.example", 443)]
-        ran = await service.execute(f"{FETCH}\n[tried(*place) for place in {places}]")
+        ran = await execute(service, f"{FETCH}\n[tried(*place) for place in {places}]")
         assert str(ran.result).count("failed: 403 ") == len(places), ran
         with pytest.raises(BlockingIOError):
             other.accept()
@@ -118,7 +119,8 @@ async def test_everything_else_is_refused_and_logged(
 
 
 async def test_programs_know_the_proxys_address_and_reach_nothing_past_it(service: Service, site: LocalIndex) -> None:
-    ran = await service.execute(
+    ran = await execute(
+        service,
         "echo $HTTPS_PROXY $no_proxy; for port in $PORT 80; do"
         ' (exec 3<>/dev/tcp/127.0.0.1/$port) 2>/dev/null && echo "reached $port"; done; cat /etc/resolv.conf',
         language="bash",
@@ -149,7 +151,7 @@ class TestWithoutAGrant:
         return {}
 
     async def test_there_is_no_proxy(self, service: Service) -> None:
-        ran = await service.execute(KNOCK, language="bash")
+        ran = await execute(service, KNOCK, language="bash")
         assert ran.stdout.text == "0\n", ran
 
 
@@ -164,7 +166,7 @@ class TestOpen:
         return {"network": {"mode": "open"}}
 
     async def test_code_has_a_network_and_no_proxy(self, service: Service) -> None:
-        ran = await service.execute(f"cut -f1,2 /proc/net/route; {KNOCK}", language="bash")
+        ran = await execute(service, f"cut -f1,2 /proc/net/route; {KNOCK}", language="bash")
         assert re.search(r"^(eth0|tap0)\t00000000$", ran.stdout.text, re.MULTILINE), "no default route"
         assert ran.stdout.text.endswith("\n0\n"), ran
 
@@ -183,4 +185,4 @@ class TestWithoutPerl:
 
     async def test_no_code_runs_where_the_proxy_cannot_be_reached(self, service: Service) -> None:
         with pytest.raises(StartFailed, match=r"nor network by name: .* add Perl"):
-            await service.execute("1")
+            await execute(service, "1")

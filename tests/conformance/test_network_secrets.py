@@ -11,6 +11,7 @@ from llm_sandbox_mcp.profile.profile import Profile
 from llm_sandbox_mcp.profile.sections import SecretSection
 from llm_sandbox_mcp.server import build_server
 from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.testing.asking import execute
 from tests.tls_site import ODD, Site, tls_site
 
 pytestmark = pytest.mark.anyio
@@ -68,7 +69,7 @@ def changes(site: Site, folder: Path) -> dict[str, Mapping[str, object]]:
 async def test_a_secret_is_used_and_never_seen(
     service: Service, profile: Profile, site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
-    ran = await service.execute(LOOK.replace("PORT", str(site.port)))
+    ran = await execute(service, LOOK.replace("PORT", str(site.port)))
     assert ran.stdout.text.startswith("200 b'answer'"), ran
     assert "found" not in ran.stdout.text
     [(method, path, headers, body)] = site.asked
@@ -84,8 +85,8 @@ async def test_a_host_with_a_secret_that_answers_oddly_takes_nothing_from_the_se
 ) -> None:
     for number, odd in enumerate(ODD.values()):
         site.raw[f"/odd/{number}"] = odd
-    ran = await service.execute(ASK.replace("PORT", str(site.port)).replace("COUNT", str(len(ODD))))
+    ran = await execute(service, ASK.replace("PORT", str(site.port)).replace("COUNT", str(len(ODD))))
     assert ran.stdout.text == "200\n" * len(ODD), ran
-    again = await service.execute("print(kept, ask('')[9:12])", session_id=ran.session_id)
+    again = await execute(service, "print(kept, ask('')[9:12])", session_id=ran.session_id)
     assert again.stdout.text == "kept b'200'\n", again
     assert "Traceback" not in caplog.text

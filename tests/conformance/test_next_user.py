@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import pytest
 
 from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.testing.asking import execute
 
 pytestmark = pytest.mark.anyio
 
@@ -64,7 +65,7 @@ def changes() -> dict[str, Mapping[str, object]]:
 async def test_the_next_user_finds_nothing(service: Service, leaving: str) -> None:
     await service.warm()
     await service.pool_until(lambda now: now.warm >= 1)
-    first = await service.execute(LEAVE, keep_session=leaving != "not kept")
+    first = await execute(service, LEAVE, keep_session=leaving != "not kept")
     assert first.stdout.text == "done\n", first
     if leaving == "closed":
         await service.sessions.close(first.session_id)
@@ -74,6 +75,6 @@ async def test_the_next_user_finds_nothing(service: Service, leaving: str) -> No
     hits = service.pool().hits
     # If the session was reset, it is checked too: it also starts from nothing.
     for session in ["", "", *([first.session_id] if leaving == "reset" else [])]:
-        result = await service.execute(LOOK, session_id=session)
+        result = await execute(service, LOOK, session_id=session)
         assert result.stdout.text == "[]\n", result
     assert service.pool().hits > hits

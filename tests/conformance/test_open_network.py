@@ -19,6 +19,7 @@ from llm_sandbox_mcp.backends.layout import PATH
 from llm_sandbox_mcp.base.errors import ProfileError
 from llm_sandbox_mcp.profile.profile import Profile
 from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.testing.asking import execute
 from llm_sandbox_mcp.wiring import open_service
 from tests.containers.engines import until
 from tests.engines import changed, small_profile
@@ -81,8 +82,8 @@ async def test_code_with_an_open_network_reaches_the_world_and_code_without_one_
 ) -> None:
     code = REACH.format(world.address, PORT)
     async with open_service(small_profile("embedded", folder / "closed")) as closed:
-        ran = [(await one.execute(code, language="bash")).stdout.text for one in (service, closed)]
-        devices = [(await one.execute(DEVICES, language="bash")).stdout.text.split() for one in (service, closed)]
+        ran = [(await execute(one, code, language="bash")).stdout.text for one in (service, closed)]
+        devices = [(await execute(one, DEVICES, language="bash")).stdout.text.split() for one in (service, closed)]
     assert ran == [ANSWER, "unreachable\n"]
     assert [names.count("tap0") for names in devices] == [1, 0]
 
@@ -90,7 +91,7 @@ async def test_code_with_an_open_network_reaches_the_world_and_code_without_one_
 async def test_the_process_that_opens_a_network_has_no_rights_beyond_the_sandbox(
     service: Service, world: Outside
 ) -> None:
-    await service.execute("echo x", language="bash")
+    await execute(service, "echo x", language="bash")
     (opener,) = openers()
     status = dict(line.split(":\t", 1) for line in Path(f"/proc/{opener}/status").read_text().splitlines())
     assert {int(number) >= 200_000 for number in (*status["Uid"].split(), *status["Gid"].split())} == {True}
@@ -106,13 +107,13 @@ async def test_a_network_opens_whatever_the_umask_of_the_server(folder: Path, op
     before = os.umask(0o077)
     try:
         async with open_service(small_profile("embedded", folder / "made", **OPEN)) as service:
-            assert "tap0" in (await service.execute(DEVICES, language="bash")).stdout.text.split()
+            assert "tap0" in (await execute(service, DEVICES, language="bash")).stdout.text.split()
     finally:
         os.umask(before)
 
 
 async def test_a_network_ends_with_its_session(service: Service) -> None:
-    ran = await service.execute("echo x", language="bash")
+    ran = await execute(service, "echo x", language="bash")
     assert len(openers()) == 1
     await service.sessions.close(ran.session_id)
     await until(lambda: not openers(), GONE)
@@ -124,14 +125,14 @@ async def test_networks_that_end_with_their_sessions_are_not_reported_as_lost(
     caplog.set_level(logging.WARNING)
     # Several: which of a sandbox's processes ends first is up to the kernel.
     for _ in range(10):
-        ran = await service.execute("echo x", language="bash")
+        ran = await execute(service, "echo x", language="bash")
         await service.sessions.close(ran.session_id)
     await until(lambda: not openers(), GONE)
     assert "has lost its network" not in caplog.text
 
 
 async def test_a_network_ends_with_a_launcher_that_is_killed(service: Service) -> None:
-    await service.execute("echo x", language="bash")
+    await execute(service, "echo x", language="bash")
     (opener,) = openers()
     os.kill(parent(opener), signal.SIGKILL)
     # Orphans of the launcher become children of this process (`leftovers.py`), which can then wait for them.
@@ -164,12 +165,12 @@ async def test_a_sandbox_that_loses_its_network_goes_on_without_it_and_a_warning
     service: Service, world: Outside, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
-    first = await service.execute("n=20", language="bash")
+    first = await execute(service, "n=20", language="bash")
     (opener,) = openers()
     os.kill(opener, signal.SIGKILL)
     await until(lambda: "has lost its network" in caplog.text, GONE)
     code = f"echo $((n + 1)); {REACH.format(world.address, PORT)}"
-    ran = await service.execute(code, language="bash", session_id=first.session_id)
+    ran = await execute(service, code, language="bash", session_id=first.session_id)
     assert ran.stdout.text == "21\nunreachable\n"
     await service.sessions.close(first.session_id)
 

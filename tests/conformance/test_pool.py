@@ -24,6 +24,7 @@ from llm_sandbox_mcp.profile.profile import Profile
 from llm_sandbox_mcp.runs.interpreter import Interpreter, start_interpreter
 from llm_sandbox_mcp.runs.requests import RunRequest
 from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.testing.asking import execute, open_session
 from llm_sandbox_mcp.wiring import open_backend, open_service
 from tests.engines import need, surroundings
 from tests.leftovers import look, nothing_beyond
@@ -155,18 +156,18 @@ async def serving(profile: Profile) -> AsyncIterator[Service]:
 async def test_two_sessions_share_nothing_though_both_were_warm(profile: Profile) -> None:
     async with serving(profile) as service:
         await service.pool_until(lambda now: now.warm == 2)
-        one = await service.execute("x = 1\nopen('mine', 'w').close()\nimport os\nos.listdir('.')")
-        other = await service.execute("'x' in globals(), os.listdir('.') if 'os' in globals() else []")
+        one = await execute(service, "x = 1\nopen('mine', 'w').close()\nimport os\nos.listdir('.')")
+        other = await execute(service, "'x' in globals(), os.listdir('.') if 'os' in globals() else []")
         assert (one.result, other.result) == ("['mine']", "(False, [])")
         assert service.pool().hits == 2
-        assert (await service.execute("x", session_id=one.session_id)).result == "1"
+        assert (await execute(service, "x", session_id=one.session_id)).result == "1"
 
 
 @pytest.mark.parametrize("changes", [{"pool": {"min": 1, "languages": ("python",)}}])
 async def test_a_run_in_a_warm_interpreter_is_like_any_first_run(profile: Profile) -> None:
     async with serving(profile) as service:
         await service.pool_until(one_warm)
-        run = await service.execute("print(given, '_' in globals())\n1/0", variables={"given": [1]})
+        run = await execute(service, "print(given, '_' in globals())\n1/0", variables={"given": [1]})
         assert run.stdout.text == "[1] False\n"
         assert "<cell 1>" in run.stderr.text
         assert run.artifacts == () and run.notes == ()
@@ -177,7 +178,7 @@ async def test_a_run_in_a_warm_interpreter_is_like_any_first_run(profile: Profil
 async def test_files_that_are_copied_in_before_the_first_run_are_found_by_it(profile: Profile) -> None:
     async with serving(profile) as service:
         await service.pool_until(one_warm)
-        session = service.sessions.open("bash")
+        session = open_session(service, "bash")
         await service.files.copy_in(session, "given", b"text")
-        assert (await service.execute("cat given", language="bash", session_id=session)).stdout.text == "text"
+        assert (await execute(service, "cat given", language="bash", session_id=session)).stdout.text == "text"
         assert service.pool().hits == 1

@@ -12,6 +12,7 @@ import pytest
 import llm_sandbox_mcp
 from llm_sandbox_mcp import Execution, Printed, Profile, SandboxError, Sandboxes
 from llm_sandbox_mcp.base.errors import BadPath, InvalidArgument, PolicyDenied, UnknownLanguage, UnknownSession
+from llm_sandbox_mcp.testing.asking import execute
 from tests.engines import need, small_profile
 
 pytestmark = pytest.mark.anyio
@@ -194,7 +195,7 @@ async def test_two_programs_in_one_process_do_not_see_each_other(here: Sandboxes
         await session.run("x = 1")
         assert here.service.sessions.list() == ()
         with pytest.raises(UnknownSession):
-            await here.service.execute("x", session_id=session.id)
+            await execute(here.service, "x", session_id=session.id)
 
 
 def test_sandboxes_that_are_not_open_say_so() -> None:

@@ -10,6 +10,7 @@ from llm_sandbox_mcp.backends.base import Process
 from llm_sandbox_mcp.backends.containers.sandbox import ContainerSandbox
 from llm_sandbox_mcp.backends.layout import WORKDIR
 from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.testing.asking import execute, open_session
 from tests.engines import MIB
 
 pytestmark = pytest.mark.anyio
@@ -46,31 +47,31 @@ def starts(elsewhere: None, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 async def test_a_run_that_fails_starts_nothing(service: Service, starts: list[str]) -> None:
-    session = (await service.execute("x = 1")).session_id
+    session = (await execute(service, "x = 1")).session_id
     starts.clear()
     for _ in range(3):
-        failed = await service.execute("1 / 0", session_id=session)
+        failed = await execute(service, "1 / 0", session_id=session)
         assert failed.status == "error", failed
     assert starts == []
 
 
 async def test_a_full_disk_is_still_reported(service: Service, starts: list[str]) -> None:
-    session = (await service.execute("x = 1")).session_id
+    session = (await execute(service, "x = 1")).session_id
     starts.clear()
-    full = await service.execute(FILLS, session_id=session)
+    full = await execute(service, FILLS, session_id=session)
     assert full.status == "disk_limit", full
     assert [program for program in starts if program != "tar"] == []
 
 
 async def test_a_built_program_starts_only_itself_and_its_files_are_found(service: Service, starts: list[str]) -> None:
     with anyio.fail_after(60):
-        session = service.sessions.open("cpp")
+        session = open_session(service, "cpp")
         for code in (0, 3):
-            first = await service.execute(PROGRAM % code, language="cpp", session_id=session)
+            first = await execute(service, PROGRAM % code, language="cpp", session_id=session)
             assert [artifact.name for artifact in first.artifacts] == ["made.txt"], first
             starts.clear()
             for _ in range(2):
-                again = await service.execute(PROGRAM % code, language="cpp", session_id=session)
+                again = await execute(service, PROGRAM % code, language="cpp", session_id=session)
                 assert (again.exit_code, [artifact.name for artifact in again.artifacts]) == (code, ["made.txt"]), again
             # `tar` copies out the files that the program changed.
             assert sorted(starts) == sorted(["tar", starts[0]] * 2), starts

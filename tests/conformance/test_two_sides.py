@@ -11,6 +11,7 @@ import pytest
 from llm_sandbox_mcp.base.results import Execution
 from llm_sandbox_mcp.profile.profile import Profile
 from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.testing.asking import execute
 from llm_sandbox_mcp.wiring import open_service
 from tests.effort import EFFORT, tries
 
@@ -183,7 +184,7 @@ class Game:
                 during.clear()
 
         code = PLAY + RUN.replace("CHANGES", repr(first)).replace("LATER", repr(later))
-        done = await self.service.execute(code, session_id=self.session_id, on_output=on_output)
+        done = await execute(self.service, code, session_id=self.session_id, on_output=on_output)
         assert done.status == "ok", (done.stderr.text, done.notes)
         self.session_id = done.session_id
         before, after = eval(done.result or "")

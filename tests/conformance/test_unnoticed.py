@@ -3,6 +3,7 @@
 import pytest
 
 from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.testing.asking import execute
 
 pytestmark = pytest.mark.anyio
 
@@ -39,27 +40,27 @@ thread.start()
 
 async def _leave_files(service: Service, session_id: str) -> None:
     for number in range(RUNS):
-        done = await service.execute(f"open('left', 'w').write('{number}')\nNone", session_id=session_id)
+        done = await execute(service, f"open('left', 'w').write('{number}')\nNone", session_id=session_id)
         assert [artifact.name for artifact in done.artifacts if artifact.name == "left"] == ["left"], done
 
 
 async def test_a_shell_that_waits_for_its_job_gets_the_exit_code(service: Service) -> None:
-    session = (await service.execute(JOB, language="bash")).session_id
+    session = (await execute(service, JOB, language="bash")).session_id
     await _leave_files(service, session)
     # Both wait for the other side of the pipe: the job, and then the shell.
-    done = await service.execute("echo > go; cat ended", language="bash", session_id=session, timeout=20)
+    done = await execute(service, "echo > go; cat ended", language="bash", session_id=session, timeout=20)
     assert done.stdout.text == "status 3\n", done
 
 
 async def test_a_process_that_code_has_stopped_stays_stopped(service: Service) -> None:
-    session = (await service.execute(STOPPED)).session_id
+    session = (await execute(service, STOPPED)).session_id
     await _leave_files(service, session)
     state = "open(f'/proc/{process.pid}/stat').read().split()[2]"
-    assert (await service.execute(state, session_id=session)).result == "'T'"
+    assert (await execute(service, state, session_id=session)).result == "'T'"
 
 
 async def test_a_system_call_that_waits_is_not_interrupted(service: Service) -> None:
-    session = (await service.execute(POLLING)).session_id
+    session = (await execute(service, POLLING)).session_id
     await _leave_files(service, session)
-    done = await service.execute("os.write(into, b'x')\nthread.join()\nanswers", session_id=session)
+    done = await execute(service, "os.write(into, b'x')\nthread.join()\nanswers", session_id=session)
     assert done.result == "[1]", done

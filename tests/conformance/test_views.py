@@ -16,6 +16,7 @@ from llm_sandbox_mcp.base.errors import SandboxError, UnknownSession
 from llm_sandbox_mcp.base.results import Execution
 from llm_sandbox_mcp.profile.profile import Profile
 from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.testing.asking import execute
 from llm_sandbox_mcp.wiring import open_service
 
 pytestmark = pytest.mark.anyio
@@ -33,7 +34,7 @@ class Opened:
 
     async def run(self, code: str, **arguments: Any) -> Execution:
         """Runs code in the same session as before."""
-        done = await self.service.execute(code, session_id=self.session_id, **arguments)
+        done = await execute(self.service, code, session_id=self.session_id, **arguments)
         self.session_id = done.session_id
         return done
 
@@ -366,7 +367,7 @@ async def test_a_run_whose_sandbox_is_lost_says_what_is_lost_with_it(opened: Ope
 
 async def test_a_run_without_another_after_it_saves_what_it_can(opened: Opened) -> None:
     code = "open('/data/out/new', 'w').write('new')\nwhile True: pass"
-    done = await opened.service.execute(code, timeout=1, keep_session=False)
+    done = await execute(opened.service, code, timeout=1, keep_session=False)
     assert done.status == "timeout"
     assert f"saved in {opened.out}: new" in done.notes
     assert not [note for note in done.notes if "another run" in note]

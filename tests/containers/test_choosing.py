@@ -10,6 +10,7 @@ import anyio
 import pytest
 
 from llm_sandbox_mcp.base.errors import EngineUnavailable
+from llm_sandbox_mcp.testing.asking import execute
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import host_folder, need, small_profile
 
@@ -40,7 +41,7 @@ async def test_the_first_engine_that_works_is_taken(folder: Path, expected: str,
     await need(expected)
     with anyio.fail_after(60):
         async with open_service(small_profile("auto", folder, **changes)) as service:
-            done = await service.execute("import os\nos.path.exists('/opt/handlers/.beat')")
+            done = await execute(service, "import os\nos.path.exists('/opt/handlers/.beat')")
             assert done.result == str(expected != "embedded")
             (chosen,) = [check for check in await service.backend.probe() if check.name == "backend"]
             assert chosen.detail.startswith(f"{expected}, chosen by auto")
@@ -56,7 +57,7 @@ async def test_if_no_engine_works_three_commands_are_named_and_nothing_runs(fold
             with pytest.raises(
                 EngineUnavailable, match=r"no engine works here: embedded: .*; docker: .*; podman: "
             ) as e:
-                await service.execute("1")
+                await execute(service, "1")
             for command in ("apt-get install bubblewrap", "systemctl start docker", "systemctl start podman.socket"):
                 assert command in str(e.value)
             assert [check.state for check in await service.backend.probe()] == ["missing"] * 3

@@ -16,6 +16,7 @@ from docker.errors import APIError, NotFound
 
 from llm_sandbox_mcp.backends.containers.backend import LABEL
 from llm_sandbox_mcp.base.errors import SandboxError
+from llm_sandbox_mcp.testing.asking import execute
 from llm_sandbox_mcp.wiring import open_service
 from tests.cli.command import command
 from tests.effort import EFFORT
@@ -158,7 +159,7 @@ async def test_a_sweep_removes_containers_without_an_owner_and_no_others(engine:
     api = client(address(engine))
     made: dict[str, str] = {}
     async with open_service(small_profile(engine, folder)) as service:
-        live = await service.execute("x = 1")
+        live = await execute(service, "x = 1")
         runtime = os.stat(folder / "runtime")
         values = {
             "mark": f"{runtime.st_dev:x}-{runtime.st_ino:x}-",
@@ -188,7 +189,7 @@ async def test_a_sweep_removes_containers_without_an_owner_and_no_others(engine:
             assert {name: made[name] in left for name in OTHERS} == {
                 name: stays for name, (*_, stays) in OTHERS.items()
             }
-            again = await service.execute("x + 1", session_id=live.session_id)
+            again = await execute(service, "x + 1", session_id=live.session_id)
             assert again.result == "2"
         finally:
             for container in made.values():
@@ -208,7 +209,7 @@ async def test_a_container_whose_engine_was_away_when_its_session_closed_is_remo
     async with open_service(profile) as service:
         async with proxy(address(engine), place):
             # Its agent is stopped, so that it does not end by itself when it loses the server.
-            session = (await service.execute("import os, signal\nos.kill(-1, signal.SIGSTOP)")).session_id
+            session = (await execute(service, "import os, signal\nos.kill(-1, signal.SIGSTOP)")).session_id
         with suppress(SandboxError):
             await service.sessions.close(session)
         assert len(watched.now()) == 1
@@ -224,7 +225,7 @@ async def test_fifty_sessions_opened_at_once_all_answer_and_close_at_once(engine
     async with open_service(small_profile(engine, folder, sessions={"max": 50}, pool={"min": 0, "max": 50})) as service:
 
         async def one() -> None:
-            result = await service.execute("print(1)")
+            result = await execute(service, "print(1)")
             assert (result.status, result.stdout.text) == ("ok", "1\n"), result
             ids.append(result.session_id)
 

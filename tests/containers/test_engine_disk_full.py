@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from llm_sandbox_mcp.base.errors import ImageFailed, StartFailed
+from llm_sandbox_mcp.testing.asking import execute
 from llm_sandbox_mcp.wiring import open_service
 from tests.deadlines import within
 from tests.disks import fill, small_disk
@@ -56,17 +57,17 @@ async def test_sessions_that_run_go_on_and_refusals_say_why(engine: str, lone: S
     profile = small_profile(engine, folder, containers={"image": IMAGE, **built}, **host)
     watched = Watched(lone.address, folder / "runtime")
     async with open_service(profile) as service:
-        session = (await service.execute("x = 41")).session_id
+        session = (await execute(service, "x = 41")).session_id
         filler = fill(disk)
-        assert (await service.execute("x + 1", session_id=session)).result == "42"
+        assert (await execute(service, "x + 1", session_id=session)).result == "42"
         with within(SOON), pytest.raises(StartFailed, match=f"{IMAGE} failed on {engine} .*no space left") as refused:
-            await service.execute("1")
+            await execute(service, "1")
         assert str(refused.value).endswith(FIX.format(engine))
         with within(SOON), pytest.raises(ImageFailed, match=f"cannot be built by {engine} .*no space left") as failed:
-            await service.execute("echo 1", language="bash")
+            await execute(service, "echo 1", language="bash")
         assert str(failed.value).endswith(FIX.format(engine))
         filler.unlink()
-        assert (await service.execute("6 * 7")).result == "42"
-        assert (await service.execute("echo 42", language="bash")).stdout.text == "42\n"
+        assert (await execute(service, "6 * 7")).result == "42"
+        assert (await execute(service, "echo 42", language="bash")).stdout.text == "42\n"
     # Podman's own processes access its containers again seconds after their end, even if the disk is gone by then.
     await until(lambda: not watched.now() and users(disk) == {lone.daemon.pid()}, GONE)

@@ -16,6 +16,7 @@ import pytest
 
 from llm_sandbox_mcp.base.errors import EngineUnavailable, SandboxLost
 from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.testing.asking import execute
 from llm_sandbox_mcp.wiring import open_service
 from tests.deadlines import within
 from tests.engines import small_profile
@@ -92,7 +93,7 @@ async def lose(service: Service, session: str, end: Callable[[], object]) -> Non
     async def run() -> None:
         code = "import subprocess\nsubprocess.Popen(['sleep', '1000'])\nprint('on', flush=True)\nwhile True: pass"
         with within(SOON), pytest.raises(SandboxLost):
-            await service.execute(code, session_id=session, on_output=seen)
+            await execute(service, code, session_id=session, on_output=seen)
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(run)
@@ -112,18 +113,18 @@ async def test_the_end_of_an_engine_is_reported_and_all_works_again_once_it_is_b
     counts = []
     async with open_service(profile) as service:
         for _ in range(ROUNDS):
-            session = (await service.execute("kept = 1")).session_id
+            session = (await execute(service, "kept = 1")).session_id
             (container,) = watched.now()
             assert len(processes(container)) >= 3
             await lose(service, session, partial(spare.end, end.number))
             with within(SOON), pytest.raises(EngineUnavailable, match=f"{end.engine} does not answer"):
-                await service.execute("print(1)", session_id=session)
+                await execute(service, "print(1)", session_id=session)
             # A Docker daemon that is killed leaves its containers as they were until it is back.
             if end.engine == "podman" or end.number == signal.SIGTERM:
                 await until(lambda: not processes(container), GONE)  # noqa: B023
             await anyio.to_thread.run_sync(spare.start)
             with within(SOON):
-                again = await service.execute("print(6 * 7)", session_id=session)
+                again = await execute(service, "print(6 * 7)", session_id=session)
             assert again.stdout.text == "42\n"
             assert any("started fresh" in note for note in again.notes), again
             await until(lambda: not processes(container), GONE)  # noqa: B023

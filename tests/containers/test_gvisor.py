@@ -20,6 +20,7 @@ from llm_sandbox_mcp.backends.layout import PATH, WORKDIR
 from llm_sandbox_mcp.base.errors import SandboxLost
 from llm_sandbox_mcp.profile.profile import Profile
 from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.testing.asking import execute
 from tests.engines import MIB, small_profile
 from tests.engines.spare import IMAGE, Spare
 
@@ -55,21 +56,21 @@ async def test_code_reaches_what_listens_inside(sandbox: Sandbox) -> None:
 
 
 async def test_runs_keep_their_state_and_report_their_exit_codes(service: Service) -> None:
-    first = await service.execute("x = 41")
-    left = await service.execute("x += 1\nimport sys\nsys.exit(7)", session_id=first.session_id)
+    first = await execute(service, "x = 41")
+    left = await execute(service, "x += 1\nimport sys\nsys.exit(7)", session_id=first.session_id)
     assert (left.status, left.exit_code, left.session_state) == ("error", 7, "kept")
-    slow = await service.execute("import time\ntime.sleep(100)", session_id=first.session_id, timeout=0.5)
+    slow = await execute(service, "import time\ntime.sleep(100)", session_id=first.session_id, timeout=0.5)
     assert (slow.status, slow.exit_code, slow.session_state) == ("timeout", 130, "kept")
-    assert (await service.execute("x", session_id=first.session_id)).result == "42"
-    ended = await service.execute("import os\nos._exit(9)", session_id=first.session_id)
+    assert (await execute(service, "x", session_id=first.session_id)).result == "42"
+    ended = await execute(service, "import os\nos._exit(9)", session_id=first.session_id)
     assert (ended.status, ended.exit_code) == ("error", 9)
     assert any("files are kept" in note for note in ended.notes)
 
 
 async def test_a_full_disk_is_distinguished_from_other_errors(service: Service) -> None:
-    written = await service.execute("with open('big', 'wb') as file:\n    while True: file.write(bytes(1 << 20))")
+    written = await execute(service, "with open('big', 'wb') as file:\n    while True: file.write(bytes(1 << 20))")
     assert written.status == "disk_limit"
-    other = await service.execute("import os\nos.remove('big')\n1 / 0", session_id=written.session_id)
+    other = await execute(service, "import os\nos.remove('big')\n1 / 0", session_id=written.session_id)
     assert other.status == "error"
 
 
@@ -101,16 +102,16 @@ async def test_at_a_limit_files_reported_as_kept_are_kept_and_lost_containers_ar
     service: Service, spare_docker: Spare, folder: Path, bomb: str
 ) -> None:
     watched = Watched(spare_docker.address, folder / "runtime")
-    first = await service.execute("open('there', 'w').write('yes')")
+    first = await execute(service, "open('there', 'w').write('yes')")
     before = watched.now()
     try:
-        result = await service.execute(BOMBS[bomb], session_id=first.session_id, timeout=5)
+        result = await execute(service, BOMBS[bomb], session_id=first.session_id, timeout=5)
         assert result.status != "ok"
         kept = any("variables are lost, files are kept" in note for note in result.notes)
     except SandboxLost:
         kept = False
-    again = await service.execute(
-        "import os\n(os.path.exists('there'), 'held' in globals())", session_id=first.session_id
+    again = await execute(
+        service, "import os\n(os.path.exists('there'), 'held' in globals())", session_id=first.session_id
     )
     assert again.result == f"({kept}, False)"
     if not kept:

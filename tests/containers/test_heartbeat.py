@@ -6,6 +6,7 @@ import anyio
 import pytest
 
 from llm_sandbox_mcp.backends.containers import backend
+from llm_sandbox_mcp.testing.asking import execute
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import small_profile
 
@@ -28,7 +29,7 @@ async def test_a_container_that_starts_or_ends_during_a_heartbeat_harms_nothing(
     with anyio.fail_after(60):
         async with open_service(small_profile(engine, folder)) as service:
             for number in range(3):
-                done = await service.execute(str(number))
+                done = await execute(service, str(number))
                 assert done.result == str(number)
                 await service.sessions.close(done.session_id)
 
@@ -40,4 +41,4 @@ async def test_the_heartbeat_file_of_a_container_is_renewed(
     with anyio.fail_after(60):
         async with open_service(small_profile(engine, folder)) as service:
             for _ in range(3):
-                assert (await service.execute(AWAIT_BEAT, timeout=10)).result == "'renewed'"
+                assert (await execute(service, AWAIT_BEAT, timeout=10)).result == "'renewed'"

@@ -13,6 +13,7 @@ import pytest
 from llm_sandbox_mcp.backends.containers.agent import pack_handlers
 from llm_sandbox_mcp.backends.containers.templates import LABEL
 from llm_sandbox_mcp.base.errors import StartFailed
+from llm_sandbox_mcp.testing.asking import execute
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import small_profile
 
@@ -37,23 +38,23 @@ async def test_a_dockerfile_of_the_profile_is_built_on_the_first_use_which_gets_
         with anyio.fail_after(60):
             async with open_service(small_profile(engine, folder, containers=own)) as service:
                 # A Bash run in a sandbox of another language does not need Bash's own image.
-                other = await service.execute("1", on_progress=hear)
+                other = await execute(service, "1", on_progress=hear)
                 session = other.session_id
-                there = await service.execute("echo a", language="bash", session_id=session, on_progress=hear)
+                there = await execute(service, "echo a", language="bash", session_id=session, on_progress=hear)
                 assert (there.stdout.text, heard) == ("a\n", [])
-                first = await service.execute("cat /etc/mark", language="bash", on_progress=hear)
+                first = await execute(service, "cat /etc/mark", language="bash", on_progress=hear)
                 assert first.stdout.text == folder.name
                 assert any("COPY mark" in line for line in heard) and any("so far" in line for line in heard), heard
                 # It contains the handlers, under the name that its agent expects.
-                named = await service.execute("ls /opt/handlers-*.tar.gz", language="bash")
+                named = await execute(service, "ls /opt/handlers-*.tar.gz", language="bash")
                 handlers = {one: each.folder for one, each in service.languages.items()}
                 assert named.stdout.text == f"/opt/{pack_handlers(handlers).name}\n"
                 built = len(heard)
-                again = await service.execute("cat /etc/mark", language="bash", on_progress=hear)
+                again = await execute(service, "cat /etc/mark", language="bash", on_progress=hear)
                 assert (again.stdout.text, len(heard)) == (folder.name, built)
             image = client.images.get(NAME).id
             async with open_service(small_profile(engine, folder, containers=own)) as service:
-                later = await service.execute("cat /etc/mark", language="bash", on_progress=hear)
+                later = await execute(service, "cat /etc/mark", language="bash", on_progress=hear)
                 assert (later.stdout.text, len(heard)) == (folder.name, built)
             assert client.images.get(NAME).id == image
     finally:
@@ -72,17 +73,17 @@ async def test_images_that_were_built_and_committed_under_a_strict_umask_are_use
     try:
         with anyio.fail_after(60):
             async with open_service(small_profile(engine, folder, containers=own)) as service:
-                done = await service.execute("echo kept > kept; stat -c %a /opt/handlers-*", language="bash")
+                done = await execute(service, "echo kept > kept; stat -c %a /opt/handlers-*", language="bash")
                 assert done.stdout.text == "644\n", done
                 await service.sessions.commit(done.session_id, template)
             async with open_service(small_profile(engine, folder, containers=committed)) as service:
-                done = await service.execute("cat kept", language="bash")
+                done = await execute(service, "cat kept", language="bash")
                 assert done.stdout.text == "kept\n", done
             # One of an older server's: handlers that code's user cannot read are sent.
             older = f"FROM {NAME}\nUSER root\nRUN chmod 600 /opt/handlers-*\n".encode()
             client.images.build(fileobj=io.BytesIO(older), tag=template, rm=True)
             async with open_service(small_profile(engine, folder, containers=committed)) as service:
-                done = await service.execute("stat -c %a /opt/handlers-*", language="bash")
+                done = await execute(service, "stat -c %a /opt/handlers-*", language="bash")
                 assert done.stdout.text == "600\n", done
     finally:
         os.umask(before)
@@ -104,6 +105,6 @@ async def test_a_failure_of_the_build_reaches_the_caller_after_its_last_lines(en
     with anyio.fail_after(60):
         async with open_service(small_profile(engine, folder, containers=own)) as service:
             with pytest.raises(StartFailed, match=f"{NAME} cannot be built by {engine} .*so far.*; fix its Dockerfile"):
-                await service.execute("1", language="bash", on_progress=hear)
+                await execute(service, "1", language="bash", on_progress=hear)
             assert service.sessions.list() == ()
     assert any("so far" in line for line in heard), heard

@@ -8,6 +8,7 @@ import pytest
 
 from llm_sandbox_mcp.base.errors import CapacityReached, EngineUnavailable, StartFailed
 from llm_sandbox_mcp.profile.profile import Profile
+from llm_sandbox_mcp.testing.asking import execute
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import absent, changed, docker_host, host_folder, podman_host, small_profile
 
@@ -47,12 +48,12 @@ async def test_code_runs_in_it_and_it_keeps_running(
 ) -> None:
     with anyio.fail_after(60):
         async with open_service(profile) as service:
-            first = await service.execute("x = 6\nopen('kept', 'w').write('yes')")
-            assert (await service.execute("x * 7", session_id=first.session_id)).result == "42"
+            first = await execute(service, "x = 6\nopen('kept', 'w').write('yes')")
+            assert (await execute(service, "x * 7", session_id=first.session_id)).result == "42"
             stubborn = "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: time.sleep(1)"
-            stopped = await service.execute(stubborn, session_id=first.session_id, timeout=0.5)
+            stopped = await execute(service, stubborn, session_id=first.session_id, timeout=0.5)
             assert (stopped.status, stopped.session_state) == ("timeout", "fresh")
-            assert (await service.execute("open('kept').read()", session_id=first.session_id)).result == "'yes'"
+            assert (await execute(service, "open('kept').read()", session_id=first.session_id)).result == "'yes'"
     _, client = engine
     assert client.inspect_container(container)["State"]["Running"]
     look = client.exec_create(container, ["sh", "-c", "cat /proc/[0-9]*/cmdline"])["Id"]
@@ -62,12 +63,12 @@ async def test_code_runs_in_it_and_it_keeps_running(
 async def test_it_serves_one_session_at_a_time(profile: Profile) -> None:
     with anyio.fail_after(60):
         async with open_service(profile) as service:
-            first = await service.execute("1")
+            first = await execute(service, "1")
             with pytest.raises(CapacityReached, match="one session at a time; close the other"):
-                await service.execute("2")
+                await execute(service, "2")
             await service.sessions.close(first.session_id)
             await service.pool_until(lambda pool: pool.leased == pool.closing == 0)
-            assert (await service.execute("3")).result == "3"
+            assert (await execute(service, "3")).result == "3"
 
 
 async def test_a_container_that_is_missing_or_does_not_run_is_named(
@@ -77,11 +78,11 @@ async def test_a_container_that_is_missing_or_does_not_run_is_named(
     with anyio.fail_after(60):
         async with open_service(changed(profile, containers={"join": "no-such-container"})) as service:
             with pytest.raises(StartFailed, match=f"{name} at .* has no container no-such-container"):
-                await service.execute("1")
+                await execute(service, "1")
         client.kill(container)
         async with open_service(profile) as service:
             with pytest.raises(StartFailed, match=f"container {container} is not running on {name}; start it"):
-                await service.execute("1")
+                await execute(service, "1")
 
 
 async def test_no_container_is_joined_if_all_limits_are_required(profile: Profile) -> None:
@@ -90,5 +91,5 @@ async def test_no_container_is_joined_if_all_limits_are_required(profile: Profil
             with pytest.raises(
                 EngineUnavailable, match=r"require_limits is set, and container .* has its own limits, not"
             ):
-                await service.execute("1")
+                await execute(service, "1")
             assert (await service.backend.limits()).state == "missing"

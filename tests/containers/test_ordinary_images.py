@@ -10,6 +10,7 @@ import pytest
 from llm_sandbox_mcp.base.errors import InstallFailed, StartFailed
 from llm_sandbox_mcp.profile.sections import LanguageSection
 from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.testing.asking import execute, install
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import MIB, small_profile
 from tests.local_index import LocalIndex, local_index, sdist, wheel
@@ -62,22 +63,22 @@ async def test_an_image_runs_python_and_its_pip_installs_libraries(engine: str, 
         index.add_project("tinyanswer", {**wheel("tinyanswer"), **wheel("tinyanswer", "2.0")}, index, html=True)
         index.add_project("built", sdist("built"), index)
         async with service(engine, folder, broken, index) as opened:
-            first = await opened.execute("import tinyanswer\ntinyanswer.ANSWER", libraries=["tinyanswer==1.0"])
+            first = await execute(opened, "import tinyanswer\ntinyanswer.ANSWER", libraries=["tinyanswer==1.0"])
             assert first.result == "42", first
             session = first.session_id
-            done = await opened.install(["tinyanswer>=2", "built"], session_id=session)
+            done = await install(opened, ["tinyanswer>=2", "built"], session_id=session)
             assert {(library.name, library.version) for library in done.libraries} == {
                 ("built", "1.0"),
                 ("tinyanswer", "2.0"),
             }
             code = "import built, subprocess\nsubprocess.run(['python3', '-c', 'import tinyanswer']).returncode"
-            assert (await opened.execute(code, session_id=session)).result == "0"
-            found = await opened.execute("command -v python3", language="bash", session_id=session)
-            assert (await opened.execute("__import__('sys').executable", session_id=session)).result == repr(
+            assert (await execute(opened, code, session_id=session)).result == "0"
+            found = await execute(opened, "command -v python3", language="bash", session_id=session)
+            assert (await execute(opened, "__import__('sys').executable", session_id=session)).result == repr(
                 found.stdout.text.strip()
             )
             with pytest.raises(InstallFailed, match=r"pip could not install nothing.*No matching distribution"):
-                await opened.install(["nothing"], session_id=session)
+                await install(opened, ["nothing"], session_id=session)
             described = await opened.describe_language("python")
             assert str(described["version"]).startswith("Python 3."), described
             assert "'name': 'pip'" in str(described["libraries"])
@@ -90,14 +91,14 @@ async def test_an_image_without_pip_runs_python_and_the_error_says_what_is_missi
 ) -> None:
     with local_index() as index:
         async with service(engine, folder, broken, index) as opened:
-            assert (await opened.execute("6 * 7")).result == "42"
+            assert (await execute(opened, "6 * 7")).result == "42"
             assert "problem" not in await opened.describe_language("python")
             with pytest.raises(
                 InstallFailed,
                 match=f"without /usr/local/bin/uv and /usr/local/bin/python, or pip3, which image {broken} on {engine} "
                 "does not have; add it to the image",
             ):
-                await opened.install(["tinyanswer"], language="python")
+                await install(opened, ["tinyanswer"], language="python")
 
 
 @pytest.mark.parametrize("broken", ["FROM llm-sandbox-mcp-base\nRUN rm /usr/bin/python3*\n"], indirect=True)
@@ -105,7 +106,7 @@ async def test_an_image_without_python_is_reported(engine: str, folder: Path, br
     with local_index() as index:
         async with service(engine, folder, broken, index) as opened:
             with pytest.raises(StartFailed) as raised:
-                await opened.execute("1")
+                await execute(opened, "1")
     assert f"python needs python3, which image {broken} on {engine} does not have; " in str(raised.value)
     assert "containers.environment" in str(raised.value)
 
@@ -120,6 +121,6 @@ OLD = (
 async def test_an_image_whose_python_is_too_old_is_reported(engine: str, folder: Path, broken: str) -> None:
     with local_index() as index:
         async with service(engine, folder, broken, index) as opened:
-            run = await opened.execute("1")
+            run = await execute(opened, "1")
             assert (run.status, run.exit_code) == ("error", 1)
             assert run.stderr.text.startswith("Python 3.8 or newer is required, but this is 3.7.9; use an image")

@@ -17,6 +17,7 @@ import pytest
 
 from llm_sandbox_mcp.backends.containers.backend import LABEL
 from llm_sandbox_mcp.backends.containers.settings import Mount
+from llm_sandbox_mcp.testing.asking import execute
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import MIB, small_profile
 from tests.promises import TABLE, listed, showing
@@ -222,7 +223,7 @@ async def seen(
     profile = small_profile(engine, folder, limits=LIMITS, containers={"mounts": tuple(mounts), "user": USER})
     with anyio.fail_after(60):
         async with open_service(profile, environ=dict(os.environ)) as service:
-            await service.execute("import subprocess\nchild = subprocess.Popen(['sleep', '1000'])")
+            await execute(service, "import subprocess\nchild = subprocess.Popen(['sleep', '1000'])")
             (server,) = os.listdir(folder / "runtime")
             (container,) = client.api.containers(filters={"label": f"{LABEL}={server}"})
             inspected = client.api.inspect_container(container["Id"])

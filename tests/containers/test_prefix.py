@@ -9,6 +9,7 @@ import pytest
 
 from llm_sandbox_mcp.base.errors import StartFailed
 from llm_sandbox_mcp.profile.sections import LanguageSection
+from llm_sandbox_mcp.testing.asking import execute
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import MIB, small_profile
 from tests.handlers.indexes import Wheels
@@ -66,19 +67,19 @@ async def test_runs_probes_and_installations_go_through_the_prefix(engine: str, 
         sections = {"python": LanguageSection(index=f"{served.url}/")}
         async with open_service(profile.model_copy(update={"languages": sections})) as service:
             code = "import os, tinyanswer\nx = 41\nos.environ['CONDA_DEFAULT_ENV']"
-            first = await service.execute(code, libraries=["tinyanswer"])
+            first = await execute(service, code, libraries=["tinyanswer"])
             assert first.result == "'science'", first
             session = first.session_id
             # The interrupt still reaches the interpreter's process group, and the interpreter keeps the state.
-            stopped = await service.execute("while True: pass", session_id=session, timeout=0.5)
+            stopped = await execute(service, "while True: pass", session_id=session, timeout=0.5)
             assert (stopped.status, stopped.session_state) == ("timeout", "kept")
-            again = await service.execute("import subprocess\nx + 1", session_id=session)
+            again = await execute(service, "import subprocess\nx + 1", session_id=session)
             assert again.result == "42"
-            tool = await service.execute("tool; exit 3", language="bash", session_id=session)
+            tool = await execute(service, "tool; exit 3", language="bash", session_id=session)
             assert (tool.stdout.text, tool.exit_code) == ("of the environment\n", 3)
             await service.files.copy_in(session, "a/b", b"copied")
             assert (await service.files.copy_out(session, "a/b")).size == 6
-            log = (await service.execute("print(open('/tmp/micromamba.log').read())", session_id=session)).stdout.text
+            log = (await execute(service, "print(open('/tmp/micromamba.log').read())", session_id=session)).stdout.text
             for part in (
                 "runner.py",
                 "runner.sh",
@@ -99,4 +100,4 @@ async def test_a_prefix_that_is_missing_from_the_image_is_named_with_the_image(e
                 StartFailed,
                 match=f"cannot start micromamba in .* no such program in image llm-sandbox-mcp-python on {engine}",
             ):
-                await service.execute("1")
+                await execute(service, "1")

@@ -20,6 +20,7 @@ from llm_sandbox_mcp.backends.containers import entering
 from llm_sandbox_mcp.backends.layout import PATH
 from llm_sandbox_mcp.backends.podman import finding
 from llm_sandbox_mcp.profile.profile import Profile
+from llm_sandbox_mcp.testing.asking import execute
 from llm_sandbox_mcp.wiring import open_backend, open_service
 from tests import ordinary
 from tests.engines import absent, changed, docker_host, podman_host, rootless, small_profile, surroundings
@@ -66,10 +67,10 @@ async def test_a_session_works_and_leaves_nothing(service_of_a_user: Spare, prof
     watched = Watched(service_of_a_user.address, folder / "runtime")
     with anyio.fail_after(60):
         async with open_service(profile) as service:
-            first = await service.execute("x = 41\nopen('kept', 'w').write('yes')")
-            slow = await service.execute("import time\ntime.sleep(100)", session_id=first.session_id, timeout=0.5)
+            first = await execute(service, "x = 41\nopen('kept', 'w').write('yes')")
+            slow = await execute(service, "import time\ntime.sleep(100)", session_id=first.session_id, timeout=0.5)
             assert (slow.status, slow.session_state) == ("timeout", "kept")
-            again = await service.execute("x + 1, open('kept').read()", session_id=first.session_id)
+            again = await execute(service, "x + 1, open('kept').read()", session_id=first.session_id)
             assert again.result == "(42, 'yes')"
             assert watched.now()
     assert not watched.now()

@@ -16,6 +16,7 @@ from llm_sandbox_mcp.backends.containers.templates import LABEL, checked
 from llm_sandbox_mcp.base.errors import CapacityReached, InvalidArgument, StartFailed, UnknownSession
 from llm_sandbox_mcp.profile.sections import LanguageSection
 from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.testing.asking import execute, open_session
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import MIB, need, small_profile
 from tests.handlers.indexes import Wheels
@@ -87,23 +88,23 @@ async def test_files_and_libraries_are_in_new_sessions_and_nothing_else_is(
     with local_index() as served:
         served.pages.update(Wheels.small().pages)
         async with serving(engine, folder, index=f"{served.url}/") as service:
-            first = await service.execute(FILL, libraries=["tinyanswer"])
+            first = await execute(service, FILL, libraries=["tinyanswer"])
             assert first.status == "ok", first
             assert await service.sessions.commit(first.session_id, NAME) == f"{NAME}:latest"
             # The session goes on as it was.
-            again = await service.execute("import tinyanswer\nx + 1", session_id=first.session_id)
+            again = await execute(service, "import tinyanswer\nx + 1", session_id=first.session_id)
             assert (again.result, again.session_state) == ("42", "kept")
             # Files that are written later are not in the template.
-            await service.execute("open('data/a.txt', 'w').write('two')", session_id=first.session_id)
+            await execute(service, "open('data/a.txt', 'w').write('two')", session_id=first.session_id)
             (template,) = await (await images(service)).templates()
             assert template.image == f"{NAME}:latest" and template.size > 0
     async with serving(engine, folder, NAME) as service:
-        found = await service.execute(FOUND)
+        found = await execute(service, FOUND)
         assert (found.status, found.result) == ("ok", EXPECTED), found
-        used = await service.execute("import tinyanswer\ntinyanswer.__file__", session_id=found.session_id)
+        used = await execute(service, "import tinyanswer\ntinyanswer.__file__", session_id=found.session_id)
         assert used.result == "'/home/libraries/python/tinyanswer.py'", used
         # Sessions share the image and nothing more.
-        assert (await service.execute("import os\nos.path.exists('data/new')")).result == "False"
+        assert (await execute(service, "import os\nos.path.exists('data/new')")).result == "False"
         with pytest.raises(StartFailed, match=f"removing image {NAME}:latest failed on {engine}"):
             await (await images(service)).remove(NAME)
     async with serving(engine, folder) as service:
@@ -117,18 +118,18 @@ async def test_a_second_commit_replaces_the_first_and_contains_its_files_only_on
 ) -> None:
     async with serving(engine, folder) as service:
         ballast = "import os\nopen('kept', 'w').write('1')\nopen('ballast', 'wb').write(os.urandom(4 << 20))"
-        first = await service.execute(ballast)
+        first = await execute(service, ballast)
         for _ in range(2):
-            await service.execute("open('mark', 'a').write('x')", session_id=first.session_id)
+            await execute(service, "open('mark', 'a').write('x')", session_id=first.session_id)
             await service.sessions.commit(first.session_id, NAME)
             assert len(client.images.list(filters={"label": LABEL})) == 1
         (once,) = await (await images(service)).templates()
     async with serving(engine, folder, NAME) as service:
-        second = await service.execute("open('more', 'w').write('2')")
+        second = await execute(service, "open('more', 'w').write('2')")
         await service.sessions.commit(second.session_id, NAME)
         (twice,) = await (await images(service)).templates()
         assert abs(twice.size - once.size) < MIB
-        third = await service.execute("import os\nsorted(os.listdir()), open('mark').read()")
+        third = await execute(service, "import os\nsorted(os.listdir()), open('mark').read()")
         assert third.result == "(['ballast', 'kept', 'mark', 'more'], 'xx')"
         # A sandbox of the first template ran when that was replaced; the template is removed once nothing uses it.
         assert len(client.images.list(filters={"label": LABEL})) == 2
@@ -143,12 +144,12 @@ async def test_there_are_no_more_templates_than_the_profile_allows(
     engine: str, folder: Path, client: docker.DockerClient, before: set[str]
 ) -> None:
     async with serving(engine, folder, templates=1) as service:
-        session = (await service.execute("1")).session_id
+        session = (await execute(service, "1")).session_id
         refused: list[str] = []
 
         async def commit(name: str) -> None:
             try:
-                await service.sessions.commit((await service.execute("1")).session_id, name)
+                await service.sessions.commit((await execute(service, "1")).session_id, name)
             except CapacityReached as error:
                 refused.append(str(error))
 
@@ -170,11 +171,11 @@ async def test_nothing_is_committed_without_a_request(
     engine: str, folder: Path, client: docker.DockerClient, before: set[str]
 ) -> None:
     async with serving(engine, folder) as service:
-        first = await service.execute("open('a', 'w').write('a')")
+        first = await execute(service, "open('a', 'w').write('a')")
         await service.sessions.reset(first.session_id)
-        await service.execute("open('b', 'w').write('b')", session_id=first.session_id)
+        await execute(service, "open('b', 'w').write('b')", session_id=first.session_id)
         await service.sessions.close(first.session_id)
-        assert (await service.execute("import os\nos.listdir()")).result == "[]"
+        assert (await execute(service, "import os\nos.listdir()")).result == "[]"
     assert {str(image.id) for image in client.images.list(all=True)} == before
 
 
@@ -198,7 +199,7 @@ async def test_an_image_that_does_not_come_from_a_session_is_not_replaced_or_rem
     other, inherits = f"{NAME}-other", f"{NAME}-inherits"
     client.images.get(BASE).tag(other)
     async with serving(engine, folder) as service:
-        session = (await service.execute("1")).session_id
+        session = (await execute(service, "1")).session_id
         with pytest.raises(
             InvalidArgument, match=f"image {other}:latest already exists and is not a template; choose another"
         ):
@@ -224,10 +225,10 @@ async def test_a_session_without_a_sandbox_is_not_committed(engine: str, folder:
     async with serving(engine, folder) as service:
         with pytest.raises(UnknownSession):
             await service.sessions.commit("no-such-session", NAME)
-        session = service.sessions.open()
+        session = open_session(service)
         with pytest.raises(InvalidArgument, match="has no sandbox that could be committed; run code in it first"):
             await service.sessions.commit(session, NAME)
-        await service.execute("open('a', 'w').write('a')", session_id=session)
+        await execute(service, "open('a', 'w').write('a')", session_id=session)
         await service.sessions.reset(session)
         with pytest.raises(InvalidArgument, match="has no sandbox that could be committed"):
             await service.sessions.commit(session, NAME)
@@ -238,7 +239,7 @@ async def test_a_template_that_does_not_fit_is_named_with_the_fix(
     engine: str, folder: Path, client: docker.DockerClient, before: set[str]
 ) -> None:
     async with serving(engine, folder) as service:
-        large = await service.execute("open('large', 'wb').write(b'x' * (20 << 20))")
+        large = await execute(service, "open('large', 'wb').write(b'x' * (20 << 20))")
         await service.sessions.commit(large.session_id, NAME)
     small = small_profile(engine, folder, containers={"images": {"python": NAME}})
     with anyio.fail_after(60):
@@ -246,7 +247,7 @@ async def test_a_template_that_does_not_fit_is_named_with_the_fix(
             with pytest.raises(
                 StartFailed, match=f"template {NAME}.* cannot be unpacked .* {engine}: .*; raise limits.disk"
             ):
-                await service.execute("1")
+                await execute(service, "1")
             while client.api.containers(all=True, filters={"label": SERVER, "ancestor": NAME}):
                 await anyio.sleep(0.05)
 
@@ -275,7 +276,7 @@ def forged(folder: Path, client: docker.DockerClient, request: pytest.FixtureReq
 @pytest.mark.parametrize("forged", ["tmp/c"], indirect=True)
 async def test_an_archive_with_other_paths_reaches_only_the_two_folders(engine: str, folder: Path, forged: str) -> None:
     async with serving(engine, folder, forged) as service:
-        found = await service.execute("import os\nos.listdir(), os.listdir('/tmp')")
+        found = await execute(service, "import os\nos.listdir(), os.listdir('/tmp')")
         assert found.result == "(['a'], [])"
 
 
@@ -285,13 +286,13 @@ async def test_an_archive_with_a_path_out_of_the_two_folders_starts_nothing(
 ) -> None:
     async with serving(engine, folder, forged) as service:
         with pytest.raises(StartFailed, match="cannot be unpacked"):
-            await service.execute("1")
+            await execute(service, "1")
 
 
 async def test_a_backend_without_images_refuses(folder: Path) -> None:
     await need("embedded")
     with anyio.fail_after(60):
         async with open_service(small_profile("embedded", folder)) as service:
-            session = (await service.execute("1")).session_id
+            session = (await execute(service, "1")).session_id
             with pytest.raises(InvalidArgument, match="the backend embedded has no images; name docker or podman in"):
                 await service.sessions.commit(session, NAME)

@@ -20,6 +20,7 @@ from llm_sandbox_mcp.backends.layout import PATH, WORKDIR
 from llm_sandbox_mcp.base.errors import EngineUnavailable, StartFailed
 from llm_sandbox_mcp.profile.profile import Profile
 from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.testing.asking import execute
 from llm_sandbox_mcp.wiring import open_backend
 from tests.deadlines import within
 from tests.engines import MIB, certificates, changed, small_profile, surroundings
@@ -72,10 +73,10 @@ async def test_the_daemon_is_asked_over_tls_whether_it_answers(sandbox: Sandbox)
 
 
 async def test_runs_keep_their_state_and_report_their_errors(service: Service) -> None:
-    first = await service.execute("x = 41")
-    failed = await service.execute("x += 1\n1 / 0", session_id=first.session_id)
+    first = await execute(service, "x = 41")
+    failed = await execute(service, "x += 1\n1 / 0", session_id=first.session_id)
     assert (failed.status, failed.exit_code) == ("error", 1) and "ZeroDivisionError" in failed.stderr.text
-    assert (await service.execute("x", session_id=first.session_id)).result == "42"
+    assert (await execute(service, "x", session_id=first.session_id)).result == "42"
 
 
 async def test_a_program_that_reads_its_input_to_the_end_prints_after_it(sandbox: Sandbox) -> None:
@@ -114,7 +115,7 @@ async def test_large_output_arrives_complete(sandbox: Sandbox) -> None:
 
 async def test_a_timeout_or_a_cancelled_run_leaves_a_session_that_works(service: Service) -> None:
     loop = "print('on', flush=True)\nwhile True: pass"
-    first = await service.execute(f"x = 1\n{loop}", timeout=0.5)
+    first = await execute(service, f"x = 1\n{loop}", timeout=0.5)
     assert (first.status, first.session_state) == ("timeout", "kept")
 
     async with anyio.create_task_group() as tasks:
@@ -122,20 +123,20 @@ async def test_a_timeout_or_a_cancelled_run_leaves_a_session_that_works(service:
         async def cancel(stream: str, text: str) -> None:
             tasks.cancel_scope.cancel()
 
-        tasks.start_soon(lambda: service.execute(loop, session_id=first.session_id, on_output=cancel))
-    again = await service.execute("x", session_id=first.session_id)
+        tasks.start_soon(lambda: execute(service, loop, session_id=first.session_id, on_output=cancel))
+    again = await execute(service, "x", session_id=first.session_id)
     assert (again.status, again.result) == ("ok", "1")
 
 
 async def test_code_that_answers_no_interrupt_is_killed_remotely(service: Service) -> None:
     stubborn = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass"
-    first = await service.execute(stubborn, timeout=0.5)
+    first = await execute(service, stubborn, timeout=0.5)
     assert (first.status, first.exit_code, first.session_state) == ("timeout", 137, "fresh")
-    assert (await service.execute("6 * 7", session_id=first.session_id)).result == "42"
+    assert (await execute(service, "6 * 7", session_id=first.session_id)).result == "42"
 
 
 async def test_limits_that_are_reached_are_seen_remotely(service: Service) -> None:
-    result = await service.execute("held = []\nwhile True: held.append(bytearray(1 << 20))")
+    result = await execute(service, "held = []\nwhile True: held.append(bytearray(1 << 20))")
     assert result.status == "out_of_memory", result
 
 

@@ -8,6 +8,7 @@ from llm_sandbox_mcp.languages.languages import Language, load_languages
 from llm_sandbox_mcp.profile.profile import load_profile
 from llm_sandbox_mcp.profile.sections import LanguageSection
 from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.testing.asking import open_session
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import MIB, host_folder, small_profile
 from tests.growth import kept
@@ -56,7 +57,7 @@ async def service_with_indexes(backend: str, *, warm: str = "") -> AsyncIterator
             if warm:
                 await opened.warm()
             else:
-                session = opened.sessions.open("python")
+                session = open_session(opened, "python")
                 await opened.sessions.refresh(session)
                 await opened.sessions.close(session)
             await opened.pool_until(lambda now: not now.closing and not now.leased)

@@ -7,6 +7,7 @@ import pytest
 
 from llm_sandbox_mcp.base.results import Execution
 from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.testing.asking import execute, open_session
 from tests.engines import need, need_image
 
 from .serving import LANGUAGES, missing, service_with_default_libraries
@@ -76,22 +77,22 @@ def kinds(run: Execution) -> dict[str, tuple[str, int, int]]:
 
 async def test_every_kind_of_file_has_its_media_type_and_images_their_size(service: Service, backend_name: str) -> None:
     need_image(backend_name, "python")
-    run = await service.execute(PYTHON)
+    run = await execute(service, PYTHON)
     assert kinds(run) == KINDS
-    assert kinds(await service.execute("1", session_id=run.session_id)) == {}
+    assert kinds(await execute(service, "1", session_id=run.session_id)) == {}
 
 
 async def test_a_plot_of_r_is_an_image_and_a_widget_of_r_is_a_page(service: Service, backend_name: str) -> None:
     need_image(backend_name, "r")
     if missing(LANGUAGES["r"], libraries=False):
         pytest.skip("needs R")
-    drawn = await service.execute("dev.new(width = 3, height = 2)\nplot(1:3)", language="r")
+    drawn = await execute(service, "dev.new(width = 3, height = 2)\nplot(1:3)", language="r")
     assert kinds(drawn) == {"figure-1.png": ("image/png", 360, 240)}
-    found = await service.execute("nzchar(system.file(package = 'plotly'))", language="r", session_id=drawn.session_id)
+    found = await execute(service, "nzchar(system.file(package = 'plotly'))", language="r", session_id=drawn.session_id)
     if found.result != "[1] TRUE":
         pytest.skip("needs r-cran-plotly")
     code = "plotly::plot_ly(x = 1:3, y = 1:3, type = 'bar')"
-    shown = await service.execute(code, language="r", session_id=drawn.session_id)
+    shown = await execute(service, code, language="r", session_id=drawn.session_id)
     assert kinds(shown) == {"figure-2.html": ("text/html", 0, 0)}
 
 
@@ -102,10 +103,10 @@ async def test_a_file_that_code_changes_is_an_artifact_of_that_run_only(
     need_image(backend_name, language)
     if programs := missing(LANGUAGES[language], libraries=False):
         pytest.skip(f"{language} needs {', '.join(programs)}")
-    session = service.sessions.open(language)
+    session = open_session(service, language)
     for name in ("old.txt", "same.txt"):
         await service.files.copy_in(session, name, b"old")
-    run = await service.execute(CHANGES[language], language=language, session_id=session)
+    run = await execute(service, CHANGES[language], language=language, session_id=session)
     assert set(kinds(run)) == {"old.txt"}
-    after = await service.execute(NOTHING.get(language, "1"), language=language, session_id=session)
+    after = await execute(service, NOTHING.get(language, "1"), language=language, session_id=session)
     assert kinds(after) == {}

@@ -8,6 +8,7 @@ import uv
 
 from llm_sandbox_mcp.base.results import Execution
 from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.testing.asking import execute, install, open_session
 from tests.local_index import local_index, wheel
 
 from .driver import start
@@ -29,18 +30,18 @@ async def service(anyio_backend: str) -> AsyncIterator[Service]:
 
 @pytest.fixture
 async def session(service: Service) -> AsyncIterator[str]:
-    opened = service.sessions.open("bash")
+    opened = open_session(service, "bash")
     yield opened
     await service.sessions.close(opened)
 
 
 async def bash(service: Service, session: str, code: str) -> Execution:
-    return await service.execute(code, language="bash", session_id=session)
+    return await execute(service, code, language="bash", session_id=session)
 
 
 @pytest.mark.anyio
 async def test_python_is_that_of_the_session(service: Service, session: str) -> None:
-    ours = await service.execute("import sys; print(sys.executable)", session_id=session)
+    ours = await execute(service, "import sys; print(sys.executable)", session_id=session)
     assert (await bash(service, session, "python -c 'import sys; print(sys.executable)'")).stdout == ours.stdout
     assert (await bash(service, session, "python3 -c 'import sys; print(sys.executable)'")).stdout == ours.stdout
 
@@ -59,7 +60,7 @@ async def test_programs_find_what_the_session_installed(
 ) -> None:
     before = await bash(service, session, code)
     assert before.status == "error" and any("is not installed" in note for note in before.notes), before
-    await service.install([library], language=language, session_id=session)
+    await install(service, [library], language=language, session_id=session)
     after = await bash(service, session, code)
     assert (after.status, after.stdout.text) == ("ok", "42\n"), after
 

@@ -14,6 +14,7 @@ from llm_sandbox_mcp.base.results import Execution
 from llm_sandbox_mcp.languages.languages import load_languages
 from llm_sandbox_mcp.profile.sections import LanguageSection
 from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.testing.asking import execute, install, open_session
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import MIB, host_folder, need, small_profile
 from tests.handlers.indexes import pages
@@ -84,11 +85,11 @@ async def java(anyio_backend: str) -> AsyncIterator[Callable[..., Any]]:
     """Runs one program after another in one session, so that the handler's build tool is compiled only once."""
     need_toolchain("java")
     async with serving({}, bound=None) as service:
-        session = service.sessions.open()
+        session = open_session(service)
 
         async def run(code: str) -> Execution:
             with anyio.fail_after(_BOUND):
-                return await service.execute(code, language="java", session_id=session)
+                return await execute(service, code, language="java", session_id=session)
 
         await run(";")
         yield run
@@ -213,7 +214,7 @@ async def test_the_heap_of_java_is_limited_to_the_memory_of_the_sandbox(java: Ca
 )  # fmt: skip
 async def test_anything_but_a_library_name_is_refused(service: Service, language: str, library: str) -> None:
     with pytest.raises(InvalidArgument, match="is not a plain name"):
-        await service.install([library], language=language)
+        await install(service, [library], language=language)
 
 
 async def test_a_damaged_jar_is_refused(service: Service, serve: Callable[[str], LocalIndex]) -> None:
@@ -222,17 +223,17 @@ async def test_a_damaged_jar_is_refused(service: Service, serve: Callable[[str],
         if "words-1.5" in path:
             index.pages[path.replace("words", "harmed")] = Page(b"something else") if path.endswith(".jar") else page
     with pytest.raises(InstallFailed, match=r"org\.example:harmed:1\.5: the file in the index is damaged"):
-        await service.install(["org.example:harmed:1.5"], language="java")
+        await install(service, ["org.example:harmed:1.5"], language="java")
 
 
 async def test_libraries_are_downloaded_once_and_earlier_ones_are_kept(
     service: Service, serve: Callable[[str], LocalIndex]
 ) -> None:
     index = serve("java")
-    first = await service.install(["org.example:words:1.5"], language="java")
+    first = await install(service, ["org.example:words:1.5"], language="java")
     jar = "/org/example/words/1.5/words-1.5.jar"
     downloads = [path for path, _ in index.requests].count(jar)
-    both = await service.install(["org.example:greeting:1.0"], language="java", session_id=first.session_id)
+    both = await install(service, ["org.example:greeting:1.0"], language="java", session_id=first.session_id)
     assert [library.name for library in both.libraries] == ["org.example:greeting", "org.example:words"]
     assert [path for path, _ in index.requests].count(jar) == downloads
 
@@ -245,7 +246,7 @@ async def test_a_program_is_built_again_with_another_version_of_a_library(
     session, seen = "", []
     for version in ("v1.0.0", "v1.1.0"):
         library = f"example.com/greeting@{version}"
-        result = await service.execute(code, language="go", session_id=session, libraries=[library])
+        result = await execute(service, code, language="go", session_id=session, libraries=[library])
         session = result.session_id
         seen.append(result.stderr.text)
     assert seen == ["v1.0.0", "v1.1.0"]
@@ -255,7 +256,9 @@ async def test_a_module_that_is_not_installed_is_named_at_its_line(
     service: Service, serve: Callable[[str], LocalIndex]
 ) -> None:
     serve("go")
-    result = await service.execute('package main\n\nimport _ "example.com/greeting"\n\nfunc main() {}\n', language="go")
+    result = await execute(
+        service, 'package main\n\nimport _ "example.com/greeting"\n\nfunc main() {}\n', language="go"
+    )
     assert result.status == "error"
     assert "main.go:3:8:" in result.stderr.text
     assert "example.com/greeting" in result.stderr.text
@@ -263,7 +266,7 @@ async def test_a_module_that_is_not_installed_is_named_at_its_line(
 
 async def test_a_package_that_is_not_main_is_an_error(service: Service, serve: Callable[[str], LocalIndex]) -> None:
     serve("go")
-    result = await service.execute("package other\n\nfunc F() {}\n", language="go")
+    result = await execute(service, "package other\n\nfunc F() {}\n", language="go")
     assert result.status == "error"
     assert "no main packages" in result.stderr.text
 
@@ -271,16 +274,16 @@ async def test_a_package_that_is_not_main_is_an_error(service: Service, serve: C
 async def test_the_profile_sets_the_standard_of_cpp() -> None:
     need_toolchain("cpp")
     async with serving({"cpp": ""}, {"cpp": {"CPP_STANDARD": "c++20"}}) as service:
-        result = await service.execute('#include <cstdio>\nint main() { printf("%ld", __cplusplus); }', language="cpp")
+        result = await execute(service, '#include <cstdio>\nint main() { printf("%ld", __cplusplus); }', language="cpp")
     assert result.stdout.text == "202002", result
 
 
 async def test_cpp_includes_files_of_the_working_directory(service: Service) -> None:
     need_toolchain("cpp")
-    session = service.sessions.open()
+    session = open_session(service)
     await service.files.copy_in(session, "mine.hpp", b"#define MINE 7\n")
-    result = await service.execute(
-        '#include "mine.hpp"\nint main() { return MINE; }', language="cpp", session_id=session
+    result = await execute(
+        service, '#include "mine.hpp"\nint main() { return MINE; }', language="cpp", session_id=session
     )
     assert result.exit_code == 7, result
 
@@ -303,16 +306,16 @@ BOMBS = {
 @pytest.mark.parametrize("code", BOMBS.values(), ids=BOMBS)
 async def test_a_compiler_that_does_not_end_is_stopped(service: Service, code: str) -> None:
     need_toolchain("cpp")
-    result = await service.execute(code, language="cpp", timeout=2.0)
+    result = await execute(service, code, language="cpp", timeout=2.0)
     assert result.status in ("timeout", "out_of_memory", "error"), result
     assert result.duration < 4
-    after = await service.execute("int main() {}", language="cpp", session_id=result.session_id)
+    after = await execute(service, "int main() {}", language="cpp", session_id=result.session_id)
     assert after.status == "ok", after
 
 
 async def test_the_number_of_compiler_errors_is_limited(service: Service) -> None:
     need_toolchain("cpp")
-    result = await service.execute(FLOOD, language="cpp")
+    result = await execute(service, FLOOD, language="cpp")
     assert result.status == "error"
     assert result.stderr.text.count("error:") <= 20 + 1
 
@@ -320,10 +323,10 @@ async def test_the_number_of_compiler_errors_is_limited(service: Service) -> Non
 async def test_an_unchanged_program_is_not_built_again(service: Service) -> None:
     need_toolchain("cpp")
     code = '#include <sys/stat.h>\n#include <cstdio>\nint main() { struct stat s; stat("/proc/self/exe", &s); printf("%ld", s.st_mtim.tv_nsec + s.st_ino); }'
-    first = await service.execute(code, language="cpp")
-    again = await service.execute(code, language="cpp", session_id=first.session_id)
+    first = await execute(service, code, language="cpp")
+    again = await execute(service, code, language="cpp", session_id=first.session_id)
     assert first.stdout.text == again.stdout.text
-    elsewhere = await service.execute(code, language="cpp")
+    elsewhere = await execute(service, code, language="cpp")
     assert elsewhere.stdout.text != first.stdout.text
 
 
@@ -337,34 +340,34 @@ HELLO = {
 @pytest.mark.parametrize("language", HELLO)
 async def test_a_second_run_uses_the_program_that_the_first_built(service: Service, language: str) -> None:
     need_toolchain(language)
-    first = await service.execute(HELLO[language], language=language)
+    first = await execute(service, HELLO[language], language=language)
     built = f"find $HOME/build/{language} -type f -printf '%p %i %C@\\n' | sort"
-    before = await service.execute(built, language="bash", session_id=first.session_id)
-    again = await service.execute(HELLO[language], language=language, session_id=first.session_id)
-    after = await service.execute(built, language="bash", session_id=first.session_id)
+    before = await execute(service, built, language="bash", session_id=first.session_id)
+    again = await execute(service, HELLO[language], language=language, session_id=first.session_id)
+    after = await execute(service, built, language="bash", session_id=first.session_id)
     assert first.stdout.text == again.stdout.text == "hello\n"
     assert before.stdout.text
     assert before.stdout.text == after.stdout.text
-    await service.execute(HELLO[language] + "\n", language=language, session_id=first.session_id)
-    other = await service.execute(built, language="bash", session_id=first.session_id)
+    await execute(service, HELLO[language] + "\n", language=language, session_id=first.session_id)
+    other = await execute(service, built, language="bash", session_id=first.session_id)
     assert other.stdout.text != after.stdout.text
 
 
 async def test_a_program_that_ignores_the_interrupt_is_killed_and_files_are_kept(service: Service) -> None:
     need_toolchain("cpp")
-    first = await service.execute('#include <fstream>\nint main() { std::ofstream("kept") << 1; }', language="cpp")
+    first = await execute(service, '#include <fstream>\nint main() { std::ofstream("kept") << 1; }', language="cpp")
     stubborn = "#include <csignal>\nint main() { std::signal(SIGINT, SIG_IGN); for (;;) {} }"
-    result = await service.execute(stubborn, language="cpp", session_id=first.session_id, timeout=2.0)
+    result = await execute(service, stubborn, language="cpp", session_id=first.session_id, timeout=2.0)
     assert (result.status, result.session_state) == ("timeout", "kept"), result
     assert (await service.files.copy_out(first.session_id, "kept")).size == 1
 
 
 async def test_a_program_that_was_removed_is_built_again(service: Service) -> None:
     need_toolchain("cpp")
-    first = await service.execute("int main() { return 5; }", language="cpp")
+    first = await execute(service, "int main() { return 5; }", language="cpp")
     remove = '#include <cstdlib>\nint main() { return std::system("rm -rf $HOME/build"); }'
-    await service.execute(remove, language="cpp", session_id=first.session_id)
-    again = await service.execute("int main() { return 5; }", language="cpp", session_id=first.session_id)
+    await execute(service, remove, language="cpp", session_id=first.session_id)
+    again = await execute(service, "int main() { return 5; }", language="cpp", session_id=first.session_id)
     assert again.exit_code == 5, again
 
 
@@ -372,8 +375,8 @@ async def test_the_number_of_programs_that_a_session_keeps_is_limited(service: S
     need_toolchain("cpp")
     session = ""
     for number in range(34):
-        result = await service.execute(f"int main() {{ return {number}; }}", language="cpp", session_id=session)
+        result = await execute(service, f"int main() {{ return {number}; }}", language="cpp", session_id=session)
         session = result.session_id
         assert result.exit_code == number
-    count = await service.execute("ls $HOME/build/cpp | wc -l", language="bash", session_id=session)
+    count = await execute(service, "ls $HOME/build/cpp | wc -l", language="bash", session_id=session)
     assert count.stdout.text.strip() == "32"

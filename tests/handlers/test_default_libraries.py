@@ -4,6 +4,7 @@ import anyio
 import pytest
 
 from llm_sandbox_mcp.profile.profile import load_profile
+from llm_sandbox_mcp.testing.asking import execute, open_session
 from tests.engines import need, need_image
 
 from .serving import service_with_default_libraries
@@ -74,8 +75,8 @@ async def test_everyday_tasks_need_no_installation(backend_name: str) -> None:
     need_image(backend_name, "python")
     with anyio.fail_after(120):
         async with service_with_default_libraries(backend_name) as service:
-            session = service.sessions.open("python")
-            done = {name: await service.execute(code, session_id=session) for name, (code, _) in TASKS.items()}
+            session = open_session(service, "python")
+            done = {name: await execute(service, code, session_id=session) for name, (code, _) in TASKS.items()}
     assert {name: run.result or run.stderr for name, run in done.items()} == {
         name: result for name, (_, result) in TASKS.items()
     }

@@ -10,6 +10,7 @@ import pytest
 from llm_sandbox_mcp.base.errors import InstallFailed
 from llm_sandbox_mcp.profile.sections import LanguageSection
 from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.testing.asking import execute, open_session
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import MIB, host_folder, need, need_image, small_profile
 from tests.local_index import LocalIndex, local_index
@@ -116,15 +117,15 @@ async def test_a_library_is_only_in_its_own_session_and_is_not_downloaded_again(
     def downloads() -> int:
         return sum(_FILES[language] in path for path, _ in index.requests)
 
-    mine = await service.execute(run.code, language=language, libraries=run.libraries)
+    mine = await execute(service, run.code, language=language, libraries=run.libraries)
     assert mine.status == "ok", mine
     once = downloads()
     assert once >= 1, index.requests
     for libraries in ((), run.libraries, run.libraries):
-        again = await service.execute(run.code, language=language, session_id=mine.session_id, libraries=libraries)
+        again = await execute(service, run.code, language=language, session_id=mine.session_id, libraries=libraries)
         assert (again.status, again.stdout.text, again.result) == ("ok", mine.stdout.text, mine.result)
     assert downloads() == once
-    other = await service.execute(run.code, language=language)
+    other = await execute(service, run.code, language=language)
     assert other.status == "error", other
 
 
@@ -137,8 +138,8 @@ async def test_a_file_is_downloaded_once_for_all_sessions_and_servers(backend_na
         for number in (1, 2):
             async with serving(backend_name, language, f"{index.url}/", folder) as service:
                 for _ in range(number):
-                    done = await service.execute(
-                        run.code, language=language, libraries=run.libraries, keep_session=False
+                    done = await execute(
+                        service, run.code, language=language, libraries=run.libraries, keep_session=False
                     )
                     assert done.status == "ok", done
         downloads = [path for path, _ in index.requests if _FILES[language] in path]
@@ -149,10 +150,10 @@ async def test_a_file_is_downloaded_once_for_all_sessions_and_servers(backend_na
 async def test_a_library_that_is_not_in_the_index_is_named_and_the_code_is_not_run(
     service: Service, language: str
 ) -> None:
-    session = service.sessions.open()
+    session = open_session(service)
     for library, message in _ABSENT[language].items():
         with pytest.raises(InstallFailed) as failure:
-            await service.execute("never run", language=language, session_id=session, libraries=[library])
+            await execute(service, "never run", language=language, session_id=session, libraries=[library])
         assert f" could not install {library}: " in str(failure.value)
         assert message in str(failure.value).partition(": ")[2]
     assert service.sessions.list()[0].runs == 0
@@ -162,9 +163,13 @@ async def test_an_index_that_is_down_is_named_and_the_code_is_not_run(backend_na
     with local_index() as index:
         down = index.url
     async with serving(backend_name, language, f"{down}/") as service:
-        session = service.sessions.open()
+        session = open_session(service)
         with pytest.raises(InstallFailed, match=r"127\.0\.0\.1 cannot be reached"):
-            await service.execute(
-                "never run", language=language, session_id=session, libraries=with_a_library(language).libraries
+            await execute(
+                service,
+                "never run",
+                language=language,
+                session_id=session,
+                libraries=with_a_library(language).libraries,
             )
         assert service.sessions.list()[0].runs == 0

@@ -11,6 +11,7 @@ import pytest
 from llm_sandbox_mcp.backends import BACKENDS
 from llm_sandbox_mcp.base.errors import InstallFailed, InvalidArgument
 from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.testing.asking import execute, install
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import host_folder, need, need_image, small_profile
 
@@ -65,7 +66,7 @@ async def test_a_library_that_cannot_be_installed_is_named(
 ) -> None:
     _need(backend_name, language)
     with anyio.fail_after(LIMIT), pytest.raises(InstallFailed, match=message):
-        await service.install([library], language=language)
+        await install(service, [library], language=language)
 
 
 @pytest.mark.anyio
@@ -84,7 +85,7 @@ async def test_a_library_that_cannot_be_installed_is_named(
 )
 async def test_anything_but_a_plain_name_is_refused(service: Service, language: str, library: str) -> None:
     with pytest.raises(InvalidArgument, match="is not a plain name"):
-        await service.install([library], language=language)
+        await install(service, [library], language=language)
 
 
 @pytest.mark.anyio
@@ -97,7 +98,7 @@ async def test_an_installed_library_is_listed_with_its_dependencies(
 ) -> None:
     _need(backend_name, language)
     with anyio.fail_after(LIMIT):
-        done = await service.install([next(iter(libraries))], language=language)
+        done = await install(service, [next(iter(libraries))], language=language)
         await service.sessions.close(done.session_id)
     assert {library.name: library.version for library in done.libraries} == libraries
 
@@ -106,10 +107,10 @@ async def test_an_installed_library_is_listed_with_its_dependencies(
 async def test_an_installation_does_not_hide_that_state_was_lost_before_it(service: Service, backend_name: str) -> None:
     _need(backend_name, "javascript")
     with anyio.fail_after(LIMIT):
-        lost = await service.execute("trap '' INT; while :; do :; done", language="bash", timeout=0.5)
+        lost = await execute(service, "trap '' INT; while :; do :; done", language="bash", timeout=0.5)
         assert lost.session_state == "fresh", lost
-        await service.install(["tiny-answer"], language="javascript", session_id=lost.session_id)
-        ran = await service.execute("true", language="bash", session_id=lost.session_id, keep_session=False)
+        await install(service, ["tiny-answer"], language="javascript", session_id=lost.session_id)
+        ran = await execute(service, "true", language="bash", session_id=lost.session_id, keep_session=False)
     assert any("started fresh" in note for note in ran.notes), ran
 
 
@@ -128,7 +129,7 @@ async def test_an_installation_does_not_hide_that_state_was_lost_before_it(servi
         ),
     ],
 )
-async def test_a_limit_that_an_installation_reached_is_named(install: str, reached: str) -> None:
+async def test_a_limit_that_an_installation_reached_is_named(command: str, reached: str) -> None:
     with host_folder() as folder, anyio.fail_after(LIMIT):
         shutil.copytree(LANGUAGES["bash"].folder, folder / "mine/bash")
         with (folder / "mine/bash/handler.toml").open("a") as definition:
@@ -138,7 +139,7 @@ async def test_a_limit_that_an_installation_reached_is_named(install: str, reach
         )
         async with open_service(profile) as service:
             with pytest.raises(InstallFailed) as failure:
-                await service.install(["thing"], language="bash")
+                await install(service, ["thing"], language="bash")
     assert str(failure.value).startswith(f"filler could not install thing: the {reached} in the profile); ")
 
 
@@ -146,9 +147,9 @@ async def test_a_limit_that_an_installation_reached_is_named(install: str, reach
 @pytest.mark.parametrize("backend_name", [name for name in BACKENDS if name != "embedded"], indirect=True)
 async def test_an_image_without_the_package_manager_is_named_with_the_fix(service: Service, backend_name: str) -> None:
     need_image(backend_name, "python")
-    session = (await service.execute("1")).session_id
+    session = (await execute(service, "1")).session_id
     with pytest.raises(InstallFailed) as failure:
-        await service.install(["tiny-answer"], language="ruby", session_id=session)
+        await install(service, ["tiny-answer"], language="ruby", session_id=session)
     await service.sessions.close(session)
     assert str(failure.value) == (
         f"libraries of ruby cannot be installed without gem, which image llm-sandbox-mcp-python on {backend_name} does "
@@ -167,7 +168,7 @@ async def test_a_package_manager_that_the_machine_does_not_have_is_named(tmp_pat
         profile = small_profile("embedded", folder, handlers={"folders": (str(tmp_path / "handlers"),)})
         async with open_service(profile) as service:
             with pytest.raises(InstallFailed) as failure:
-                await service.install(["libgreeting-dev"], language="cpp")
+                await install(service, ["libgreeting-dev"], language="cpp")
     assert str(failure.value) == (
         "libraries of cpp cannot be installed without no-dpkg-deb, which /usr of this machine does not have; "
         "install no-dpkg-deb there"

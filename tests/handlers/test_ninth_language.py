@@ -17,6 +17,7 @@ from llm_sandbox_mcp.backends.layout import PATH
 from llm_sandbox_mcp.profile.profile import Profile, load_profile
 from llm_sandbox_mcp.server import build_server
 from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.testing.asking import execute
 from llm_sandbox_mcp.wiring import open_service
 
 from ..documents import DOCUMENTS
@@ -73,55 +74,55 @@ async def test_a_model_is_offered_the_language_with_the_others(service: Service)
 
 
 async def test_state_is_kept_and_the_last_value_is_the_result(service: Service) -> None:
-    first = await service.execute("$x = 20; print 'é'; 'ü'", language="perl", variables={"y": 22})
-    second = await service.execute("$x + $y", language="perl", session_id=first.session_id)
+    first = await execute(service, "$x = 20; print 'é'; 'ü'", language="perl", variables={"y": 22})
+    second = await execute(service, "$x + $y", language="perl", session_id=first.session_id)
     assert (first.stdout.text, first.result) == ("é", "ü")
     assert (second.result, second.session_state) == ("42", "kept")
 
 
 async def test_an_error_names_the_line_of_the_code_and_keeps_the_state(service: Service) -> None:
-    failed = await service.execute("$x = 1;\n\ndie 'no'", language="perl")
+    failed = await execute(service, "$x = 1;\n\ndie 'no'", language="perl")
     assert (failed.status, failed.exit_code, failed.session_state) == ("error", 1, "kept")
     assert failed.stderr.text == "no at cell 1 line 3.\n"
-    assert (await service.execute("$x", language="perl", session_id=failed.session_id)).result == "1"
+    assert (await execute(service, "$x", language="perl", session_id=failed.session_id)).result == "1"
 
 
 async def test_the_exit_code_is_that_of_the_code(service: Service) -> None:
-    ended = await service.execute("exit 3", language="perl")
+    ended = await execute(service, "exit 3", language="perl")
     assert (ended.status, ended.exit_code, ended.session_state) == ("error", 3, "kept")
 
 
 async def test_a_timeout_stops_the_code_and_keeps_the_state(service: Service) -> None:
-    ended = await service.execute("$x = 5; 1 while 1", language="perl", timeout=0.5)
+    ended = await execute(service, "$x = 5; 1 while 1", language="perl", timeout=0.5)
     assert (ended.status, ended.session_state) == ("timeout", "kept")
-    assert (await service.execute("$x", language="perl", session_id=ended.session_id)).result == "5"
+    assert (await execute(service, "$x", language="perl", session_id=ended.session_id)).result == "5"
 
 
 async def test_files_and_figures_are_artifacts(service: Service) -> None:
     code = (
         "mkdir 'a'; for ('a/b.csv', '.hidden', \"$ENV{SANDBOX_FIGURES}/f.svg\") { open(my $f, '>', $_); print $f 'x' }"
     )
-    ran = await service.execute(code, language="perl")
+    ran = await execute(service, code, language="perl")
     assert {artifact.name for artifact in ran.artifacts} == {"a/b.csv", "f.svg"}
-    assert (await service.execute("1", language="perl", session_id=ran.session_id)).artifacts == ()
+    assert (await execute(service, "1", language="perl", session_id=ran.session_id)).artifacts == ()
 
 
 async def test_input_is_empty_and_a_long_result_is_cut(service: Service) -> None:
-    ran = await service.execute("print scalar(<STDIN>) // 'empty'; 'x' x 30000", language="perl")
+    ran = await execute(service, "print scalar(<STDIN>) // 'empty'; 'x' x 30000", language="perl")
     assert ran.stdout.text == "empty"
     assert ran.result == "x" * 20000
 
 
 async def test_code_reads_the_text_that_the_call_gives_it(service: Service) -> None:
-    given = await service.execute("$| = 1; print scalar <STDIN>; system 'cat'", language="perl", stdin="é\ntwo")
+    given = await execute(service, "$| = 1; print scalar <STDIN>; system 'cat'", language="perl", stdin="é\ntwo")
     assert given.stdout.text == "é\ntwo\n"
-    after = await service.execute("print defined(<STDIN>) ? 1 : 0", language="perl", session_id=given.session_id)
+    after = await execute(service, "print defined(<STDIN>) ? 1 : 0", language="perl", session_id=given.session_id)
     assert after.stdout.text == "0"
 
 
 async def test_both_examples_run(service: Service) -> None:
     for example in tomllib.loads(shown("handler.toml"))["examples"]:
-        ran = await service.execute(example["code"], language="perl")
+        ran = await execute(service, example["code"], language="perl")
         assert ran.status == "ok", ran.stderr
 
 

@@ -11,6 +11,7 @@ import anyio.to_thread
 import pytest
 
 from llm_sandbox_mcp.libraries.installed.indexes import index_of
+from llm_sandbox_mcp.testing.asking import execute, install
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import MIB, host_folder, need, need_image, small_profile
 
@@ -69,8 +70,8 @@ async def test_libraries_come_from_the_package_managers_own_index(backend_name: 
         profile = small_profile(backend_name, folder, limits=_LIMITS)
         await anyio.to_thread.run_sync(reach, await index_of(LANGUAGES[language], profile))
         async with open_service(profile) as service:
-            session = await service.install(libraries, language=language)
+            session = await install(service, libraries, language=language)
             assert len(session.libraries) >= len(libraries)
-            ran = await service.execute(code, language=language, session_id=session.session_id)
+            ran = await execute(service, code, language=language, session_id=session.session_id)
             assert ran.status == "ok", ran
             assert {"result": ran.result, "stdout": ran.stdout.text}[part] == expected

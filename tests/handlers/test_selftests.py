@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from llm_sandbox_mcp.base.results import Output, PoolStatistics
 from llm_sandbox_mcp.languages.languages import Language
 from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.testing.asking import execute, open_session
 from tests.engines import need, need_image
 
 from .serving import LANGUAGES, missing, service_with_indexes
@@ -96,7 +97,7 @@ async def test_a_language_behaves_as_its_selftest_says(
     programs = missing(LANGUAGES[language], libraries=any(run.libraries for run in case.run))
     if programs:
         pytest.skip(f"{language} needs {', '.join(programs)}: {LANGUAGES[language].handler.requires.install}")
-    session = service.sessions.open()
+    session = open_session(service)
     try:
         for run in case.run:
             with anyio.fail_after(LIMIT):
@@ -119,7 +120,7 @@ async def test_warm_kernels_find_libraries_that_are_installed_later(backend_name
         for case in (case for case in cases(LANGUAGES[language]) if case.run[0].libraries):
             with anyio.fail_after(LIMIT):
                 await service.pool_until(lambda now: _warm(now, language))
-            session = service.sessions.open(language)
+            session = open_session(service, language)
             for run in case.run:
                 with anyio.fail_after(LIMIT):
                     await _check(service, session, language, run)
@@ -160,7 +161,8 @@ def _has_number(case: Case) -> bool:
 
 
 async def _check(service: Service, session: str, language: str, run: Run) -> None:
-    done = await service.execute(
+    done = await execute(
+        service,
         run.code,
         language=language,
         session_id=session,

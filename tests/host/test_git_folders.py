@@ -10,6 +10,7 @@ import pytest
 
 from llm_sandbox_mcp.profile.sections import LanguageSection
 from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.testing.asking import execute
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import host_folder, small_profile
 from tests.repositories import COMMANDS, make_repository, state
@@ -34,7 +35,7 @@ class Shown:
             code = f"import subprocess as s; print(s.run({words}, stdout=-1, stderr=-2, text=True).stdout, end='')"
         else:
             code = f"git -C /data/data {command} 2>&1"
-        done = await self.service.execute(code, language=language, session_id=session_id)
+        done = await execute(self.service, code, language=language, session_id=session_id)
         return done.stdout.text, done.session_id
 
 
@@ -76,7 +77,7 @@ async def test_a_copy_of_the_repository_in_the_sandbox_can_be_changed(shown: Sho
     code = (
         f"cp -r /data/data mine && cd mine && git add new && {commit} && git log --format=%s && git status --porcelain"
     )
-    done = await shown.service.execute(code, language="bash")
+    done = await execute(shown.service, code, language="bash")
     assert (done.stdout.text, done.exit_code) == ("third\nsecond\nfirst\n M changed\n", 0), done.stderr
 
 
@@ -89,5 +90,5 @@ async def test_the_profiles_own_environment_comes_before_that_for_git(embedded: 
         own = profile.model_copy(update={"languages": {"bash": LanguageSection(env={"GIT_OPTIONAL_LOCKS": "1"})}})
         for made, expected in ((profile, "GIT_OPTIONAL_LOCKS=0\n" if views else ""), (own, "GIT_OPTIONAL_LOCKS=1\n")):
             async with open_service(made) as service:
-                done = await service.execute("env | grep ^GIT_ | sort", language="bash")
+                done = await execute(service, "env | grep ^GIT_ | sort", language="bash")
                 assert done.stdout.text == expected

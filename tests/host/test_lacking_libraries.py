@@ -11,6 +11,7 @@ from llm_sandbox_mcp.base.errors import PolicyDenied
 from llm_sandbox_mcp.libraries.prepared import preparing
 from llm_sandbox_mcp.profile.profile import load_profile
 from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.testing.asking import execute, install
 from llm_sandbox_mcp.wiring import open_service
 from tests.cli.command import command
 from tests.engines import host_folder, need
@@ -48,14 +49,14 @@ async def serving(index: LocalIndex, folder: Path, *, offline: bool = False) -> 
 
 async def codes(service: Service, code: str, language: str = "python") -> tuple[str | None, list[str]]:
     """The result of a run in a session of its own, and the codes of its notes."""
-    run = await service.execute(code, language=language, keep_session=False)
+    run = await execute(service, code, language=language, keep_session=False)
     return run.result if run.status == "ok" else run.status, [note.code for note in run.notes]
 
 
 async def test_python_runs_without_them_and_a_note_says_so(index: LocalIndex, folder: Path) -> None:
     async with serving(index, folder) as service:
         assert await codes(service, "6 * 7") == ("42", ["no_libraries"])
-        run = await service.execute(IMPORT)
+        run = await execute(service, IMPORT)
         assert run.status == "error"
         (note,) = [note for note in run.notes if note.code == "no_libraries"]
         assert note.endswith("finds the reason with `llm-sandbox-mcp doctor`")
@@ -81,7 +82,7 @@ async def test_an_offline_server_asks_nobody_and_uses_what_is_prepared(index: Lo
     async with serving(index, folder, offline=True) as service:
         assert await codes(service, "1") == ("1", ["no_libraries"])
         with pytest.raises(PolicyDenied, match=r"this server works offline \(server.offline\)"):
-            await service.install(["tiny"])
+            await install(service, ["tiny"])
     assert not index.requests
     index.add_project("tiny", wheel("tiny"), index)
     async with serving(index, folder) as service:

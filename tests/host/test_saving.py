@@ -11,6 +11,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+from llm_sandbox_mcp.testing.asking import execute
 from llm_sandbox_mcp.wiring import open_service
 from tests.cli.command import ROOT
 from tests.disks import fill, small_disk
@@ -80,18 +81,18 @@ async def test_a_call_that_is_cancelled_anywhere_loses_and_doubles_nothing(embed
             (top / f"file-{number}").write_text(f"{number}\n")
         profile = small_profile("embedded", folder, files={"folders": [f"{top}:rwd"]}, pool={"min": 0})
         async with open_service(profile) as service:
-            done = await service.execute("import os, glob; os.chdir('/data/both')")
+            done = await execute(service, "import os, glob; os.chdir('/data/both')")
             code = "for name in sorted(glob.glob('*')): open(name, 'a').write('{0}\\n')\nopen('new-{0}', 'w').write('{0}\\n')"
             for number in range(tries(20)):
                 # Each file is the person's now, so that a refresh comes before the run.
                 for path in top.glob("file-*"):
                     os.utime(path)
                 with anyio.move_on_after(0.004 * number):
-                    await service.execute(code.format(number), session_id=done.session_id)
+                    await execute(service, code.format(number), session_id=done.session_id)
             look = "import hashlib; hashlib.sha256(repr(sorted((n, open(n).read()) for n in glob.glob('*'))).encode()).hexdigest()"
             # The first run saves what is left; the second one sees the folder.
-            await service.execute("1", session_id=done.session_id)
-            seen = await service.execute(look, session_id=done.session_id)
+            await execute(service, "1", session_id=done.session_id)
+            seen = await execute(service, look, session_id=done.session_id)
             files = sorted((path.name, path.read_text()) for path in top.glob("*"))
             assert seen.result == repr(hashlib.sha256(repr(files).encode()).hexdigest())
             assert [path.name for path in top.iterdir() if path.name.startswith(".")] == []
@@ -109,14 +110,14 @@ async def test_a_full_disk_leaves_files_as_they_were_until_there_is_room(embedde
         profile = small_profile("embedded", folder, files={"folders": [f"{top}:rw"]}, limits={"disk": 16 << 20})
         async with open_service(profile) as service:
             code = "for n in range(3): open(f'/data/both/file-{n}', 'wb').write(b'new' * 50_000)"
-            done = await service.execute(code)
+            done = await execute(service, code)
             assert done.notes == (
                 f"file-0, file-1, file-2 of /data/both were not saved: {top} on this machine cannot be written: "
                 "No space left on device; it is tried again after the next run",
             )
             assert [path.read_bytes() for path in sorted(top.glob("file-*"))] == [b"old" * 1000] * 3
             filler.unlink()
-            done = await service.execute("1", session_id=done.session_id)
+            done = await execute(service, "1", session_id=done.session_id)
             assert done.notes == (f"saved in {top}: file-0, file-1, file-2",)
             assert [path.read_bytes() for path in sorted(top.glob("file-*"))] == [b"new" * 50_000] * 3
             assert sorted(os.listdir(top)) == ["file-0", "file-1", "file-2"]

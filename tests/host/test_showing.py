@@ -12,6 +12,7 @@ import pytest
 from llm_sandbox_mcp.backends.embedded.showing import Mountable
 from llm_sandbox_mcp.base.open_folders import OpenFolder, View
 from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.testing.asking import execute
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import host_folder, small_profile
 
@@ -140,7 +141,7 @@ class Shown:
     async def read(self, name: str, session_id: str = "") -> tuple[str | None, str]:
         """What code reads from a file of the folder, or the name of the error; and the session."""
         code = f"try:\n    text = open('/data/data/{name}').read()\nexcept OSError as error:\n    text = type(error).__name__\ntext"
-        done = await self.service.execute(code, session_id=session_id)
+        done = await execute(self.service, code, session_id=session_id)
         return done.result, done.session_id
 
 
@@ -164,7 +165,7 @@ async def test_code_sees_changes_of_a_mounted_folder_and_what_others_may_read(sh
     assert (await shown.read("late", session))[0] == "'newer'"
     (shown.data / "late").chmod(0o600)
     assert (await shown.read("late", session))[0] == "'PermissionError'"
-    done = await shown.service.execute("open('/data/data/late')", session_id=session)
+    done = await execute(shown.service, "open('/data/data/late')", session_id=session)
     assert [note.code for note in done.notes] == ["private_file"]
 
 
@@ -189,7 +190,7 @@ async def test_code_that_writes_where_it_can_only_read_is_told_why(embedded: Non
                     ("bash", f"touch /data/{path}"),
                     ("python", f"open('/data/{path}', 'w').close()"),
                 ):
-                    done = await service.execute(code, language=language)
+                    done = await execute(service, code, language=language)
                     assert [note.code for note in done.notes] == told, (path, language, done)
                     (folder / "out" / "new").unlink(missing_ok=True)
 
@@ -215,7 +216,7 @@ async def test_a_folder_with_the_password_of_a_remote_is_copied(embedded: None) 
             shown = Shown(service, data)
             (data / "late").write_text("here")
             assert (await shown.read("late"))[0] == "'here'"
-            mounts = await service.execute("grep -c ' /data/data ' /proc/self/mountinfo", language="bash")
+            mounts = await execute(service, "grep -c ' /data/data ' /proc/self/mountinfo", language="bash")
             assert mounts.stdout.text == "0\n"
             found, _ = await shown.read(".git/config")
             assert found is not None and "pw" not in found

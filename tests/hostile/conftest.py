@@ -18,6 +18,7 @@ from llm_sandbox_mcp.base.errors import SandboxError
 from llm_sandbox_mcp.base.results import Execution
 from llm_sandbox_mcp.profile.sections import LanguageSection
 from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.testing.asking import execute
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import (
     BACKENDS,
@@ -127,7 +128,7 @@ class Arena:
         """Runs code. If no session is named, Python code runs in the session that was opened for the next attack."""
         if not session_id and language == "python":
             session_id, self.next = self.next, ""
-        return await self.service.execute(code, language=language, session_id=session_id, **arguments)
+        return await execute(self.service, code, language=language, session_id=session_id, **arguments)
 
     def counts_processes(self) -> bool:
         """Whether results report that the limit on processes was reached."""
@@ -144,7 +145,7 @@ class Arena:
         return uid == "1000" if self.backend == "embedded" else int(uid) >= 1000
 
     async def neighbour_works(self) -> None:
-        result = await self.service.execute("number", session_id=self.neighbour)
+        result = await execute(self.service, "number", session_id=self.neighbour)
         assert (result.status, result.result) == ("ok", str(self.number))
 
     async def check(self, code: str, session_id: str = "", **arguments: Any) -> str:
@@ -156,7 +157,7 @@ class Arena:
     async def open_next(self, seconds: float) -> None:
         """Checks that a new session gets the right answer, whatever ran before; the next attack uses this session."""
         with anyio.fail_after(seconds):
-            result = await self.service.execute("6 * 7", session_id=self.next)
+            result = await execute(self.service, "6 * 7", session_id=self.next)
         assert (result.status, result.result) == ("ok", "42"), result
         if not self.next:
             self.next = result.session_id
@@ -258,7 +259,7 @@ async def attacked(
         async with open_service(profile) as service:
             await service.warm()
             number = secrets.randbelow(10**9)
-            session = await service.execute(f"number = {number}")
+            session = await execute(service, f"number = {number}")
             assert session.status == "ok", session
             await filled(service)
             neighbour = session.session_id

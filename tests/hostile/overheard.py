@@ -30,7 +30,7 @@ def overheard(service: Service) -> Iterator[list[str]]:
     listener = _Lines(heard)
     package = logging.getLogger("llm_sandbox_mcp")
     vars(service).update(
-        execute=_with_artifacts(service, _hear(service.execute, heard), heard), install=_hear(service.install, heard)
+        run=_with_artifacts(service, _hear(service.run, heard), heard), install=_hear(service.install, heard)
     )
     for name in ("copy_in", "copy_in_from_host", "copy_out", "copy_out_to_host", "read", "read_artifact"):
         setattr(service.files, name, _hear(getattr(service.files, name), heard))
@@ -56,17 +56,17 @@ def _hear(method: Callable[P, Awaitable[T]], heard: list[str]) -> Callable[P, Aw
 
 
 def _with_artifacts(
-    service: Service, execute: Callable[P, Awaitable[Execution]], heard: list[str]
+    service: Service, run: Callable[P, Awaitable[Execution]], heard: list[str]
 ) -> Callable[P, Awaitable[Execution]]:
     """Also reads the artifacts of each run, before those of a later run may replace them."""
 
-    @wraps(execute)
-    async def executing(*arguments: P.args, **named: P.kwargs) -> Execution:
-        result = await execute(*arguments, **named)
+    @wraps(run)
+    async def running(*arguments: P.args, **named: P.kwargs) -> Execution:
+        result = await run(*arguments, **named)
         for artifact in result.artifacts:
             with suppress(SandboxError):  # it is gone with its session
                 _, content = await service.files.read_artifact(result.session_id, artifact.name)
                 heard.append(content.decode(errors="replace"))
         return result
 
-    return executing
+    return running

@@ -5,6 +5,7 @@ import anyio
 import pytest
 
 from llm_sandbox_mcp.base.errors import SandboxLost
+from llm_sandbox_mcp.testing.asking import execute
 from tests.hostile.conftest import Arena
 from tests.hostile.deviations import CONTAINERS
 
@@ -28,10 +29,10 @@ ENDS = {
 
 @pytest.mark.parametrize("code", ENDS.values(), ids=ENDS)
 async def test_a_sandbox_whose_agent_is_killed_is_lost_and_the_next_run_starts_fresh(arena: Arena, code: str) -> None:
-    session = await arena.service.execute("open('kept', 'w').write('x')")
+    session = await execute(arena.service, "open('kept', 'w').write('x')")
     with pytest.raises(SandboxLost, match="the sandbox ended while the code ran"):
         await arena.attack(code, session_id=session.session_id)
-    again = await arena.service.execute("import os\nprint(os.listdir())", session_id=session.session_id)
+    again = await execute(arena.service, "import os\nprint(os.listdir())", session_id=session.session_id)
     assert (again.status, again.stdout.text) == ("ok", "[]\n"), again
     assert any("started fresh" in note for note in again.notes), again
 
@@ -50,7 +51,7 @@ if os.fork() == 0:
     assert first.status == "ok"
     for _ in range(3):
         try:
-            second = await arena.service.execute("import time\ntime.sleep(0.3)\nprint(1)", session_id=first.session_id)
+            second = await execute(arena.service, "import time\ntime.sleep(0.3)\nprint(1)", session_id=first.session_id)
             break
         except SandboxLost:
             pass
@@ -123,7 +124,7 @@ except OSError:
 os._exit(3)
 """)
     assert result.exit_code == 3
-    again = await arena.service.execute("print(1)", session_id=result.session_id)
+    again = await execute(arena.service, "print(1)", session_id=result.session_id)
     assert again.status == "error", again
     await arena.service.sessions.reset(result.session_id)
     assert await arena.check("print(1)", result.session_id) == "1\n"

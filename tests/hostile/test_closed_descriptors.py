@@ -2,6 +2,7 @@
 
 import pytest
 
+from llm_sandbox_mcp.testing.asking import execute
 from tests.hostile.conftest import ANSWER, Arena
 
 pytestmark = pytest.mark.anyio
@@ -36,11 +37,11 @@ async def test_closed_descriptors_give_a_clean_result(arena: Arena, code: str) -
     assert result.duration < 2 + ANSWER
     if result.status != "ok":
         assert result.notes or result.stderr.text, result
-    again = await arena.service.execute("print('again')", session_id=result.session_id, timeout=2)
+    again = await execute(arena.service, "print('again')", session_id=result.session_id, timeout=2)
     if again.status != "ok":
         # The descriptors were unusable, which showed only in this run.
         assert again.notes, again
-        again = await arena.service.execute("print('again')", session_id=result.session_id, timeout=2)
+        again = await execute(arena.service, "print('again')", session_id=result.session_id, timeout=2)
     assert (again.status, again.stdout.text) == ("ok", "again\n"), again
 
 
@@ -93,5 +94,5 @@ for fd in map(int, os.listdir('/proc/self/fd')):
         pass
 """)
     assert result.status in ("ok", "error"), result
-    again = await arena.service.execute("40 + 2", session_id=result.session_id)
+    again = await execute(arena.service, "40 + 2", session_id=result.session_id)
     assert (again.status, again.result) == ("ok", "42"), again

@@ -8,6 +8,7 @@ import anyio
 import pytest
 
 from llm_sandbox_mcp.base.errors import CapacityReached, Unavailable
+from llm_sandbox_mcp.testing.asking import execute
 from tests.hostile.conftest import ANSWER, Arena
 
 pytestmark = pytest.mark.anyio
@@ -26,7 +27,7 @@ async def storm(arena: Arena, size: int = STORM) -> Counter[str]:
 
     async def open_one() -> None:
         try:
-            result = await arena.service.execute("print(6 * 7)", timeout=20, keep_session=False)
+            result = await execute(arena.service, "print(6 * 7)", timeout=20, keep_session=False)
             outcomes[result.status] += 1
         except Unavailable as refusal:
             outcomes[re.sub(r"\d[\d.]*m?s", "TIME", str(refusal))] += 1
@@ -81,7 +82,7 @@ async def test_sessions_beyond_the_limit_are_refused_while_all_are_busy(arena: A
     async with anyio.create_task_group() as tasks:
         for session in (arena.neighbour, arena.next, "", ""):
             tasks.start_soon(
-                lambda session: arena.service.execute("input_ = 0\nwhile True: pass", session_id=session, timeout=6),
+                lambda session: execute(arena.service, "input_ = 0\nwhile True: pass", session_id=session, timeout=6),
                 session,
             )
         # Wait until all runs have begun: a sandbox that nobody waits for any more would stay as an additional warm one.
@@ -89,7 +90,7 @@ async def test_sessions_beyond_the_limit_are_refused_while_all_are_busy(arena: A
             await anyio.lowlevel.checkpoint()
         for _ in range(STORM):
             with pytest.raises(CapacityReached, match=r"all 4 sessions are busy; wait for one, or raise sessions\.max"):
-                await arena.service.execute("1")
+                await execute(arena.service, "1")
         tasks.cancel_scope.cancel()
 
 
@@ -98,7 +99,7 @@ async def test_a_storm_of_new_sessions_replaces_its_own_sessions_and_none_that_i
     # This session was used only once, so the server cannot distinguish it from those of the storm.
     await arena.service.sessions.close(arena.next)
     arena.next = ""
-    seen = {(await arena.service.execute("1")).session_id for _ in range(20)}
+    seen = {(await execute(arena.service, "1")).session_id for _ in range(20)}
     left = {info.id for info in arena.service.sessions.list()}
     assert len(seen) == 20 and len(left) == 4 and arena.neighbour in left
     await arena.neighbour_works()

@@ -3,6 +3,7 @@
 import anyio
 import pytest
 
+from llm_sandbox_mcp.testing.asking import execute
 from tests.hostile.calls import NONCE
 from tests.hostile.conftest import ANSWER, Arena
 
@@ -84,7 +85,7 @@ while True: pass
     assert first.status == "ok"
     second = await arena.attack("6 * 7", session_id=first.session_id, timeout=0.5)
     assert (second.status, second.session_state) == ("timeout", "fresh")
-    assert (await arena.service.execute("6 * 7", session_id=first.session_id)).result == "42"
+    assert (await execute(arena.service, "6 * 7", session_id=first.session_id)).result == "42"
 
 
 SPIN = """

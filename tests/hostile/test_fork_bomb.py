@@ -2,6 +2,7 @@
 
 import pytest
 
+from llm_sandbox_mcp.testing.asking import execute
 from tests.hostile.conftest import Arena
 
 pytestmark = pytest.mark.anyio
@@ -89,5 +90,5 @@ open('left.txt', 'w').write('x')
     arena.check_process_note(result)
     assert any("not kept" in note for note in result.notes), result
     await arena.check("for process in started: process.kill(), process.wait()", result.session_id)
-    again = await arena.service.execute("open('left.txt', 'w').write('y')", session_id=result.session_id)
+    again = await execute(arena.service, "open('left.txt', 'w').write('y')", session_id=result.session_id)
     assert [artifact.name for artifact in again.artifacts] == ["left.txt"]

@@ -10,6 +10,7 @@ import anyio
 import pytest
 
 from llm_sandbox_mcp.base.errors import InstallFailed, SandboxError
+from llm_sandbox_mcp.testing.asking import install
 from tests.engines import MIB
 from tests.hostile.conftest import ANSWER, GONE, Arena
 from tests.local_index import sdist
@@ -69,13 +70,13 @@ PROFILE: dict[str, Mapping[str, object]] = {
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("limits", [PROFILE], indirect=True, ids=["packages"])]
 
 
-async def install(arena: Arena, name: str, session: str = "") -> str:
+async def attack_by(arena: Arena, name: str, session: str = "") -> str:
     """Installs a package while the neighbour works; returns the error message, or an empty string."""
     said = []
 
     async def attack() -> None:
         try:
-            await arena.service.install([name], session_id=session)
+            await install(arena.service, [name], session_id=session)
         except SandboxError as error:
             said.append(str(error))
 
@@ -90,28 +91,28 @@ async def install(arena: Arena, name: str, session: str = "") -> str:
 @pytest.mark.parametrize("name", ["loops", "sleeps", "prints", "prints-errors", "fills", "forks", "eats", "kills"])
 async def test_a_build_has_the_limits_of_its_sandbox(arena: Arena, name: str) -> None:
     with anyio.fail_after(6 + 4 * ANSWER):
-        said = await install(arena, name)
+        said = await attack_by(arena, name)
     assert said, "it was installed"
     assert len(said) < 4000
 
 
 async def test_the_session_of_a_build_that_fails_goes_on(arena: Arena) -> None:
     session = (await arena.attack("kept = 1")).session_id
-    assert "took longer than 6s" in await install(arena, "loops", session)
+    assert "took longer than 6s" in await attack_by(arena, "loops", session)
     assert await arena.check("print(kept)", session) == "1\n"
     with pytest.raises(InstallFailed):
-        await arena.service.install(["nosuchthing"], session_id=session)
+        await install(arena.service, ["nosuchthing"], session_id=session)
 
 
 async def test_the_error_of_a_build_is_one_line(arena: Arena) -> None:
-    said = await install(arena, "escapes")
+    said = await attack_by(arena, "escapes")
     assert "forged line" in said
     assert "\n" not in said and "\x1b" not in said and "\u202e" not in said, said
 
 
 async def test_a_daemon_of_a_build_has_no_way_to_the_index_afterwards(arena: Arena) -> None:
     session = (await arena.attack("1")).session_id
-    assert await install(arena, "daemon", session) == ""
+    assert await attack_by(arena, "daemon", session) == ""
     assert arena.index is not None
     requests = len(arena.index.requests)
     look = "import time\nbefore = len(open('/sandbox/.seen').readlines())\nwhile len(seen := open('/sandbox/.seen').readlines()) < before + 5: time.sleep(0.02)\nprint(seen[0], seen[-1])"
@@ -140,6 +141,6 @@ async def test_a_build_reaches_the_index_and_nothing_else(arena: Arena) -> None:
         arena.index.add_project("reaches", sdist("reaches", code), arena.index)
         session = (await arena.attack("1")).session_id
         with anyio.fail_after(6 + GONE):
-            assert await install(arena, "reaches", session) == ""
+            assert await attack_by(arena, "reaches", session) == ""
         found = json.loads(await arena.check("print(open('found.json').read())", session))
     assert found == [True], found

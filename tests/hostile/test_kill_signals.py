@@ -8,6 +8,7 @@ import anyio
 import pytest
 
 from llm_sandbox_mcp.base.errors import SandboxError
+from llm_sandbox_mcp.testing.asking import execute
 from tests.hostile.calls import ATTEMPT, HUNT, REPORT, RESUMED
 from tests.hostile.conftest import ANSWER, Arena
 
@@ -89,7 +90,7 @@ async def test_pid_1_cannot_be_starved(arena: Arena, resource: str) -> None:
     assert result.status == "error"
     assert "PermissionError" in result.stderr.text
     for code in ("raise SystemExit(0)", "import os\nos._exit(3)", "6 * 7"):
-        again = await arena.service.execute(code, session_id=result.session_id, timeout=5)
+        again = await execute(arena.service, code, session_id=result.session_id, timeout=5)
     assert again.result == "42"
 
 
@@ -125,12 +126,13 @@ kept = 1
 """)
     assert first.status == "ok"
     # The Python runner ends after the first run: a Bash run in the same session waits until it is gone.
-    waited = await arena.service.execute(
+    waited = await execute(
+        arena.service,
         "while [ -n \"$(ls /proc | grep -c '^[0-9]')\" ] && grep -qs 'runner[.]py' /proc/[0-9]*/cmdline; do sleep 0.01; done",
         session_id=first.session_id,
         language="bash",
     )
-    second = await arena.service.execute("print('really ran')", session_id=first.session_id)
+    second = await execute(arena.service, "print('really ran')", session_id=first.session_id)
     assert second.stdout.text == "really ran\n", second
     assert any("started fresh" in note for note in waited.notes + second.notes), second
 
@@ -142,7 +144,7 @@ read = os.read
 os.read = lambda *arguments: (read(*arguments), os._exit(0))
 """)
     assert first.status == "ok"
-    second = await arena.service.execute("print('really ran')", session_id=first.session_id)
+    second = await execute(arena.service, "print('really ran')", session_id=first.session_id)
     assert second.stdout.text == "really ran\n", second
     assert any("started fresh" in note for note in second.notes), second
 
@@ -223,7 +225,7 @@ if os.fork() == 0:
         for _ in range(5):
             with suppress(SandboxError):
                 await arena.service.files.copy_in(session, "go", b"")
-        again = await arena.service.execute("1", session_id=session, timeout=0.5)
+        again = await execute(arena.service, "1", session_id=session, timeout=0.5)
         assert again.status in ("ok", "timeout"), again
         await arena.service.sessions.close(session)
 

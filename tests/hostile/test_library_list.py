@@ -7,8 +7,8 @@ import pytest
 
 from llm_sandbox_mcp.base.results import Library
 from llm_sandbox_mcp.base.text import one_line
-from llm_sandbox_mcp.server.content import describe_installed
-from llm_sandbox_mcp.server.schemas import Installed, LibraryItem
+from llm_sandbox_mcp.server.answering import describe_installed, installed
+from llm_sandbox_mcp.testing.asking import install
 from tests.engines import need_image
 from tests.handlers.indexes import Gems
 from tests.hostile.conftest import ANSWER, Arena
@@ -53,7 +53,7 @@ async def test_a_list_that_is_expensive_to_read_delays_nobody_else(arena: Arena)
                         await arena.neighbour_works()
 
             tasks.start_soon(neighbour_works)
-            done = await arena.service.install(["tiny-answer"], language="ruby", session_id=session)
+            done = await install(arena.service, ["tiny-answer"], language="ruby", session_id=session)
             tasks.cancel_scope.cancel()
     # Code in the session controls this list, and nobody else gets it.
     assert Library("tiny-answer", "1.0.0") in done.libraries, done
@@ -61,9 +61,9 @@ async def test_a_list_that_is_expensive_to_read_delays_nobody_else(arena: Arena)
 
 async def test_a_library_name_forges_no_line_of_the_server(arena: Arena) -> None:
     session = await planted(arena, FORGED)
-    done = await arena.service.install(["tiny-answer"], language="ruby", session_id=session)
-    items = [LibraryItem(name=library.name, version=library.version) for library in done.libraries]
-    assert any("\x1b" in item.name for item in items), items
-    own, listed = describe_installed(Installed(session_id=session, libraries=items)).splitlines()
+    done = await install(arena.service, ["tiny-answer"], language="ruby", session_id=session)
+    answer = installed(done)
+    assert any("\x1b" in item.name for item in answer.libraries), answer
+    own, listed = describe_installed(answer).splitlines()
     assert own == f"session: {session}"
     assert listed.startswith("installed: ") and one_line(listed) == listed

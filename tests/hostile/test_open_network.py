@@ -14,6 +14,7 @@ import anyio
 import pytest
 
 from llm_sandbox_mcp.backends.embedded.connecting import own_networks
+from llm_sandbox_mcp.testing.asking import execute
 from tests.engines import host_folder
 from tests.hostile.calls import ATTEMPT, REPORT
 from tests.hostile.conftest import ATTACKED, Arena
@@ -116,7 +117,7 @@ async def test_this_machine_is_out_of_reach_by_every_address_and_option(arena: A
         own = [str(network[0]) for network in own_networks()]
         assert world.gateway in own
         # Opened only now: a sandbox blocks the addresses that this machine has when the sandbox starts.
-        session = (await arena.service.execute("0")).session_id
+        session = (await execute(arena.service, "0")).session_id
         places = [(address, port) for address in (*loopbacks, *gateways, *own)]
         reached = json.loads(await arena.check(f"{KNOCK}\nprint(json.dumps(knock({places!r})))", session, timeout=25))
         assert reached == []

@@ -9,6 +9,7 @@ import pytest
 from llm_sandbox_mcp.backends.base import Sandbox
 from llm_sandbox_mcp.backends.layout import PATH
 from llm_sandbox_mcp.base.errors import SandboxError
+from llm_sandbox_mcp.testing.asking import execute
 from tests.hostile.conftest import Arena
 from tests.hostile.deviations import PODS
 
@@ -38,7 +39,7 @@ async def test_stealing_the_requests_to_the_agent_costs_the_session_its_state_an
     with anyio.fail_after(10):
         result = await arena.attack(THIEVES, timeout=0.5, limits={"grace": 0.5})
     assert (result.status, result.session_state) == ("ok", "fresh"), result
-    again = await arena.service.execute("print(6 * 7)", session_id=result.session_id)
+    again = await execute(arena.service, "print(6 * 7)", session_id=result.session_id)
     assert again.stdout.text == "42\n"
     assert any("the sandbox did not answer any more" in note for note in again.notes), again.notes
 

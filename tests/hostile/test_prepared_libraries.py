@@ -12,6 +12,7 @@ from llm_sandbox_mcp.libraries.prepared.builds import Environments
 from llm_sandbox_mcp.libraries.prepared.environments import place_of
 from llm_sandbox_mcp.profile.profile import load_profile
 from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.testing.asking import execute
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import host_folder
 from tests.hostile.conftest import Arena
@@ -74,7 +75,7 @@ async def test_no_server_waits_for_code_that_locks_environments_and_code_sees_on
     with host_folder() as folder, local_index() as index, anyio.fail_after(60):
         async with serving(index, folder, "tiny") as service, Environments(folder / "cache") as other:
             # The index has nothing yet, so it runs without the library of the profile.
-            session = (await service.execute("1")).session_id
+            session = (await execute(service, "1")).session_id
             index.add_project("other", wheel("other"), index)
             index.add_project("tiny", wheel("tiny"), index)
             python, locking, done = service.languages["python"], anyio.Event(), []
@@ -83,7 +84,7 @@ async def test_no_server_waits_for_code_that_locks_environments_and_code_sees_on
                 locking.set()
 
             async def attack() -> None:
-                done.append(await service.execute(LOCK, session_id=session, on_output=see))
+                done.append(await execute(service, LOCK, session_id=session, on_output=see))
 
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(attack)
@@ -99,7 +100,7 @@ async def test_no_server_waits_for_code_that_locks_environments_and_code_sees_on
             assert set(seen.split()) == own
             assert all(name in mounts for name in own) and not any(name in mounts for name in foreign)
             # What was prepared meanwhile is there for the sandbox that runs.
-            again = await service.execute(
-                "import glob; print(len(glob.glob('/opt/environments/*/*/pyvenv.cfg')))", session_id=session
+            again = await execute(
+                service, "import glob; print(len(glob.glob('/opt/environments/*/*/pyvenv.cfg')))", session_id=session
             )
             assert again.stdout.text == "2\n", again

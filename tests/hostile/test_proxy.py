@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from llm_sandbox_mcp.testing.asking import execute
 from tests.hostile.conftest import Arena
 
 GRANTED = socket.create_server(("127.0.0.1", 0), backlog=512)
@@ -146,7 +147,7 @@ print(len(held))
 """
     )
     assert result.stdout.text == "300\n", result
-    answer = await arena.service.execute(f"{ASK}\nprint(connect(b'127.0.0.1:22'))", session_id=arena.neighbour)
+    answer = await execute(arena.service, f"{ASK}\nprint(connect(b'127.0.0.1:22'))", session_id=arena.neighbour)
     assert " 403 " in answer.stdout.text, answer
 
 

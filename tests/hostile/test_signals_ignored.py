@@ -2,6 +2,7 @@
 
 import pytest
 
+from llm_sandbox_mcp.testing.asking import execute
 from tests.hostile.conftest import Arena
 
 pytestmark = pytest.mark.anyio
@@ -88,7 +89,7 @@ async def test_code_that_answers_no_interrupt_is_dead_soon_after_the_deadline(ar
     assert result.duration < DEADLINE + LATE
     assert (result.exit_code, result.session_state) == (137, "fresh")
     assert any("did not answer an interrupt and was killed" in note for note in result.notes)
-    again = await arena.service.execute("6 * 7", session_id=result.session_id)
+    again = await execute(arena.service, "6 * 7", session_id=result.session_id)
     assert again.result == "42"
     assert any("started fresh" in note for note in again.notes)
 

@@ -3,6 +3,7 @@ again after a reset, and other languages in it are not affected."""
 
 import pytest
 
+from llm_sandbox_mcp.testing.asking import execute
 from tests.engines import need_image
 from tests.hostile.conftest import ANSWER, Arena
 
@@ -53,8 +54,8 @@ GRACE = {"grace": 0.25}
 
 
 async def answer(arena: Arena, language: str, session: str) -> str:
-    result = await arena.service.execute(
-        HONEST.get(language, "print(6 * 7)"), language=language, session_id=session, timeout=ANSWER
+    result = await execute(
+        arena.service, HONEST.get(language, "print(6 * 7)"), language=language, session_id=session, timeout=ANSWER
     )
     return result.stdout.text.strip()
 
@@ -67,8 +68,13 @@ async def test_a_runner_that_was_changed_harms_its_own_session_only(arena: Arena
     if result.session_state == "fresh":
         assert result.notes, result
     # A changed runner may give any answer, but it has to give it in time.
-    again = await arena.service.execute(
-        HONEST.get(language, "print(6 * 7)"), language=language, session_id=session, timeout=1, limits=GRACE
+    again = await execute(
+        arena.service,
+        HONEST.get(language, "print(6 * 7)"),
+        language=language,
+        session_id=session,
+        timeout=1,
+        limits=GRACE,
     )
     assert again.duration < 1 + ANSWER
     assert await answer(arena, "bash", session) == "42" or language == "bash"

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from llm_sandbox_mcp.base.text import one_line
-from llm_sandbox_mcp.server.content import describe_run, structured
+from llm_sandbox_mcp.server.answering import describe_run, executed
 from tests.engines import MIB
 from tests.hostile.conftest import Arena
 
@@ -20,7 +20,7 @@ async def test_text_that_is_printed_raised_or_returned_is_kept_as_data(arena: Ar
     result = await arena.attack(f"import sys\nprint({ESCAPES!r})\nprint({ESCAPES!r}, file=sys.stderr)\n{ESCAPES!r}")
     assert (result.stdout.text, result.stderr.text) == (f"{ESCAPES}\n", f"{ESCAPES}\n")
     assert result.result == repr(ESCAPES)
-    assert json.loads(structured(result).model_dump_json())["stdout"] == f"{ESCAPES}\n"
+    assert json.loads(executed(result).model_dump_json())["stdout"] == f"{ESCAPES}\n"
     failed = await arena.attack(f"raise ValueError({ESCAPES!r})", session_id=result.session_id)
     assert ESCAPES in failed.stderr.text
 
@@ -31,7 +31,7 @@ async def test_a_file_name_forges_no_line_of_the_server(arena: Arena, name: str,
     result = await arena.attack(f"open({name!r}, 'wb').write(b'x' * {size})\nNone")
     assert result.status == "ok", result
     assert [artifact.name for artifact in result.artifacts] == ([name] if size == 1 else []), result
-    lines = describe_run(structured(result)).splitlines()
+    lines = describe_run(executed(result)).splitlines()
     assert [line for line in lines if line.startswith("session: ")] == [f"session: {result.session_id} (kept)"]
     assert not any(line.startswith("note: all") for line in lines)
     assert any(one_line(name) in line for line in lines), lines
@@ -43,5 +43,5 @@ async def test_names_that_are_not_text_are_reported_in_valid_json(arena: Arena) 
         "import os\nfor name in (b'\\xff\\xfe', b'\\xed\\xa0\\x80', b'a\\xc3'): os.close(os.open(name, os.O_CREAT))\nNone"
     )
     assert result.status == "ok", result
-    describe_run(structured(result)).encode()
-    json.loads(structured(result).model_dump_json().encode())
+    describe_run(executed(result)).encode()
+    json.loads(executed(result).model_dump_json().encode())

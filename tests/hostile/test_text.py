@@ -6,7 +6,8 @@ import json
 import pytest
 
 from llm_sandbox_mcp.base.errors import InvalidArgument
-from llm_sandbox_mcp.server.content import structured
+from llm_sandbox_mcp.server.answering import executed
+from llm_sandbox_mcp.testing.asking import execute
 from tests.hostile.conftest import Arena
 
 pytestmark = pytest.mark.anyio
@@ -24,7 +25,7 @@ PRINTED = {
 async def test_bytes_that_are_not_text_are_replaced_and_flagged(arena: Arena, data: bytes, replaced: bool) -> None:
     result = await arena.attack(f"import os\nfor stream in (1, 2): os.write(stream, {data!r})\nNone")
     assert result.status == "ok", result
-    shown = json.loads(structured(result).model_dump_json().encode())
+    shown = json.loads(executed(result).model_dump_json().encode())
     for name, output in (("stdout", result.stdout), ("stderr", result.stderr)):
         assert output.text == data.decode(errors="replace").replace("\0", "\N{REPLACEMENT CHARACTER}")
         assert output.replaced == replaced
@@ -40,12 +41,12 @@ async def test_code_that_is_not_text_causes_at_most_an_error_of_its_own_run(aren
     for code in CODE:
         result = await arena.attack(code, language=language, session_id=session)
         assert result.status in ("ok", "error") and result.session_state == "kept", (code, result)
-        json.loads(structured(result).model_dump_json().encode())
+        json.loads(executed(result).model_dump_json().encode())
         session = result.session_id
 
 
 async def test_huge_code_is_refused_before_anything_starts(arena: Arena) -> None:
     before = [info.id for info in arena.service.sessions.list()]
     with pytest.raises(InvalidArgument, match=r"code .*(KiB|MiB)"):
-        await arena.service.execute("x" * 50_000_000)
+        await execute(arena.service, "x" * 50_000_000)
     assert [info.id for info in arena.service.sessions.list()] == before

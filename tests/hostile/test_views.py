@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.testing.asking import execute
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import host_folder, small_profile
 from tests.hostile.calls import HUNT, RESUMED
@@ -80,7 +81,7 @@ async def test_nothing_but_plain_files_gets_into_a_folder_and_none_elsewhere(are
     async with opened(arena) as (service, data, out):
         for name in ("way", "theirs"):
             (out / name).symlink_to(data / "folder" if name == "way" else data / "kept")
-        done = await service.execute(PLANT)
+        done = await execute(service, PLANT)
         assert done.status == "ok", done
         assert any("way/deep/new (the code's is way.from-code/deep/new)" in note for note in done.notes), done.notes
         assert [note for note in done.notes if note.startswith("never saved from /data/out") and "to-file" in note]
@@ -103,7 +104,7 @@ async def test_a_folder_that_is_open_for_reading_cannot_be_changed(arena: Arena)
     async with opened(arena) as (service, data, _):
         (data / "kept").chmod(0o666)
         before = facts(data / "kept")
-        done = await service.execute(CHANGE)
+        done = await execute(service, CHANGE)
         # A copy belongs to the code: it can change that for itself, and nothing of it is saved.
         assert done.stdout.text == "[]\n" or arena.backend != "embedded", done
         assert done.notes == ()
@@ -119,11 +120,11 @@ async def test_code_connects_to_no_socket_that_is_not_open_to_every_user(arena: 
     async with opened(arena) as (service, data, _):
         with socket.socket(socket.AF_UNIX) as server:
             if not first:
-                assert (await service.execute("1")).status == "ok"
+                assert (await execute(service, "1")).status == "ok"
             server.bind(str(data / "door"))
             os.chmod(data / "door", mode)
             server.listen()
-            done = await service.execute(CONNECT)
+            done = await execute(service, CONNECT)
             expected = ("connected\n",) if open_to_all else ("PermissionError\n", "FileNotFoundError\n")
             assert done.stdout.text in expected, done
 
@@ -205,7 +206,7 @@ async def test_no_name_of_the_codes_is_obeyed_or_mistaken_for_another(arena: Are
         (out / ".git").mkdir()
         (out / ".git" / "config").write_text("[core]\n\tbare = false\n")
         before = facts(out / ".git" / "config"), facts(out / ".git")
-        done = await service.execute(NAMES)
+        done = await execute(service, NAMES)
         assert done.status == "ok", done
         assert (facts(out / ".git" / "config"), facts(out / ".git")) == before
         assert {str(path.relative_to(out)) for path in out.rglob(".*")} == {".git"}
@@ -224,8 +225,8 @@ async def test_folders_that_are_swapped_for_links_lead_nowhere(arena: Arena) -> 
         before = facts(data / "kept"), facts(data / "folder")
         session = ""
         for number in range(4):
-            done = await service.execute(
-                SWAP if not session else f"open('/data/out/kept/{number}', 'w')", session_id=session
+            done = await execute(
+                service, SWAP if not session else f"open('/data/out/kept/{number}', 'w')", session_id=session
             )
             session = done.session_id
             (out / "theirs").write_text(str(number))
@@ -241,12 +242,12 @@ async def test_what_code_hides_from_a_list_is_not_taken_for_deleted(arena: Arena
         (out / "d").mkdir()
         (out / "d" / "file").write_text("theirs")
         hide = "import os; os.mkdir('/data/out/new'); open('/data/out/new/x', 'w'); os.chmod('/data/out/d', 0)"
-        done = await service.execute(hide)
+        done = await execute(service, hide)
         [note] = done.notes
         assert "what is in /data/out cannot be listed" in note
         assert (out / "d" / "file").read_text() == "theirs"
         shown = "os.chmod('/data/out/d', 0o755); open('/data/out/d/file').read()"
-        done = await service.execute(shown, session_id=done.session_id)
+        done = await execute(service, shown, session_id=done.session_id)
         assert (done.result, done.notes) == ("'theirs'", (f"saved in {out}: new/x",))
 
 
@@ -258,10 +259,10 @@ async def test_a_forged_list_and_a_forged_archive_lead_nowhere(arena: Arena) -> 
             (out / name).write_text("ref: refs/heads/main" if name.endswith("HEAD") else "theirs")
             (out / name).chmod(0o755)
         before = {path: facts(path) for path in (*out.rglob("*"), out.parent, data)}
-        session = (await service.execute(FORGE, timeout=20)).session_id
+        session = (await execute(service, FORGE, timeout=20)).session_id
         for number in range(3):
-            await service.execute(f"open('/data/out/{number}', 'w')", session_id=session)
-        done = await service.execute("open('/sandbox/forged').read()", session_id=session)
+            await execute(service, f"open('/data/out/{number}', 'w')", session_id=session)
+        done = await execute(service, "open('/sandbox/forged').read()", session_id=session)
         assert "x" in (done.result or ""), "nothing was forged"
         assert {path: facts(path) for path in before} == before
         assert not (out.parent / "escaped").exists()
@@ -271,11 +272,11 @@ async def test_a_forged_list_and_a_forged_archive_lead_nowhere(arena: Arena) -> 
 
 async def test_code_that_kills_every_tool_loses_nothing_of_what_it_wrote(arena: Arena) -> None:
     async with opened(arena) as (service, _, out):
-        session = (await service.execute(HUNT % "KILL")).session_id
+        session = (await execute(service, HUNT % "KILL")).session_id
         for number in range(10):
             (out / "theirs").write_text(f"{number}")
             code = f"open('/data/out/{number}', 'w').write('x' * 300_000)\nopen('/data/out/theirs').read()"
-            done = await service.execute(code, session_id=session)
+            done = await execute(service, code, session_id=session)
             assert done.result == f"'{number}'", (number, done.notes)
             assert [note for note in done.notes if "saved" in note] == [f"saved in {out}: {number}"], done
             assert (out / f"{number}").stat().st_size == 300_000

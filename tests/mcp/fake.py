@@ -1,15 +1,15 @@
 """A fake service in memory, for tests of nothing but the shape of requests and answers."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Self, cast
 
 from llm_sandbox_mcp.base.errors import UnknownArtifact, UnknownSession
+from llm_sandbox_mcp.base.principal import ANONYMOUS, Principal
 from llm_sandbox_mcp.base.results import (
     Artifact,
     Execution,
     Installation,
-    OnProgress,
     Output,
     PoolKey,
     PoolStatistics,
@@ -21,7 +21,8 @@ from llm_sandbox_mcp.host.folders import HANDLERS
 from llm_sandbox_mcp.languages.languages import Handler, Language, Languages
 from llm_sandbox_mcp.profile.profile import Profile, load_profile
 from llm_sandbox_mcp.service import Service
-from llm_sandbox_mcp.service.background import BackgroundRun, Caller, Listener
+from llm_sandbox_mcp.service.ask import Ask, Checked
+from llm_sandbox_mcp.service.work import Listener, Result, Work
 from tests.pictures import png
 
 SESSION = "0" * 32
@@ -71,7 +72,8 @@ class FakeService:
     results_taken: int = 0
     printed: Sequence[str] = ()
     asked: list[Mapping[str, object]] = field(default_factory=list)
-    callers: list[Caller] = field(default_factory=list)
+    origins: list[tuple[str, ...]] = field(default_factory=list)
+    callers: list[Principal] = field(default_factory=list)
     looked_at: list[str] = field(default_factory=list)
     listeners: list[Callable[[str, tuple[str, ...]], None]] = field(default_factory=list)
 
@@ -93,28 +95,36 @@ class FakeService:
         self.listeners.append(listener)
 
     @property
-    def runs(self) -> Self:
-        """The fake also stands in for the runs of the service, and for the only run."""
+    def door(self) -> Self:
+        """The fake also stands in for the door of the service, and for the only work."""
         return self
 
-    async def start(self, code: str, caller: Caller, **asked: object) -> Self:
-        self.callers.append(caller)
-        self.asked.append({"code": code, **asked})
+    async def check(self, ask: Ask) -> Checked:
+        self.origins.append(ask.origin)
+        self.callers.append(ask.caller)
+        given = {part.name: getattr(ask, part.name) for part in fields(ask)}
+        del given["origin"], given["caller"]
+        self.asked.append(given)
+        return Checked(ask, self.languages[ask.language], None)
+
+    def start(self, checked: Checked) -> Self:
+        self.installs = checked.ask.code is None
         return self
 
-    async def wait(self, seconds: float, listener: Listener) -> Execution:
+    async def wait(self, seconds: float, listener: Listener) -> Result:
         if self.failure:
             raise self.failure
         assert listener.on_output is not None
         for text in self.printed:
             await listener.on_output("stdout", text)
-        return self.execution
+        return Installation(SESSION, ()) if self.installs else self.execution
 
     @property
     def session_id(self) -> str:
         return self.execution.session_id
 
     ended = True
+    installs = False
 
     def forget(self, run: object) -> None:
         self.forgotten += 1
@@ -122,12 +132,8 @@ class FakeService:
     def taken(self) -> None:
         self.results_taken += 1
 
-    def of_session(self, session_id: str) -> tuple[BackgroundRun, ...]:
+    def of_session(self, session_id: str) -> tuple[Work, ...]:
         return ()
-
-    async def install(self, libraries: Sequence[str], *, on_progress: OnProgress, **asked: object) -> Installation:
-        self.asked.append({"libraries": libraries, **asked})
-        return Installation(SESSION, ())
 
     async def copy_in(self, session_id: str, path: str, data: bytes) -> Artifact:
         self.stored[path] = data
@@ -152,7 +158,7 @@ class FakeService:
         return tuple(self._artifact(name) for name in self.stored)
 
     def list(self) -> tuple[SessionInfo, ...]:
-        return (SessionInfo(SESSION, False, ("python",), 1, 1.0, 600.0),)
+        return (SessionInfo(SESSION, ANONYMOUS, False, ("python",), 1, 1.0, 600.0),)
 
     def pool(self) -> PoolStatistics:
         return POOL

@@ -18,6 +18,7 @@ from llm_sandbox_mcp.profile.profile import load_profile
 from llm_sandbox_mcp.server import build_server
 from llm_sandbox_mcp.server.transports import serve_http
 from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.testing.asking import start
 
 
 class Renamed:
@@ -44,7 +45,7 @@ class Renamed:
 
     async def _closing(self) -> str:
         """A session that is busy, and closed after a second: a call that waits for it gets an error."""
-        run = await self._service.runs.start("while True: pass")
+        run = await start(self._service, "while True: pass")
 
         async def close() -> None:
             await run.wait(1)

@@ -13,6 +13,7 @@ from mcp.types import INVALID_REQUEST, ErrorData, ListRootsResult, Root
 
 from llm_sandbox_mcp.profile.profile import load_profile
 from llm_sandbox_mcp.server import build_server
+from llm_sandbox_mcp.testing.asking import open_session
 from llm_sandbox_mcp.wiring import open_service
 
 from .results import answer, refusal
@@ -54,7 +55,7 @@ async def connected(
                 build_server(service, host_files=host_files), mode=era, list_roots_callback=host.list_roots
             ) as client,
         ):
-            host.session_id = service.sessions.open("bash")
+            host.session_id = open_session(service, "bash")
             yield client
 
 

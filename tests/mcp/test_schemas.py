@@ -480,12 +480,12 @@ async def test_over_http_a_caller_is_known_by_its_address_and_its_connection_if_
                 Client(streamable_http_client(HTTP, http_client=http), mode="2026-07-28") as client,
             ):
                 await answer(client, "execute_code", code="1")
-    assert [(host, bool(connection)) for host, connection in fake.callers] == [
+    assert [(host, bool(connection)) for host, connection in fake.origins] == [
         *[("10.0.0.1", True), ("10.0.0.1", False)] * 2,
         *[("10.0.0.2", True), ("10.0.0.2", False)],
         *[("2001:db8::/64", True), ("2001:db8::/64", False)] * 2,
     ]
-    assert len({*fake.callers}) == 8
+    assert len({*fake.origins}) == 8
 
 
 async def test_a_connection_does_not_accumulate_sessions_that_ended(

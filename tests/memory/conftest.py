@@ -9,6 +9,7 @@ import pytest
 from llm_sandbox_mcp.base.results import Execution
 from llm_sandbox_mcp.profile.profile import Profile
 from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.testing.asking import execute
 from llm_sandbox_mcp.testing.profiles import small_profile
 from tests.memory.backend import HANDLERS, MemoryBackend, open_in_memory
 from tests.memory.clock import BACKEND
@@ -16,7 +17,7 @@ from tests.memory.clock import BACKEND
 
 async def run(service: Service, code: str, **options: Any) -> Execution:
     """Runs a script."""
-    return await service.execute(code, language="script", **options)
+    return await execute(service, code, language="script", **options)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import pytest
 
 from llm_sandbox_mcp.base.errors import SandboxError
 from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.testing.asking import open_session
 from tests.effort import tries
 from tests.memory.backend import MemoryBackend
 
@@ -40,7 +41,7 @@ async def cancelled_run(service: Service, steps: int, code: str, session_id: str
 )
 async def test_a_session_goes_on_after_a_cancelled_call(service: Service, engine: MemoryBackend, code: str) -> None:
     engine.delay = 0.01
-    session = service.sessions.open("script")
+    session = open_session(service, "script")
     for steps in MOMENTS:
         await cancelled_run(service, steps, code, session)
         again = await run(service, "set y 1\nget y", session_id=session)

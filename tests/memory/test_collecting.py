@@ -17,6 +17,7 @@ from llm_sandbox_mcp.runs.protocol import Report
 from llm_sandbox_mcp.runs.run import Outcome
 from tests.memory.backend import MemoryBackend, MemoryProcess, MemorySandbox
 from tests.memory.clock import JumpingLoop
+from tests.unit.files.source import Source
 from tests.unit.policies import POLICY
 
 pytestmark = pytest.mark.anyio
@@ -82,30 +83,30 @@ async def test_files_and_figures_of_a_run_are_kept_with_their_content(
     store: ArtifactStore, sandbox: MemorySandbox, files: dict[str, int]
 ) -> None:
     files |= {"a.txt": 5, "data/b.csv": 100, "figures/1.png": 7}
-    kept, notes = await store.collect("one", sandbox, outcome(("a.txt", "data/b.csv"), ("1.png",)), {})
+    kept, notes = await store.collect(Source("one"), sandbox, outcome(("a.txt", "data/b.csv"), ("1.png",)), {})
     assert (sizes(kept), notes) == ({"1.png": 7, "a.txt": 5, "data/b.csv": 100}, [])
     assert (await store.read("one", "a.txt"))[1] == b"x" * 5
-    assert await store.collect("one", sandbox, outcome(figures=("1.png",)), {}) == ([kept[0]], [])
+    assert await store.collect(Source("one"), sandbox, outcome(figures=("1.png",)), {}) == ([kept[0]], [])
 
 
 async def test_of_too_many_files_figures_are_kept_first_and_the_rest_is_counted(
     store: ArtifactStore, sandbox: MemorySandbox, files: dict[str, int]
 ) -> None:
     files |= {"a": 1, "b": 1, "c": 1, **{f"figures/{number}.png": 1 for number in range(5)}}
-    kept, notes = await store.collect("one", sandbox, outcome(("a", "b", "c"), ("0.png", "1.png"), 4), {})
+    kept, notes = await store.collect(Source("one"), sandbox, outcome(("a", "b", "c"), ("0.png", "1.png"), 4), {})
     assert [artifact.name for artifact in kept] == ["0.png", "1.png", "a"]
     assert notes == ["6 more files were changed and not kept; at most 3 are kept per run; put them into one file"]
-    kept, notes = await store.collect("one", sandbox, outcome(("a",), tuple(f"{n}.png" for n in range(5))), {})
+    kept, notes = await store.collect(Source("one"), sandbox, outcome(("a",), tuple(f"{n}.png" for n in range(5))), {})
     assert [artifact.name for artifact in kept] == ["0.png", "1.png", "2.png"]
     assert [note[:1] for note in notes] == ["3"]
-    assert await store.collect("one", sandbox, outcome(omitted=1), {}) != ([], [])
+    assert await store.collect(Source("one"), sandbox, outcome(omitted=1), {}) != ([], [])
 
 
 async def test_a_file_that_is_too_large_or_missing_is_named_and_the_others_are_kept(
     store: ArtifactStore, sandbox: MemorySandbox, files: dict[str, int]
 ) -> None:
     files |= {"large": 101, "small": 100}
-    kept, notes = await store.collect("one", sandbox, outcome(("gone", "large", "small")), {})
+    kept, notes = await store.collect(Source("one"), sandbox, outcome(("gone", "large", "small")), {})
     assert sizes(kept) == {"small": 100}
     assert [note.partition("; ")[0] for note in notes] == [
         "large (101B) was not kept",
@@ -118,19 +119,19 @@ async def test_a_name_that_leads_elsewhere_is_not_asked_for(
     store: ArtifactStore, sandbox: MemorySandbox, files: dict[str, int], name: str
 ) -> None:
     files[name] = 1
-    assert await store.collect("one", sandbox, outcome((name,), (name,)), {}) == ([], [])
+    assert await store.collect(Source("one"), sandbox, outcome((name,), (name,)), {}) == ([], [])
     assert not sandbox.processes
 
 
 async def test_without_a_sandbox_only_long_output_is_kept(store: ArtifactStore) -> None:
-    kept, notes = await store.collect("one", None, outcome(("a",), omitted=1), {"run-1-stdout.txt": b"x" * 9})
+    kept, notes = await store.collect(Source("one"), None, outcome(("a",), omitted=1), {"run-1-stdout.txt": b"x" * 9})
     assert (sizes(kept), notes) == ({"run-1-stdout.txt": 9}, [])
-    assert await store.collect("one", None, outcome(("a",), omitted=1), {}) == ([], [])
+    assert await store.collect(Source("one"), None, outcome(("a",), omitted=1), {}) == ([], [])
 
 
 async def test_of_a_run_without_a_report_only_long_output_is_kept(store: ArtifactStore, sandbox: MemorySandbox) -> None:
     exited = Outcome("exited", None, True, 1, False, b"", b"", 0, 1.0)
-    kept, notes = await store.collect("one", sandbox, exited, {"run-1-stdout.txt": b"x" * 9})
+    kept, notes = await store.collect(Source("one"), sandbox, exited, {"run-1-stdout.txt": b"x" * 9})
     assert (sizes(kept), notes, sandbox.processes) == ({"run-1-stdout.txt": 9}, [], [])
 
 
@@ -138,19 +139,19 @@ async def test_what_was_kept_before_a_sandbox_ended_stays(
     store: ArtifactStore, sandbox: MemorySandbox, files: dict[str, int]
 ) -> None:
     await sandbox.kill()
-    kept, notes = await store.collect("one", sandbox, outcome(("a",)), {"run-1-stdout.txt": b"x"})
+    kept, notes = await store.collect(Source("one"), sandbox, outcome(("a",)), {"run-1-stdout.txt": b"x"})
     assert sizes(kept) == {"run-1-stdout.txt": 1}
     assert notes == ["some files were not kept: the sandbox has ended"]
 
 
 async def test_files_that_make_room_are_counted_those_of_the_run_first(store: ArtifactStore) -> None:
     streams = {f"run-{number}-stdout.txt": bytes(300) for number in range(3)}
-    assert (await store.collect("one", None, outcome(), streams))[1] == []
-    replaced = await store.collect("one", None, outcome(), {"run-4-stdout.txt": bytes(300)})
+    assert (await store.collect(Source("one"), None, outcome(), streams))[1] == []
+    replaced = await store.collect(Source("one"), None, outcome(), {"run-4-stdout.txt": bytes(300)})
     assert len(replaced[0]) == 1
     assert replaced[1][0].startswith("1 earlier artifacts of this session were dropped to make room; the store keeps")
     kept, notes = await store.collect(
-        "one", None, outcome(), {f"run-{number}-stderr.txt": bytes(300) for number in range(5)}
+        Source("one"), None, outcome(), {f"run-{number}-stderr.txt": bytes(300) for number in range(5)}
     )
     assert [artifact.name for artifact in kept] == ["run-2-stderr.txt", "run-3-stderr.txt", "run-4-stderr.txt"]
     [note] = notes

@@ -6,6 +6,7 @@ import pytest
 from llm_sandbox_mcp.base.errors import SandboxLost
 from llm_sandbox_mcp.base.results import SessionState, Status
 from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.testing.asking import open_session
 
 from .backend import PROGRAMS, MemoryBackend, MemoryProcess
 from .conftest import run
@@ -58,7 +59,7 @@ async def test_a_run_ends_with_its_status_notes_and_session_state(
 
 
 async def test_a_sandbox_that_is_gone_is_an_error_and_the_next_run_starts_fresh(service: Service) -> None:
-    session = service.sessions.open("script")
+    session = open_session(service, "script")
     with pytest.raises(SandboxLost, match="the sandbox ended while the code ran, and what the code did is unknown"):
         await run(service, "set x 1\ndie", session_id=session)
     again = await run(service, "get x", session_id=session)

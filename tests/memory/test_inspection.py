@@ -9,21 +9,23 @@ import anyio.to_thread
 import pytest
 
 from llm_sandbox_mcp.base.errors import InvalidArgument
-from llm_sandbox_mcp.compat.rest.inspection import Inspection, execute, inspection_of
+from llm_sandbox_mcp.base.principal import ANONYMOUS
+from llm_sandbox_mcp.compat.rest.inspection import Inspection, check, inspect, inspection_of
 from llm_sandbox_mcp.runs.protocol import Report
 from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.service.ask import Ask
 from llm_sandbox_mcp.testing.profiles import small_profile
 
 from .backend import HANDLERS, MemoryBackend, open_in_memory
 
 pytestmark = pytest.mark.anyio
 
-CODE = 'report {"inspection": {"values": {"x": "[1]"}}}'
+ASK = Ask(caller=ANONYMOUS, code='report {"inspection": {"values": {"x": "[1]"}}}', language="script")
 
 
 async def test_a_language_that_cannot_report_values_is_refused(service: Service) -> None:
     with pytest.raises(InvalidArgument, match="script cannot report the values of names"):
-        await execute(service, CODE, language="script", session_id=service.sessions.open("script"))
+        await check(service, ASK)
 
 
 async def test_others_go_on_while_the_values_of_names_are_read(
@@ -47,5 +49,5 @@ async def test_others_go_on_while_the_values_of_names_are_read(
     profile = small_profile("embedded", tmp_path, handlers={"folders": (str(copied),)})
     async with open_in_memory(profile, engine) as service, anyio.create_task_group() as tasks:
         tasks.start_soon(go_on)
-        _, inspection = await execute(service, CODE, language="script")
+        _, inspection = await inspect(service, await check(service, ASK))
     assert inspection is not None and inspection.values == {"x": [1]}

@@ -3,10 +3,9 @@
 import anyio
 import pytest
 
-from llm_sandbox_mcp.base.errors import PolicyDenied
+from llm_sandbox_mcp.base.principal import ANONYMOUS, TOKEN
 from llm_sandbox_mcp.compat.rest.sessions import NamedSessions
 from llm_sandbox_mcp.service import Service
-from llm_sandbox_mcp.sessions.live import SessionId
 
 pytestmark = pytest.mark.anyio
 
@@ -19,24 +18,18 @@ def changes() -> dict[str, dict[str, object]]:
 async def use(service: Service, named: NamedSessions, name: str) -> list[str]:
     """Uses the session of that name, and returns the notes."""
 
-    async def act(session: SessionId) -> None:
-        assert callable(session)
-        session()
+    async def act(session_id: str) -> None:
+        assert service.sessions.is_open(session_id)
 
-    with named.using(name) as found:
+    with named.using(name, ANONYMOUS) as found:
         _, notes = await named.use(found, act)
     return notes
 
 
 async def test_a_request_that_is_refused_leaves_nothing(service: Service) -> None:
-    async def refuse(_: SessionId) -> None:
-        raise PolicyDenied("not this; do something else")
-
     named = NamedSessions(service)
-    with named.using("one") as found:
+    with named.using("one", ANONYMOUS) as found:
         assert named.find("one") is found
-        with pytest.raises(PolicyDenied):
-            await named.use(found, refuse)
     assert named.find("one") is None
     assert service.sessions.list() == ()
 
@@ -66,8 +59,22 @@ async def test_names_of_live_sessions_are_not_forgotten_and_others_in_turn(servi
 
 async def test_a_name_in_use_is_not_forgotten(service: Service) -> None:
     named = NamedSessions(service)
-    with named.using("mine") as mine:
+    with named.using("mine", ANONYMOUS) as mine:
         for number in range(300):
             await use(service, named, str(number))
         assert named.find("mine") is mine
     assert named.find("mine") is None
+
+
+async def _nothing(_session_id: str) -> None:
+    pass
+
+
+async def test_a_session_belongs_to_who_gave_its_name(service: Service) -> None:
+    named = NamedSessions(service)
+    for caller in (TOKEN, ANONYMOUS):
+        with named.using("one", caller) as found:
+            await named.use(found, _nothing)
+            assert found.owner == TOKEN
+    [session] = service.sessions.list()
+    assert session.owner == TOKEN

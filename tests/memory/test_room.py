@@ -8,6 +8,7 @@ import pytest
 from llm_sandbox_mcp.aio.tasks import open_tasks
 from llm_sandbox_mcp.backends.room import Room
 from llm_sandbox_mcp.base.errors import CapacityReached, PoolTimeout
+from llm_sandbox_mcp.base.principal import ANONYMOUS
 from llm_sandbox_mcp.profile.profile import load_profile
 from llm_sandbox_mcp.sessions.live import LiveSessions
 from tests.memory.backend import MemoryBackend
@@ -41,12 +42,12 @@ async def test_if_there_is_no_room_the_longest_idle_session_makes_some() -> None
     async with opened(Narrow(), Warming(), max=5) as pool, open_tasks() as tasks:
         sessions = LiveSessions(pool, limits, tasks)
         with anyio.fail_after(30):
-            first, second = (sessions.open("python", POLICY) for _ in range(2))
+            first, second = (sessions.open("python", POLICY, ANONYMOUS) for _ in range(2))
             async with second.exclusive():
-                third = sessions.open("python", POLICY)
+                third = sessions.open("python", POLICY, ANONYMOUS)
                 assert first.closed and not second.closed
                 async with third.exclusive():
                     refusal = "the server's beds are enough for 2 sandboxes, and all sessions are busy; .*: make more$"
                     with pytest.raises(CapacityReached, match=refusal):
-                        sessions.open("python", POLICY)
+                        sessions.open("python", POLICY, ANONYMOUS)
         tasks.cancel_scope.cancel()

@@ -16,6 +16,7 @@ from llm_sandbox_mcp.base.errors import (
 from llm_sandbox_mcp.base.results import Execution
 from llm_sandbox_mcp.profile.profile import Profile
 from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.testing.asking import open_session, start
 from llm_sandbox_mcp.wiring import open_service
 from tests.memory.backend import MemoryBackend, open_in_memory
 
@@ -41,7 +42,7 @@ async def test_an_unknown_id_is_one_clear_error(service: Service, session_id: st
 
 async def test_the_reason_why_an_id_is_unknown_is_told_apart(service: Service, profile: Profile) -> None:
     first = await run(service, "set x 1")
-    started = await service.runs.start("set x 1", language="script")
+    started = await start(service, "set x 1", language="script")
     await started.wait()
     await service.sessions.close(first.session_id)
     with pytest.raises(UnknownSession, match=f"session '{first.session_id}' is not open: it was closed, or expired"):
@@ -50,17 +51,17 @@ async def test_the_reason_why_an_id_is_unknown_is_told_apart(service: Service, p
         with pytest.raises(UnknownSession, match="is not open: the server has started again since"):
             await run(again, "get x", session_id=first.session_id)
         with pytest.raises(UnknownRun, match="is not known: the server has started again since"):
-            again.runs.get(started.id)
+            again.door.get(started.id)
     changed = first.session_id[:-1] + ("1" if first.session_id[-1] == "0" else "0")
     for never in ("x", "0" * 40, changed, first.session_id + "0", first.session_id.upper() + "\n"):
         with pytest.raises(UnknownSession, match="is not open: it never existed"):
             await run(service, "get x", session_id=never)
         with pytest.raises(UnknownRun, match="is not known: it never existed"):
-            service.runs.get(never)
+            service.door.get(never)
 
 
 async def test_ids_cannot_be_guessed_from_others(service: Service) -> None:
-    ids = {service.sessions.open("script") for _ in range(10)}
+    ids = {open_session(service, "script") for _ in range(10)}
     assert len({found[4:-4] for found in ids}) == 10  # 128 random bits
     assert {len(found) for found in ids} == {40}
 
@@ -76,9 +77,9 @@ LOSSES = {
 async def test_a_loss_is_reported_until_a_result_that_reports_it_was_taken(service: Service, how: str) -> None:
     code, reason = LOSSES[how]
     note = f"started fresh: since an earlier run {reason}"
-    session = service.sessions.open("script")
+    session = open_session(service, "script")
     for given_up in (code, "get x", "fail 3"):
-        found = await service.runs.start(given_up, language="script", session_id=session, timeout=5)
+        found = await start(service, given_up, language="script", session_id=session, timeout=5)
         with suppress(SandboxLost):
             await found.wait()
     with anyio.move_on_after(5):

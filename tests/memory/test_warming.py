@@ -9,6 +9,7 @@ from llm_sandbox_mcp.base.errors import EngineUnavailable, StartFailed
 from llm_sandbox_mcp.profile.profile import Profile
 from llm_sandbox_mcp.runs.kernel import Kernel
 from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.testing.asking import execute
 from llm_sandbox_mcp.testing.profiles import changed
 from tests.memory.backend import HANDLERS, PROGRAMS, MemoryBackend, MemoryProcess, open_in_memory
 from tests.pools import one_warm
@@ -64,7 +65,7 @@ async def test_a_language_that_cannot_be_warmed_is_reported_and_does_not_affect_
         await service.pool_until(lambda now: now.failed > 0 and now.warm == 1)
         assert "no such interpreter" in service.pool().last_error
         assert (await run(service, "print x")).stdout.text == "x\n"
-        assert (await service.execute("1", language="broken")).status == "error"
+        assert (await execute(service, "1", language="broken")).status == "error"
         failed = service.pool().failed
         await anyio.sleep(50)
         assert failed < service.pool().failed < failed + 7

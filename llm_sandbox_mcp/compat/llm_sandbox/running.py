@@ -15,6 +15,8 @@ from ...base.results import Execution, OnOutput
 from ...base.text import EscapingFormatter
 from ...sandboxes import Printed, Sandboxes, Session
 from ...service import Service
+from ...service.ask import Options
+from ...service.work import Listener
 from .portal import portal
 from .values import StreamCallback
 
@@ -43,23 +45,16 @@ class CellSession(Session):
 
     async def run_cell(self, cell: Cell, on_output: OnOutput | None = None) -> Execution:
         """Runs a cell, as `run` does."""
-        executing = self._service.executing
-        prepared = await executing.prepare(
-            cell.code,
-            session_id=self.id,
-            language=cell.language,
-            timeout=cell.timeout,
-            variables=cell.variables,
-            on_output=on_output,
-        )
-        request, runner = prepared.request, prepared.language.handler.runner
+        door = self._service.door
+        options: Options = {"language": cell.language, "timeout": cell.timeout, "variables": cell.variables}
+        checked = await door.check(self._ask(cell.code, options))
+        request, runner = checked.request, checked.language.handler.runner
+        assert request is not None  # there is code
         if cell.wrap is not None:
             whole = cell.wrap(request.code).encode(errors="replace").decode()
             request = replace(request, code=whole, instead=None)
-        prepared.request = replace(request, last=cell.last and runner is not None and runner.exits)
-        execution = await executing.run(prepared)
-        prepared.taken()
-        return execution
+        request = replace(request, last=cell.last and runner is not None and runner.exits)
+        return (await door.attend(replace(checked, request=request), Listener(on_output))).execution
 
     def stream_cell(self, cell: Cell) -> AsyncGenerator[Printed | Execution, None]:
         """Runs a cell, as `stream` does."""

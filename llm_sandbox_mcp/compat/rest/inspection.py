@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Unpack
 
 import anyio.to_thread
 
@@ -10,7 +9,7 @@ from ...base.errors import InvalidArgument
 from ...base.results import Execution
 from ...runs.protocol import Report, ReportedError, decode_values
 from ...service import Service
-from ...service.executing import Asked
+from ...service.ask import Ask, Checked
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,21 +23,21 @@ class Inspection:
     error: ReportedError | None
 
 
-async def execute(service: Service, code: str, **asked: Unpack[Asked]) -> tuple[Execution, Inspection | None]:
-    """Runs code, and returns the values of its names too; None if the interpreter does not run any more.
-
-    Raises the errors of `Service.execute`, and `InvalidArgument` for a language whose handler has no `inspects`.
-    """
-    language = service.languages[asked.get("language", "python")]
+async def check(service: Service, ask: Ask) -> Checked:
+    """Checks a run whose report has the values of names; `InvalidArgument` for a language that does not report them."""
+    language = service.languages[ask.language]
     runner = language.handler.runner
     if not (runner and runner.inspects):
         raise InvalidArgument(f"{language.name} cannot report the values of names", "print them instead")
-    prepared = await service.executing.prepare(code, **asked)
-    prepared.request = replace(prepared.request, inspect=True)
-    execution = await service.executing.run(prepared)
-    prepared.taken()
+    checked = await service.door.check(ask)
+    return replace(checked, request=checked.request and replace(checked.request, inspect=True))
+
+
+async def inspect(service: Service, checked: Checked) -> tuple[Execution, Inspection | None]:
+    """Does such a run, and returns the values of its names too; None if the interpreter does not run any more."""
+    work = await service.door.attend(checked)
     # In a thread: it takes long to read a megabyte of values.
-    return execution, await anyio.to_thread.run_sync(inspection_of, prepared.report)
+    return work.execution, await anyio.to_thread.run_sync(inspection_of, work.report)
 
 
 def inspection_of(report: Report | None) -> Inspection | None:

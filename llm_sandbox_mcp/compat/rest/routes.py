@@ -13,11 +13,13 @@ from ...base.errors import InstallFailed, RequestError, UnknownArtifact, Unknown
 from ...base.results import Artifact, Status
 from ...base.text import one_line
 from ...files.media import mime_type
+from ...server.access import principal_of
 from ...server.bodies import claim_of
 from ...service import Service
+from ...service.ask import Ask
 from . import models
 from .answers import answered, items, ran
-from .inspection import execute
+from .inspection import check, inspect
 from .models import ExecuteCode, InstallLibraries, LogItem
 from .requests import LARGEST_BODY, read_bytes, read_json, session_of
 from .sessions import Named, NamedSessions
@@ -78,18 +80,13 @@ class Rest:
         """Runs Python code with these variables, and returns the values of its names. They stay for the next call."""
         body = await read_json(request, ExecuteCode)
         seconds = body.timeout_seconds if "timeout_seconds" in body.model_fields_set else None
-        with self._sessions.using(session_of(request, body)) as named:
+        with self._sessions.using(session_of(request, body), principal_of(request)) as named:
             log = _Logging(named, "execute")
             try:
+                ask = Ask(caller=named.owner, code=body.code, variables=body.local_dict, timeout=seconds)
+                checked = await check(self._service, ask)
                 (execution, inspection), notes = await self._sessions.use(
-                    named,
-                    lambda session: execute(
-                        self._service,
-                        body.code,
-                        session_id=session,
-                        variables=body.local_dict or {},
-                        timeout=seconds,
-                    ),
+                    named, lambda session: inspect(self._service, checked.within(session))
                 )
             except RequestError as error:
                 log.add("refused", in_words(error))
@@ -104,11 +101,12 @@ class Rest:
     async def install_libraries(self, request: Request) -> Response:
         """Installs libraries from the package index into the session."""
         body = await read_json(request, InstallLibraries)
-        with self._sessions.using(session_of(request, body)) as named:
+        with self._sessions.using(session_of(request, body), principal_of(request)) as named:
             log = _Logging(named, "install")
             try:
-                installation, notes = await self._sessions.use(
-                    named, lambda session: self._service.install(body.libraries, session_id=session)
+                checked = await self._service.door.check(Ask(caller=named.owner, libraries=body.libraries))
+                work, notes = await self._sessions.use(
+                    named, lambda session: self._service.door.attend(checked.within(session))
                 )
             except RequestError as error:
                 log.add("refused", in_words(error))
@@ -117,14 +115,17 @@ class Rest:
                 log.add("error", in_words(error))
                 raise
             log.add("ok")
-        libraries = [models.LibraryItem(name=found.name, version=found.version) for found in installation.libraries]
+        libraries = [
+            models.LibraryItem(name=found.name, version=found.version) for found in work.installation.libraries
+        ]
         return answered(models.Installed(session_id=named.name, libraries=libraries, notes=notes))
 
     async def upload_file(self, request: Request) -> Response:
         """Writes the body to a file below the working directory of the session."""
         name, path = session_of(request), request.path_params["path"]
         data = await read_bytes(request, self._largest_file)
-        with self._sessions.using(name) as named:
+        self._service.files.check(path, len(data))
+        with self._sessions.using(name, principal_of(request)) as named:
             written, notes = await self._sessions.use(
                 named, lambda session: self._service.files.copy_in(session, path, data)
             )

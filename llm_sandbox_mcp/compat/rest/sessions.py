@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from ...base.errors import UnknownSession
+from ...base.principal import Principal
 from ...service import Service
-from ...sessions.live import SessionId
 from .models import LogItem
 
 _LANGUAGE = "python"
@@ -23,6 +23,8 @@ class Named:
     """A session as its callers know it."""
 
     name: str
+    owner: Principal
+    """Who gave the name."""
     session_id: str = ""
     """The id in the service; a secret that callers never see, since it is enough to use the session over MCP."""
     news: str = ""
@@ -47,9 +49,9 @@ class NamedSessions:
         return self._named.get(name)
 
     @contextmanager
-    def using(self, name: str) -> Iterator[Named]:
-        """The session of that name, for one request."""
-        named = self._named.setdefault(name, Named(name))
+    def using(self, name: str, caller: Principal) -> Iterator[Named]:
+        """The session of that name, for one request of a caller."""
+        named = self._named.setdefault(name, Named(name, caller))
         self._named.move_to_end(name)
         named.users += 1
         try:
@@ -58,12 +60,14 @@ class NamedSessions:
             named.users -= 1
             self._forget()
 
-    async def use(self, named: Named, act: Callable[[SessionId], Awaitable[_T]]) -> tuple[_T, list[str]]:
-        """Does something in the session; the notes say if it was opened for that, or for a use without a result."""
+    async def use(self, named: Named, act: Callable[[str], Awaitable[_T]]) -> tuple[_T, list[str]]:
+        """Does something in the session of that id, once nothing else is wrong with a request: one that is refused must
+        not take the place of a session. The notes say if it was opened for that, or for a use without a result.
+        """
 
         def session() -> str:
             if not self._service.sessions.is_open(named.session_id):
-                opened = self._service.sessions.open(_LANGUAGE)
+                opened = self._service.sessions.open(named.owner, _LANGUAGE)
                 named.news = f"session {named.name} is new: nothing is left of an earlier one of this name"
                 if named.session_id:
                     lost = "variables and files are lost"
@@ -72,9 +76,9 @@ class NamedSessions:
             return named.session_id
 
         try:
-            result = await act(session)
+            result = await act(session())
         except UnknownSession:  # it was closed while this request waited for its turn
-            result = await act(session)
+            result = await act(session())
         news, named.news = named.news, ""
         return result, [news] if news else []
 

@@ -18,6 +18,7 @@ from mcp.types import (
 
 from ...base.errors import SandboxError, quoted
 from ...service import Service
+from ..answering import result_of
 from ..arguments import parse_arguments
 from ..audience import Context
 from ..content import failure
@@ -37,7 +38,7 @@ from ..schemas import (
 from ..task_extension import Tasks
 from ..words import UNFORESEEN, in_words
 from .copy_file import copy_file
-from .execute_code import execute_code, result_of
+from .execute_code import execute_code
 from .get_artifacts import get_artifacts
 from .install_libraries import install_libraries
 from .manage_session import manage_session
@@ -59,11 +60,11 @@ class Tools:
     """Answers tools/list and tools/call. `host_files`: the only client is the user of this machine, on stdio."""
 
     def __init__(self, service: Service, *, host_files: bool) -> None:
-        self.tasks = Tasks(service.runs, partial(result_of, service))
+        self.tasks = Tasks(service.door, partial(result_of, service))
         self.definitions = define_tools(service.profile, service.languages, host_files=host_files)
         self._tools = {
             "execute_code": _Tool(ExecuteCode, partial(execute_code, service, self.tasks)),
-            "install_libraries": _Tool(InstallLibraries, partial(install_libraries, service)),
+            "install_libraries": _Tool(InstallLibraries, partial(install_libraries, service, self.tasks)),
             "copy_file": _Tool(CopyFile, partial(copy_file, service, Roots(service.profile, host_files=host_files))),
             "get_artifacts": _Tool(GetArtifacts, partial(get_artifacts, service, host_files)),
             "manage_session": _Tool(ManageSession, partial(manage_session, service, host_files)),

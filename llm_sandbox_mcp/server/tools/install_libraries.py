@@ -1,24 +1,27 @@
-"""The tool `install_libraries`: installs libraries into a session."""
+"""The tool `install_libraries`: installs libraries into a session, and answers as `execute_code` does."""
+
+from typing import Any
 
 from mcp.types import CallToolResult
 
 from ...service import Service
-from ..audience import Context
-from ..content import describe_installed, success
-from ..progress import reporting
-from ..schemas import Installed, InstallLibraries, LibraryItem
+from ...service.ask import Ask
+from ..access import principal_of
+from ..answering import answer
+from ..audience import Context, origin_of
+from ..schemas import InstallLibraries
+from ..task_extension import Tasks
 
 
-async def install_libraries(service: Service, ctx: Context, arguments: InstallLibraries) -> CallToolResult:
-    """The libraries that were installed, with their versions."""
-    async with reporting(ctx.session.report_progress) as progress:
-        installation = await service.install(
-            arguments.libraries,
-            language=arguments.language,
-            session_id=arguments.session_id,
-            on_progress=progress.line,
-        )
-    ctx.lifespan_context.note_use(ctx, installation.session_id)
-    libraries = [LibraryItem(name=found.name, version=found.version) for found in installation.libraries]
-    answer = Installed(session_id=installation.session_id, libraries=libraries)
-    return success(describe_installed(answer), answer)
+async def install_libraries(
+    service: Service, tasks: Tasks, ctx: Context, arguments: InstallLibraries
+) -> CallToolResult | dict[str, Any]:
+    """The libraries of the session, with their versions; if it goes on, what is known about it, or a task."""
+    ask = Ask(
+        caller=principal_of(ctx.request),
+        origin=origin_of(ctx),
+        language=arguments.language,
+        session_id=arguments.session_id,
+        libraries=arguments.libraries,
+    )
+    return await answer(service, tasks, ctx, ask, arguments.wait_seconds)

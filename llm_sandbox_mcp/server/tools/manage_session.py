@@ -1,4 +1,4 @@
-"""The tool `manage_session`: lists sessions and runs, acts on a session, waits for a run or cancels it."""
+"""The tool `manage_session`: lists sessions and runs, acts on a session, waits for work or cancels it."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -10,13 +10,13 @@ from ...base.errors import InvalidArgument
 from ...base.messages import Note
 from ...base.results import SessionInfo
 from ...service import Service
-from ...service.background import Listener
+from ...service.work import Listener
+from ..answering import about
 from ..audience import Context
-from ..content import describe_run, success
+from ..content import success
 from ..progress import reporting
 from ..schemas import Managed, ManageSession, SessionItem
 from ..words import in_words
-from .execute_code import answer_about
 
 _DONE = {"interrupt": "interrupted", "clear": "cleared", "reset": "reset", "close": "closed"}
 
@@ -27,7 +27,7 @@ async def manage_session(service: Service, alone: bool, ctx: Context, arguments:
     if action == "list":
         return _list(service, _visible(service, alone, ctx, session_id))
     if action in ("wait", "read", "cancel"):
-        return await _manage_run(service, ctx, arguments)
+        return await _manage_work(service, ctx, arguments)
     if not session_id:
         raise InvalidArgument(f"session_id: {action} needs one", "send the one that execute_code returned")
     notes: Sequence[Note] = ()
@@ -51,19 +51,19 @@ def _list(service: Service, infos: list[SessionInfo]) -> CallToolResult:
     return success("\n".join(lines), Managed(action="list", sessions=sessions, run={}, pool=pool, notes=[]))
 
 
-async def _manage_run(service: Service, ctx: Context, arguments: ManageSession) -> CallToolResult:
+async def _manage_work(service: Service, ctx: Context, arguments: ManageSession) -> CallToolResult:
     if not arguments.run_id:
         raise InvalidArgument(f"run_id: {arguments.action} needs one", "send the one that execute_code returned")
-    run = service.runs.get(arguments.run_id)
-    ctx.lifespan_context.note_use(ctx, run.session_id)
+    work = service.door.get(arguments.run_id)
+    ctx.lifespan_context.note_use(ctx, work.session_id)
     if arguments.action == "cancel":
-        run.cancel()
+        work.cancel()
     seconds = 0 if arguments.action == "read" else arguments.wait_seconds
     async with reporting(ctx.session.report_progress) as progress:
-        execution = await run.wait(seconds, Listener(progress.output, progress.line))
-    found, attached = await answer_about(service, run, execution)
-    answer = _managed(service, arguments.action, run.session_id, found.model_dump(mode="json"))
-    return success(describe_run(found), answer, attached)
+        result = await work.wait(seconds, Listener(progress.output, progress.line))
+    text, found, attached = await about(service, work, result)
+    answer = _managed(service, arguments.action, work.session_id, found.model_dump(mode="json"))
+    return success(text, answer, attached)
 
 
 def _managed(
@@ -86,14 +86,14 @@ def _item(service: Service, info: SessionInfo) -> SessionItem:
         runs=info.runs,
         age_seconds=round(info.age),
         expires_in_seconds=round(info.expires_in),
-        run_ids=[run.id for run in service.runs.of_session(info.id)],
+        run_ids=[work.id for work in service.door.of_session(info.id)],
     )
 
 
 def _describe(service: Service, session: SessionItem) -> str:
     runs = [
-        f"\n  run {run.id}: {'ended' if run.ended else 'running' if run.begun else 'waiting'}, {run.duration:.3g} s"
-        for run in service.runs.of_session(session.session_id)
+        f"\n  {'installation' if work.installs else 'run'} {work.id}: {work.state}, {work.duration:.3g} s"
+        for work in service.door.of_session(session.session_id)
     ]
     return (
         f"{session.session_id}: {'running' if session.running else 'idle'}, {session.runs} runs, "

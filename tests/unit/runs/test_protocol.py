@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llm_sandbox_mcp.runs.protocol import FrameParser, decode_report, decode_values, encode_request, new_nonce
+from llm_sandbox_mcp.runs.requests import RunRequest
 
 NONCE = "0123456789abcdef" * 2
 OTHER = "fedcba9876543210" * 2
@@ -132,7 +133,7 @@ def test_more_frames_than_any_runner_sends_are_output(size: int, portion: int) -
 
 @given(st.text(), st.dictionaries(st.text(), st.integers() | st.text()))
 def test_a_request_is_one_line_with_everything_that_went_in(code: str, variables: dict[str, object]) -> None:
-    line = encode_request(NONCE, 7, json.dumps(variables), code)
+    line = encode_request(NONCE, 7, RunRequest(code, 30, 1000, 1, json.dumps(variables)))
     assert line.endswith(b"\n") and line.count(b"\n") == 1
     assert json.loads(line) == {"nonce": NONCE, "cell": 7, "variables": variables, "code": code}
     assert list(json.loads(line)) == ["nonce", "cell", "variables", "code"]
@@ -174,10 +175,13 @@ def test_a_report_with_more_than_any_runner_sends_is_rejected(many: dict[str, ob
 
 
 def test_a_request_for_the_values_of_names_ends_with_that_key() -> None:
-    request = json.loads(encode_request(NONCE, 7, "{}", "x = 1", inspect=True))
+    request = json.loads(encode_request(NONCE, 7, RunRequest("x = 1", 30, 1000, 1, inspect=True)))
     assert list(request) == ["nonce", "cell", "variables", "code", "inspect"]
     assert request["inspect"] is True
-    assert list(json.loads(encode_request(NONCE, 7, "{}", "x = 1", inspect=True, last=True)))[-1] == "last"
+    assert (
+        list(json.loads(encode_request(NONCE, 7, RunRequest("x = 1", 30, 1000, 1, inspect=True, last=True))))[-1]
+        == "last"
+    )
 
 
 @given(st.dictionaries(st.text(), st.text() | st.sampled_from(FORGED)))

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from llm_sandbox_mcp.base.errors import InvalidArgument
 from llm_sandbox_mcp.languages.languages import Language, included_languages
 from llm_sandbox_mcp.runs.protocol import STDIN, encode_request
-from llm_sandbox_mcp.runs.requests import checked_stdin, checked_variables
+from llm_sandbox_mcp.runs.requests import RunRequest, checked_stdin, checked_variables
 
 LANGUAGES = included_languages()
 PYTHON = LANGUAGES["python"]
@@ -61,6 +62,7 @@ def test_variables_that_wait_take_as_much_memory_as_their_text() -> None:
 
 @given(st.text(min_size=1), st.dictionaries(st.text(), st.text()))
 def test_the_input_is_the_first_variable(text: str, variables: dict[str, object]) -> None:
-    request = json.loads(encode_request(NONCE, 1, compact(variables), "x", stdin=text))
+    plain = RunRequest("x", 30, 1000, 1, compact(variables))
+    request = json.loads(encode_request(NONCE, 1, replace(plain, stdin=text)))
     assert next(iter(request["variables"].items())) == (STDIN, variables.get(STDIN, text))
-    assert STDIN in variables or STDIN not in json.loads(encode_request(NONCE, 1, compact(variables), "x"))["variables"]
+    assert STDIN in variables or STDIN not in json.loads(encode_request(NONCE, 1, plain))["variables"]

@@ -16,7 +16,7 @@ async def test_others_get_their_turn_between_the_news_of_thousands_of_artifacts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     fake = FakeService()
-    audience = Audience(fake.service(), Calls(fake.service().runs, alone=True))
+    audience = Audience(fake.service(), Calls(fake.service().door, alone=True))
     turns = 0
     seen = set[int]()
 

@@ -18,7 +18,8 @@ from llm_sandbox_mcp.compat.rest.inspection import inspection_of
 from llm_sandbox_mcp.files.artifacts import describe
 from llm_sandbox_mcp.runs.protocol import decode_report
 from llm_sandbox_mcp.runs.verdict import excerpt
-from llm_sandbox_mcp.server.content import contents, describe_run, failure, structured, success
+from llm_sandbox_mcp.server.answering import describe_run, executed
+from llm_sandbox_mcp.server.content import contents, failure, success
 
 ANY_TEXT = st.text(st.characters(exclude_categories=())) | st.sampled_from(
     ["\ud800", "\udfff\ud800", "\0", "\u2028\u2029", "\x1b]52;c;eA==\x07", "\x9b2J", "\u202e", "\ufeff", "\U000e0041"]
@@ -92,7 +93,7 @@ def test_a_run_is_reported_in_valid_json_over_every_interface(
         tuple(describe(name, content) for name, content in files),
         tuple(Note("said", one_line(note)) for note in notes),
     )
-    answer = structured(execution)
+    answer = executed(execution)
     sent = over_mcp(success(describe_run(answer), answer))
     assert sent["structuredContent"]["status"] == status
     assert sent["structuredContent"]["stdout"] == execution.stdout.text

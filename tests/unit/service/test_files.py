@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import anyio
@@ -11,8 +12,9 @@ from llm_sandbox_mcp.base.results import HostFile, Saved
 from llm_sandbox_mcp.files.artifacts import ArtifactStore
 from llm_sandbox_mcp.profile.profile import load_profile
 from llm_sandbox_mcp.service.files import Files
-from llm_sandbox_mcp.sessions.live import LiveSessions
+from llm_sandbox_mcp.service.parts import Parts
 from tests.disks import small_disk
+from tests.unit.files.source import Source
 
 pytestmark = pytest.mark.anyio
 
@@ -28,8 +30,8 @@ async def files(tmp_path: Path, out: Path) -> Files:
     profile = load_profile(over={"files": {"folders": [f"{out}:rw"]}})
     store = ArtifactStore(tmp_path / "store", profile.artifacts)
     for name, content in (("a", b"1"), ("large", bytes(2 << 20)), ("b", b"2"), ("sub/b", b"3"), (".c", b"4")):
-        await store.put("session", name, content)
-    return Files(profile, cast(LiveSessions, None), store)
+        await store.put(Source("session"), name, content)
+    return Files(cast(Parts, SimpleNamespace(profile=profile, live=None, store=store)))
 
 
 async def test_each_artifact_that_cannot_be_saved_is_told_and_the_others_are_saved(files: Files, out: Path) -> None:

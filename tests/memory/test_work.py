@@ -1,4 +1,4 @@
-"""Runs that go on without their caller: what is known of them meanwhile, how they end, and how long they are kept."""
+"""Work that goes on without its caller: what is known of it meanwhile, how it ends, and how long it is kept."""
 
 import gc
 from contextlib import suppress
@@ -10,8 +10,9 @@ from llm_sandbox_mcp.base.errors import CapacityReached, StartFailed, UnknownRun
 from llm_sandbox_mcp.base.results import Execution, StreamName
 from llm_sandbox_mcp.runs.requests import RunRequest
 from llm_sandbox_mcp.service import Service
-from llm_sandbox_mcp.service.background import BackgroundRun, Caller, Listener
-from llm_sandbox_mcp.service.executing import Asked
+from llm_sandbox_mcp.service.work import Listener, Work
+from llm_sandbox_mcp.testing import asking
+from llm_sandbox_mcp.testing.asking import open_session
 from tests.memory.backend import MemoryBackend
 
 from .conftest import run
@@ -27,28 +28,27 @@ def changes() -> dict[str, dict[str, object]]:
     return {"sessions": {"max": 6, "idle_timeout": IDLE}}
 
 
-async def start(service: Service, code: str, session_id: str = "", timeout: float = 30) -> BackgroundRun:
-    return await service.runs.start(code, language="script", session_id=session_id, timeout=timeout)
+async def start(service: Service, code: str, session_id: str = "", timeout: float = 30) -> Work:
+    return await asking.start(service, code, language="script", session_id=session_id, timeout=timeout)
 
 
-async def ended(found: BackgroundRun) -> Execution:
-    execution = await found.wait()
-    assert execution is not None
-    return execution
+async def ended(found: Work) -> Execution:
+    await found.wait()
+    return found.execution
 
 
 async def test_a_run_goes_on_after_its_caller_has_left(service: Service) -> None:
     found = await start(service, "print one\nsleep 10\nprint two\nset x 1\nget x")
     assert await found.wait(5) is None
-    assert (found.begun, found.ended) == (True, False)
-    assert service.runs.get(found.id) is found
-    assert service.runs.of_session(found.session_id) == (found,)
+    assert found.state == "running"
+    assert service.door.get(found.id) is found
+    assert service.door.of_session(found.session_id) == (found,)
     execution = await ended(found)
     assert (execution.status, execution.stdout.text, execution.result) == ("ok", "one\ntwo\n", "1")
     assert await found.wait() is execution  # also a second time
-    service.runs.forget(found)
+    service.door.forget(found)
     with pytest.raises(UnknownRun):
-        service.runs.get(found.id)
+        service.door.get(found.id)
 
 
 async def test_output_is_read_once_and_passed_on_to_those_who_wait(service: Service) -> None:
@@ -108,7 +108,7 @@ async def test_a_run_that_waits_for_its_session_can_be_taken_back(service: Servi
     first = await start(service, "set x 1\nsleep 25")
     second = await start(service, "set x 2", first.session_id)
     assert await second.wait(5) is None
-    assert (first.begun, second.begun) == (True, False)
+    assert (first.state, second.state) == ("running", "waiting")
     second.cancel()
     execution = await ended(second)
     assert (execution.status, execution.notes) == ("cancelled", ("it was cancelled before its code had begun",))
@@ -137,15 +137,15 @@ async def test_a_caller_that_is_gone_leaves_only_runs_that_can_be_found(service:
     unknown = await start(service, "sleep 10")
     await anyio.sleep(5)
     unbegun = await start(service, "sleep 10")
-    assert (unknown.begun, unbegun.begun) == (True, False)
+    assert (unknown.state, unbegun.state) == ("running", "waiting")
     for left in (named, told, unknown, unbegun):
-        service.runs.leave(left)
+        service.door.leave(left)
     assert (await ended(named)).result == "1"
     assert (await ended(told)).status == "ok"
     for left in (unknown, unbegun):
         assert (await ended(left)).status == "cancelled"
     assert {info.id for info in service.sessions.list()} == {session, told.session_id}
-    service.runs.leave(unknown)  # nothing happens
+    service.door.leave(unknown)  # nothing happens
 
 
 async def test_the_timeout_bounds_the_run(service: Service) -> None:
@@ -193,10 +193,10 @@ async def test_results_are_kept_as_long_as_a_session_without_use(service: Servic
     found = await start(service, "print one")
     await ended(found)
     await anyio.sleep(IDLE - 60)
-    assert service.runs.get(found.id) is found
+    assert service.door.get(found.id) is found
     await anyio.sleep(120)
     with pytest.raises(UnknownRun, match="is not known"):
-        service.runs.get(found.id)
+        service.door.get(found.id)
 
 
 async def test_only_the_latest_results_are_kept(service: Service) -> None:
@@ -206,15 +206,18 @@ async def test_only_the_latest_results_are_kept(service: Service) -> None:
         await ended(runs[-1])
         runs.append(await start(service, "print one", session))
     await ended(runs[-1])
-    assert service.runs.of_session(session) == tuple(runs[-64:])
+    assert service.door.of_session(session) == tuple(runs[-64:])
 
 
-async def many(service: Service, number: int, session: str = "", caller: Caller = ()) -> list[BackgroundRun]:
+async def many(service: Service, number: int, session: str = "", origin: tuple[str, ...] = ()) -> list[Work]:
     """Runs that ended one after the other, in one session or each in one that ends with it."""
     runs = []
     for _ in range(number):
-        asked: Asked = {"language": "script", "session_id": session, "keep_session": bool(session)}
-        runs.append(await service.runs.start("print one", caller, **asked))
+        keep = bool(session)
+        started = asking.start(
+            service, "print one", origin=origin, language="script", session_id=session, keep_session=keep
+        )
+        runs.append(await started)
         await ended(runs[-1])
         await anyio.sleep(0.1)  # of the clock that jumps: only so many sandboxes may start in a second
     return runs
@@ -225,63 +228,63 @@ async def test_results_of_one_session_do_not_replace_those_of_another(service: S
     await ended(own)
     theirs = await many(service, 1)
     runs = await many(service, 200, (await run(service, "print one")).session_id)
-    assert service.runs.get(own.id) is own
-    assert service.runs.get(theirs[0].id) is theirs[0]
-    assert service.runs.of_session(runs[0].session_id) == tuple(runs[-62:])
+    assert service.door.get(own.id) is own
+    assert service.door.get(theirs[0].id) is theirs[0]
+    assert service.door.of_session(runs[0].session_id) == tuple(runs[-62:])
 
 
 async def test_results_of_sessions_that_ended_do_not_replace_those_of_an_open_one(service: Service) -> None:
     own = await start(service, "print mine")
     await ended(own)
     latest = (await many(service, 200))[-1]
-    assert service.runs.get(own.id) is own
-    assert service.runs.get(latest.id) is latest
+    assert service.door.get(own.id) is own
+    assert service.door.get(latest.id) is latest
 
 
 @pytest.mark.parametrize("other", [("10.0.0.2", ""), ("10.0.0.1", "b")], ids=["address", "connection"])
 async def test_results_that_one_caller_leaves_do_not_replace_the_only_one_of_another(
-    service: Service, other: Caller
+    service: Service, other: tuple[str, ...]
 ) -> None:
-    own = (await many(service, 1, caller=other))[0]
+    own = (await many(service, 1, origin=other))[0]
     for connection in range(3):
-        left = await many(service, 50, caller=("10.0.0.1", f"a{connection}"))
-    assert service.runs.get(own.id) is own
-    assert service.runs.get(left[-1].id) is left[-1]
+        left = await many(service, 50, origin=("10.0.0.1", f"a{connection}"))
+    assert service.door.get(own.id) is own
+    assert service.door.get(left[-1].id) is left[-1]
 
 
 async def test_many_connections_of_one_address_do_not_replace_the_results_of_another(service: Service) -> None:
-    own = await many(service, 2, caller=("10.0.0.2", "b"))
+    own = await many(service, 2, origin=("10.0.0.2", "b"))
     for connection in range(100):
-        await many(service, 1, caller=("10.0.0.1", f"a{connection}"))
-    assert [service.runs.get(found.id) for found in own] == own
+        await many(service, 1, origin=("10.0.0.1", f"a{connection}"))
+    assert [service.door.get(found.id) for found in own] == own
 
 
 async def test_an_unread_result_outlasts_many_connections_of_one_run_each(service: Service) -> None:
     own = await start(service, "print mine")
     await ended(own)
-    early = (await many(service, 1, caller=("10.0.0.1", "b")))[0]
+    early = (await many(service, 1, origin=("10.0.0.1", "b")))[0]
     for connection in range(100):
-        await many(service, 1, caller=("10.0.0.1", f"a{connection}"))
-    assert service.runs.get(early.id) is early
-    assert service.runs.get(own.id) is own
+        await many(service, 1, origin=("10.0.0.1", f"a{connection}"))
+    assert service.door.get(early.id) is early
+    assert service.door.get(own.id) is own
 
 
 async def test_an_unread_result_of_an_open_session_outlasts_those_of_sessions_that_ended(service: Service) -> None:
     session = (await run(service, "print one")).session_id
     early = (await many(service, 1, session, ("10.0.0.1", "b")))[0]
     for connection in range(64):
-        await many(service, 1, caller=("10.0.0.1", f"a{connection}"))
+        await many(service, 1, origin=("10.0.0.1", f"a{connection}"))
     late = (await many(service, 1, session, ("10.0.0.1", "c")))[0]
     for connection in range(64, 100):
-        await many(service, 1, caller=("10.0.0.1", f"a{connection}"))
-    assert service.runs.get(early.id) is early
-    assert service.runs.get(late.id) is late
+        await many(service, 1, origin=("10.0.0.1", f"a{connection}"))
+    assert service.door.get(early.id) is early
+    assert service.door.get(late.id) is late
 
 
 async def test_who_comes_when_nobody_reads_results_gets_the_result_that_it_asks_for(service: Service) -> None:
     for connection in range(100):
-        found = (await many(service, 1, caller=("10.0.0.1", f"a{connection}")))[0]
-        assert service.runs.get(found.id) is found
+        found = (await many(service, 1, origin=("10.0.0.1", f"a{connection}")))[0]
+        assert service.door.get(found.id) is found
 
 
 async def test_results_that_were_given_make_room_first(service: Service) -> None:
@@ -290,17 +293,17 @@ async def test_results_that_were_given_make_room_first(service: Service) -> None
     for found in given:
         found.taken()
     await many(service, 30)
-    assert [service.runs.get(found.id) for found in waiting] == waiting
+    assert [service.door.get(found.id) for found in waiting] == waiting
     with pytest.raises(UnknownRun, match="its result was given, or expired"):
-        service.runs.get(given[0].id)
+        service.door.get(given[0].id)
 
 
 async def test_a_result_that_made_room_says_so(service: Service) -> None:
     runs = await many(service, 66)
     with pytest.raises(UnknownRun) as raised:
-        service.runs.get(runs[0].id)
+        service.door.get(runs[0].id)
     assert str(raised.value).endswith(
-        "is not known: its result made room for those of other runs; run again, and read results soon"
+        "is not known: its result made room for those of others; start it again, and read results soon"
     )
 
 
@@ -322,13 +325,13 @@ async def test_callers_cannot_leave_runs_behind_without_limit(service: Service) 
     assert str(raised.value) == refused
     first.cancel()
     await ended(first)
-    await ended(service.runs.of_session(first.session_id)[-1])
+    await ended(service.door.of_session(first.session_id)[-1])
     assert (await ended(await start(service, "print two", first.session_id))).stdout.text == "two\n"
 
 
 async def test_runs_that_are_started_at_the_same_time_are_counted(service: Service) -> None:
     session = (await run(service, "print one")).session_id
-    started: list[BackgroundRun] = []
+    started: list[Work] = []
 
     async def begin() -> None:
         with suppress(CapacityReached):
@@ -342,13 +345,13 @@ async def test_runs_that_are_started_at_the_same_time_are_counted(service: Servi
 
 @pytest.mark.parametrize("changes", [{"sessions": {"max": 12}, "pool": {"max": 12}}], ids=["12 sessions"])
 async def test_however_many_runs_others_have_each_session_can_have_some(service: Service) -> None:
-    sessions = [service.sessions.open("script") for _ in range(12)]
+    sessions = [open_session(service, "script") for _ in range(12)]
     counts = []
     for session in sessions:
         await start(service, "sleep 25", session)
         with suppress(CapacityReached):
             for _ in range(40):
                 await start(service, "print one", session)
-        counts.append(len(service.runs.of_session(session)))
+        counts.append(len(service.door.of_session(session)))
     assert counts == [32, 32, 32, 32, 20, *[4] * 7]
     assert (await ended(await start(service, "print one"))).status == "ok"

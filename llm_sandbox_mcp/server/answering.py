@@ -1,0 +1,182 @@
+"""Answers about work: waits for it as long as a call may take, and tells a model what came of it or how far it is."""
+
+from typing import Any
+
+from mcp.types import CallToolResult, ContentBlock
+
+from ..base.errors import SandboxError
+from ..base.results import Execution, Installation
+from ..base.text import one_line
+from ..base.units import format_size
+from ..service import Service
+from ..service.ask import Ask
+from ..service.work import Listener, Result, Work
+from .audience import Context
+from .content import attach, describe_artifacts, failure, item, success
+from .progress import reporting
+from .schemas import Executed, Installed, LibraryItem
+from .task_extension import AT_ONCE, Tasks, declared
+from .words import UNFORESEEN, in_words
+
+_HOW_FAR = {
+    "waiting": "it has not begun: it waits for its turn in the session",
+    "preparing": "its code has not begun: the sandbox is being prepared",
+    "installing": "its libraries are being installed",
+    "running": "its code is running",
+    "ended": "it ends now",
+}
+
+
+async def answer(
+    service: Service, tasks: Tasks, ctx: Context, ask: Ask, wait_seconds: float
+) -> CallToolResult | dict[str, Any]:
+    """Starts work. Its result; if it goes on, what is known about it, or a task for a client that knows tasks."""
+    work = service.door.start(await service.door.check(ask))
+    audience = ctx.lifespan_context
+    audience.note_use(ctx, work.session_id)
+    knows_tasks = declared(ctx)
+    seconds = min(wait_seconds, AT_ONCE) if knows_tasks else wait_seconds
+    try:
+        async with audience.calls.waiting(ctx, work), reporting(ctx.session.report_progress) as progress:
+            result = await work.wait(seconds, Listener(progress.output, progress.line))
+    except Exception:  # it is the answer; a call that is cancelled gets none
+        service.door.forget(work)
+        raise
+    if result is None and knows_tasks:
+        return tasks.created(work)
+    answered = success(*await about(service, work, result))
+    if result is not None:
+        service.door.forget(work)
+    return answered
+
+
+async def result_of(service: Service, work: Work) -> CallToolResult:
+    """The result of the call that work which has ended began with."""
+    try:
+        return success(*await about(service, work, await work.wait()))
+    except SandboxError as error:
+        return failure(in_words(error))
+    except Exception:  # it is in the log
+        return failure(UNFORESEEN)
+
+
+async def about(
+    service: Service, work: Work, result: Result | None
+) -> tuple[str, Executed | Installed, list[ContentBlock]]:
+    """The result of work, or what is known about it if it goes on: as text, as a value, and with its pictures."""
+    attached: list[ContentBlock] = []
+    if isinstance(result, Execution):
+        attached = await attach(service, result.session_id, result.artifacts)
+    if result is not None:
+        work.taken()
+    if work.installs:
+        libraries = installed(result) if isinstance(result, Installation) else _installing(work)
+        return describe_installed(libraries), libraries, attached
+    run = executed(result) if isinstance(result, Execution) else _running(work)
+    return describe_run(run), run, attached
+
+
+def installed(installation: Installation) -> Installed:
+    """The structured content of an installation that has ended."""
+    return Installed(
+        status=installation.status,
+        run_id="",
+        session_id=installation.session_id,
+        libraries=[LibraryItem(name=found.name, version=found.version) for found in installation.libraries],
+        output="",
+        notes=[] if installation.status == "ok" else ["it was cancelled: what is installed now is not known"],
+    )
+
+
+def _installing(work: Work) -> Installed:
+    _, output = work.read()
+    return Installed(
+        status="running",
+        run_id=work.id,
+        session_id=work.session_id,
+        libraries=[],
+        output=output.text,
+        notes=[_come_back(work)],
+    )
+
+
+def executed(execution: Execution) -> Executed:
+    """The structured content of a run that has ended."""
+    replaced = [name for name in ("stdout", "stderr") if getattr(execution, name).replaced]
+    notes = [f"{name}: bytes that are not UTF-8 were replaced by U+FFFD" for name in replaced]
+    return Executed(
+        status=execution.status,
+        run_id="",
+        exit_code=execution.exit_code,
+        stdout=execution.stdout.text,
+        stderr=execution.stderr.text,
+        stdout_omitted_bytes=execution.stdout.omitted,
+        stderr_omitted_bytes=execution.stderr.omitted,
+        result=execution.result or "",
+        duration_ms=round(execution.duration * 1000),
+        session_id=execution.session_id,
+        session_state=execution.session_state,
+        artifacts=[item(execution.session_id, artifact) for artifact in execution.artifacts],
+        notes=[*map(in_words, execution.notes), *notes],
+    )
+
+
+def _running(work: Work) -> Executed:
+    stdout, stderr = work.read()
+    return Executed(
+        status="running",
+        run_id=work.id,
+        exit_code=-1,
+        stdout=stdout.text,
+        stderr=stderr.text,
+        stdout_omitted_bytes=stdout.omitted,
+        stderr_omitted_bytes=stderr.omitted,
+        result="",
+        duration_ms=round(work.duration * 1000),
+        session_id=work.session_id,
+        session_state="kept",
+        artifacts=[],
+        notes=[_come_back(work)],
+    )
+
+
+def _come_back(work: Work) -> str:
+    return (
+        f"{_HOW_FAR[work.state]}, and nothing else can run in its session; call manage_session with this run_id "
+        "and wait for its result, read for new output, or cancel"
+    )
+
+
+def describe_run(run: Executed) -> str:
+    """A run as text. The server's lines come first, so that output of the code cannot precede them or cut them off."""
+    lines = []
+    if run.status == "running":
+        lines.append(f"status: running for {run.duration_ms / 1000:.3g} s\nrun: {run.run_id}")
+    elif run.status != "ok":
+        lines.append(f"status: {run.status} (exit code {run.exit_code})")
+    lines.append(f"session: {run.session_id} ({run.session_state})")
+    lines += [f"note: {note}" for note in run.notes]
+    for name, omitted in (("stdout", run.stdout_omitted_bytes), ("stderr", run.stderr_omitted_bytes)):
+        if omitted:
+            lines.append(f"note: {format_size(omitted)} of {name} were left out")
+    lines += describe_artifacts(run.artifacts)
+    printed = [(name, text) for name, text in (("stdout", run.stdout), ("stderr", run.stderr)) if text]
+    if run.result:
+        printed.append(("result", run.result))
+    lines += [f"{name}:\n{text.removesuffix(chr(10))}" for name, text in printed]
+    if not printed:
+        lines.append("(no output)")
+    return "\n".join(lines)
+
+
+def describe_installed(installed: Installed) -> str:
+    """An installation as text."""
+    if installed.status != "ok":
+        lines = [f"status: {installed.status}", f"session: {installed.session_id}"]
+        lines[1:1] = [f"run: {installed.run_id}"] if installed.run_id else []
+        lines += [f"note: {note}" for note in installed.notes]
+        return "\n".join([*lines, *([f"output:\n{installed.output.rstrip()}"] if installed.output else [])])
+    # On one line: the names come from files that code may have written.
+    names = ", ".join(f"{library.name} {library.version}" for library in installed.libraries)
+    shown = one_line(names) or "nothing; the libraries were already available"
+    return f"session: {installed.session_id}\ninstalled: {shown}"

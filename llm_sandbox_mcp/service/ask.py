@@ -1,0 +1,73 @@
+"""What callers ask for: one value, which each face makes, which is checked once, and which is handed on whole."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypedDict
+
+from ..base.messages import Note
+from ..base.policy import OF_RUN
+from ..base.principal import Principal
+from ..languages.languages import Language
+from ..runs.requests import RunRequest
+
+
+class Options(TypedDict, total=False):
+    """What a program can say about a run; `Ask` describes it, and has the defaults."""
+
+    language: str
+    libraries: Sequence[str]
+    timeout: float | None
+    variables: Mapping[str, object] | None
+    stdin: str
+    limits: Mapping[str, float] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """Work that a caller asks for: to run code, to install libraries, or to install them and then run code."""
+
+    caller: Principal
+    origin: tuple[str, ...] = ()
+    """Where it came from over HTTP: first what a caller can have few of, such as its address, then its connection."""
+    code: str | None = None
+    """None if libraries are to be installed, and nothing is to be run."""
+    language: str = "python"
+    session_id: str = ""
+    """Empty for a new session."""
+    libraries: Sequence[str] = ()
+    """To be installed first."""
+    timeout: float | None = None
+    """Seconds; by default 30 or the profile's limit, whichever is less."""
+    variables: Mapping[str, object] | None = None
+    """Values of JSON, set before the code runs."""
+    stdin: str = ""
+    """What the code reads from standard input."""
+    limits: Mapping[str, float] | None = None
+    """Lower limits, with the names and units of `Policy`: of a run for this run, of a sandbox for a new session."""
+    keep_session: bool = True
+
+    @property
+    def limits_of_run(self) -> dict[str, float]:
+        """The limits that it lowers for this run."""
+        lower = {name: value for name, value in (self.limits or {}).items() if name in OF_RUN}
+        return lower if self.timeout is None else {**lower, "timeout": self.timeout}
+
+    @property
+    def limits_of_sandbox(self) -> dict[str, float]:
+        """The limits that it lowers for a new session."""
+        return {name: value for name, value in (self.limits or {}).items() if name not in OF_RUN}
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """An ask with nothing wrong in it, but that its session may not be open: nothing was opened or started."""
+
+    ask: Ask
+    language: Language
+    request: RunRequest | None
+    """What runs, within the limits of the profile; None for an installation."""
+    notes: Sequence[Note] = field(default=())
+
+    def within(self, session_id: str) -> "Checked":
+        """This ask, for a session that its face has opened meanwhile."""
+        return replace(self, ask=replace(self.ask, session_id=session_id))

@@ -1,0 +1,142 @@
+"""Checks what callers ask for, does it in a session, and reports what came of it."""
+
+from ..backends.copying import COPY_SECONDS
+from ..base.errors import InvalidArgument, SandboxLost
+from ..base.messages import Note
+from ..base.policy import narrow
+from ..base.results import Execution, Installation
+from ..files.artifacts import long_streams
+from ..languages.languages import Language
+from ..languages.places import Places
+from ..runs.hints import hint_of
+from ..runs.requests import RunRequest, checked_code, checked_stdin, checked_variables, without_notebook_lines
+from ..runs.verdict import excerpt, exit_code_of, finished, notes_of, status_of
+from .ask import Ask, Checked
+from .installing import Installing
+from .output import WholeOutputs
+from .parts import Parts
+from .preparation import Preparation
+from .sessions import Sessions
+from .views import Views
+from .work import Result, Work
+
+
+class Running:
+    """Does the work of all callers."""
+
+    def __init__(
+        self, parts: Parts, sessions: Sessions, preparation: Preparation, installing: Installing, views: Views
+    ) -> None:
+        self._limits = parts.profile.limits
+        self._policy = parts.profile.policy()
+        self._opened = parts.profile.views
+        self._languages = parts.languages
+        self._store = parts.store
+        self._checker = parts.checker
+        self._audit = parts.audit
+        self._sessions = sessions
+        self._preparation = preparation
+        self._installing = installing
+        self._views = views
+        self._outputs = WholeOutputs()
+
+    async def check(self, ask: Ask) -> Checked:
+        """Raises every request error of an ask that does not depend on its session, before anything is opened."""
+        chosen = self._languages[ask.language]
+        if not ask.session_id:
+            narrow(self._policy, ask.limits_of_sandbox)
+        policy = narrow(self._policy, ask.limits_of_run)
+        if ask.code is None:
+            if not ask.libraries:
+                raise InvalidArgument("libraries must name at least one library, such as requests or numpy==2.1")
+            self._installing.check(chosen, ask.libraries)
+            return Checked(ask, chosen, None)
+        code, notes = checked_code(ask.code, self._limits.code)
+        values = checked_variables(ask.variables or {}, chosen)
+        given = checked_stdin(ask.stdin, chosen)
+        self._installing.check(chosen, ask.libraries)
+        notes += await self._judge(chosen, code)
+        instead = without_notebook_lines(code, chosen)
+        if instead is not None:
+            notes += [note for note in await self._judge(chosen, instead) if note not in notes]
+        request = RunRequest(
+            code,
+            timeout=policy.timeout,
+            output=policy.output,
+            grace=policy.grace,
+            variables=values,
+            stdin=given,
+            instead=instead,
+        )
+        return Checked(ask, chosen, request, notes)
+
+    async def do(self, work: Work) -> Result:
+        """Installs what was asked for, then runs the code. If cancelled, interrupts the code and keeps the session."""
+        ask, chosen, session, request, policy = work.ask, work.language, work.session, work.request, work.policy
+        notes = [*work.notes]
+        async with self._sessions.use(session, keep=ask.keep_session, unreachable=lambda: not work.told):
+            work.state = "preparing"
+            places = await self._preparation.places(chosen, work.progress)
+            sandbox = await self._preparation.sandbox(session, chosen, work.progress)
+            if ask.libraries:
+                work.state = "installing"
+                installed = await self._installing.into(session, sandbox, places, ask.libraries, work.progress)
+                if request is None:
+                    return Installation(session.id, installed)
+            assert request is not None  # there is code, or there are libraries
+            with sandbox.patience.shared():
+                notes += await self._views.show(sandbox)
+            work.state = "running"
+            ran = await session.run(places, request, policy)
+            outcome = ran.outcome
+            work.report = outcome.report
+            status = status_of(outcome, ran.usage, ran.fullness, policy)
+            if outcome.ending == "lost" and status == "error":
+                raise await sandbox.loss() or SandboxLost(
+                    "the sandbox ended while the code ran, and what the code did is unknown", "run again to start fresh"
+                )
+            long = long_streams(outcome, session.runs, self._limits.shown)
+            whole = finished(status, outcome, program=chosen.handler.build is not None)
+            with sandbox.patience.shared(COPY_SECONDS):
+                artifacts, left_out = await self._store.collect(session, ran.sandbox, outcome, long)
+                if ran.sandbox is not None and ask.keep_session:
+                    left_out += await self._outputs.leave(ran.sandbox, long)
+                left_out += await self._views.save(ran.sandbox, whole=whole, last=not ask.keep_session)
+        if places.lacking:
+            notes.append(_note_of_lacking(chosen, places))
+        work.losses = (ran.loss, ran.ended)
+        if ran.loss is not None:
+            notes.append(Note("started_fresh", f"started fresh: since an earlier run {ran.loss.reason}"))
+        # The notes that explain the status come first.
+        explanations = notes_of(outcome, ran.usage, ran.fullness, status, policy, request.timeout)
+        if status == "error":
+            companions = [self._languages[name] for name in chosen.handler.companions]
+            check = self._installing.check_hint
+            seen = {view: view in sandbox.mounted for view in self._opened}
+            hint = hint_of([chosen, *companions], outcome.stderr, policy.network, check, seen)
+            explanations += [hint] if hint is not None else []
+        return Execution(
+            status=status,
+            exit_code=exit_code_of(outcome),
+            stdout=excerpt(outcome.stdout, self._limits.shown),
+            stderr=excerpt(outcome.stderr, self._limits.shown),
+            result=outcome.report.result if outcome.report is not None else None,
+            duration=outcome.duration,
+            session_id=session.id,
+            session_state="ended" if session.closed else "kept" if session.has_sandbox and not ran.fresh else "fresh",
+            artifacts=tuple(artifacts),
+            notes=(*explanations, *notes, *left_out),
+        )
+
+    async def _judge(self, language: Language, code: str) -> list[Note]:
+        """The warnings of the rules; none for empty code."""
+        if not code:
+            return []
+        with self._audit.denials("code.refused", language=language.name):
+            return await self._checker.check(language, checked_code(code, self._limits.code)[0])
+
+
+def _note_of_lacking(language: Language, places: Places) -> Note:
+    cause = f"{language.name} has none of the libraries that belong to it, since they could not be prepared"
+    step = "only the operator can fix this, and finds the reason with `llm-sandbox-mcp doctor`"
+    return Note("no_libraries", cause, step, language=language.name, reason=places.lacking)

@@ -1,0 +1,221 @@
+"""Work: a run or an installation. Whoever has its id can wait for it, read its output, or cancel it."""
+
+import logging
+import math
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Literal
+
+import anyio
+
+from ..base.errors import SandboxError
+from ..base.messages import Note
+from ..base.policy import narrow
+from ..base.results import DEFAULT_TIMEOUT, Execution, Installation, OnOutput, OnProgress, Output, StreamName
+from ..runs.protocol import Report
+from ..runs.requests import RunRequest
+from ..sessions.session import Loss, Session
+from .ask import Checked
+from .output import NewOutput
+
+Result = Execution | Installation
+
+State = Literal["waiting", "preparing", "installing", "running", "ended"]
+"""`waiting` for its session's turn, `preparing` a sandbox, `installing` libraries, `running` its code, `ended`."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """A caller that waits for work."""
+
+    on_output: OnOutput | None = None
+    on_progress: OnProgress | None = None
+
+
+NOBODY = Listener()
+
+
+class Work:
+    """A run or an installation. It ends by itself, at its timeout, or when it is cancelled."""
+
+    def __init__(self, work_id: str, checked: Checked, session: Session, *, alone: bool, shown: int) -> None:
+        """`alone`: it goes on if its caller leaves. `shown` is how many characters of each stream are kept to be read.
+
+        Raises `PolicyDenied` for a limit of its code above that of the session.
+        """
+        self.id = work_id
+        self.ask = checked.ask
+        self.language = checked.language
+        self.notes = checked.notes
+        self.session = session
+        self.policy = narrow(session.policy, checked.ask.limits_of_run, "the session's")
+        """The limits of its code."""
+        self.request = checked.request and self._limited(checked.request)
+        """What runs, within these limits; None for an installation."""
+        self.alone = alone
+        self.state: State = "waiting"
+        self.told = bool(checked.ask.session_id)
+        """Whether its caller knows its session: it named one, or was told the id of the new one."""
+        self.given = False
+        """Whether a caller has its result, or its error."""
+        self.report: Report | None = None
+        """What the runner of its code reported."""
+        self.losses: Sequence[Loss | None] = ()
+        """The losses of state that its result reports."""
+        self.created = datetime.now(UTC)
+        self.started_at = anyio.current_time()
+        self.ended_at = 0.0
+        self._new: Mapping[StreamName, NewOutput] = {"stdout": NewOutput(shown), "stderr": NewOutput(shown)}
+        self._listeners: list[Listener] = []
+        self._scope = anyio.CancelScope()
+        self._ended = anyio.Event()
+        self._result: Result | None = None
+        self._error: Exception | None = None
+
+    @property
+    def session_id(self) -> str:
+        """The id of its session."""
+        return self.session.id
+
+    @property
+    def installs(self) -> bool:
+        """Whether it only installs libraries."""
+        return self.ask.code is None
+
+    @property
+    def ended(self) -> bool:
+        """Whether its result, or its error, is known."""
+        return self._ended.is_set()
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether it ended because it was cancelled."""
+        return self._result is not None and self._result.status == "cancelled"
+
+    @property
+    def duration(self) -> float:
+        """Seconds since it was started, or that it took."""
+        return (self.ended_at if self.ended else anyio.current_time()) - self.started_at
+
+    @property
+    def execution(self) -> Execution:
+        """The result of a run that has ended without an error."""
+        assert isinstance(self._result, Execution)
+        return self._result
+
+    @property
+    def installation(self) -> Installation:
+        """The result of an installation that has ended without an error."""
+        assert isinstance(self._result, Installation)
+        return self._result
+
+    async def wait(self, seconds: float = math.inf, listener: Listener = NOBODY) -> Result | None:
+        """Waits for the result; None if it is not known after so many seconds. Raises the error of work that failed.
+
+        The work goes on if the caller is cancelled.
+        """
+        with self.passing_on(listener), anyio.move_on_after(seconds):
+            await self._ended.wait()
+        if self._error is not None:
+            self.given = True
+            raise self._error.with_traceback(None)  # otherwise it would grow each time
+        if self._result is None:
+            self.told = True  # the caller learns of the session with this answer
+        return self._result
+
+    def read(self) -> tuple[Output, Output]:
+        """The standard output and standard error that appeared since the last call: the end of it, if it is long.
+
+        What the server does before the code runs, such as installing libraries, is told on standard error.
+        """
+        return self._new["stdout"].take(), self._new["stderr"].take()
+
+    def taken(self) -> None:
+        """Takes note that a caller has its result: one that nobody gets has told nobody of a loss."""
+        self.given = True
+        self.session.told_of(self.losses)
+
+    def cancel(self) -> None:
+        """Interrupts its code, or takes back what has not begun; its result will say so."""
+        if not (self.state == "running" and self.session.stop()):
+            self._scope.cancel()
+
+    async def output(self, stream: StreamName, text: str) -> None:
+        """Takes output of the code: passes it on to whoever listens, and keeps it until it is read."""
+        self._new[stream].add(text)
+        for listener in [*self._listeners]:
+            if listener.on_output is not None:
+                await listener.on_output(stream, text)
+
+    async def progress(self, text: str) -> None:
+        """Takes one line about what the server does for it."""
+        self._new["stderr"].add(f"{text}\n")
+        for listener in [*self._listeners]:
+            if listener.on_progress is not None:
+                await listener.on_progress(text)
+
+    @contextmanager
+    def passing_on(self, listener: Listener) -> Iterator[None]:
+        """Passes everything on to the listener until the block ends."""
+        self._listeners.append(listener)
+        try:
+            yield
+        finally:
+            self._listeners.remove(listener)
+
+    async def do(self, act: "Act") -> None:
+        """Does it in the task of its caller: if that is cancelled, so is the work. Raises its error."""
+        try:
+            with self._scope:
+                self._result = await act(self)
+            self._result = self._result or self._cancelled()
+        except anyio.get_cancelled_exc_class():
+            self._result = self._cancelled()
+            raise
+        except Exception as error:
+            self._error = error
+            raise
+        finally:
+            self.state, self.ended_at = "ended", anyio.current_time()
+            self._ended.set()
+
+    async def do_alone(self, act: "Act") -> None:
+        """Does it in a task of its own; its result and its error are for those who wait for them."""
+        try:
+            await self.do(act)
+        except SandboxError:
+            pass  # whoever waits for it gets the error
+        except Exception:
+            _log.exception("%s failed", "an installation" if self.installs else "a run")
+        finally:
+            # Results are kept for long, and megabytes can have been asked and reported.
+            self.request = self.report = None
+            self.ask = replace(self.ask, code=None if self.installs else "", variables=None, stdin="")
+
+    def _limited(self, request: RunRequest) -> RunRequest:
+        policy = self.policy
+        timeout = min(DEFAULT_TIMEOUT, policy.timeout) if self.ask.timeout is None else policy.timeout
+        return replace(request, timeout=timeout, output=policy.output, grace=policy.grace, on_output=self.output)
+
+    def _cancelled(self) -> Result:
+        if self.installs:
+            return Installation(self.session_id, (), "cancelled")
+        return Execution(
+            status="cancelled",
+            exit_code=130,
+            stdout=Output(""),
+            stderr=Output(""),
+            result=None,
+            duration=0.0,
+            session_id=self.session_id,
+            session_state="ended" if self.session.closed else "kept",
+            notes=(Note("cancelled", "it was cancelled before its code had begun"),),
+        )
+
+
+Act = Callable[[Work], Awaitable[Result]]
+"""What does work; `Running.do`."""

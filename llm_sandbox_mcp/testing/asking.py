@@ -1,0 +1,64 @@
+"""What tests ask of a service, with the arguments of `Ask` as keywords."""
+
+from collections.abc import Mapping, Sequence
+from typing import Unpack
+
+from ..base.principal import user_of_machine
+from ..base.results import Execution, Installation, OnOutput, OnProgress
+from ..service import Service
+from ..service.ask import Ask, Options
+from ..service.work import Listener, Work
+
+
+async def execute(
+    service: Service,
+    code: str,
+    *,
+    session_id: str = "",
+    keep_session: bool = True,
+    on_output: OnOutput | None = None,
+    on_progress: OnProgress | None = None,
+    **options: Unpack[Options],
+) -> Execution:
+    """Runs code, and waits for the result."""
+    ask = Ask(caller=user_of_machine(), code=code, session_id=session_id, keep_session=keep_session, **options)
+    return await service.run(ask, Listener(on_output, on_progress))
+
+
+async def install(
+    service: Service,
+    libraries: Sequence[str],
+    *,
+    language: str = "python",
+    session_id: str = "",
+    on_progress: OnProgress | None = None,
+) -> Installation:
+    """Installs libraries, and waits for the result."""
+    ask = Ask(caller=user_of_machine(), language=language, session_id=session_id, libraries=libraries)
+    return await service.install(ask, Listener(None, on_progress))
+
+
+async def start(
+    service: Service,
+    code: str | None = None,
+    *,
+    session_id: str = "",
+    keep_session: bool = True,
+    origin: tuple[str, ...] = (),
+    **options: Unpack[Options],
+) -> Work:
+    """Starts work that goes on by itself: a run, or an installation if there is no code."""
+    ask = Ask(
+        caller=user_of_machine(),
+        origin=origin,
+        code=code,
+        session_id=session_id,
+        keep_session=keep_session,
+        **options,
+    )
+    return service.door.start(await service.door.check(ask))
+
+
+def open_session(service: Service, language: str = "python", limits: Mapping[str, float] | None = None) -> str:
+    """Opens a session, and returns its id."""
+    return service.sessions.open(user_of_machine(), language, limits)
