@@ -130,9 +130,7 @@ class Session:
     async def run(self, code: str, *, on_output: OnOutput | None = None, **options: Unpack[Options]) -> Execution:
         """Runs code with the variables and files that earlier runs left.
 
-        Options: `language`, by default the session's; `libraries` are installed first; `variables` are set in languages
-        that support them; `stdin` is what the code reads from standard input; `timeout` is in seconds, by default 30,
-        or what the profile allows; `limits` lowers limits of this run, with the names and units of `Policy`. Code that
+        The options are those of `Options`: `language`, `libraries`, `timeout`, `variables`, `stdin`, `limits`. Code that
         fails, or is stopped, is a result; a reason why it could not run is a `SandboxError`.
         """
         return await self._service.run(self._ask(code, options), Listener(on_output))

@@ -2,7 +2,7 @@
 
 import signal
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -24,6 +24,9 @@ from .listening import Listener
 from .listing import LIST, MISSING, Files, read_list
 from .patience import Patience
 from .room import Room, open_files
+
+OnBytes = Callable[[bytes], Awaitable[None]]
+"""Receives output of a command as it appears."""
 
 OWN_ENTRIES = 1
 """Entries that a file system counts although it is empty: its root folder."""
@@ -275,13 +278,17 @@ class Sandbox(ABC):
         *,
         stdin: AsyncIterator[bytes] | None = None,
         most: int = _COMMAND_OUTPUT,
+        on_output: OnBytes | None = None,
     ) -> Completed:
-        """Runs a command until it ends; sends its input and reads both outputs at once; keeps `most` bytes of each."""
+        """Runs a command until it ends; sends its input and reads both outputs at once; keeps `most` bytes of each.
+
+        `on_output` gets what is kept as it appears.
+        """
         outputs = bytearray(), bytearray()
         async with await self.spawn(argv, env, fed=True) as process:
             async with open_tasks() as tasks:
-                tasks.start_soon(drain, process.stdout, outputs[0], most)
-                tasks.start_soon(drain, process.stderr, outputs[1], most)
+                tasks.start_soon(drain, process.stdout, outputs[0], most, on_output)
+                tasks.start_soon(drain, process.stderr, outputs[1], most, on_output)
                 await feed(process.stdin, stdin)
             exit_code = await process.wait()
         return Completed(exit_code, *map(bytes, outputs))
@@ -299,10 +306,15 @@ async def feed(stdin: ByteSendStream, chunks: AsyncIterator[bytes] | None) -> No
         await stdin.aclose()
 
 
-async def drain(stream: ByteReceiveStream, kept: bytearray, most: int = _COMMAND_OUTPUT) -> None:
-    """Reads until EOF and keeps the first bytes."""
+async def drain(
+    stream: ByteReceiveStream, kept: bytearray, most: int = _COMMAND_OUTPUT, on_output: OnBytes | None = None
+) -> None:
+    """Reads until EOF and keeps the first bytes, which it also passes on."""
     async for chunk in stream:
-        kept += chunk[: max(0, most - len(kept))]
+        part = chunk[: max(0, most - len(kept))]
+        kept += part
+        if part and on_output is not None:
+            await on_output(part)
 
 
 OnLine = Callable[[str], None]

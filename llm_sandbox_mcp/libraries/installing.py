@@ -48,6 +48,11 @@ _CHECK_SECONDS = 10.0
 """Seconds to check which limits a failed installation has reached."""
 _LAST_LINES = 12
 _LAST_CHARACTERS = 2000
+_TOLD = 200
+"""Lines of a package manager that are told while it works."""
+_LINE = 500
+"""Bytes of such a line."""
+_ENDS = re.compile(rb"[\r\n]+")
 
 
 class Installer:
@@ -116,7 +121,8 @@ class Installer:
         before = await sandbox.usage()
         try:
             with self._alone(sandbox):
-                done = await self._through_gateway(sandbox, places, manager, libraries, upstream, problems)
+                lines = _Lines(on_progress) if on_progress is not None else None
+                done = await self._through_gateway(sandbox, places, manager, libraries, upstream, problems, lines)
         except ListeningFailed as error:
             raise InstallFailed(*error.problem) from error
         if done is None:
@@ -143,6 +149,7 @@ class Installer:
         libraries: Sequence[str],
         upstream: str,
         problems: list[str],
+        lines: "_Lines | None",
     ) -> Completed | None:
         """Runs the package manager while the gateway is open; returns None if the time ran out."""
         from .installed.gateway import Gateways, index_url, serve_index
@@ -175,9 +182,28 @@ class Installer:
                 )
                 tasks.start_soon(serve, listener, upstream)
                 inside = replace(places, index=index_url(listener), network="none")
-                done = await sandbox.run([*inside.argv(manager.install), *libraries], inside.env(sandbox.path))
+                words, env = [*inside.argv(manager.install), *libraries], inside.env(sandbox.path)
+                done = await sandbox.run(words, env, on_output=lines.take if lines is not None else None)
                 tasks.cancel_scope.cancel()
         return done
+
+
+class _Lines:
+    """Tells what a package manager prints, line by line: packages choose it, and can print without end."""
+
+    def __init__(self, on_progress: OnProgress) -> None:
+        self._on_progress = on_progress
+        self._left = _TOLD
+        self._rest = b""
+
+    async def take(self, part: bytes) -> None:
+        *lines, self._rest = _ENDS.split(self._rest + part) if self._left else [b""]
+        if len(self._rest) > _LINE:
+            lines, self._rest = [*lines, self._rest], b""
+        for line in lines[: self._left]:
+            if text := line[:_LINE].decode(errors="replace").strip():
+                self._left -= 1
+                await self._on_progress(one_line(text))
 
 
 async def _limits_reached(sandbox: Sandbox, before: Usage) -> list[str]:

@@ -96,7 +96,7 @@ class Shared:
         return None
 
 
-def owner_of(address: str) -> str:
+def client_of(address: str) -> str:
     """What a client with this address counts as: of IPv6 its network of 64 bits, as one machine can use all of it."""
     try:
         ip = ipaddress.ip_address(address)

@@ -11,7 +11,7 @@ from mcp.server.connection import Connection
 from mcp.server.context import ServerRequestContext
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ResourcesListChanged, ResourceUpdated
 
-from ..network.sharing import owner_of
+from ..network.sharing import client_of
 from ..service import Service
 from .calls import Calls
 from .uris import artifact_uri
@@ -101,7 +101,7 @@ def origin_of(ctx: Context) -> tuple[str, ...]:
     """Where a request came from: over HTTP its address, and its connection if the protocol has lasting ones."""
     client = ctx.request.client if ctx.request is not None else None
     # The package offers handlers no public way to their connection.
-    return (owner_of(client.host), ctx.session._connection.session_id or "") if client is not None else ()
+    return (client_of(client.host), ctx.session._connection.session_id or "") if client is not None else ()
 
 
 async def _inform(connection: Connection, uris: Iterable[str]) -> None:

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..network.sharing import owner_of
+from ..network.sharing import client_of
 from .memory import Body, Claim, Room
 
 SMALL = 64 << 10
@@ -89,7 +89,7 @@ class Bodies:
             await send(message)
 
         with anyio.CancelScope() as whole:
-            body = Body(owner_of(address), whole)
+            body = Body(client_of(address), whole)
             with self._room.use(body):
                 await self._app({**scope, _KEY: Claim(self._room, body)}, receive_with_room, send_and_note)
         if body.refused and not begun:

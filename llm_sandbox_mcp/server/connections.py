@@ -14,7 +14,7 @@ from anyio import BrokenResourceError, ClosedResourceError
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
-from ..network.sharing import Shared, owner_of
+from ..network.sharing import Shared, client_of
 
 SILENT = 5.0
 """Seconds that a client may take for its first request."""
@@ -119,7 +119,7 @@ class _Connection(H11Protocol):
 
     def _take_place(self) -> None:
         address = self.client[0] if self.client else ""
-        self._place = self._shared.take_now(owner_of(address), self._most, self.transport.abort)
+        self._place = self._shared.take_now(client_of(address), self._most, self.transport.abort)
 
     def _note_request(self, before: RequestResponseCycle | None) -> None:
         """Notes what the connection does now; `before` is the request that was known before."""

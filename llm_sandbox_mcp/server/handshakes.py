@@ -7,7 +7,7 @@ import anyio
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..network.sharing import Place, Shared, owner_of
+from ..network.sharing import Place, Shared, client_of
 
 CLIENTS = 1000
 """Clients that are remembered, with about 40 KB each, until they are silent for half an hour."""
@@ -65,7 +65,7 @@ class Handshakes:
             if message["type"] == "http.response.start" and message["status"] == 200:
                 name = Headers(raw=message["headers"]).get(_SESSION)
                 if name is not None:
-                    self._remember(name, owner_of(address))
+                    self._remember(name, client_of(address))
             await send(message)
 
         try:

@@ -1,7 +1,7 @@
 """What callers ask for: one value, which each face makes, which is checked once, and which is handed on whole."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TypedDict
 
 from ..base.messages import Note
@@ -12,14 +12,21 @@ from ..runs.requests import RunRequest
 
 
 class Options(TypedDict, total=False):
-    """What a program can say about a run; `Ask` describes it, and has the defaults."""
+    """The options of a run."""
 
     language: str
+    """By default that of the session, or python."""
     libraries: Sequence[str]
+    """To be installed first."""
     timeout: float | None
+    """Seconds; by default 30 or the profile's limit, whichever is less."""
     variables: Mapping[str, object] | None
+    """Values of JSON by their names, set before the code runs, in languages that take variables."""
     stdin: str
+    """What the code reads from standard input."""
     limits: Mapping[str, float] | None
+    """Lower limits, with the names and units of `Policy`: those of a run for this run, those of a sandbox for a new
+    session."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,20 +38,15 @@ class Ask:
     """Where it came from over HTTP: first what a caller can have few of, such as its address, then its connection."""
     code: str | None = None
     """None if libraries are to be installed, and nothing is to be run."""
-    language: str = "python"
     session_id: str = ""
     """Empty for a new session."""
-    libraries: Sequence[str] = ()
-    """To be installed first."""
-    timeout: float | None = None
-    """Seconds; by default 30 or the profile's limit, whichever is less."""
-    variables: Mapping[str, object] | None = None
-    """Values of JSON, set before the code runs."""
-    stdin: str = ""
-    """What the code reads from standard input."""
-    limits: Mapping[str, float] | None = None
-    """Lower limits, with the names and units of `Policy`: of a run for this run, of a sandbox for a new session."""
     keep_session: bool = True
+    language: str = "python"
+    libraries: Sequence[str] = ()
+    timeout: float | None = None
+    variables: Mapping[str, object] | None = None
+    stdin: str = ""
+    limits: Mapping[str, float] | None = None
 
     @property
     def limits_of_run(self) -> dict[str, float]:
@@ -66,7 +68,7 @@ class Checked:
     language: Language
     request: RunRequest | None
     """What runs, within the limits of the profile; None for an installation."""
-    notes: Sequence[Note] = field(default=())
+    notes: Sequence[Note] = ()
 
     def within(self, session_id: str) -> "Checked":
         """This ask, for a session that its face has opened meanwhile."""

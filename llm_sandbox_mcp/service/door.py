@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import anyio
 
-from ..base.errors import CapacityReached, UnknownRun, quoted
+from ..base.errors import CapacityReached, InstallFailed, UnknownRun, quoted
 from ..sessions.session import Session
 from .ask import Ask, Checked
 from .parts import Parts
@@ -62,12 +62,15 @@ class Door:
     async def attend(self, checked: Checked, listener: Listener = NOBODY) -> Work:
         """Does work in the task of its caller, who gets the result with it, and raises its errors.
 
-        If the caller is cancelled, the code is interrupted, and the session is kept.
+        If the caller is cancelled, the code is interrupted, and the session is kept. An installation that others cancel
+        raises `InstallFailed`.
         """
         work = self._enter(checked, self._sessions.of(checked), alone=False)
         try:
             with work.passing_on(listener):
                 await work.do(self._running.do)
+            if work.installs and work.cancelled:
+                raise InstallFailed("the installation was cancelled", "install again")
             work.taken()
             return work
         finally:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from llm_sandbox_mcp.network.sharing import owner_of
+from llm_sandbox_mcp.network.sharing import client_of
 
 
 @pytest.mark.parametrize(
@@ -20,4 +20,4 @@ from llm_sandbox_mcp.network.sharing import owner_of
     ],
 )
 def test_an_owner_is_an_address_or_a_network_of_ipv6(address: str, owner: str) -> None:
-    assert owner_of(address) == owner
+    assert client_of(address) == owner
