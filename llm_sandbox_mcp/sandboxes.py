@@ -130,8 +130,8 @@ class Session:
     async def run(self, code: str, *, on_output: OnOutput | None = None, **options: Unpack[Options]) -> Execution:
         """Runs code with the variables and files that earlier runs left.
 
-        The options are those of `Options`: `language`, `libraries`, `timeout`, `variables`, `stdin`, `limits`. Code that
-        fails, or is stopped, is a result; a reason why it could not run is a `SandboxError`.
+        The options are `language`, `libraries`, `timeout`, `variables`, `stdin` and `limits`, as `Options` describes
+        them. Code that fails, or is stopped, is a result; a reason why it could not run is a `SandboxError`.
         """
         return await self._service.run(self._ask(code, options), Listener(on_output))
 

@@ -73,14 +73,14 @@ class Running:
     async def do(self, work: Work) -> Result:
         """Installs what was asked for, then runs the code. If cancelled, interrupts the code and keeps the session."""
         ask, chosen, session, request, policy = work.ask, work.language, work.session, work.request, work.policy
-        notes = [*work.notes]
+        notes, tell = [*work.notes], work.progress if work.heard else None
         async with self._sessions.use(session, keep=ask.keep_session, unreachable=lambda: not work.told):
             work.state = "preparing"
-            places = await self._preparation.places(chosen, work.progress)
-            sandbox = await self._preparation.sandbox(session, chosen, work.progress)
+            places = await self._preparation.places(chosen, tell)
+            sandbox = await self._preparation.sandbox(session, chosen, tell)
             if ask.libraries:
                 work.state = "installing"
-                installed = await self._installing.into(session, sandbox, places, ask.libraries, work.progress)
+                installed = await self._installing.into(session, sandbox, places, ask.libraries, tell)
                 if request is None:
                     return Installation(session.id, installed)
             assert request is not None  # there is code, or there are libraries

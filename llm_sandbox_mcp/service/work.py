@@ -87,6 +87,11 @@ class Work:
         return self.ask.code is None
 
     @property
+    def heard(self) -> bool:
+        """Whether anybody can hear of its progress: who comes back for it, or a caller that listens."""
+        return self.alone or any(listener.on_progress for listener in self._listeners)
+
+    @property
     def ended(self) -> bool:
         """Whether its result, or its error, is known."""
         return self._ended.is_set()

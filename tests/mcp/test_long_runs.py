@@ -69,7 +69,7 @@ async def test_a_second_run_in_the_same_session_says_what_it_waits_for(client: C
     begun = await run(client, "x = 1\n" + ENDLESS, wait_seconds=0)
     await printed(client, begun)
     second = await run(client, "x = 2", session_id=begun["session_id"], wait_seconds=0)
-    assert second["notes"][0].startswith("its code has not begun: the session is busy")
+    assert second["notes"][0].startswith("it has not begun: it waits for its turn in the session")
     assert (await manage(client, "cancel", second["run_id"]))["status"] == "cancelled"
     await answer(client, "manage_session", action="interrupt", session_id=begun["session_id"])
     assert (await manage(client, "wait", begun["run_id"]))["status"] == "cancelled"

@@ -29,11 +29,13 @@ from starlette.responses import Response
 
 from llm_sandbox_mcp.base.errors import CapacityReached
 from llm_sandbox_mcp.base.messages import Note
+from llm_sandbox_mcp.base.principal import ANONYMOUS, TOKEN, user_of_machine
 from llm_sandbox_mcp.base.results import Artifact, Execution, Output
 from llm_sandbox_mcp.host.folders import HANDLERS
 from llm_sandbox_mcp.languages.languages import Handler, Language, Languages
 from llm_sandbox_mcp.profile.profile import load_profile
 from llm_sandbox_mcp.server import build_server
+from llm_sandbox_mcp.server.access import require_token
 from llm_sandbox_mcp.server.audience import Audience, Peer
 from llm_sandbox_mcp.server.bodies import Bodies
 from llm_sandbox_mcp.server.uris import artifact_uri
@@ -486,6 +488,29 @@ async def test_over_http_a_caller_is_known_by_its_address_and_its_connection_if_
         *[("2001:db8::/64", True), ("2001:db8::/64", False)] * 2,
     ]
     assert len({*fake.origins}) == 8
+    assert {*fake.callers} == {ANONYMOUS}
+
+
+async def test_the_principal_is_the_user_of_the_machine_or_over_http_the_token(fake: FakeService) -> None:
+    async with connect(fake, "2026-07-28") as client:
+        await answer(client, "execute_code", code="1")
+        await answer(client, "install_libraries", libraries=["six"])
+
+    async def refuse(request: Request, error: HTTPException) -> Response:
+        raise error
+
+    application = build_server(fake.service(), host_files=False).streamable_http_app(json_response=True)
+    application.add_middleware(Bodies, 4 << 20, refuse)
+    require_token(application, "0123456789abcdef")
+    headers = {"Authorization": "Bearer 0123456789abcdef"}
+    async with (
+        application.router.lifespan_context(application),
+        httpx2.AsyncClient(transport=httpx2.ASGITransport(application), headers=headers) as http,
+        Client(streamable_http_client(HTTP, http_client=http), mode="2026-07-28") as client,
+    ):
+        await answer(client, "execute_code", code="1")
+        await answer(client, "install_libraries", libraries=["six"])
+    assert fake.callers == [user_of_machine(), user_of_machine(), TOKEN, TOKEN]
 
 
 async def test_a_connection_does_not_accumulate_sessions_that_ended(

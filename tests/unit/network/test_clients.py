@@ -1,4 +1,4 @@
-"""Which addresses are one owner: a machine has one of IPv4, and as many of IPv6 as it likes."""
+"""Which addresses are one client: a machine has one of IPv4, and as many of IPv6 as it likes."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from llm_sandbox_mcp.network.sharing import client_of
 
 
 @pytest.mark.parametrize(
-    ("address", "owner"),
+    ("address", "client"),
     [
         ("192.0.2.1", "192.0.2.1"),
         ("::ffff:192.0.2.1", "192.0.2.1"),
@@ -19,5 +19,5 @@ from llm_sandbox_mcp.network.sharing import client_of
         ("testclient", "testclient"),
     ],
 )
-def test_an_owner_is_an_address_or_a_network_of_ipv6(address: str, owner: str) -> None:
-    assert client_of(address) == owner
+def test_a_client_is_an_address_or_a_network_of_ipv6(address: str, client: str) -> None:
+    assert client_of(address) == client
